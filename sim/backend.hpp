@@ -35,7 +35,7 @@ class Backend {
   /// "cpu" or "cuda".
   virtual std::string_view name() const { return "cpu"; }
   /// Whether token_metrics() is quicker with the group's numbers as its dump holds them.
-  bool reads_stored() const { return static_cast<bool>(twins_.read_metrics); }
+  virtual bool reads_stored() const { return false; }
   /// How many calls the CPU took over for want of device memory.
   virtual Index fell_back() const { return 0; }
 

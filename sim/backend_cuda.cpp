@@ -45,6 +45,7 @@ class CudaBackend final : public Backend {
         gate_(devices_.size(), kAtOnce) {}
 
   std::string_view name() const override { return "cuda"; }
+  bool reads_stored() const override { return true; }
   Index fell_back() const override { return fell_back_; }
 
  private:

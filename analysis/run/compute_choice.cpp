@@ -1,6 +1,7 @@
 #include "analysis/run/compute_choice.hpp"
 
 #include "sim/backend_cuda.hpp"
+#include "sim/backend_matrix.hpp"
 
 #include <fmt/format.h>
 
@@ -36,13 +37,19 @@ ChosenCompute choose_compute(BackendChoice choice, Precision precision, bool may
   using compute_option::backend;
   const bool tensor = precision == Precision::tensor;
   ChosenCompute chosen{std::make_shared<const Backend>(), precision, ""};
-  if (tensor && choice == BackendChoice::cpu)
-    throw OptionError(option_text("{} tensor: the CPU has no matrix units for it; use f32 or f64",
-                                  compute_option::precision));
+  const std::string why_not = choice == BackendChoice::cpu  ? ""
+                              : precision == Precision::f64 ? "float64 is computed on the CPU"
+                                                            : why_no_cuda();
+  const bool on_cpu =
+      choice == BackendChoice::cpu || (choice == BackendChoice::automatic && !why_not.empty());
+  if (tensor && on_cpu) {
+    if (const MatrixUnit* unit = matrix_unit())
+      chosen.backend = std::make_shared<const MatrixBackend>(*unit);
+    else
+      throw OptionError(option_text("{} tensor: {}{}; use f32 or f64", compute_option::precision,
+                                    why_not.empty() ? "" : why_not + ", and ", why_no_matrix_unit()));
+  }
   if (choice == BackendChoice::cpu) return chosen;
-  const std::string why_not = precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
-  if (tensor && !why_not.empty())
-    throw OptionError(option_text("{} tensor: {}; use f32 or f64", compute_option::precision, why_not));
   if (choice == BackendChoice::cuda && !why_not.empty())
     throw OptionError(option_text("{} cuda: {}; use auto or cpu", backend, why_not));
   if (why_not.empty())

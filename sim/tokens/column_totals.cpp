@@ -49,6 +49,7 @@ TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& valu
   in.sliding_window = group.rule.sliding_window.value_or(0);
   in.softcap = static_cast<T>(group.rule.softcap.value_or(0));
   in.position = group.position.empty() ? nullptr : group.position.data();
+  in.matrix = values.matrix ? &*values.matrix : nullptr;
   return in;
 }
 

@@ -3,8 +3,10 @@
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/entry_formulas.hpp"
+#include "sim/tokens/matrix_operands.hpp"
 #include "sim/tokens/tiles.hpp"
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,9 +20,10 @@ struct PreparedValues {
   Vector<T> centre;    ///< [d_v], about the mean of the values: any constant serves, a near one cancels less
   Matrix<T> centred;   ///< [T, d_v], v_p - centre
   Vector<T> value_sq;  ///< [l]
-  Vector<T> value_centred_sq;     ///< [l]
-  Vector<T> centre_dot_value;     ///< [l], centre . (v_p - centre)
-  Vector<double> candidate_mean;  ///< [d_v], mean over the candidates of v_p - centre
+  Vector<T> value_centred_sq;            ///< [l]
+  Vector<T> centre_dot_value;            ///< [l], centre . (v_p - centre)
+  Vector<double> candidate_mean;         ///< [d_v], mean over the candidates of v_p - centre
+  std::optional<MatrixOperands> matrix;  ///< of a matrix unit that multiplies instead
 };
 
 template <class T>

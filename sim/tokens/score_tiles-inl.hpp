@@ -7,8 +7,8 @@
 #endif
 
 #include "sim/simd/pack-inl.hpp"
-#include "sim/simd/panel_gemm-inl.hpp"
 #include "sim/tokens/entry_formulas.hpp"
+#include "sim/tokens/matrix_tiles-inl.hpp"
 #include "sim/tokens/softmax_tiles-inl.hpp"
 #include "sim/tokens/tiles.hpp"
 
@@ -252,7 +252,7 @@ struct LaneSums {
   double totals[kTokensPassTwo * kWindowSums];
 };
 
-/// One tile of tokens against n panels: tiles [n][kTokensPerTile][W]. `first`: the tile's sums are not set
+/// One tile of tokens against n panels: tiles [n][tokens_per_tile()][W]. `first`: the tile's sums are not set
 /// yet.
 template <ColumnSet kColumns, bool kCapped, class T>
 HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* const* outputs, Index n,
@@ -261,7 +261,7 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
   using D = hn::ScalableTag<T>;
   const D d;
   constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d));
+  const Index N = static_cast<Index>(hn::Lanes(d)), per_tile = tokens_per_tile(in);
   for (Index t = 0; t < tokens; ++t) {
     const Index p = tile + t;
     constexpr Index kSums = sums_of(kColumns);
@@ -272,7 +272,7 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
     if constexpr (kColumns == ColumnSet::weights) {
       for (Index b = 0; b < n; ++b)
         for (Index r = 0; r < W; r += 2 * N)
-          AddWeightRows<kCapped>(d, in, rows[b] + r, z_tiles + (b * kTokensPerTile + t) * W + r, sum);
+          AddWeightRows<kCapped>(d, in, rows[b] + r, z_tiles + (b * per_tile + t) * W + r, sum);
     } else {
       const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
       const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
@@ -280,7 +280,7 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
       T* max_at = lanes.max_attn + (p - item) * N;
       auto max_attn = hn::LoadU(d, max_at);
       for (Index b = 0; b < n; ++b) {
-        const Index at = (b * kTokensPerTile + t) * W;
+        const Index at = (b * per_tile + t) * W;
         for (Index r = 0; r < W; r += 2 * N) {
           const ValueAndOutputs<T> both{value, outputs[b] + r, token.centre, in.d_v};
           if constexpr (kColumns == ColumnSet::window)
@@ -304,16 +304,16 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
   constexpr Index W = kPanelWidth<T>;
   constexpr Index kBlocksPerFlush = 8;
   constexpr Index kSums = sums_of(kColumns);
-  const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
-  HWY_ALIGN T z_tiles[kPanelsPerBlock * kTokensPerTile * W];
-  HWY_ALIGN T vo_tiles[kPanelsPerBlock * kTokensPerTile * W];
+  const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>())), per_tile = tokens_per_tile(in);
+  HWY_ALIGN T z_tiles[kPanelsPerBlock * kMostTokensPerTile * W];
+  HWY_ALIGN T vo_tiles[kPanelsPerBlock * kMostTokensPerTile * W];
   // A tile's sums are unset until its first block of rows, and again after each flush.
   bool set[kTokensPassTwo / kTokensPerTile] = {};
   const auto flush = [&] HWY_ATTR {
-    for (Index tile = begin; tile < end; tile += kTokensPerTile) {
-      bool& tile_set = set[(tile - begin) / kTokensPerTile];
+    for (Index tile = begin; tile < end; tile += per_tile) {
+      bool& tile_set = set[(tile - begin) / per_tile];
       if (!tile_set) continue;
-      const Index at = (tile - begin) * kSums, n = std::min(kTokensPerTile, end - tile) * kSums;
+      const Index at = (tile - begin) * kSums, n = std::min(per_tile, end - tile) * kSums;
       AddLaneSums(lanes.sums + at * N, n, lanes.totals + at);
       tile_set = false;
     }
@@ -321,23 +321,21 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
   Index unflushed = 0;
   for (Index block = 0; block < in.panels(); block += kPanelsPerBlock) {
     const Index block_end = std::min(block + kPanelsPerBlock, in.panels());
-    for (Index tile = begin; tile < end; tile += kTokensPerTile) {
-      const Index tokens = std::min(kTokensPerTile, end - tile);
+    for (Index tile = begin; tile < end; tile += per_tile) {
+      const Index tokens = std::min(per_tile, end - tile);
       const T *rows[kPanelsPerBlock], *outputs[kPanelsPerBlock];
       Index n = 0;
       for (Index panel = block; panel < block_end; ++panel) {
         if (in.end_visible(in.panel_last(panel)) <= tile ||
             in.first_visible(in.panel_first(panel)) >= tile + tokens)
           continue;
-        T* z = z_tiles + n * kTokensPerTile * W;
-        T* vo = vo_tiles + n * kTokensPerTile * W;
+        T* z = z_tiles + n * per_tile * W;
+        T* vo = vo_tiles + n * per_tile * W;
         if (in.logits != nullptr)
           std::copy_n(in.logits + (panel * in.total + tile) * W, tokens * W, z);
         else
-          PanelGemm<T>(tokens, in.k + tile * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * W, nullptr, z);
-        if constexpr (kColumns != ColumnSet::weights)
-          PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v,
-                       out_panels + panel * in.d_v * W, nullptr, vo);
+          TileLogits(in, panel, tile, tokens, z);
+        if constexpr (kColumns != ColumnSet::weights) TileValues(in, out_panels, panel, tile, tokens, vo);
         rows[n] = row_constants + panel * kRowConstants * W;
         outputs[n] = out_panels + panel * in.d_v * W;
         HideInvisible(in, panel, tile, tokens, z);
@@ -345,7 +343,7 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         ++n;
       }
       if (n == 0) continue;
-      bool& tile_set = set[(tile - begin) / kTokensPerTile];
+      bool& tile_set = set[(tile - begin) / per_tile];
       AddTile<kColumns, kCapped>(in, rows, outputs, n, begin, tile, tokens, z_tiles, vo_tiles, token,
                                  !tile_set, lanes);
       tile_set = true;

@@ -16,6 +16,7 @@ struct HeadRows {
   hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
   hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
   hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput::logits, where asked for
+  Tiles q_tiles, o_tiles;                        ///< TileInput's, where it has a matrix unit
   std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
                                                  ///< columns but the largest
   std::vector<LargestScores> largest;            ///< [rows]

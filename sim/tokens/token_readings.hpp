@@ -50,8 +50,10 @@ class TokenReadings {
 template <class T>
 class CpuReadings : public TokenReadings<T> {
  public:
-  /// Refers to both until it is gone.
-  CpuReadings(const HeadGroup<T>& group, Workers& workers) : group_(group), workers_(workers) {}
+  /// Refers to all until it is gone. `unit`: what forms the products of attention, of float32 alone; null:
+  /// T's own instructions.
+  CpuReadings(const HeadGroup<T>& group, Workers& workers, const MatrixUnit* unit = nullptr)
+      : group_(group), workers_(workers), unit_(unit) {}
 
   std::vector<std::vector<ColumnTotals>> column_totals(std::span<const ColumnRequest> requests) override;
   Vector<double> value_squares() override;
@@ -65,9 +67,11 @@ class CpuReadings : public TokenReadings<T> {
 
  private:
   const PreparedValues<T>& values();
+  void take_matrix(PreparedValues<T>& values) const;
 
   const HeadGroup<T>& group_;
   Workers& workers_;
+  const MatrixUnit* unit_;
   std::optional<PreparedValues<T>> values_;
 };
 

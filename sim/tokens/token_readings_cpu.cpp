@@ -11,8 +11,17 @@ namespace kvreplay {
 
 template <class T>
 const PreparedValues<T>& CpuReadings<T>::values() {
-  if (!values_) values_ = prepare_values(group_, workers_);
+  if (!values_) {
+    values_ = prepare_values(group_, workers_);
+    take_matrix(*values_);
+  }
   return *values_;
+}
+
+template <class T>
+void CpuReadings<T>::take_matrix(PreparedValues<T>& values) const {
+  if constexpr (sizeof(T) == 4)
+    if (unit_ != nullptr) values.matrix.emplace(*unit_, group_, values.centred, workers_);
 }
 
 template <class T>
@@ -21,7 +30,8 @@ std::vector<std::vector<ColumnTotals>> CpuReadings<T>::column_totals(
   const bool weights_alone = std::all_of(requests.begin(), requests.end(), [](const ColumnRequest& request) {
     return request.columns == ColumnSet::weights;
   });
-  const PreparedValues<T> none;
+  PreparedValues<T> none;
+  if (weights_alone) take_matrix(none);
   std::vector<std::vector<ColumnTotals>> totals;
   for (const auto& [rows, columns] : requests)
     totals.push_back(

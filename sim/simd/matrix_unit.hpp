@@ -1,0 +1,61 @@
+#pragma once
+
+#include "sim/simd/panel.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+// Products of bfloat16 with float32 sums by a processor's matrix units (Intel's AMX), and how what they
+// multiply lies in memory: in tiles of 1 KiB, each read by one instruction.
+
+namespace kvreplay {
+
+/// The upper half of a float.
+using Bf16 = std::uint16_t;
+
+/// The nearest bfloat16, of two the even one; of finite numbers.
+inline Bf16 to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return static_cast<Bf16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/// A left tile is 16 rows of 32 numbers, [16][32]; a right tile 32 rows of 16 columns, two rows side by side,
+/// [16][16][2]. Rows, columns and depth are padded with zeros.
+inline constexpr Index kTileRows = 16, kTileDepth = 32, kTileSize = kTileRows * kTileDepth;
+inline constexpr Index kTilesAcross = kPanelWidth<float> / kTileRows;  ///< of a panel
+/// Right tiles of a panel.
+constexpr Index right_tiles(Index depth) { return div_up(depth, kTileDepth) * kTilesAcross; }
+
+struct DeleteTiles {
+  void operator()(Bf16* tiles) const;
+};
+/// On cache lines, as they come from the system.
+using Tiles = std::unique_ptr<Bf16[], DeleteTiles>;
+Tiles new_tiles(Index tiles);
+
+/// x [rows][columns] as what stands on the left, its rows' tiles one behind the other:
+/// [rows / 16][columns / 32]. `tiles`: of the rows' first.
+void pack_left(const float* x, Index rows, Index columns, Bf16* tiles);
+/// The same of its transpose, [rows / 32][columns / 16]: what a run of rows is multiplied by lies together.
+void pack_left_transposed(const float* x, Index rows, Index columns, Bf16* tiles);
+
+/// Left tiles as a product takes them: where one row's, and one depth's, next tile lies, in tiles.
+struct LeftTiles {
+  const Bf16* tiles;
+  Index row_step, depth_step;
+};
+
+struct MatrixUnit {
+  /// C [16 row_tiles][W] = A B, B a panel's right tiles [depth_tiles][kTilesAcross]: each sum in order of the
+  /// depth.
+  void (*product)(const LeftTiles& a, Index row_tiles, Index depth_tiles, const Bf16* b, float* c);
+};
+
+/// This processor's; null where it has none, or the system does not let a program use it.
+const MatrixUnit* matrix_unit();
+/// Why there is none, as a clause; empty where there is one.
+std::string why_no_matrix_unit();
+
+}  // namespace kvreplay

@@ -1,0 +1,180 @@
+#include "sim/simd/matrix_unit.hpp"
+
+#include "sim/backend_matrix.hpp"
+#include "sim/simd/tile_product.hpp"
+#include "sim/tokens/tiles.hpp"
+#include "tests/support/cases.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/compare.hpp"
+
+#include <bit>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+float of_bf16(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
+
+/// The tile registers as the manual describes them (TILELOADD, TDPBF16PS, TILESTORED), but for denormals.
+class EmulatedRegisters {
+ public:
+  template <int kTile>
+  void zero() {
+    std::memset(tiles_[kTile], 0, sizeof(tiles_[kTile]));
+  }
+  template <int kTile>
+  void load(const Bf16* tile) {
+    std::memcpy(tiles_[kTile], tile, sizeof(tiles_[kTile]));
+  }
+  template <int kSum, int kA, int kB>
+  void multiply() {
+    static_assert(kSum < 4 && kA >= 4 && kB >= 4);
+    for (Index m = 0; m < 16; ++m)
+      for (Index pair = 0; pair < 16; ++pair)
+        for (Index n = 0; n < 16; ++n)
+          for (Index half = 0; half < 2; ++half)
+            number<float>(kSum, m, n) +=
+                of_bf16(number<Bf16>(kA, m, 2 * pair + half)) * of_bf16(number<Bf16>(kB, pair, 2 * n + half));
+  }
+  template <int kTile>
+  void store(float* first, Index row_stride) {
+    for (Index m = 0; m < 16; ++m) std::memcpy(first + m * row_stride, tiles_[kTile] + m * 64, 64);
+  }
+
+ private:
+  template <class T>
+  T& number(int tile, Index row, Index column) {
+    return reinterpret_cast<T*>(tiles_[tile] + row * 64)[column];
+  }
+  alignas(64) unsigned char tiles_[8][1024];
+};
+
+void emulated_product(const LeftTiles& a, Index row_tiles, Index depth_tiles, const Bf16* b, float* c) {
+  EmulatedRegisters registers;
+  tile_product(registers, a, row_tiles, depth_tiles, b, c);
+}
+constexpr MatrixUnit kEmulated{emulated_product};
+
+/// The emulated one, and the processor's own where it has one.
+std::vector<const MatrixUnit*> units() {
+  std::vector<const MatrixUnit*> all = {&kEmulated};
+  if (const MatrixUnit* own = matrix_unit())
+    all.push_back(own);
+  else
+    WARN("emulated only: " << why_no_matrix_unit());
+  return all;
+}
+
+void round_to_bf16(HeadMatrix<float>& x) {
+  Matrix<float> rounded = x;
+  for (float& number : rounded.reshaped()) number = of_bf16(to_bf16(number));
+  x = rounded;
+}
+
+/// A group whose logits bfloat16 holds to the last bit.
+HeadGroup<float> exact_group(const TokenCase& of) {
+  HeadGroup<float> group = to_float(of.group());
+  group.rule.scale = 0.25;
+  round_to_bf16(group.k);
+  for (HeadMatrix<float>& q : group.q) round_to_bf16(q);
+  return group;
+}
+
+/// bfloat16's rounding of values, weights and outputs: 2^-9 each, of sums over many.
+constexpr Tolerance kTwoDigits{1e-2, 2e-2, 1e-3, 1e-30};
+
+std::string missed(const TokenCase& c, TokenMetric metric, const TokenMetrics& want, const TokenMetrics& got,
+                   const Tolerance& tolerance) {
+  if (want[metric].size() == 0) return "";
+  return mismatch(c.name + ", " + std::string(name_of(metric)), want[metric], got[metric], tolerance);
+}
+
+}  // namespace
+
+TEST_CASE("a float rounds to the nearest bfloat16, of two the even one", "[matrix_unit]") {
+  CHECK(of_bf16(to_bf16(1.0F)) == 1.0F);
+  CHECK(of_bf16(to_bf16(-3.140625F)) == -3.140625F);
+  CHECK(of_bf16(to_bf16(1.0F + 0x1p-8F)) == 1.0F);                    // a tie: the even one is below
+  CHECK(of_bf16(to_bf16(1.0F + 3 * 0x1p-8F)) == 1.0F + 4 * 0x1p-8F);  // and here above
+  CHECK(of_bf16(to_bf16(1.0F + 0x1.2p-8F)) == 1.0F + 0x1p-7F);
+  CHECK(of_bf16(to_bf16(0.0F)) == 0.0F);
+}
+
+TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
+  constexpr Index W = kPanelWidth<float>;
+  std::mt19937 engine(3);
+  std::normal_distribution<float> normal;
+  for (const MatrixUnit* unit : units())
+    for (const Index rows : {1, 16, 17, 40})
+      for (const Index depth : {1, 31, 32, 33, 128})
+        for (const bool transposed : {false, true}) {
+          Matrix<float> a(rows, depth), b(depth, W);
+          for (Matrix<float>* x : {&a, &b})
+            for (float& number : x->reshaped()) number = of_bf16(to_bf16(normal(engine)));
+          const Index row_tiles = div_up(rows, kTileRows), depth_tiles = div_up(depth, kTileDepth);
+          const Tiles left = new_tiles(row_tiles * depth_tiles), right = new_tiles(right_tiles(depth));
+          const Matrix<float> across = a.transpose();
+          if (transposed)
+            pack_left_transposed(across.data(), depth, rows, left.get());
+          else
+            pack_left(a.data(), rows, depth, left.get());
+          tiles_simd<float>().pack_right(b.data(), depth, right.get());
+          Matrix<float> c = Matrix<float>::Constant(row_tiles * kTileRows, W, 7);
+          const LeftTiles tiles =
+              transposed ? LeftTiles{left.get(), 1, row_tiles} : LeftTiles{left.get(), depth_tiles, 1};
+          unit->product(tiles, row_tiles, depth_tiles, right.get(), c.data());
+          Matrix<double> want = Matrix<double>::Zero(c.rows(), W);
+          want.topRows(rows) = a.cast<double>() * b.cast<double>();
+          INFO(rows << " x " << depth << (transposed ? ", transposed" : ""));
+          CHECK(mismatch("product", want, c.cast<double>(), {1e-6, 1e-3, 1e-3}) == "");
+        }
+}
+
+TEST_CASE("by a matrix unit weights of exact logits are float32's own, all else good to two digits",
+          "[matrix_unit]") {
+  Workers workers(2);
+  for (const MatrixUnit* unit : units()) {
+    const MatrixBackend backend(*unit);
+    for (const auto* cases : {&small_token_cases(), &large_token_cases()})
+      for (const TokenCase& c : *cases) {
+        const HeadGroup<float> group = exact_group(c);
+        const TokenMetrics want = token_metrics_reference(to_double(group), c.options),
+                           got = backend.token_metrics(group, c.options, workers);
+        for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::attn_sq})
+          CHECK(missed(c, metric, want, got, kSingle) == "");
+        if (cases == &small_token_cases()) continue;
+        for (const TokenMetric metric : {TokenMetric::key, TokenMetric::joint, TokenMetric::exact_remove,
+                                         TokenMetric::exact_key, TokenMetric::exact_joint})
+          CHECK(missed(c, metric, want, got, kTwoDigits) == "");
+      }
+  }
+}
+
+TEST_CASE("weights alone, and a window that begins anywhere, take whole tiles of a matrix unit",
+          "[matrix_unit]") {
+  Workers workers(2);
+  for (const MatrixUnit* unit : units()) {
+    const MatrixBackend backend(*unit);
+    for (const Index window : {1, 5, 40, 300})
+      for (const Index sliding : {0, 37, 300}) {
+        TokenCase c{"l 700, window " + std::to_string(window) + ", sliding " + std::to_string(sliding),
+                    {.l = 700, .T = 731, .d = 20, .d_v = 24},
+                    {.window = window}};
+        if (sliding > 0) c.spec.sliding_window = sliding;
+        const HeadGroup<float> group = exact_group(c);
+        for (const MetricSet& metrics : {MetricSet{TokenMetric::attn}, MetricSet{TokenMetric::exact_remove},
+                                         MetricSet{TokenMetric::oracle_next, TokenMetric::oracle_future}}) {
+          c.options.metrics = metrics;
+          const TokenMetrics want = token_metrics_reference(to_double(group), c.options),
+                             got = backend.token_metrics(group, c.options, workers);
+          for (const TokenMetric metric : kTokenMetrics.all())
+            CHECK(missed(c, metric, want, got, metric == TokenMetric::attn ? kSingle : kTwoDigits) == "");
+        }
+      }
+  }
+}
