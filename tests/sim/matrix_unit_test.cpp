@@ -1,5 +1,6 @@
 #include "sim/simd/matrix_unit.hpp"
 
+#include "data/error.hpp"
 #include "sim/backend_matrix.hpp"
 #include "sim/simd/tile_product.hpp"
 #include "sim/tokens/tiles.hpp"
@@ -8,7 +9,10 @@
 #include "tests/support/compare.hpp"
 
 #include <bit>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -103,6 +107,9 @@ TEST_CASE("a float rounds to the nearest bfloat16, of two the even one", "[matri
   CHECK(of_bf16(to_bf16(1.0F + 3 * 0x1p-8F)) == 1.0F + 4 * 0x1p-8F);  // and here above
   CHECK(of_bf16(to_bf16(1.0F + 0x1.2p-8F)) == 1.0F + 0x1p-7F);
   CHECK(of_bf16(to_bf16(0.0F)) == 0.0F);
+  CHECK(std::isinf(of_bf16(to_bf16(-std::numeric_limits<float>::infinity()))));
+  for (const std::uint32_t nan : {0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x7f800001U})
+    CHECK(std::isnan(of_bf16(to_bf16(std::bit_cast<float>(nan)))));
 }
 
 TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
@@ -152,6 +159,17 @@ TEST_CASE("by a matrix unit weights of exact logits are float32's own, all else 
                                          TokenMetric::exact_key, TokenMetric::exact_joint})
           CHECK(missed(c, metric, want, got, kTwoDigits) == "");
       }
+  }
+}
+
+TEST_CASE("a key that is not a number is not lost on the way to a matrix unit", "[matrix_unit]") {
+  Workers workers(1);
+  for (const MatrixUnit* unit : units()) {
+    HeadGroup<float> group = to_float(random_group({}));
+    Matrix<float> keys = group.k;
+    keys(3, 2) = std::bit_cast<float>(0xffffffffU);
+    group.k = keys;
+    CHECK_THROWS_AS(MatrixBackend(*unit).token_metrics(group, {}, workers), InputError);
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
 
 namespace kvreplay {
 namespace {
@@ -145,18 +143,12 @@ void CoarseChanges::scan(const std::vector<ErrorRow>& scan, const std::vector<Ou
 }
 
 std::vector<Index> CoarseChanges::within_bounds(double error, Index columns) {
-  const double eps = kEps * (static_cast<double>(moves()) + kRoundings), all = unit_of_changes_ * error;
-  double least = std::numeric_limits<double>::infinity();
-  bool told = true;
-  for (Index c = 0; c < columns; ++c) {
-    const double sum = doubt_[c];
-    doubt_[c] = eps * sum + kWideEps * (sum + std::sqrt(all * sum)) + lost_;
-    told = told && change_[c] + doubt_[c] < std::numeric_limits<double>::max();
-    least = std::min(least, change_[c] + doubt_[c]);
-  }
+  const CoarseDoubt doubt{kEps * (static_cast<double>(moves()) + kRoundings), kWideEps,
+                          unit_of_changes_ * error, lost_};
+  const double least = coarse_bounds(doubt, change_.data(), columns, doubt_.data());
   std::vector<Index> near;
   for (Index c = 0; c < columns; ++c)
-    if (!told || change_[c] - doubt_[c] <= least) near.push_back(c);
+    if (!(change_[c] - doubt_[c] > least)) near.push_back(c);
   return near;
 }
 

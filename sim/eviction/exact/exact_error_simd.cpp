@@ -1,6 +1,8 @@
 #include "sim/eviction/exact/exact_error_simd.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 
 // The order of these is Highway's.
 // clang-format off
@@ -277,6 +279,27 @@ HWY_NOINLINE void CoarseErrorChanges(float* HWY_RESTRICT blocks, Index n_blocks,
     }
 }
 
+HWY_NOINLINE double CoarseBounds(const CoarseDoubt& doubt, const double* HWY_RESTRICT change, Index of,
+                                 double* HWY_RESTRICT bound) {
+  const Lanes d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Vec least = hn::Set(d, kInfinity);
+  const Vec most = hn::Set(d, std::numeric_limits<double>::max());
+  Index told = 0;
+  for (Index c = 0; c < of; c += N) {
+    const Vec sum = hn::LoadU(d, bound + c), root = hn::Sqrt(hn::Mul(hn::Set(d, doubt.error), sum));
+    const Vec wide = hn::Mul(hn::Set(d, doubt.wide), hn::Add(sum, root));
+    const Vec own = hn::Add(hn::MulAdd(hn::Set(d, doubt.eps), sum, wide), hn::Set(d, doubt.lost));
+    const Vec at_most = hn::Add(hn::LoadU(d, change + c), own);
+    const auto seen = hn::FirstN(d, static_cast<std::size_t>(of - c));
+    hn::StoreU(own, d, bound + c);
+    told += static_cast<Index>(hn::CountTrue(d, hn::And(seen, hn::Lt(at_most, most))));
+    least = hn::Min(least, hn::IfThenElse(seen, at_most, hn::Set(d, kInfinity)));
+  }
+  return told == of ? hn::GetLane(hn::MinOfLanes(d, least)) : kInfinity;
+}
+
 HWY_NOINLINE void Differences(const double* HWY_RESTRICT current, const double* HWY_RESTRICT change, Index n,
                               Index width, const double* all_v, Index step, double* HWY_RESTRICT change_dot,
                               double* HWY_RESTRICT square) {
@@ -312,6 +335,7 @@ HWY_EXPORT(RowDotsF64);
 HWY_EXPORT(RowDotsF32);
 HWY_EXPORT(AddMoves);
 HWY_EXPORT(CoarseErrorChanges);
+HWY_EXPORT(CoarseBounds);
 HWY_EXPORT(OutputTermsOf);
 HWY_EXPORT(ErrorChanges);
 HWY_EXPORT(Differences);
@@ -328,6 +352,9 @@ void add_moves(double* block, Index rows, Index moves, const double* added, cons
 void coarse_changes(float* blocks, Index n, Index rows, const CoarseRow* terms, const float* x_dot,
                     const float* value_sq, double* change, double* bound) {
   HWY_DYNAMIC_DISPATCH(CoarseErrorChanges)(blocks, n, rows, terms, x_dot, value_sq, change, bound);
+}
+double coarse_bounds(const CoarseDoubt& doubt, const double* change, Index of, double* bound) {
+  return HWY_DYNAMIC_DISPATCH(CoarseBounds)(doubt, change, of, bound);
 }
 void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
                   const double* centre, Index step, bool store, OutputTerms* terms) {

@@ -94,6 +94,14 @@ struct CoarseRow {
 void coarse_changes(float* blocks, Index n, Index rows, const CoarseRow* terms, const float* x_dot,
                     const float* value_sq, double* change, double* bound);
 
+/// How far coarse changes may be from the truth: bound becomes eps bound + wide (bound + sqrt(error bound)) +
+/// lost, of n columns, a multiple of kErrorBlock. Returns the least change + bound of the first `of` columns,
+/// or infinity where one is beyond the numbers' range.
+struct CoarseDoubt {
+  double eps, wide, error, lost;
+};
+double coarse_bounds(const CoarseDoubt& doubt, const double* change, Index of, double* bound);
+
 /// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves; v is `step` numbers on from one
 /// row to the next.
 void differences(const double* current, const double* change, Index n, Index width, const double* v,
