@@ -532,6 +532,30 @@ class Process(unittest.TestCase):
         self.assertEqual(kvreplay.threads(), 2)
         kvreplay.set_threads(None)
 
+    def test_a_call_starts_from_its_own_options(self):
+        q, k, v, _ = sample()
+        layer = kvreplay.Layer(q, k, v, PROMPT)
+
+        def kept(**options):
+            return kvreplay.evict(layer, keep=0.2, **options).kept
+
+        class Name:  # whose text asks for something else meanwhile
+            def __str__(self):
+                kept(policy="h2o", sinks=9)
+                return "snapkv"
+
+        plain = kept(policy="snapkv")
+        self.assertFalse(np.array_equal(kept(policy="snapkv", window=8, sinks=20), plain))
+        np.testing.assert_array_equal(kept(policy="snapkv"), plain)
+        with self.assertRaises(ValueError):
+            kept(policy="snapkv", window=8, sinks="many")
+        np.testing.assert_array_equal(kept(policy="snapkv"), plain)
+        np.testing.assert_array_equal(kept(policy=Name()), plain)
+        own = {"policy": "score:mine", "score": {"mine": np.zeros((layer.n_kv, PROMPT))}}
+        kept(**own)
+        with self.assertRaises(ValueError):
+            kept(policy="score:mine")
+
     def test_a_fork_computes_on(self):
         want = kvreplay.token_metrics(*self.arrays, 60, threads=2)["joint"].tobytes()
         child = os.fork()
