@@ -16,7 +16,8 @@ enum class BackendChoice { automatic, cpu, cuda };
 namespace compute_option {
 inline constexpr OptionFacts backend{"backend", "NAME",
                                      "What computes: auto (a GPU where there is one), cpu or cuda"},
-    precision{"precision", "NAME", "Arithmetic: f32, f64 or tensor (matrix units of a GPU or CPU, 2 to 3 digits)"},
+    precision{"precision", "NAME",
+              "Arithmetic: f32, f64 or tensor (matrix units: 3 digits on a GPU, 2 on a CPU)"},
     threads{"threads",
             "N",
             "Threads; the results do not depend on it",
