@@ -44,12 +44,8 @@ class Backend {
   template <class T>
   TokenMetrics token_metrics(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers,
                              const StoredGroup* stored = nullptr) const {
-    ReadMetrics read = run(
-        [&] {
-          CpuReadings<T> readings(group, workers);
-          return kvreplay::read_metrics(readings, group, options, workers);
-        },
-        twins_.read_metrics, group, options, workers, stored);
+    ReadMetrics read = run([&] { return read_metrics_cpu(group, options, workers); }, twins_.read_metrics,
+                           group, options, workers, stored);
     return finished_metrics(std::move(read), group, options, workers);
   }
   template <class T>

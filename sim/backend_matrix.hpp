@@ -18,8 +18,7 @@ class MatrixBackend final : public Backend {
     Twins twins;
     twins.read_metrics = [&unit](const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                                  const StoredGroup*) {
-      CpuReadings<float> readings(group, workers, &unit);
-      return kvreplay::read_metrics(readings, group, options, workers);
+      return read_metrics_cpu(group, options, workers, &unit);
     };
     return twins;
   }

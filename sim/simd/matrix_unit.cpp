@@ -12,35 +12,34 @@ namespace {
 
 constexpr std::align_val_t kCacheLine{64};
 
+/// x [rows][columns] by pieces of kRows x kColumns, whose numbers stand in a tile so many apart.
+template <Index kRows, Index kColumns>
+void pack(const float* x, Index rows, Index columns, Index row_step, Index column_step, Bf16* tiles) {
+  for (Index row = 0; row < rows; row += kRows)
+    for (Index column = 0; column < columns; column += kColumns, tiles += kTileNumbers) {
+      const Index m = std::min(kRows, rows - row), n = std::min(kColumns, columns - column);
+      if (m < kRows || n < kColumns) std::fill_n(tiles, kTileNumbers, Bf16{0});
+      for (Index r = 0; r < m; ++r)
+        for (Index c = 0; c < n; ++c)
+          tiles[r * row_step + c * column_step] = to_bf16(x[(row + r) * columns + column + c]);
+    }
+}
+
 }  // namespace
 
 void DeleteTiles::operator()(Bf16* tiles) const { ::operator delete(tiles, kCacheLine); }
 
 Tiles new_tiles(Index tiles) {
-  const auto bytes = static_cast<std::size_t>(std::max<Index>(tiles, 1) * kTileSize) * sizeof(Bf16);
+  const auto bytes = static_cast<std::size_t>(std::max<Index>(tiles, 1) * kTileNumbers) * sizeof(Bf16);
   return Tiles(static_cast<Bf16*>(::operator new(bytes, kCacheLine)));
 }
 
 void pack_left(const float* x, Index rows, Index columns, Bf16* tiles) {
-  for (Index row = 0; row < rows; row += kTileRows)
-    for (Index column = 0; column < columns; column += kTileDepth, tiles += kTileSize) {
-      const Index n = std::min(kTileDepth, columns - column), m = std::min(kTileRows, rows - row);
-      if (m < kTileRows || n < kTileDepth) std::fill_n(tiles, kTileSize, Bf16{0});
-      for (Index r = 0; r < m; ++r)
-        for (Index c = 0; c < n; ++c)
-          tiles[r * kTileDepth + c] = to_bf16(x[(row + r) * columns + column + c]);
-    }
+  pack<kTileRows, kTileDepth>(x, rows, columns, kTileDepth, 1, tiles);
 }
 
 void pack_left_transposed(const float* x, Index rows, Index columns, Bf16* tiles) {
-  for (Index row = 0; row < rows; row += kTileDepth)
-    for (Index column = 0; column < columns; column += kTileRows, tiles += kTileSize) {
-      const Index n = std::min(kTileRows, columns - column), m = std::min(kTileDepth, rows - row);
-      if (m < kTileDepth || n < kTileRows) std::fill_n(tiles, kTileSize, Bf16{0});
-      for (Index r = 0; r < m; ++r)
-        for (Index c = 0; c < n; ++c)
-          tiles[c * kTileDepth + r] = to_bf16(x[(row + r) * columns + column + c]);
-    }
+  pack<kTileDepth, kTileRows>(x, rows, columns, 1, kTileDepth, tiles);
 }
 
 const MatrixUnit* matrix_unit() {

@@ -24,7 +24,7 @@ inline Bf16 to_bf16(float x) {
 
 /// A left tile is 16 rows of 32 numbers, [16][32]; a right tile 32 rows of 16 columns, two rows side by side,
 /// [16][16][2]. Rows, columns and depth are padded with zeros.
-inline constexpr Index kTileRows = 16, kTileDepth = 32, kTileSize = kTileRows * kTileDepth;
+inline constexpr Index kTileRows = 16, kTileDepth = 32, kTileNumbers = kTileRows * kTileDepth;
 inline constexpr Index kTilesAcross = kPanelWidth<float> / kTileRows;  ///< of a panel
 /// Right tiles of a panel.
 constexpr Index right_tiles(Index depth) { return div_up(depth, kTileDepth) * kTilesAcross; }

@@ -18,15 +18,15 @@ void tile_product(Registers& r, const LeftTiles& a, Index row_tiles, Index depth
     r.template zero<2>();
     r.template zero<3>();
     for (Index k = 0; k < depth_tiles; ++k) {
-      const Bf16* left = a.tiles + (row * a.row_step + k * a.depth_step) * kTileSize;
-      const Bf16* right = b + k * kTilesAcross * kTileSize;
+      const Bf16* left = a.tiles + (row * a.row_step + k * a.depth_step) * kTileNumbers;
+      const Bf16* right = b + k * kTilesAcross * kTileNumbers;
       r.template load<4>(left);
       r.template load<6>(right);
-      r.template load<7>(right + kTileSize);
+      r.template load<7>(right + kTileNumbers);
       r.template multiply<0, 4, 6>();
       r.template multiply<1, 4, 7>();
       if (!two) continue;
-      r.template load<5>(left + a.row_step * kTileSize);
+      r.template load<5>(left + a.row_step * kTileNumbers);
       r.template multiply<2, 5, 6>();
       r.template multiply<3, 5, 7>();
     }

@@ -41,7 +41,7 @@ inline HWY_NOINLINE void PackRight(const float* HWY_RESTRICT panel, Index depth,
                                hn::And(rounded(row + 1, column), hn::Set(bits, 0xffff0000U)));
       HWY_ALIGN std::uint32_t pairs[kTileRows];
       hn::Store(both, bits, pairs);
-      std::memcpy(tiles + tile * kTileSize + at, pairs, static_cast<std::size_t>(N) * sizeof(pairs[0]));
+      std::memcpy(tiles + tile * kTileNumbers + at, pairs, static_cast<std::size_t>(N) * sizeof(pairs[0]));
     }
 }
 
@@ -51,7 +51,7 @@ template <class T>
 HWY_INLINE void TileLogits(const TileInput<T>& in, Index panel, Index first, Index tokens, T* z) {
   if constexpr (sizeof(T) == 4)
     if (in.matrix != nullptr)
-      return in.matrix->with_keys(first, tokens, in.q_tiles + panel * right_tiles(in.d) * kTileSize, z);
+      return in.matrix->with_keys(first, tokens, in.q_tiles + panel * right_tiles(in.d) * kTileNumbers, z);
   PanelGemm<T>(tokens, in.k + first * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * kPanelWidth<T>,
                nullptr, z);
 }
@@ -62,7 +62,8 @@ HWY_INLINE void TileValues(const TileInput<T>& in, const T* out_panels, Index pa
                            Index tokens, T* vo) {
   if constexpr (sizeof(T) == 4)
     if (in.matrix != nullptr)
-      return in.matrix->with_values(first, tokens, in.o_tiles + panel * right_tiles(in.d_v) * kTileSize, vo);
+      return in.matrix->with_values(first, tokens, in.o_tiles + panel * right_tiles(in.d_v) * kTileNumbers,
+                                    vo);
   PanelGemm<T>(tokens, in.v_centred + first * in.d_v, in.d_v, 1, in.d_v,
                out_panels + panel * in.d_v * kPanelWidth<T>, nullptr, vo);
 }

@@ -40,7 +40,7 @@ void pack_right_panel(const TileInput<T>& in, const T* panels, Index panel, Inde
   if constexpr (sizeof(T) == 4)
     if (in.matrix != nullptr)
       tiles_simd<T>().pack_right(panels + panel * depth * kPanelWidth<T>, depth,
-                                 tiles + panel * right_tiles(depth) * kTileSize);
+                                 tiles + panel * right_tiles(depth) * kTileNumbers);
 }
 
 /// o' - centre of a panel; o' is 0 where a row sees one column alone.

@@ -84,6 +84,14 @@ template <class T>
 ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, const TokenOptions& options,
                          Workers& workers);
 
+/// The same with CpuReadings.
+template <class T>
+ReadMetrics read_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers,
+                             const MatrixUnit* unit = nullptr) {
+  CpuReadings<T> readings(group, workers, unit);
+  return read_metrics(readings, group, options, workers);
+}
+
 /// With what is left to the CPU on any hardware: leverage, and float64 where float32 loses attention.
 /// Throws InputError where a number is not finite.
 template <class T>

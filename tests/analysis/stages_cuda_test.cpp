@@ -134,8 +134,7 @@ const std::map<std::string, Make>& analyses() {
 
 ReadMetrics read_on_cpu(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                         const StoredGroup* /*stored*/) {
-  CpuReadings<float> readings(group, workers);
-  return read_metrics(readings, group, options, workers);
+  return read_metrics_cpu(group, options, workers);
 }
 
 /// Notes what it is asked for; for one thread.
@@ -230,6 +229,7 @@ TEST_CASE("token metrics on a device take a dump's numbers as they are stored", 
             found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
             return read_on_cpu(group, options, workers, stored);
           }}) {}
+    bool reads_stored() const override { return true; }
     std::optional<Dtype> found;
 
    private:

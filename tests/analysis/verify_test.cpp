@@ -43,8 +43,7 @@ class WrongBackend : public Backend {
     if (wrong == Wrong::metric)
       twins.read_metrics = [](const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                               const StoredGroup*) {
-        CpuReadings<float> readings(group, workers);
-        ReadMetrics read = read_metrics(readings, group, options, workers);
+        ReadMetrics read = read_metrics_cpu(group, options, workers);
         if (group.kv_head == 1) read.metrics[TokenMetric::exact_remove].row(0) *= 1.05;
         return read;
       };

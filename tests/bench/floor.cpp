@@ -33,12 +33,12 @@ float unit_products(const MatrixUnit& unit, int repeats) {
   const Tiles left = new_tiles(kTokens / kTileRows * kDepthTiles),
               right = new_tiles(kRows / W * right_tiles(kDepth));
   pack_left(k.data(), kTokens, kDepth, left.get());
-  std::fill_n(right.get(), kRows / W * right_tiles(kDepth) * kTileSize, to_bf16(0.01f));
+  std::fill_n(right.get(), kRows / W * right_tiles(kDepth) * kTileNumbers, to_bf16(0.01f));
   std::vector<float> z(kTokens * W);
   for (int i = 0; i < repeats; ++i)
     for (Index panel = 0; panel < kRows / W; ++panel)
       unit.product({left.get(), kDepthTiles, 1}, kTokens / kTileRows, kDepthTiles,
-                   right.get() + panel * right_tiles(kDepth) * kTileSize, z.data());
+                   right.get() + panel * right_tiles(kDepth) * kTileNumbers, z.data());
   return z.front();
 }
 
