@@ -2,16 +2,15 @@
 
 #include "data/error.hpp"
 #include "sim/backend_matrix.hpp"
-#include "sim/simd/tile_product.hpp"
 #include "sim/tokens/tiles.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/emulated_matrix_unit.hpp"
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -22,51 +21,9 @@ using namespace kvreplay::test;
 
 namespace {
 
-float of_bf16(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
-
-/// The tile registers as the manual describes them (TILELOADD, TDPBF16PS, TILESTORED), but for denormals.
-class EmulatedRegisters {
- public:
-  template <int kTile>
-  void zero() {
-    std::memset(tiles_[kTile], 0, sizeof(tiles_[kTile]));
-  }
-  template <int kTile>
-  void load(const Bf16* tile) {
-    std::memcpy(tiles_[kTile], tile, sizeof(tiles_[kTile]));
-  }
-  template <int kSum, int kA, int kB>
-  void multiply() {
-    static_assert(kSum < 4 && kA >= 4 && kB >= 4);
-    for (Index m = 0; m < 16; ++m)
-      for (Index pair = 0; pair < 16; ++pair)
-        for (Index n = 0; n < 16; ++n)
-          for (Index half = 0; half < 2; ++half)
-            number<float>(kSum, m, n) +=
-                of_bf16(number<Bf16>(kA, m, 2 * pair + half)) * of_bf16(number<Bf16>(kB, pair, 2 * n + half));
-  }
-  template <int kTile>
-  void store(float* first, Index row_stride) {
-    for (Index m = 0; m < 16; ++m) std::memcpy(first + m * row_stride, tiles_[kTile] + m * 64, 64);
-  }
-
- private:
-  template <class T>
-  T& number(int tile, Index row, Index column) {
-    return reinterpret_cast<T*>(tiles_[tile] + row * 64)[column];
-  }
-  alignas(64) unsigned char tiles_[8][1024];
-};
-
-void emulated_product(const LeftTiles& a, Index row_tiles, Index depth_tiles, const Bf16* b, float* c) {
-  EmulatedRegisters registers;
-  tile_product(registers, a, row_tiles, depth_tiles, b, c);
-}
-constexpr MatrixUnit kEmulated{emulated_product};
-
 /// The emulated one, and the processor's own where it has one.
 std::vector<const MatrixUnit*> units() {
-  std::vector<const MatrixUnit*> all = {&kEmulated};
+  std::vector<const MatrixUnit*> all = {&emulated_matrix_unit()};
   if (const MatrixUnit* own = matrix_unit())
     all.push_back(own);
   else
