@@ -49,7 +49,6 @@ TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& valu
   in.sliding_window = group.rule.sliding_window.value_or(0);
   in.softcap = static_cast<T>(group.rule.softcap.value_or(0));
   in.position = group.position.empty() ? nullptr : group.position.data();
-  in.matrix = values.matrix ? &*values.matrix : nullptr;
   return in;
 }
 
@@ -69,11 +68,13 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                                        RowRange rows, ColumnSet columns, Workers& workers) {
+                                        RowRange rows, ColumnSet columns, Workers& workers,
+                                        const MatrixOperands* matrix) {
   if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
   const Index G = group.G(), l = group.l, end = group.end_visible(rows.end - 1);
   const std::vector<HeadRows<T>> heads =
-      softmax_rows(group, values, rows, {.outputs = columns != ColumnSet::weights, .logits = true}, workers);
+      softmax_rows(group, values, rows,
+                   {.outputs = columns != ColumnSet::weights, .logits = true, .matrix = matrix}, workers);
 
   // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
   std::vector<ColumnTotals> totals(G, empty_totals(l, columns));

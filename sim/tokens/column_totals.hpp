@@ -3,10 +3,8 @@
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/entry_formulas.hpp"
-#include "sim/tokens/matrix_operands.hpp"
 #include "sim/tokens/tiles.hpp"
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,10 +18,9 @@ struct PreparedValues {
   Vector<T> centre;    ///< [d_v], about the mean of the values: any constant serves, a near one cancels less
   Matrix<T> centred;   ///< [T, d_v], v_p - centre
   Vector<T> value_sq;  ///< [l]
-  Vector<T> value_centred_sq;            ///< [l]
-  Vector<T> centre_dot_value;            ///< [l], centre . (v_p - centre)
-  Vector<double> candidate_mean;         ///< [d_v], mean over the candidates of v_p - centre
-  std::optional<MatrixOperands> matrix;  ///< of a matrix unit that multiplies instead
+  Vector<T> value_centred_sq;     ///< [l]
+  Vector<T> centre_dot_value;     ///< [l], centre . (v_p - centre)
+  Vector<double> candidate_mean;  ///< [d_v], mean over the candidates of v_p - centre
 };
 
 template <class T>
@@ -48,10 +45,12 @@ ColumnTotals empty_totals(Index l, ColumnSet columns);
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals);
 
 /// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
-/// ColumnSet::weights needs no values, which may then be empty.
+/// ColumnSet::weights needs no values, which may then be empty. `matrix`: what multiplies instead of T's own
+/// instructions, but for a single row's weights.
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                                        RowRange rows, ColumnSet columns, Workers& workers);
+                                        RowRange rows, ColumnSet columns, Workers& workers,
+                                        const MatrixOperands* matrix = nullptr);
 
 /// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
 /// centring.

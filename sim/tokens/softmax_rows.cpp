@@ -62,6 +62,7 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   const Index G = group.G();
   TileInput<T> in = tile_input(group, values, rows);
   if (!options.outputs) in.d_v = 0;
+  in.matrix = options.matrix;
   const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
   const bool keep =
       options.logits && static_cast<std::size_t>(G * panels * in.total * W) * sizeof(T) <= kMostLogits;

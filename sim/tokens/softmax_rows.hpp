@@ -25,7 +25,8 @@ struct HeadRows {
 struct SoftmaxRowsOptions {
   bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
   bool others = false;
-  bool logits = false;  ///< kept for pass two, where all heads' are few enough
+  bool logits = false;                     ///< kept for pass two, where all heads' are few enough
+  const MatrixOperands* matrix = nullptr;  ///< what multiplies, here and in pass two
 };
 
 /// Pass one for the given rows (positions, not empty) of every query head: [G]. Throws InputError where a

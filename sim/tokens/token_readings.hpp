@@ -67,7 +67,6 @@ class CpuReadings : public TokenReadings<T> {
 
  private:
   const PreparedValues<T>& values();
-  void take_matrix(PreparedValues<T>& values) const;
 
   const HeadGroup<T>& group_;
   Workers& workers_;

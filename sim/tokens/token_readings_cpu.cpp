@@ -1,27 +1,20 @@
 #include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/keydiff.hpp"
+#include "sim/tokens/matrix_operands.hpp"
 #include "sim/tokens/repeat_attention.hpp"
 #include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace kvreplay {
 
 template <class T>
 const PreparedValues<T>& CpuReadings<T>::values() {
-  if (!values_) {
-    values_ = prepare_values(group_, workers_);
-    take_matrix(*values_);
-  }
+  if (!values_) values_ = prepare_values(group_, workers_);
   return *values_;
-}
-
-template <class T>
-void CpuReadings<T>::take_matrix(PreparedValues<T>& values) const {
-  if constexpr (sizeof(T) == 4)
-    if (unit_ != nullptr) values.matrix.emplace(*unit_, group_, values.centred, workers_);
 }
 
 template <class T>
@@ -30,12 +23,14 @@ std::vector<std::vector<ColumnTotals>> CpuReadings<T>::column_totals(
   const bool weights_alone = std::all_of(requests.begin(), requests.end(), [](const ColumnRequest& request) {
     return request.columns == ColumnSet::weights;
   });
-  PreparedValues<T> none;
-  if (weights_alone) take_matrix(none);
+  const PreparedValues<T> none, &values = weights_alone ? none : this->values();
+  std::optional<MatrixOperands> matrix;
+  if constexpr (sizeof(T) == 4)
+    if (unit_ != nullptr) matrix.emplace(*unit_, group_, values.centred, workers_);
   std::vector<std::vector<ColumnTotals>> totals;
   for (const auto& [rows, columns] : requests)
     totals.push_back(
-        kvreplay::column_totals(group_, weights_alone ? none : values(), rows, columns, workers_));
+        kvreplay::column_totals(group_, values, rows, columns, workers_, matrix ? &*matrix : nullptr));
   return totals;
 }
 

@@ -99,8 +99,10 @@ TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
         }
 }
 
-TEST_CASE("by a matrix unit weights of exact logits are float32's own, all else good to two digits",
-          "[matrix_unit]") {
+TEST_CASE(
+    "by a matrix unit weights of exact logits are float32's own, and losses; all else of attention is good "
+    "to two digits",
+    "[matrix_unit]") {
   Workers workers(2);
   for (const MatrixUnit* unit : units()) {
     const MatrixBackend backend(*unit);
@@ -109,7 +111,8 @@ TEST_CASE("by a matrix unit weights of exact logits are float32's own, all else 
         const HeadGroup<float> group = exact_group(c);
         const TokenMetrics want = token_metrics_reference(to_double(group), c.options),
                            got = backend.token_metrics(group, c.options, workers);
-        for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::attn_sq})
+        for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::attn_sq, TokenMetric::exact_loss,
+                                         TokenMetric::oracle_loss, TokenMetric::knorm})
           CHECK(missed(c, metric, want, got, kSingle) == "");
         if (cases == &small_token_cases()) continue;
         for (const TokenMetric metric : {TokenMetric::key, TokenMetric::joint, TokenMetric::exact_remove,
