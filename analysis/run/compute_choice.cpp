@@ -34,29 +34,26 @@ constexpr std::array kPrecisions{Precision::f32, Precision::f64, Precision::tens
 
 ChosenCompute choose_compute(BackendChoice choice, Precision precision, bool may_fall_back,
                              std::optional<int> share) {
-  using compute_option::backend;
   const bool tensor = precision == Precision::tensor;
   ChosenCompute chosen{std::make_shared<const Backend>(), precision, ""};
-  const std::string why_not = choice == BackendChoice::cpu  ? ""
-                              : precision == Precision::f64 ? "float64 is computed on the CPU"
-                                                            : why_no_cuda();
-  const bool on_cpu =
-      choice == BackendChoice::cpu || (choice == BackendChoice::automatic && !why_not.empty());
-  if (tensor && on_cpu) {
-    if (const MatrixUnit* unit = matrix_unit())
-      chosen.backend = std::make_shared<const MatrixBackend>(*unit);
-    else
-      throw OptionError(option_text("{} tensor: {}{}; use f32 or f64", compute_option::precision,
-                                    why_not.empty() ? "" : why_not + ", and ", why_no_matrix_unit()));
-  }
-  if (choice == BackendChoice::cpu) return chosen;
-  if (choice == BackendChoice::cuda && !why_not.empty())
-    throw OptionError(option_text("{} cuda: {}; use auto or cpu", backend, why_not));
-  if (why_not.empty())
+  std::string why_no_device;
+  if (choice != BackendChoice::cpu)
+    why_no_device = precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
+  if (choice == BackendChoice::cuda && !why_no_device.empty())
+    throw OptionError(option_text("{} cuda: {}; use auto or cpu", compute_option::backend, why_no_device));
+  if (choice != BackendChoice::cpu && why_no_device.empty()) {
     chosen.backend = cuda_backend(may_fall_back && choice == BackendChoice::automatic,
                                   tensor ? Products::tensor : Products::f32, share);
-  else
-    chosen.note = fmt::format("auto: {}", why_not);
+    return chosen;
+  }
+  if (!why_no_device.empty()) chosen.note = fmt::format("auto: {}", why_no_device);
+  if (!tensor) return chosen;
+  const MatrixUnit* unit = matrix_unit();
+  if (unit == nullptr)
+    throw OptionError(option_text("{} tensor: {}{}; use f32 or f64", compute_option::precision,
+                                  why_no_device.empty() ? "" : why_no_device + ", and ",
+                                  why_no_matrix_unit()));
+  chosen.backend = std::make_shared<const MatrixBackend>(*unit);
   return chosen;
 }
 

@@ -75,7 +75,8 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
                  "--backend cuda: float64 is computed on the CPU; use auto or cpu"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "tpu"}),
                  "--backend: expected auto or cpu or cuda, found 'tpu'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--precision", "tensor"}), "--precision tensor: "));
+  CHECK(contains(complaint({"tokens", dump, "--out", out, "--precision", "half"}),
+                 "--precision: expected f32 or f64 or tensor, found 'half'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--resume", "--force"}), "excludes"));
   CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "heads"}),
                  "--only: expected some of tokens, evict, budget, channels, found 'heads'"));
