@@ -141,7 +141,7 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   const Index n = scores.size();
   budget = std::clamp<Index>(budget, 0, n);
-  scores = pooled(scores, rule.pool, rule.pool_window);
+  if (rule.pool.kind != Pooling::Kind::none) scores = pooled(scores, rule.pool, rule.pool_window);
 
   KeptSet kept(n, 0);
   Index left = budget;
@@ -157,6 +157,7 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
 
   // The rest by score, in a vector of their own: no score marks a pinned token, infinity may be one.
   std::vector<Index> rest;
+  rest.reserve(kept.size());
   for (Index p = 0; p < n; ++p)
     if (kept[p] == 0) rest.push_back(p);
   Vector<double> rest_scores(std::ssize(rest));

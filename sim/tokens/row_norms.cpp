@@ -17,12 +17,13 @@ namespace {
 template <class Work>
 Vector<double> norms_from(Index n, Workers& workers, const Work& work) {
   constexpr Index kRowsPerItem = 256;
-  Vector<double> squares(n);
+  Vector<double> norms(n);
   workers.parallel_for(div_up(n, kRowsPerItem), [&](Index piece) {
     const Index first = piece * kRowsPerItem, rows = std::min(kRowsPerItem, n - first);
-    work(first, rows, squares.data() + first);
+    work(first, rows, norms.data() + first);
+    norms.segment(first, rows) = norms.segment(first, rows).cwiseSqrt();
   });
-  return squares.cwiseSqrt();
+  return norms;
 }
 
 template <class T>

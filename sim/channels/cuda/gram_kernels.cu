@@ -11,7 +11,7 @@ constexpr int kThreads = ProductTile<float>::kThreads;
 constexpr int kTile = ProductTile<float>::kSide;
 constexpr std::ptrdiff_t kRowsPerSum = 128;    // in float32
 constexpr std::ptrdiff_t kEnoughBlocks = 512;  // for a large device
-constexpr std::ptrdiff_t kTileNumbers = kTile * kTile;
+constexpr std::ptrdiff_t kTileSize = kTile * kTile;
 
 /// Tile (i, j), i <= j, of the product: (0, 0), (0, 1), (1, 1), (0, 2), ...
 struct TilePlace {
@@ -59,7 +59,7 @@ KVREPLAY_KERNEL void tiles_kernel(GramRows x, GramPlan plan, double* parts) {
   }
   tile.move_to_total();
 
-  double* out = parts + (static_cast<std::ptrdiff_t>(block_id().y) * plan.tiles + block_id().x) * kTileNumbers;
+  double* out = parts + (static_cast<std::ptrdiff_t>(block_id().y) * plan.tiles + block_id().x) * kTileSize;
   KVREPLAY_UNROLL
   for (int i = 0; i < Tile::kRows; ++i) {
     KVREPLAY_UNROLL
@@ -67,7 +67,7 @@ KVREPLAY_KERNEL void tiles_kernel(GramRows x, GramPlan plan, double* parts) {
   }
 }
 
-/// Grid: tiles, kTileNumbers / kThreads.
+/// Grid: tiles, kTileSize / kThreads.
 KVREPLAY_KERNEL void join_parts_kernel(GramPlan plan, const double* parts, int d, double* gram) {
   const TilePlace tile = tile_place(static_cast<int>(block_id().x));
   const int entry = static_cast<int>(block_id().y) * kThreads + thread_id();
@@ -75,7 +75,7 @@ KVREPLAY_KERNEL void join_parts_kernel(GramPlan plan, const double* parts, int d
   if (m > n || n >= d) return;
   double sum = 0;
   for (int part = 0; part < plan.parts; ++part)
-    sum += parts[(static_cast<std::ptrdiff_t>(part) * plan.tiles + block_id().x) * kTileNumbers + entry];
+    sum += parts[(static_cast<std::ptrdiff_t>(part) * plan.tiles + block_id().x) * kTileSize + entry];
   gram[static_cast<std::ptrdiff_t>(m) * d + n] = sum;
   gram[static_cast<std::ptrdiff_t>(n) * d + m] = sum;
 }
@@ -92,7 +92,7 @@ GramPlan gram_plan(std::ptrdiff_t n, int d) {
 }
 
 std::size_t gram_parts_size(const GramPlan& plan) {
-  return static_cast<std::size_t>(plan.parts) * static_cast<std::size_t>(plan.tiles) * kTileNumbers;
+  return static_cast<std::size_t>(plan.parts) * static_cast<std::size_t>(plan.tiles) * kTileSize;
 }
 
 void gram_pass(const GramRows& x, GramProducts products, const GramPlan& plan, double* parts, double* gram,
@@ -103,7 +103,7 @@ void gram_pass(const GramRows& x, GramProducts products, const GramPlan& plan, d
     launch(tiles_kernel<double>, grid, kThreads, sizeof(ProductTile<double>::Shared), stream, x, plan, parts);
   else if (plan.parts > 0)
     launch(tiles_kernel<float>, grid, kThreads, sizeof(ProductTile<float>::Shared), stream, x, plan, parts);
-  launch(join_parts_kernel, {tiles, static_cast<unsigned>(kTileNumbers / kThreads)}, kThreads, 0, stream, plan,
+  launch(join_parts_kernel, {tiles, static_cast<unsigned>(kTileSize / kThreads)}, kThreads, 0, stream, plan,
          static_cast<const double*>(parts), x.d, gram);
 }
 
