@@ -1,5 +1,6 @@
 #include "sim/simd/matrix_unit.hpp"
 
+#include "data/npy/half.hpp"
 #include "sim/simd/amx.hpp"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <new>
 
 namespace kvreplay {
-
 namespace {
 
 constexpr std::align_val_t kCacheLine{64};
@@ -21,7 +21,7 @@ void pack(const float* x, Index rows, Index columns, Index row_step, Index colum
       if (m < kRows || n < kColumns) std::fill_n(tiles, kTileNumbers, Bf16{0});
       for (Index r = 0; r < m; ++r)
         for (Index c = 0; c < n; ++c)
-          tiles[r * row_step + c * column_step] = to_bf16(x[(row + r) * columns + column + c]);
+          tiles[r * row_step + c * column_step] = float_to_bfloat(x[(row + r) * columns + column + c]);
     }
 }
 

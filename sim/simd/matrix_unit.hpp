@@ -2,7 +2,6 @@
 
 #include "sim/simd/panel.hpp"
 
-#include <bit>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,15 +11,8 @@
 
 namespace kvreplay {
 
-/// The upper half of a float.
+/// As data/npy/half.hpp has it.
 using Bf16 = std::uint16_t;
-
-/// The nearest bfloat16, of two the even one; NaN of NaN.
-inline Bf16 to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);  // carries a NaN of many ones into its sign
-  return static_cast<Bf16>((x == x ? rounded : bits | 0x400000) >> 16);
-}
 
 /// A left tile is 16 rows of 32 numbers, [16][32]; a right tile 32 rows of 16 columns, two rows side by side,
 /// [16][16][2]. Rows, columns and depth are padded with zeros.

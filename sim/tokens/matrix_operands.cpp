@@ -1,15 +1,12 @@
 #include "sim/tokens/matrix_operands.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
 namespace kvreplay {
 
-template <class T>
-MatrixOperands::MatrixOperands(const MatrixUnit& unit, const HeadGroup<T>& group, const Matrix<T>& v_centred,
-                               Workers& workers)
+MatrixOperands::MatrixOperands(const MatrixUnit& unit, const HeadGroup<float>& group,
+                               const Matrix<float>& v_centred, Workers& workers)
     : unit_(&unit), d_(group.d()), d_v_(v_centred.cols()) {
-  static_assert(std::is_same_v<T, float>);
   constexpr Index kTokensPerItem = 256;
   const Index total = group.T_all(), padded = div_up(total, kTileDepth) * kTileDepth;
   const auto tiles_of = [](Index rows, Index depth) {
@@ -49,8 +46,5 @@ void MatrixOperands::over_tokens(Index first, Index tokens, Index channels, Inde
       {values_across_.get() + (first / kTileDepth * row_tiles + channels) * kTileNumbers, 1, row_tiles}, n,
       div_up(tokens, kTileDepth), weights, out);
 }
-
-template MatrixOperands::MatrixOperands(const MatrixUnit&, const HeadGroup<float>&, const Matrix<float>&,
-                                        Workers&);
 
 }  // namespace kvreplay

@@ -4,17 +4,14 @@
 #include "sim/schedule.hpp"
 #include "sim/simd/matrix_unit.hpp"
 
-#include <optional>
-
 namespace kvreplay {
 
-/// A head group's keys and values as left operands of a matrix unit, rounded to bfloat16: some three digits
-/// of every product.
+/// A head group's keys and values as left operands of a matrix unit, rounded to bfloat16: two digits of
+/// every product.
 class MatrixOperands {
  public:
   /// v_centred [T, d_v] may be empty.
-  template <class T>
-  MatrixOperands(const MatrixUnit& unit, const HeadGroup<T>& group, const Matrix<T>& v_centred,
+  MatrixOperands(const MatrixUnit& unit, const HeadGroup<float>& group, const Matrix<float>& v_centred,
                  Workers& workers);
 
   /// k q, or (v - centre) o, of the tokens from `first`, a multiple of kTileRows, on: [kTileRows][W] for

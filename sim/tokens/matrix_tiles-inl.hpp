@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// A panel [depth][W] as right tiles of a matrix unit, to_bf16() of each number, of what is not NaN.
+/// A panel [depth][W] as right tiles of a matrix unit, float_to_bfloat() of each number, of what is not NaN.
 inline HWY_NOINLINE void PackRight(const float* HWY_RESTRICT panel, Index depth, Bf16* HWY_RESTRICT tiles) {
   const hn::CappedTag<float, kTileRows> d;
   const hn::RebindToUnsigned<decltype(d)> bits;

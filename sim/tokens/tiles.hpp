@@ -152,7 +152,7 @@ enum class ColumnSet {
 /// What one instruction set has.
 template <class T>
 struct TilesSimd {
-  /// A panel [depth][W] as right tiles, to_bf16() of each number, of what is not NaN.
+  /// A panel [depth][W] as right tiles, float_to_bfloat() of each number, of what is not NaN.
   void (*pack_right)(const float* panel, Index depth, Bf16* tiles);
 
   /// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.

@@ -1,6 +1,7 @@
 #include "sim/simd/matrix_unit.hpp"
 
 #include "data/error.hpp"
+#include "data/npy/half.hpp"
 #include "sim/backend_matrix.hpp"
 #include "sim/tokens/tiles.hpp"
 #include "tests/support/cases.hpp"
@@ -33,7 +34,7 @@ std::vector<const MatrixUnit*> units() {
 
 void round_to_bf16(HeadMatrix<float>& x) {
   Matrix<float> rounded = x;
-  for (float& number : rounded.reshaped()) number = of_bf16(to_bf16(number));
+  for (float& number : rounded.reshaped()) number = bfloat_to_float(float_to_bfloat(number));
   x = rounded;
 }
 
@@ -58,15 +59,15 @@ std::string missed(const TokenCase& c, TokenMetric metric, const TokenMetrics& w
 }  // namespace
 
 TEST_CASE("a float rounds to the nearest bfloat16, of two the even one", "[matrix_unit]") {
-  CHECK(of_bf16(to_bf16(1.0F)) == 1.0F);
-  CHECK(of_bf16(to_bf16(-3.140625F)) == -3.140625F);
-  CHECK(of_bf16(to_bf16(1.0F + 0x1p-8F)) == 1.0F);                    // a tie: the even one is below
-  CHECK(of_bf16(to_bf16(1.0F + 3 * 0x1p-8F)) == 1.0F + 4 * 0x1p-8F);  // and here above
-  CHECK(of_bf16(to_bf16(1.0F + 0x1.2p-8F)) == 1.0F + 0x1p-7F);
-  CHECK(of_bf16(to_bf16(0.0F)) == 0.0F);
-  CHECK(std::isinf(of_bf16(to_bf16(-std::numeric_limits<float>::infinity()))));
+  CHECK(bfloat_to_float(float_to_bfloat(1.0F)) == 1.0F);
+  CHECK(bfloat_to_float(float_to_bfloat(-3.140625F)) == -3.140625F);
+  CHECK(bfloat_to_float(float_to_bfloat(1.0F + 0x1p-8F)) == 1.0F);  // a tie: the even one is below
+  CHECK(bfloat_to_float(float_to_bfloat(1.0F + 3 * 0x1p-8F)) == 1.0F + 4 * 0x1p-8F);  // and here above
+  CHECK(bfloat_to_float(float_to_bfloat(1.0F + 0x1.2p-8F)) == 1.0F + 0x1p-7F);
+  CHECK(bfloat_to_float(float_to_bfloat(0.0F)) == 0.0F);
+  CHECK(std::isinf(bfloat_to_float(float_to_bfloat(-std::numeric_limits<float>::infinity()))));
   for (const std::uint32_t nan : {0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x7f800001U})
-    CHECK(std::isnan(of_bf16(to_bf16(std::bit_cast<float>(nan)))));
+    CHECK(std::isnan(bfloat_to_float(float_to_bfloat(std::bit_cast<float>(nan)))));
 }
 
 TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
@@ -79,7 +80,7 @@ TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
         for (const bool transposed : {false, true}) {
           Matrix<float> a(rows, depth), b(depth, W);
           for (Matrix<float>* x : {&a, &b})
-            for (float& number : x->reshaped()) number = of_bf16(to_bf16(normal(engine)));
+            for (float& number : x->reshaped()) number = bfloat_to_float(float_to_bfloat(normal(engine)));
           const Index row_tiles = div_up(rows, kTileRows), depth_tiles = div_up(depth, kTileDepth);
           const Tiles left = new_tiles(row_tiles * depth_tiles), right = new_tiles(right_tiles(depth));
           const Matrix<float> across = a.transpose();

@@ -1,5 +1,6 @@
 #include "tests/support/emulated_matrix_unit.hpp"
 
+#include "data/npy/half.hpp"
 #include "sim/simd/tile_product.hpp"
 
 #include <cstring>
@@ -24,8 +25,8 @@ class EmulatedRegisters {
       for (Index pair = 0; pair < 16; ++pair)
         for (Index n = 0; n < 16; ++n)
           for (Index half = 0; half < 2; ++half)
-            number<float>(kSum, m, n) +=
-                of_bf16(number<Bf16>(kA, m, 2 * pair + half)) * of_bf16(number<Bf16>(kB, pair, 2 * n + half));
+            number<float>(kSum, m, n) += bfloat_to_float(number<Bf16>(kA, m, 2 * pair + half)) *
+                                         bfloat_to_float(number<Bf16>(kB, pair, 2 * n + half));
   }
   template <int kTile>
   void store(float* first, Index row_stride) {
