@@ -95,11 +95,11 @@ void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<dou
     const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {
       if (columns.layer_full < 0) return;
       constexpr double kLeast = sizeof(T) == 4 ? 1e-60 : std::numeric_limits<double>::min();
-      const double full_sq = on_rows.full_sq(wo, workers);
-      const bool lost = full_sq < kLeast;  // below what T's digits reach down to: 0, and no change is none
-      heads.col(columns.layer_full).setConstant(lost ? 0 : full_sq);
+      const std::vector<double> sq = on_rows.projected_sq(wo, workers);
+      const bool lost = sq.front() < kLeast;  // below what T's digits reach down to: 0, and no change is none
+      heads.col(columns.layer_full).setConstant(lost ? 0 : sq.front());
       for (std::size_t c = 0; c < columns.layer_change.size(); ++c) {
-        const double change_sq = on_rows.change_sq(c, wo, workers);
+        const double change_sq = sq[1 + c];
         const bool changes = lost && heads.col(columns.change[c]).sum() > 0;
         heads.col(columns.layer_change[c]).setConstant(changes ? at_least_some(change_sq) : change_sq);
       }

@@ -9,6 +9,7 @@
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/schedule.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <string>
@@ -51,10 +52,22 @@ class LayerOutputs {
     }
   }
 
-  /// Sums over rows of ||sum_h o_i W_O(h)||^2, and of the changes; nan where a head was not set.
-  double full_sq(const std::vector<Matrix<T>>& wo, Workers& workers) const { return sq(full_, wo, workers); }
-  double change_sq(std::size_t which, const std::vector<Matrix<T>>& wo, Workers& workers) const {
-    return sq(change_[which], wo, workers);
+  /// Sums over rows of ||sum_h o_i W_O(h)||^2, then of the changes; nan where a head was not set.
+  std::vector<double> projected_sq(const std::vector<Matrix<T>>& wo, Workers& workers) const {
+    std::vector<double> sums(1 + change_.size(), std::numeric_limits<double>::quiet_NaN());
+    std::vector<LayerRows<T>> cases;
+    std::vector<std::size_t> of;
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      const PanelRows<T>& heads = c == 0 ? full_ : change_[c - 1];
+      const auto is_set = [](const std::vector<T>& head) { return !head.empty(); };
+      if (!std::all_of(heads.begin(), heads.end(), is_set)) continue;
+      of.push_back(c);
+      for (LayerRows<T>& rows = cases.emplace_back(); const std::vector<T>& head : heads)
+        rows.push_back(&head);
+    }
+    const std::vector<double> found = kvreplay::projected_sq<T>(cases, wo, workers);
+    for (std::size_t c = 0; c < of.size(); ++c) sums[of[c]] = found[c];
+    return sums;
   }
 
  private:
@@ -62,15 +75,6 @@ class LayerOutputs {
     for (std::size_t g = 0; g < heads.size(); ++g)
       layer[static_cast<std::size_t>(first) + g] = std::move(heads[g]);
   }
-  static double sq(const PanelRows<T>& layer, const std::vector<Matrix<T>>& wo, Workers& workers) {
-    std::vector<const std::vector<T>*> heads;
-    for (const std::vector<T>& head : layer) {
-      if (head.empty()) return std::numeric_limits<double>::quiet_NaN();
-      heads.push_back(&head);
-    }
-    return projected_sq(heads, wo, workers);
-  }
-
   PanelRows<T> full_;                 // [n_q]
   std::vector<PanelRows<T>> change_;  // [cases][n_q]
 };

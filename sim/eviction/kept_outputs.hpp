@@ -61,10 +61,14 @@ OutputChangeReference output_change_reference(const HeadGroup<double>& group, Ro
 std::vector<OutputChangeReference> output_change_references(const HeadGroup<double>& group, RowRange rows,
                                                             std::span<const KeptSet> sets);
 
-/// ||sum over all query heads of a layer of x W_O(h)||^2, summed over the rows: x[h] in panels as above,
-/// wo[h] [d_v, d_model]. Heads add up in order.
+/// One vector for every row and query head of a layer: [h] in panels as above, all of as many rows.
 template <class T>
-double projected_sq(const std::vector<const std::vector<T>*>& x, const std::vector<Matrix<T>>& wo,
-                    Workers& workers);
+using LayerRows = std::vector<const std::vector<T>*>;
+
+/// ||sum over all query heads of a layer of x W_O(h)||^2, summed over the rows, for each x of `cases`: wo[h]
+/// [d_v, d_model]. Heads add up in order; a case's bits do not depend on the others.
+template <class T>
+std::vector<double> projected_sq(std::span<const LayerRows<T>> cases, const std::vector<Matrix<T>>& wo,
+                                 Workers& workers);
 
 }  // namespace kvreplay

@@ -104,23 +104,34 @@ TEST_CASE("what reaches W_O adds up over the heads", "[kept_outputs]") {
     const KeptSet kept = every(40, 4, 0);
     const RowRange all{group.first_query(), 41};
     const OutputChanges<double> changes = output_changes(group, all, std::span(&kept, 1), true, workers);
-    std::vector<const std::vector<double>*> heads;
-    for (const std::vector<double>& head : changes.change[0]) heads.push_back(&head);
-    double want = 0, apart = 0;
+    std::vector<LayerRows<double>> cases(2);
+    for (const std::vector<double>& head : changes.change[0]) cases[0].push_back(&head);
+    for (const std::vector<double>& head : changes.full) cases[1].push_back(&head);
+    double want = 0, want_full = 0, apart = 0;
     for (Index i = all.begin; i < all.end; ++i) {
-      Vector<double> sum = Vector<double>::Zero(13);
+      Vector<double> sum = Vector<double>::Zero(13), full = sum;
       for (Index g = 0; g < 3; ++g) {
-        const Vector<double> change = output_of(group, g, i, kept) - output_of(group, g, i, every(40, 1, 0));
+        const Vector<double> o = output_of(group, g, i, every(40, 1, 0));
+        const Vector<double> change = output_of(group, g, i, kept) - o;
+        full += group.wo[g].transpose() * o;
         const Vector<double> projected = group.wo[g].transpose() * change;
         sum += projected;
         apart += projected.squaredNorm();
       }
       want += sum.squaredNorm();
+      want_full += full.squaredNorm();
     }
     CHECK(std::abs(want - apart) > 0.01 * want);
-    CHECK(projected_sq(heads, group.wo, workers) == Approx(want).epsilon(1e-11));
+    const auto projected = [&](std::span<const LayerRows<double>> of, Workers& by) {
+      return projected_sq<double>(of, group.wo, by);
+    };
+    const std::vector<double> found = projected(cases, workers);
+    CHECK(found[0] == Approx(want).epsilon(1e-11));
+    CHECK(found[1] == Approx(want_full).epsilon(1e-11));
     Workers alone(1);
-    CHECK(projected_sq(heads, group.wo, alone) == projected_sq(heads, group.wo, workers));
+    CHECK(projected(cases, alone) == found);
+    CHECK(projected({&cases[1], 1}, alone) == std::vector{found[1]});
+    CHECK(projected({}, alone).empty());
   }
 }
 
