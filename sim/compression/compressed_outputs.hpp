@@ -2,6 +2,7 @@
 
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/kept_outputs.hpp"
+#include "sim/eviction/kept_tiles.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
@@ -59,8 +60,7 @@ class CompressedOutputs {
   Vector<T> centre_;  // [d_v], what values are centred with
   double full_sq_ = 0;
   PanelRows<T> full_;
-  PanelRows<T> full_centred_;               // o_i less share centre
-  std::vector<std::vector<T>> full_share_;  // G of [panels][W], the weight that the sink column leaves
+  std::vector<AttendedOutput<T>> attended_;  // [G][panels], what full_ is made of
   struct Wide;
   std::shared_ptr<const Wide> wide_;  // what gives the changes where the outputs vanish, else null
 };

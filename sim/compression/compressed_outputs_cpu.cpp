@@ -271,20 +271,14 @@ CompressedOutputs<T>::CompressedOutputs(const HeadGroup<T>& group, RowRange rows
   const TileInput<T> in = tile_input(group, PreparedValues<T>(), rows);
   const KeptSet all(group.l, 1);
   const Columns<T> columns = gather(group, {group.k, group.v, {}, all, {}, {}}, workers);
-  full_ = full_centred_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
-  full_share_ = empty_panels<T>(group.G(), in.panels(), 1);
+  full_ = empty_panels<T>(group.G(), in.panels(), in.d_v);
+  attended_.resize(group.G() * in.panels());
   full_sq_ = sum_over_panels(
-      group, in, columns, centre_, workers, [&](Index g, Index panel, const AttendedOutput<T>& all) {
-        std::copy(all.vectors.begin(), all.vectors.end(), full_centred_[g].begin() + panel * in.d_v * W);
-        std::copy(all.share.begin(), all.share.end(), full_share_[g].begin() + panel * W);
+      group, in, columns, centre_, workers, [&](Index g, Index panel, AttendedOutput<T>& all) {
         T* full = full_[g].data() + panel * in.d_v * W;
-        double sum = 0;
-        for (Index c = 0; c < in.d_v; ++c)
-          for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
-            const T o = all.vectors[c * W + r] + all.share[r] * centre_(c);
-            sum += static_cast<double>(o) * static_cast<double>(o);
-            full[c * W + r] = o;
-          }
+        const double sum =
+            kept_tiles_simd<T>().output_change(all, nullptr, centre_.data(), in.panel_rows(panel), full);
+        attended_[g * in.panels() + panel] = std::move(all);
         return sum;
       });
 }
@@ -307,18 +301,9 @@ typename CompressedOutputs<T>::Change CompressedOutputs<T>::change(
   Change result;
   if (with_vectors) result.vectors = empty_panels<T>(group_.G(), in.panels(), in.d_v);
   const auto change_of = [&](Index g, Index panel, const AttendedOutput<T>& held) {
-    const T* full = full_centred_[g].data() + panel * in.d_v * W;
-    const T* full_share = full_share_[g].data() + panel * W;
     T* vectors = with_vectors ? result.vectors[g].data() + panel * in.d_v * W : nullptr;
-    double sum = 0;
-    for (Index c = 0; c < in.d_v; ++c)
-      for (Index r = 0; r <= in.panel_last(panel) - in.panel_first(panel); ++r) {
-        const Index at = c * W + r;
-        const T change = held.vectors[at] - full[at] + (held.share[r] - full_share[r]) * centre_(c);
-        sum += static_cast<double>(change) * static_cast<double>(change);
-        if (vectors != nullptr) vectors[at] = change;
-      }
-    return sum;
+    return kept_tiles_simd<T>().output_change(held, &attended_[g * in.panels() + panel], centre_.data(),
+                                              in.panel_rows(panel), vectors);
   };
   result.change_sq = sum_over_panels(group_, in, columns, centre_, workers_, change_of);
   return result;

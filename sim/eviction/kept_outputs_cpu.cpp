@@ -126,30 +126,16 @@ OutputChanges<T> changes_about(const PreparedValues<T>& values, const HeadGroup<
     };
     attend_kept(KeptSet(group.l, 1), &HeadPanel<T>::full);
     for (Index h = 0; h < heads; ++h) {
-      const AttendedOutput<T>& full = of_heads[h].full;
-      ItemSums& sums = items[(first_head + h) * panels + panel];
-      for (Index c = 0; c < d_v; ++c)
-        for (Index r = 0; r < n; ++r) {
-          const T o = full.vectors[c * W + r] + full.share[r] * values.centre(c);
-          sums.full_sq += static_cast<double>(o) * static_cast<double>(o);
-          if (with_vectors) result.full[first_head + h][(panel * d_v + c) * W + r] = o;
-        }
+      T* full = with_vectors ? result.full[first_head + h].data() + panel * panel_size : nullptr;
+      items[(first_head + h) * panels + panel].full_sq =
+          kept_tiles_simd<T>().output_change(of_heads[h].full, nullptr, values.centre.data(), n, full);
     }
     for (std::size_t s = 0; s < sets.size(); ++s) {
       attend_kept(sets[s], &HeadPanel<T>::kept);
       for (Index h = 0; h < heads; ++h) {
-        const AttendedOutput<T>&full = of_heads[h].full, &kept = of_heads[h].kept;
-        T* changes = with_vectors ? result.change[s][first_head + h].data() + panel * panel_size : nullptr;
-        double change_sq = 0;
-        for (Index c = 0; c < d_v; ++c)
-          for (Index r = 0; r < n; ++r) {
-            const Index entry = c * W + r;
-            const T change = kept.vectors[entry] - full.vectors[entry] +
-                             (kept.share[r] - full.share[r]) * values.centre(c);
-            change_sq += static_cast<double>(change) * static_cast<double>(change);
-            if (changes != nullptr) changes[entry] = change;
-          }
-        items[(first_head + h) * panels + panel].change_sq.push_back(change_sq);
+        T* change = with_vectors ? result.change[s][first_head + h].data() + panel * panel_size : nullptr;
+        items[(first_head + h) * panels + panel].change_sq.push_back(kept_tiles_simd<T>().output_change(
+            of_heads[h].kept, &of_heads[h].full, values.centre.data(), n, change));
       }
     }
     for (Index h = 0; h < heads; ++h) {

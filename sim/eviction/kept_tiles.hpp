@@ -56,6 +56,11 @@ struct KeptTilesSimd {
   void (*attend_tile)(const T* z, const Index* columns, Index n, const T* values, Index d_v,
                       AttendedPanel<T>& panel);
 
+  /// What the first `rows` rows' outputs, about a centre [d_v], are from what they were `before` (null: from
+  /// nothing): the sum of its squares, in float64, and where asked for change [d_v][W], 0 in the padding.
+  double (*output_change)(const AttendedOutput<T>& output, const AttendedOutput<T>* before, const T* centre,
+                          Index rows, T* change);
+
   /// out [d_model][W] += wo^T x for one panel: wo [d_v][d_model], x [d_v][W].
   void (*project_panel)(const T* wo, Index d_v, Index d_model, const T* x, T* out);
 };

@@ -110,14 +110,46 @@ HWY_NOINLINE void AttendTile(const T* z, const Index* columns, Index n, const T*
 }
 
 template <class T>
+HWY_NOINLINE double OutputChange(const AttendedOutput<T>& output, const AttendedOutput<T>* before,
+                                 const T* HWY_RESTRICT centre, Index rows, T* HWY_RESTRICT change) {
+  constexpr Index W = kPanelWidth<T>;
+  const hn::ScalableTag<double> wide;
+  const hn::Rebind<T, decltype(wide)> d;
+  const Index N = static_cast<Index>(hn::Lanes(d)), d_v = static_cast<Index>(output.vectors.size()) / W;
+  auto sum = hn::Zero(wide);
+  for (Index r = 0; r < W; r += N) {
+    const auto there = hn::FirstN(d, static_cast<std::size_t>(std::max<Index>(rows - r, 0)));
+    auto share = hn::LoadU(d, output.share.data() + r);
+    if (before != nullptr) share = hn::Sub(share, hn::LoadU(d, before->share.data() + r));
+    for (Index c = 0; c < d_v; ++c) {
+      auto x = hn::LoadU(d, output.vectors.data() + c * W + r);
+      if (before != nullptr) x = hn::Sub(x, hn::LoadU(d, before->vectors.data() + c * W + r));
+      x = hn::IfThenElseZero(there, hn::MulAdd(share, hn::Set(d, centre[c]), x));
+      if (change != nullptr) hn::StoreU(x, d, change + c * W + r);
+      if constexpr (sizeof(T) == 4) {
+        const auto y = hn::PromoteTo(wide, x);
+        sum = hn::MulAdd(y, y, sum);
+      } else {
+        sum = hn::MulAdd(x, x, sum);
+      }
+    }
+  }
+  return hn::GetLane(hn::SumOfLanes(wide, sum));
+}
+
+template <class T>
 HWY_NOINLINE void ProjectPanel(const T* wo, Index d_v, Index d_model, const T* x, T* out) {
   HWY_ALIGN T ones[kPanelWidth<T>];
   std::fill_n(ones, kPanelWidth<T>, T{1});
   PanelGemm<T>(d_model, wo, 1, d_model, d_v, x, ones, out);
 }
 
-KeptTilesSimd<float> KeptTilesSimdF32() { return {LogitPanel, GatheredLogits, AttendTile, ProjectPanel}; }
-KeptTilesSimd<double> KeptTilesSimdF64() { return {LogitPanel, GatheredLogits, AttendTile, ProjectPanel}; }
+KeptTilesSimd<float> KeptTilesSimdF32() {
+  return {LogitPanel, GatheredLogits, AttendTile, OutputChange, ProjectPanel};
+}
+KeptTilesSimd<double> KeptTilesSimdF64() {
+  return {LogitPanel, GatheredLogits, AttendTile, OutputChange, ProjectPanel};
+}
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -6,8 +6,9 @@
 #include <memory>
 #include <string>
 
-// Products of bfloat16 with float32 sums by a processor's matrix units (Intel's AMX), and how what they
-// multiply lies in memory: in tiles of 1 KiB, each read by one instruction.
+// Products of bfloat16 with float32 sums by a processor's matrix units (Intel's AMX) or, where it has none,
+// its vectors (AVX-512 BF16), and how what they multiply lies in memory: in tiles of 1 KiB, each read by one
+// instruction of a matrix unit.
 
 namespace kvreplay {
 
@@ -27,12 +28,6 @@ struct DeleteTiles {
 /// On cache lines, as they come from the system.
 using Tiles = std::unique_ptr<Bf16[], DeleteTiles>;
 Tiles new_tiles(Index tiles);
-
-/// x [rows][columns] as what stands on the left, its rows' tiles one behind the other:
-/// [rows / 16][columns / 32]. `tiles`: of the rows' first.
-void pack_left(const float* x, Index rows, Index columns, Bf16* tiles);
-/// The same of its transpose, [rows / 32][columns / 16]: what a run of rows is multiplied by lies together.
-void pack_left_transposed(const float* x, Index rows, Index columns, Bf16* tiles);
 
 /// Left tiles as a product takes them: where one row's, and one depth's, next tile lies, in tiles.
 struct LeftTiles {

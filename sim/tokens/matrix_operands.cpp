@@ -1,5 +1,7 @@
 #include "sim/tokens/matrix_operands.hpp"
 
+#include "sim/tokens/tiles.hpp"
+
 #include <algorithm>
 
 namespace kvreplay {
@@ -15,13 +17,14 @@ MatrixOperands::MatrixOperands(const MatrixUnit& unit, const HeadGroup<float>& g
   keys_ = new_tiles(tiles_of(padded, d_));
   values_ = new_tiles(tiles_of(padded, d_v_));
   values_across_ = new_tiles(tiles_of(d_v_, padded));
+  const TilesSimd<float> simd = tiles_simd<float>();
   workers.parallel_for(div_up(padded, kTokensPerItem), [&](Index item) {
     const Index first = item * kTokensPerItem, n = std::min(kTokensPerItem, total - first);
-    pack_left(group.k.data() + first * d_, n, d_, keys_.get() + tiles_of(first, d_) * kTileNumbers);
+    simd.pack_left(group.k.data() + first * d_, n, d_, keys_.get() + tiles_of(first, d_) * kTileNumbers);
     if (d_v_ == 0) return;
     const float* values = v_centred.data() + first * d_v_;
-    pack_left(values, n, d_v_, values_.get() + tiles_of(first, d_v_) * kTileNumbers);
-    pack_left_transposed(values, n, d_v_, values_across_.get() + tiles_of(d_v_, first) * kTileNumbers);
+    simd.pack_left(values, n, d_v_, values_.get() + tiles_of(first, d_v_) * kTileNumbers);
+    simd.pack_left_transposed(values, n, d_v_, values_across_.get() + tiles_of(d_v_, first) * kTileNumbers);
   });
   // A depth of 32 tokens may have rows of tiles that no token fills.
   for (Index row = div_up(total, kTileRows); row < padded / kTileRows; ++row) {

@@ -152,8 +152,14 @@ enum class ColumnSet {
 /// What one instruction set has.
 template <class T>
 struct TilesSimd {
-  /// A panel [depth][W] as right tiles, float_to_bfloat() of each number, of what is not NaN.
+  // What a matrix unit multiplies (sim/simd/matrix_unit.hpp), float_to_bfloat() of each number.
+  /// A panel [depth][W] as right tiles.
   void (*pack_right)(const float* panel, Index depth, Bf16* tiles);
+  /// x [rows][columns] as what stands on the left, its rows' tiles one behind the other:
+  /// [rows / 16][columns / 32].
+  void (*pack_left)(const float* x, Index rows, Index columns, Bf16* tiles);
+  /// The same of its transpose, [rows / 32][columns / 16]: what a run of rows is multiplied by lies together.
+  void (*pack_left_transposed)(const float* x, Index rows, Index columns, Bf16* tiles);
 
   /// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.
   void (*softmax_tiles)(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,

@@ -105,6 +105,6 @@ TEST_CASE("tensor products say how near they come to float32", "[cuda][cli]") {
   if (own.code == 0) return;
   CHECK(own.code == 2);
   CHECK(contains(own.err,
-                 "--precision tensor: this processor has no matrix units (AMX) that a program may "
-                 "use; use f32 or f64"));
+                 "--precision tensor: this processor has no bfloat16 products (AMX, AVX-512 BF16) that a "
+                 "program may use; use f32 or f64"));
 }

@@ -3,6 +3,7 @@
 #include "data/npy/half.hpp"
 #include "sim/simd/matrix_unit.hpp"
 #include "sim/simd/panel_gemm.hpp"
+#include "sim/tokens/tiles.hpp"
 #include "tests/bench/eigen_rate.hpp"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ float unit_products(const MatrixUnit& unit, int repeats) {
   const std::vector<float> k(kTokens * kDepth, 0.02f);
   const Tiles left = new_tiles(kTokens / kTileRows * kDepthTiles),
               right = new_tiles(kRows / W * right_tiles(kDepth));
-  pack_left(k.data(), kTokens, kDepth, left.get());
+  tiles_simd<float>().pack_left(k.data(), kTokens, kDepth, left.get());
   std::fill_n(right.get(), kRows / W * right_tiles(kDepth) * kTileNumbers, float_to_bfloat(0.01f));
   std::vector<float> z(kTokens * W);
   for (int i = 0; i < repeats; ++i)

@@ -3,6 +3,8 @@
 #include "data/error.hpp"
 #include "data/npy/half.hpp"
 #include "sim/backend_matrix.hpp"
+#include "sim/simd/amx.hpp"
+#include "sim/simd/bf16_dots.hpp"
 #include "sim/tokens/tiles.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
@@ -22,13 +24,12 @@ using namespace kvreplay::test;
 
 namespace {
 
-/// The emulated one, and the processor's own where it has one.
+/// The emulated one, and the processor's own where it has some.
 std::vector<const MatrixUnit*> units() {
   std::vector<const MatrixUnit*> all = {&emulated_matrix_unit()};
-  if (const MatrixUnit* own = matrix_unit())
-    all.push_back(own);
-  else
-    WARN("emulated only: " << why_no_matrix_unit());
+  for (const MatrixUnit* own : {amx_unit(), bf16_dots_unit()})
+    if (own != nullptr) all.push_back(own);
+  if (all.size() == 1) WARN("emulated only: " << why_no_matrix_unit());
   return all;
 }
 
@@ -70,6 +71,38 @@ TEST_CASE("a float rounds to the nearest bfloat16, of two the even one", "[matri
     CHECK(std::isnan(bfloat_to_float(float_to_bfloat(std::bit_cast<float>(nan)))));
 }
 
+TEST_CASE("what is packed for a matrix unit is every number's bfloat16, in its place, and zeros around it",
+          "[matrix_unit]") {
+  const TilesSimd<float> simd = tiles_simd<float>();
+  std::mt19937 bits(8);
+  for (const Index rows : {1, 15, 16, 31, 32, 45})
+    for (const Index columns : {1, 16, 33, 64}) {
+      Matrix<float> x(rows, columns);
+      for (float& number : x.reshaped()) number = std::bit_cast<float>(static_cast<std::uint32_t>(bits()));
+      x(rows / 2, columns / 2) = std::bit_cast<float>(0xffffffffU);  // not a number
+      x(0, 0) = 1.0F + 3 * 0x1p-8F;                                  // a tie
+      const Index row_tiles = div_up(rows, kTileRows), depth_tiles = div_up(columns, kTileDepth);
+      const Index depths = div_up(rows, kTileDepth), across_tiles = div_up(columns, kTileRows);
+      const Tiles left = new_tiles(row_tiles * depth_tiles), across = new_tiles(depths * across_tiles);
+      simd.pack_left(x.data(), rows, columns, left.get());
+      simd.pack_left_transposed(x.data(), rows, columns, across.get());
+      const auto want = [&](Index r, Index c) {
+        return r < rows && c < columns ? float_to_bfloat(x(r, c)) : Bf16{0};
+      };
+      Index wrong = 0;
+      for (Index r = 0; r < row_tiles * kTileRows; ++r)
+        for (Index c = 0; c < depth_tiles * kTileDepth; ++c)
+          wrong += left[(r / kTileRows * depth_tiles + c / kTileDepth) * kTileNumbers +
+                        r % kTileRows * kTileDepth + c % kTileDepth] != want(r, c);
+      for (Index r = 0; r < depths * kTileDepth; ++r)
+        for (Index c = 0; c < across_tiles * kTileRows; ++c)
+          wrong += across[(r / kTileDepth * across_tiles + c / kTileRows) * kTileNumbers +
+                          c % kTileRows * kTileDepth + r % kTileDepth] != want(r, c);
+      INFO(rows << " x " << columns);
+      CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
   constexpr Index W = kPanelWidth<float>;
   std::mt19937 engine(3);
@@ -85,9 +118,9 @@ TEST_CASE("a matrix unit multiplies what was packed for it", "[matrix_unit]") {
           const Tiles left = new_tiles(row_tiles * depth_tiles), right = new_tiles(right_tiles(depth));
           const Matrix<float> across = a.transpose();
           if (transposed)
-            pack_left_transposed(across.data(), depth, rows, left.get());
+            tiles_simd<float>().pack_left_transposed(across.data(), depth, rows, left.get());
           else
-            pack_left(a.data(), rows, depth, left.get());
+            tiles_simd<float>().pack_left(a.data(), rows, depth, left.get());
           tiles_simd<float>().pack_right(b.data(), depth, right.get());
           Matrix<float> c = Matrix<float>::Constant(row_tiles * kTileRows, W, 7);
           const LeftTiles tiles =
