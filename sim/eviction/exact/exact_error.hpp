@@ -78,10 +78,7 @@ class ExactError {
     Index column_of(Index p) const { return all.problem_.column[p]; }
     Index position_of(Index column) const { return all.position(column); }
     double logit_of(Index column) const;
-    void set_weight(Index column, double w) const {
-      all.entry(row, column, kWeight) = w;
-      if (all.coarse_) all.coarse_->set_weight(row, column, w);
-    }
+    void set_weight(Index column, double w) const { all.entry(row, column, kWeight) = w; }
     void add_to_rest(double w, Index column) const;
     ErrorColumn largest_kept() const;
   };
@@ -122,7 +119,7 @@ class ExactError {
   double score(Index columns, bool store);
   double precise_change(Index column);
   void look_at(const std::vector<Index>& columns);
-  void catch_up();
+  void pass_in_float32();
   std::vector<Index> kept_columns() const;
   BestRemoval best_of(double error, const std::vector<Index>& among);
 
@@ -144,6 +141,9 @@ class ExactError {
   std::vector<OutputTerms> terms_;
   std::vector<ErrorRow> scan_;
   std::optional<CoarseChanges> coarse_;
+  struct {
+    Numbers entries, values, value_sq, zeros, change, extent;
+  } looked_at_;  // copies of columns
 };
 
 }  // namespace kvreplay

@@ -58,6 +58,7 @@ void ExactError::set_terms(Index r, double joining, double joining_rest) {
 /// are summed again.
 void ExactError::update(Index column, const std::vector<Index>& lost) {
   see_value(column);
+  if (coarse_ && column >= 0) coarse_->add_move(x_, scan_);
   for (Index r = 0; r < rows(); ++r) set_terms(r, 0, 0);
   const auto find_terms = [&](Index begin, Index end, bool store) {
     output_terms(vectors(), begin, end, width_, x_.data(), centre_.data(), space_.step(), store,
@@ -75,12 +76,14 @@ void ExactError::update(Index column, const std::vector<Index>& lost) {
     error_ = score(insertions_ ? l_ : kept(), true);
     return;
   }
-  for (const Index r : lost) coarse_->take_row(r, blocks_);
-  if (column >= 0) coarse_->add_move(x_, scan_);
+  for (const Index r : lost) coarse_->clear_row(r);
   for (ErrorRow& row : scan_) row.add = 0;
-  if (coarse_->moves() == CoarseChanges::kMoves) catch_up();
   error_ = set_outputs();
-  coarse_->scan(scan_, terms_, kept(), workers_);
+  if (column < 0 || coarse_->due()) {
+    pass_in_float32();
+  } else {
+    coarse_->follow(terms_, current_, moved_, kept(), workers_);
+  }
 }
 
 /// Tells the scan of the outputs that terms_ has; the sum of ||D||^2.
@@ -122,8 +125,8 @@ double ExactError::score(Index columns, bool store) {
   return error;
 }
 
-/// Adds the moves that the sums of M's columns are missing.
-void ExactError::catch_up() {
+/// Over M's columns, whose sums get the moves that they are missing.
+void ExactError::pass_in_float32() {
   constexpr Index kBlocksAtOnce = 8;
   const Index blocks = div_up(kept(), kErrorBlock);
   workers_.parallel_for(div_up(blocks, kBlocksAtOnce), [&](Index item) {
@@ -132,14 +135,17 @@ void ExactError::catch_up() {
     coarse_->add_moves_to(blocks_.data() + first * rows() * kErrorEntries, end - begin, value(first),
                           std::min(end * kErrorBlock, l_) - first);
   });
-  coarse_->take_sums(blocks_, kept());
+  coarse_->pass(blocks_, scan_, terms_, current_, rows_, kept(), workers_);
 }
 
 /// The changes of some columns of M, from copies of what the rows have of them.
 void ExactError::look_at(const std::vector<Index>& columns) {
   const Index n = std::ssize(columns), blocks = div_up(n, kErrorBlock), padded = blocks * kErrorBlock;
-  Numbers entries(padded * rows() * kErrorEntries, 0.0), values(padded * width_, 0.0);
-  Numbers value_sq(padded, 0.0), zeros(padded, 0.0), change(padded), extent(padded);
+  auto& [entries, values, value_sq, zeros, change, extent] = looked_at_;
+  entries.resize(padded * rows() *
+                 kErrorEntries);  // what an earlier look left in the padding does not matter
+  values.resize(padded * width_);
+  for (Numbers* of_columns : {&value_sq, &zeros, &change, &extent}) of_columns->resize(padded);
   for (Index i = 0; i < n; ++i) {
     const Index column = columns[i], block = i / kErrorBlock * rows();
     std::copy_n(value(column), width_, values.begin() + i * width_);
@@ -149,7 +155,7 @@ void ExactError::look_at(const std::vector<Index>& columns) {
         entries[((block + r) * kErrorEntries + which) * kErrorBlock + i % kErrorBlock] =
             entry(r, column, which);
   }
-  coarse_->add_moves_to(entries.data(), blocks, values.data(), padded);
+  coarse_->add_moves_to(entries.data(), blocks, values.data(), n);
   error_changes(entries.data(), blocks, rows(), scan_.data(), false,
                 {zeros.data(), value_sq.data(), false, change.data(), extent.data()});
   for (Index i = 0; i < n; ++i) {
@@ -233,15 +239,15 @@ BestRemoval ExactError::best_removal_with(Index p) {
 
 BestRemoval ExactError::best_removal() {
   if (!coarse_) return best_of(error_, kept_columns());
-  const std::vector<Index> near = coarse_->nearest(
-      error_, terms_, kept(), [&](Index r) { return rows_[r].top < 0 ? -1 : problem_.column[rows_[r].top]; });
   // Columns are looked at one by one at some thirty times what a pass over all takes for each.
   constexpr Index kOfPass = 32;
-  if (std::ssize(near) <= kErrorBlock + kept() / kOfPass) {
+  for (const bool passed : {false, true}) {
+    if (passed) pass_in_float32();
+    const std::vector<Index> near = coarse_->nearest(error_, terms_, rows_, problem_.column, kept());
+    if (std::ssize(near) > kErrorBlock + kept() / kOfPass) continue;
     look_at(near);
     return best_of(error_, near);
   }
-  catch_up();
   score(kept(), false);
   return best_of(error_, kept_columns());
 }

@@ -17,20 +17,18 @@ HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class T>
-using LanesOf = hn::CappedTag<T, kErrorPad>;
-using Lanes = LanesOf<double>;
+using Lanes = hn::CappedTag<double, kErrorPad>;
 using Vec = hn::Vec<Lanes>;
 
 HWY_INLINE double Total(Vec sum) { return hn::GetLane(hn::SumOfLanes(Lanes(), sum)); }
 
 /// R rows at once: a row alone would wait for each of its multiply-adds.
-template <int R, class T>
-HWY_INLINE void DotsOfRows(const T* HWY_RESTRICT rows, Index width, const T* HWY_RESTRICT x,
-                           T* HWY_RESTRICT out) {
-  const LanesOf<T> d;
+template <int R>
+HWY_INLINE void DotsOfRows(const double* HWY_RESTRICT rows, Index width, const double* HWY_RESTRICT x,
+                           double* HWY_RESTRICT out) {
+  const Lanes d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  hn::Vec<LanesOf<T>> sum[R];
+  Vec sum[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sum[r] = hn::Zero(d);
   for (Index c = 0; c < width; c += N) {
@@ -39,11 +37,10 @@ HWY_INLINE void DotsOfRows(const T* HWY_RESTRICT rows, Index width, const T* HWY
     for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::LoadU(d, rows + r * width + c), y, sum[r]);
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) out[r] = hn::GetLane(hn::SumOfLanes(d, sum[r]));
+  for (int r = 0; r < R; ++r) out[r] = Total(sum[r]);
 }
 
-template <class T>
-HWY_NOINLINE void RowDots(const T* rows, Index n, Index width, const T* x, T* out) {
+HWY_NOINLINE void RowDots(const double* rows, Index n, Index width, const double* x, double* out) {
   Index r = 0;
   for (; r + 8 <= n; r += 8) DotsOfRows<8>(rows + r * width, width, x, out + r);
   for (; r < n; ++r) DotsOfRows<1>(rows + r * width, width, x, out + r);
@@ -213,29 +210,50 @@ HWY_NOINLINE void AddMoves(double* block, Index rows, Index moves, const double*
   for (; r < rows; ++r) AddMovesTo<1>(block + r * kRow, rows, moves, added + r, x_dots);
 }
 
-using FloatLanes = LanesOf<float>;
+using FloatLanes = hn::CappedTag<float, kErrorPad>;
 using FloatVec = hn::Vec<FloatLanes>;
 
-/// A vector of columns over some rows.
+/// A vector of columns over some rows of a pass.
 struct CoarseChange {
-  FloatVec sum, bound;
-  HWY_INLINE CoarseChange() : sum(hn::Zero(FloatLanes())), bound(sum) {}
+  FloatVec sum, extent;
+  HWY_INLINE CoarseChange() : sum(hn::Zero(FloatLanes())), extent(sum) {}
 
-  HWY_INLINE void Add(const CoarseRow& t, FloatVec x_dot, FloatVec value_sq, float* HWY_RESTRICT entries) {
+  HWY_INLINE void Add(const CoarseRow& t, FloatVec value_sq, const float* HWY_RESTRICT entries,
+                      float* HWY_RESTRICT slopes, FloatVec& largest) {
     const FloatLanes d;
-    const FloatVec u = hn::MulAdd(hn::Set(d, t.add), x_dot, hn::LoadU(d, entries + kSum * kErrorBlock));
-    hn::StoreU(u, d, entries + kSum * kErrorBlock);
     const FloatVec out = hn::LoadU(d, entries + kOut * kErrorBlock);
-    const FloatVec lin =
-        hn::NegMulAdd(hn::Set(d, t.by_out), out, hn::MulAdd(hn::Set(d, t.s), u, hn::Set(d, t.d_out)));
-    const FloatVec sq = hn::NegMulAdd(
-        hn::Set(d, t.cur_out), out, hn::MulAdd(hn::Set(d, t.s), u, hn::Add(hn::Set(d, t.out_sq), value_sq)));
+    const FloatVec su = hn::Mul(hn::Set(d, t.s), hn::LoadU(d, entries + kSum * kErrorBlock));
+    const FloatVec lin = hn::NegMulAdd(hn::Set(d, t.by_out), out, hn::Add(hn::Set(d, t.d_out), su));
+    const FloatVec squares = hn::Add(hn::Set(d, t.out_sq), value_sq);
+    const FloatVec products = hn::NegMulAdd(hn::Set(d, t.cur_out), out, su);  // -2 o . v
+    const FloatVec sq = hn::Add(squares, products);
     const FloatVec a = hn::Mul(hn::LoadU(d, entries + kWeight * kErrorBlock), hn::Set(d, t.weight));
     const FloatVec c = hn::Div(a, hn::Sub(hn::Set(d, 1.0F), a));
     sum = hn::MulAdd(c, hn::MulAdd(c, sq, lin), sum);
-    bound = hn::MulAdd(c, hn::MulAdd(c, hn::Set(d, t.sq_bound), hn::Set(d, t.lin_bound)), bound);
+    extent = hn::MulAdd(c, hn::MulAdd(c, hn::Set(d, t.sq_bound), hn::Set(d, t.lin_bound)), extent);
+    const FloatVec growth = hn::MulAdd(c, c, c);
+    hn::StoreU(growth, d, slopes + kGrowth * kErrorBlock);
+    hn::StoreU(hn::Mul(growth, hn::Add(hn::MulAdd(hn::Add(c, c), sq, lin), products)), d,
+               slopes + kSlope * kErrorBlock);
+    largest = hn::Max(largest, c);
   }
 };
+
+/// Entries of a row and a block in float32, those of products in `unit`. Evicted columns, which nothing looks
+/// at, may have less than float32 knows (kAllWeight).
+HWY_INLINE void NarrowEntries(const double* HWY_RESTRICT entries, double unit, float* HWY_RESTRICT narrow) {
+  const Lanes wide;
+  const hn::Rebind<float, Lanes> d;
+  const Index N = static_cast<Index>(hn::Lanes(wide));
+  for (Index c = 0; c < kErrorBlock; c += N) {
+    const Vec weight = hn::Max(hn::LoadU(wide, entries + kWeight * kErrorBlock + c), hn::Set(wide, -1e30));
+    hn::StoreU(hn::DemoteTo(d, weight), d, narrow + kWeight * kErrorBlock + c);
+    for (const ErrorEntry which : {kOut, kSum}) {
+      const Vec product = hn::Mul(hn::LoadU(wide, entries + which * kErrorBlock + c), hn::Set(wide, unit));
+      hn::StoreU(hn::DemoteTo(d, product), d, narrow + which * kErrorBlock + c);
+    }
+  }
+}
 
 /// to [N] += x.
 HWY_INLINE void AddWide(FloatVec x, double* HWY_RESTRICT to) {
@@ -249,51 +267,111 @@ HWY_INLINE void AddWide(FloatVec x, double* HWY_RESTRICT to) {
                to + n);
 }
 
-HWY_NOINLINE void CoarseErrorChanges(float* HWY_RESTRICT blocks, Index n_blocks, Index rows,
-                                     const CoarseRow* HWY_RESTRICT terms, const float* HWY_RESTRICT x_dot,
-                                     const float* HWY_RESTRICT value_sq, double* HWY_RESTRICT change,
-                                     double* HWY_RESTRICT bound) {
-  constexpr Index kRowsAtOnce = 16;
+HWY_NOINLINE void CoarsePass(const double* HWY_RESTRICT blocks, Index n_blocks, Index rows,
+                             const CoarseRow* HWY_RESTRICT terms, double unit, const CoarseColumns& columns) {
+  constexpr Index kRowsAtOnce = 16, kEntries = kErrorEntries * kErrorBlock;
   const FloatLanes d;
   const Index N = static_cast<Index>(hn::Lanes(d));
-  std::fill_n(change, n_blocks * kErrorBlock, 0.0);
-  std::fill_n(bound, n_blocks * kErrorBlock, 0.0);
+  HWY_ALIGN float narrow[kRowsAtOnce * kEntries];
+  std::fill_n(columns.change, n_blocks * kErrorBlock, 0.0);
+  std::fill_n(columns.extent, n_blocks * kErrorBlock, 0.0);
+  std::fill_n(columns.largest_weight, n_blocks * kErrorBlock, 0.0F);
   for (Index b = 0; b < n_blocks; ++b)
-    for (Index n = 0; n < kErrorBlock; n += 2 * N) {
-      const Index p = b * kErrorBlock + n;
-      const FloatVec x_lo = hn::LoadU(d, x_dot + p), x_hi = hn::LoadU(d, x_dot + p + N),
-                     sq_lo = hn::LoadU(d, value_sq + p), sq_hi = hn::LoadU(d, value_sq + p + N);
-      float* entries = blocks + b * rows * kErrorEntries * kErrorBlock + n;
-      for (Index first = 0; first < rows; first += kRowsAtOnce) {
+    for (Index first = 0; first < rows; first += kRowsAtOnce) {
+      const Index n_rows = std::min(kRowsAtOnce, rows - first), row = b * rows + first;
+      for (Index r = 0; r < n_rows; ++r)
+        NarrowEntries(blocks + (row + r) * kEntries, unit, narrow + r * kEntries);
+      for (Index n = 0; n < kErrorBlock; n += 2 * N) {
+        const Index p = b * kErrorBlock + n;
+        const FloatVec sq_lo = hn::LoadU(d, columns.value_sq + p),
+                       sq_hi = hn::LoadU(d, columns.value_sq + p + N);
+        FloatVec most_lo = hn::LoadU(d, columns.largest_weight + p),
+                 most_hi = hn::LoadU(d, columns.largest_weight + p + N);
         CoarseChange lo, hi;
-        for (Index r = first; r < std::min(first + kRowsAtOnce, rows); ++r) {
-          lo.Add(terms[r], x_lo, sq_lo, entries);
-          hi.Add(terms[r], x_hi, sq_hi, entries + N);
-          entries += kErrorEntries * kErrorBlock;
+        float* slopes = columns.slopes + row * kSlopeEntries * kErrorBlock + n;
+        for (Index r = 0; r < n_rows; ++r, slopes += kSlopeEntries * kErrorBlock) {
+          lo.Add(terms[first + r], sq_lo, narrow + r * kEntries + n, slopes, most_lo);
+          hi.Add(terms[first + r], sq_hi, narrow + r * kEntries + n + N, slopes + N, most_hi);
         }
-        AddWide(lo.sum, change + p);
-        AddWide(hi.sum, change + p + N);
-        AddWide(lo.bound, bound + p);
-        AddWide(hi.bound, bound + p + N);
+        hn::StoreU(most_lo, d, columns.largest_weight + p);
+        hn::StoreU(most_hi, d, columns.largest_weight + p + N);
+        AddWide(lo.sum, columns.change + p);
+        AddWide(hi.sum, columns.change + p + N);
+        AddWide(lo.extent, columns.extent + p);
+        AddWide(hi.extent, columns.extent + p + N);
       }
     }
 }
 
-HWY_NOINLINE double CoarseBounds(const CoarseDoubt& doubt, const double* HWY_RESTRICT change, Index of,
-                                 double* HWY_RESTRICT bound) {
+HWY_NOINLINE void FollowChanges(const float* HWY_RESTRICT slopes, Index n_blocks, Index rows,
+                                const FollowedRow* HWY_RESTRICT terms, const float* HWY_RESTRICT values,
+                                Index width, const float* HWY_RESTRICT x, double* HWY_RESTRICT change,
+                                double* HWY_RESTRICT left_out) {
+  const FloatLanes d;
+  const Index N = static_cast<Index>(hn::Lanes(d));
+  std::fill_n(left_out, n_blocks * kErrorBlock, 0.0);
+  for (Index b = 0; b < n_blocks; ++b)
+    for (Index n = 0; n < kErrorBlock; n += 2 * N) {
+      const Index p = b * kErrorBlock + n;
+      // Each its own chain of multiply-adds, as many as are in flight at once.
+      FloatVec sum_lo = hn::Zero(d), sum_hi = sum_lo, slope_lo = sum_lo, slope_hi = sum_lo, by_x_lo = sum_lo,
+               by_x_hi = sum_lo, rest_lo = sum_lo, rest_hi = sum_lo;
+      const float* entries = slopes + b * rows * kSlopeEntries * kErrorBlock + n;
+      for (Index r = 0; r < rows; ++r, entries += kSlopeEntries * kErrorBlock) {
+        const FloatVec k_lo = hn::LoadU(d, entries + kGrowth * kErrorBlock),
+                       k_hi = hn::LoadU(d, entries + kGrowth * kErrorBlock + N);
+        const FloatVec by_growth = hn::Set(d, terms[r].by_growth), by_x = hn::Set(d, terms[r].by_x),
+                       by_slope = hn::Set(d, terms[r].by_slope), rest = hn::Set(d, terms[r].left_out);
+        sum_lo = hn::MulAdd(k_lo, by_growth, sum_lo);
+        sum_hi = hn::MulAdd(k_hi, by_growth, sum_hi);
+        by_x_lo = hn::MulAdd(k_lo, by_x, by_x_lo);
+        by_x_hi = hn::MulAdd(k_hi, by_x, by_x_hi);
+        slope_lo = hn::MulAdd(hn::LoadU(d, entries + kSlope * kErrorBlock), by_slope, slope_lo);
+        slope_hi = hn::MulAdd(hn::LoadU(d, entries + kSlope * kErrorBlock + N), by_slope, slope_hi);
+        rest_lo = hn::MulAdd(k_lo, rest, rest_lo);
+        rest_hi = hn::MulAdd(k_hi, rest, rest_hi);
+      }
+      constexpr int kChains = 4;
+      FloatVec dot_lo[kChains], dot_hi[kChains];
+#pragma GCC unroll 4
+      for (int i = 0; i < kChains; ++i) dot_lo[i] = dot_hi[i] = hn::Zero(d);
+      const float* HWY_RESTRICT v = values + b * width * kErrorBlock + n;
+      for (Index k = 0; k < width; k += kChains, v += kChains * kErrorBlock)
+#pragma GCC unroll 4
+        for (int i = 0; i < kChains; ++i) {
+          dot_lo[i] = hn::MulAdd(hn::Set(d, x[k + i]), hn::LoadU(d, v + i * kErrorBlock), dot_lo[i]);
+          dot_hi[i] = hn::MulAdd(hn::Set(d, x[k + i]), hn::LoadU(d, v + i * kErrorBlock + N), dot_hi[i]);
+        }
+      const auto all = [](const FloatVec* dots)
+                           HWY_ATTR { return hn::Add(hn::Add(dots[0], dots[1]), hn::Add(dots[2], dots[3])); };
+      AddWide(hn::MulAdd(by_x_lo, all(dot_lo), hn::Add(sum_lo, slope_lo)), change + p);
+      AddWide(hn::MulAdd(by_x_hi, all(dot_hi), hn::Add(sum_hi, slope_hi)), change + p + N);
+      AddWide(rest_lo, left_out + p);
+      AddWide(rest_hi, left_out + p + N);
+    }
+}
+
+HWY_NOINLINE double CoarseBounds(const CoarseDoubt& doubt, const CoarseFound& found, Index of,
+                                 double* HWY_RESTRICT own) {
   const Lanes d;
+  const hn::Rebind<float, Lanes> narrow;
   const Index N = static_cast<Index>(hn::Lanes(d));
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Vec least = hn::Set(d, kInfinity);
   const Vec most = hn::Set(d, std::numeric_limits<double>::max());
   Index told = 0;
   for (Index c = 0; c < of; c += N) {
-    const Vec sum = hn::LoadU(d, bound + c), root = hn::Sqrt(hn::Mul(hn::Set(d, doubt.error), sum));
-    const Vec wide = hn::Mul(hn::Set(d, doubt.wide), hn::Add(sum, root));
-    const Vec own = hn::Add(hn::MulAdd(hn::Set(d, doubt.eps), sum, wide), hn::Set(d, doubt.lost));
-    const Vec at_most = hn::Add(hn::LoadU(d, change + c), own);
+    const Vec extent = hn::LoadU(d, found.extent + c),
+              root = hn::Sqrt(hn::Mul(hn::Set(d, doubt.error), extent));
+    const Vec wide = hn::Mul(hn::Set(d, doubt.wide), hn::Add(extent, root));
+    const Vec rounded = hn::Add(hn::MulAdd(hn::Set(d, doubt.eps), extent, wide), hn::Set(d, doubt.lost));
+    const Vec weight = hn::PromoteTo(d, hn::LoadU(narrow, found.largest_weight + c));
+    const Vec times =
+        hn::IfThenElse(hn::Gt(weight, hn::Set(d, 1.0 / 16)), hn::Set(d, 256.0), hn::Set(d, 1.0));
+    const Vec doubted = hn::MulAdd(times, hn::LoadU(d, found.left_out + c), rounded);
+    const Vec at_most = hn::Add(hn::LoadU(d, found.change + c), doubted);
     const auto seen = hn::FirstN(d, static_cast<std::size_t>(of - c));
-    hn::StoreU(own, d, bound + c);
+    hn::StoreU(doubted, d, own + c);
     told += static_cast<Index>(hn::CountTrue(d, hn::And(seen, hn::Lt(at_most, most))));
     least = hn::Min(least, hn::IfThenElse(seen, at_most, hn::Set(d, kInfinity)));
   }
@@ -318,43 +396,37 @@ HWY_NOINLINE void Differences(const double* HWY_RESTRICT current, const double* 
   }
 }
 
-void RowDotsF64(const double* rows, Index n, Index width, const double* x, double* out) {
-  RowDots(rows, n, width, x, out);
-}
-void RowDotsF32(const float* rows, Index n, Index width, const float* x, float* out) {
-  RowDots(rows, n, width, x, out);
-}
-
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvreplay {
 
-HWY_EXPORT(RowDotsF64);
-HWY_EXPORT(RowDotsF32);
+HWY_EXPORT(RowDots);
 HWY_EXPORT(AddMoves);
-HWY_EXPORT(CoarseErrorChanges);
+HWY_EXPORT(CoarsePass);
+HWY_EXPORT(FollowChanges);
 HWY_EXPORT(CoarseBounds);
 HWY_EXPORT(OutputTermsOf);
 HWY_EXPORT(ErrorChanges);
 HWY_EXPORT(Differences);
 
 void row_dots(const double* rows, Index n, Index width, const double* x, double* out) {
-  HWY_DYNAMIC_DISPATCH(RowDotsF64)(rows, n, width, x, out);
-}
-void row_dots(const float* rows, Index n, Index width, const float* x, float* out) {
-  HWY_DYNAMIC_DISPATCH(RowDotsF32)(rows, n, width, x, out);
+  HWY_DYNAMIC_DISPATCH(RowDots)(rows, n, width, x, out);
 }
 void add_moves(double* block, Index rows, Index moves, const double* added, const double* x_dots) {
   HWY_DYNAMIC_DISPATCH(AddMoves)(block, rows, moves, added, x_dots);
 }
-void coarse_changes(float* blocks, Index n, Index rows, const CoarseRow* terms, const float* x_dot,
-                    const float* value_sq, double* change, double* bound) {
-  HWY_DYNAMIC_DISPATCH(CoarseErrorChanges)(blocks, n, rows, terms, x_dot, value_sq, change, bound);
+void coarse_pass(const double* blocks, Index n, Index rows, const CoarseRow* terms, double unit,
+                 const CoarseColumns& columns) {
+  HWY_DYNAMIC_DISPATCH(CoarsePass)(blocks, n, rows, terms, unit, columns);
 }
-double coarse_bounds(const CoarseDoubt& doubt, const double* change, Index of, double* bound) {
-  return HWY_DYNAMIC_DISPATCH(CoarseBounds)(doubt, change, of, bound);
+void follow_changes(const float* slopes, Index n, Index rows, const FollowedRow* terms, const float* values,
+                    Index width, const float* x, double* change, double* left_out) {
+  HWY_DYNAMIC_DISPATCH(FollowChanges)(slopes, n, rows, terms, values, width, x, change, left_out);
+}
+double coarse_bounds(const CoarseDoubt& doubt, const CoarseFound& found, Index of, double* own) {
+  return HWY_DYNAMIC_DISPATCH(CoarseBounds)(doubt, found, of, own);
 }
 void output_terms(const OutputVectors& vectors, Index begin, Index end, Index width, const double* x,
                   const double* centre, Index step, bool store, OutputTerms* terms) {

@@ -12,7 +12,6 @@ inline constexpr Index kErrorPad = 8;
 /// out[r] = rows[r] . x for n rows of `width` numbers, one behind the other. dot(a, b) = dot(b, a) to the
 /// bit.
 void row_dots(const double* rows, Index n, Index width, const double* x, double* out);
-void row_dots(const float* rows, Index n, Index width, const float* x, float* out);
 
 /// One row's sums: what is added to them, how they make an output, and what follows from it. Everything is
 /// centred.
@@ -85,22 +84,50 @@ void error_changes(double* blocks, Index n, Index rows, const ErrorRow* terms, b
 /// [moves][rows] has the `add` of each, x_dots [moves][kErrorBlock] its x . v_p.
 void add_moves(double* block, Index rows, Index moves, const double* added, const double* x_dots);
 
-/// An ErrorRow in float32, and bounds of the row's |2 D . (o^M - v_p)| and ||o^M - v_p||^2 over all columns.
+/// An ErrorRow in float32, and bounds of the row's L = 2 D . (o^M - v_p) and Q = ||o^M - v_p||^2 over all
+/// columns.
 struct CoarseRow {
-  float add, weight, s, by_out, cur_out, d_out, out_sq, lin_bound, sq_bound;
+  float weight, s, by_out, cur_out, d_out, out_sq, lin_bound, sq_bound;
 };
-/// error_changes() over n blocks of float32 entries, u stored: the change, and the sum over the rows of
-/// c (lin_bound + c sq_bound). 16 rows at a time are added up in float32, those sums in float64.
-void coarse_changes(float* blocks, Index n, Index rows, const CoarseRow* terms, const float* x_dot,
-                    const float* value_sq, double* change, double* bound);
+/// The two numbers of a row and a column by which a change is followed (CoarseChanges), c = a / (1 - a).
+enum SlopeEntry {
+  kGrowth,  ///< k = c + c^2
+  kSlope,   ///< k (L + 2 c Q - 2 o^M . v_p)
+  kSlopeEntries
+};
+/// What a pass in float32 goes by and what it leaves, each [columns].
+struct CoarseColumns {
+  const float* value_sq;
+  float* slopes;          ///< [columns / kErrorBlock][rows][kSlopeEntries][kErrorBlock]
+  float* largest_weight;  ///< the largest c
+  double* change;         ///< sum over the rows of c (L + c Q)
+  double* extent;         ///< the same of c (lin_bound + c sq_bound)
+};
+/// n blocks of float64 entries with nothing to add to their sums, whose products of vectors are taken times
+/// `unit`. 16 rows at a time are added up in float32, those sums in float64.
+void coarse_pass(const double* blocks, Index n, Index rows, const CoarseRow* terms, double unit,
+                 const CoarseColumns& columns);
 
-/// How far coarse changes may be from the truth: bound becomes eps bound + wide (bound + sqrt(error bound)) +
-/// lost, of n columns, a multiple of kErrorBlock. Returns the least change + bound of the first `of` columns,
-/// or infinity where one is beyond the numbers' range.
+/// What follows a row's k, its k times x . v_p, its slope; and what is left out of k's.
+struct FollowedRow {
+  float by_growth, by_x, by_slope, left_out;
+};
+/// change += the sum over the rows of the first three; left_out = that of the last. n blocks of slopes, and
+/// of values, [n][width][kErrorBlock].
+void follow_changes(const float* slopes, Index n, Index rows, const FollowedRow* terms, const float* values,
+                    Index width, const float* x, double* change, double* left_out);
+
+/// How far coarse changes may be from the truth: own = eps extent + wide (extent + sqrt(error extent)) + lost
+/// + left_out, 256 times that where largest_weight is above 1/16, of the first `of` columns. Returns the
+/// least change + own, or infinity where one is beyond the numbers' range.
 struct CoarseDoubt {
   double eps, wide, error, lost;
 };
-double coarse_bounds(const CoarseDoubt& doubt, const double* change, Index of, double* bound);
+struct CoarseFound {
+  const double *change, *extent, *left_out;
+  const float* largest_weight;
+};
+double coarse_bounds(const CoarseDoubt& doubt, const CoarseFound& found, Index of, double* own);
 
 /// D . (o^M - v) and ||o^M - v||^2 of n rows from the differences themselves; v is `step` numbers on from one
 /// row to the next.

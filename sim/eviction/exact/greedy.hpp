@@ -31,8 +31,8 @@ KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
 
 /// Evicts one prompt token at a time until `keep` are left, each time the one whose removal, given all before
 /// it, leaves the smallest E. Ties, to rounding, evict the higher position. `rows` must have queries.
-/// A step costs O((G |rows| + d) l); memory is 3 G |rows| l numbers of 12 bytes and a copy of keys and
-/// values. The same path for any number of threads. Throws InputError where a number overflows.
+/// A step costs O((G |rows| + d) l); memory is G |rows| l times 32 bytes and a copy of keys and values. The
+/// same path for any number of threads. Throws InputError where a number overflows.
 GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
 /// The same with E the loss; `gradients` have all `rows`. A step costs O(G |rows| d_v l), whatever S is: G
