@@ -26,6 +26,7 @@ TEST_CASE("the exact error and every change of one token stay right while all le
 TEST_CASE("what a pass in float32 leaves out is never the best token", "[greedy]") {
   constexpr Index l = 230;  // moves enough to catch up with, three times
   Workers workers(1);
+  std::mt19937_64 bits(11);
   for (const GreedyCase& c : greedy_cases()) {
     GreedyCase longer = c;
     if (c.spec.l == GroupSpec{}.l) longer.spec.l = l, longer.spec.T = l + 6, longer.spec.T_q = l + 6;
@@ -45,8 +46,11 @@ TEST_CASE("what a pass in float32 leaves out is never the best token", "[greedy]
         while (coarse.kept() > 0) {
           const BestRemoval got = coarse.best_removal(), want = wide.best_removal();
           differing += got.position != want.position || got.error != want.error ? 1 : 0;
-          coarse.remove(want.position);
-          wide.remove(want.position);
+          // Now and then any token goes, a row's largest perhaps: what is followed moves far.
+          const Index gone = coarse.kept() % 4 == 0 ? wide.position(static_cast<Index>(bits() % wide.kept()))
+                                                    : want.position;
+          coarse.remove(gone);
+          wide.remove(gone);
         }
         CHECK(differing == 0);
       }
