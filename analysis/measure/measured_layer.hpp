@@ -75,6 +75,7 @@ class LayerOutputs {
     for (std::size_t g = 0; g < heads.size(); ++g)
       layer[static_cast<std::size_t>(first) + g] = std::move(heads[g]);
   }
+
   PanelRows<T> full_;                 // [n_q]
   std::vector<PanelRows<T>> change_;  // [cases][n_q]
 };

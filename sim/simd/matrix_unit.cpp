@@ -22,8 +22,8 @@ Tiles new_tiles(Index tiles) {
 }
 
 const MatrixUnit* matrix_unit() {
-  static const MatrixUnit* const unit = amx_unit() != nullptr ? amx_unit() : bf16_dots_unit();
-  return unit;
+  static const MatrixUnit* const tiles = amx_unit();
+  return tiles != nullptr ? tiles : bf16_dots_unit();
 }
 
 std::string why_no_matrix_unit() {

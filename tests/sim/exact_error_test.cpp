@@ -24,7 +24,7 @@ TEST_CASE("the exact error and every change of one token stay right while all le
 }
 
 TEST_CASE("what a pass in float32 leaves out is never the best token", "[greedy]") {
-  constexpr Index l = 230;  // moves enough to catch up with, three times
+  constexpr Index l = 230;  // moves enough for several passes
   Workers workers(1);
   std::mt19937_64 bits(11);
   for (const GreedyCase& c : greedy_cases()) {

@@ -93,18 +93,6 @@ void CoarseChanges::add_moves_to(double* blocks, Index n, const double* values, 
   }
 }
 
-/// Runs body(first block, number of them) over the columns' blocks.
-template <class Body>
-void CoarseChanges::for_blocks(Index columns, Workers& workers, const Body& body) const {
-  constexpr Index kEntriesPerItem = Index{1} << 17;
-  const Index blocks = div_up(columns, kErrorBlock);
-  const Index at_once = std::max<Index>(kEntriesPerItem / (kErrorBlock * std::max<Index>(rows_, 1)), 1);
-  workers.parallel_for(div_up(blocks, at_once), [&](Index item) {
-    const Index begin = item * at_once;
-    body(begin, std::min(at_once, blocks - begin));
-  });
-}
-
 CoarseRow CoarseChanges::coarse_row(const Row& row, const ErrorRow& scan, const OutputTerms& t) const {
   const double change = std::sqrt(t.change_sq), current = std::sqrt(t.current_sq);
   const double sum = t.by_current != 0 ? current : std::abs(t.by_out) * row.out_norm + change;
@@ -140,10 +128,9 @@ void CoarseChanges::pass(const Numbers& blocks, const std::vector<ErrorRow>& sca
                .top = rows[r].top,
                .norm = std::sqrt(t.current_sq),
                .change_sq = t.change_sq,
-               .largest_change = std::sqrt(t.change_sq),
                .followed = 2 * t.change_current};
   }
-  for_blocks(columns, workers, [&](Index begin, Index n) {
+  for_column_blocks(columns, at_once(), workers, [&](Index begin, Index n) {
     const Index first = begin * kErrorBlock;
     coarse_pass(blocks.data() + first * rows_ * kErrorEntries, n, rows_, scan_.data(), unit_ * unit_,
                 {value_sq_.data() + first, slopes_.data() + first * rows_ * kSlopeEntries,
@@ -165,7 +152,7 @@ void CoarseChanges::follow(const std::vector<OutputTerms>& terms, const Numbers&
     row.followed = now;
     row.late += row.step * row.delta;
     row.delta = std::sqrt(squares_[r]) + kWideRounding * row.norm;
-    const double q = row.norm + largest_value_, lin = 2 * row.largest_change * q, sq = q * q;
+    const double q = row.norm + largest_value_, lin = 2 * std::sqrt(row.change_sq) * q, sq = q * q;
     row.size += std::abs(moved) + row.step * (2 * (x_norm + row.norm) * largest_value_ + lin + 2 * sq);
     const double of_change =
         std::abs(terms[r].change_sq - row.change_sq) + kWideRounding * (terms[r].change_sq + row.change_sq);
@@ -178,7 +165,7 @@ void CoarseChanges::follow(const std::vector<OutputTerms>& terms, const Numbers&
                     static_cast<float>(row.step), in_unit(left_out)};
     lost_ += kEps * kSmallest * unit_of_changes_ * row.size;
   }
-  for_blocks(columns, workers, [&](Index begin, Index n) {
+  for_column_blocks(columns, at_once(), workers, [&](Index begin, Index n) {
     const Index first = begin * kErrorBlock;
     follow_changes(slopes_.data() + first * rows_ * kSlopeEntries, n, rows_, followed_.data(),
                    values_.data() + first * width_, width_, x_.data(), change_.data() + first,

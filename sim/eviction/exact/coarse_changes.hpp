@@ -71,25 +71,24 @@ class CoarseChanges {
 
   /// What a row was at the pass, and has done since.
   struct Row {
-    double out_norm;            ///< ||o|| with nothing evicted
-    Index top = -1;             ///< position
-    double norm = 0;            ///< ||o||
-    double change_sq = 0;       ///< ||D||^2
-    double largest_change = 0;  ///< ||D||
-    double followed = 0;        ///< 2 D . o as follow() left it
-    double step = 0;            ///< t of the last move
-    double growth = 0;          ///< e
-    double late = 0;            ///< sum of t ||delta||
-    double delta = 0;           ///< ||delta||
-    double size = 0;            ///< of all that k was multiplied by, for its rounding
+    double out_norm;       ///< ||o|| with nothing evicted
+    Index top = -1;        ///< position
+    double norm = 0;       ///< ||o||
+    double change_sq = 0;  ///< ||D||^2
+    double followed = 0;   ///< 2 D . o as follow() left it
+    double step = 0;       ///< t of the last move
+    double growth = 0;     ///< e
+    double late = 0;       ///< sum of t ||delta||
+    double delta = 0;      ///< ||delta||
+    double size = 0;       ///< of all that k was multiplied by, for its rounding
   };
 
   float& value(Index column, Index k) {
     return values_[(column / kErrorBlock * width_ + k) * kErrorBlock + column % kErrorBlock];
   }
   CoarseRow coarse_row(const Row& row, const ErrorRow& scan, const OutputTerms& terms) const;
-  template <class Body>
-  void for_blocks(Index columns, Workers& workers, const Body& body) const;
+  /// Blocks of columns to a work item.
+  Index at_once() const { return blocks_of_entries(Index{1} << 17, rows_); }
 
   const Index rows_, columns_, width_;
   double largest_value_ = 0, unit_ = 1, unit_of_changes_ = 1;

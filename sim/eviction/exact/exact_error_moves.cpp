@@ -105,19 +105,17 @@ void ExactError::add_top_errors() {
 /// The sum of ||D||^2 that terms_ tells of, and the changes of the first `columns` columns from there.
 double ExactError::score(Index columns, bool store) {
   const double error = set_outputs();
-  const Index n = std::max<Index>(rows(), 1), blocks = div_up(columns, kErrorBlock);
-  const Index entries = space_.of_row() ? kEntriesOfRows : kEntriesPerItem;
-  const Index at_once = std::max<Index>(entries / (kErrorBlock * n), 1);
-  workers_.parallel_for(div_up(blocks, at_once), [&](Index item) {
-    const Index begin = item * at_once, end = std::min(begin + at_once, blocks), first = begin * kErrorBlock;
-    const Index of_column = space_.of_row() ? n : 1;
-    Numbers x_dot((end - begin) * kErrorBlock * of_column, 0.0);
+  const Index at_once = blocks_of_entries(space_.of_row() ? kEntriesOfRows : kEntriesPerItem, rows());
+  for_column_blocks(columns, at_once, workers_, [&](Index begin, Index n) {
+    const Index first = begin * kErrorBlock, end = begin + n;
+    const Index of_column = space_.of_row() ? std::max<Index>(rows(), 1) : 1;
+    Numbers x_dot(n * kErrorBlock * of_column, 0.0);
     if (space_.of_row())
       for (Index b = begin; b < end; ++b)
         dots_with_moved(b, x_dot.data() + (b - begin) * rows() * kErrorBlock);
     else
       row_dots(value(first), std::min(end * kErrorBlock, l_) - first, width_, x_.data(), x_dot.data());
-    error_changes(blocks_.data() + first * rows() * kErrorEntries, end - begin, rows(), scan_.data(), store,
+    error_changes(blocks_.data() + first * rows() * kErrorEntries, n, rows(), scan_.data(), store,
                   {x_dot.data(), value_sq_.data() + first * of_column, space_.of_row(),
                    change_.data() + first, extent_.data() + first});
   });
@@ -128,12 +126,10 @@ double ExactError::score(Index columns, bool store) {
 /// Over M's columns, whose sums get the moves that they are missing.
 void ExactError::pass_in_float32() {
   constexpr Index kBlocksAtOnce = 8;
-  const Index blocks = div_up(kept(), kErrorBlock);
-  workers_.parallel_for(div_up(blocks, kBlocksAtOnce), [&](Index item) {
-    const Index begin = item * kBlocksAtOnce, end = std::min(begin + kBlocksAtOnce, blocks);
+  for_column_blocks(kept(), kBlocksAtOnce, workers_, [&](Index begin, Index n) {
     const Index first = begin * kErrorBlock;
-    coarse_->add_moves_to(blocks_.data() + first * rows() * kErrorEntries, end - begin, value(first),
-                          std::min(end * kErrorBlock, l_) - first);
+    coarse_->add_moves_to(blocks_.data() + first * rows() * kErrorEntries, n, value(first),
+                          std::min(first + n * kErrorBlock, l_) - first);
   });
   coarse_->pass(blocks_, scan_, terms_, current_, rows_, kept(), workers_);
 }

@@ -3,8 +3,10 @@
 #include "sim/eviction/exact/exact_error_row.hpp"
 #include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <algorithm>
 #include <new>
 #include <vector>
 
@@ -45,5 +47,20 @@ struct ErrorProblem {
   Index samples = 0;         ///< S, padded as vectors are
   Numbers gradients;         ///< [rows][S][width], times sqrt(1 / (2 S))
 };
+
+/// So many blocks of columns have about so many entries of all rows.
+inline Index blocks_of_entries(Index entries, Index rows) {
+  return std::max<Index>(entries / (kErrorBlock * std::max<Index>(rows, 1)), 1);
+}
+
+/// Runs body(first block, number of blocks) over the blocks of `columns` columns, `at_once` to a work item.
+template <class Body>
+void for_column_blocks(Index columns, Index at_once, Workers& workers, const Body& body) {
+  const Index blocks = div_up(columns, kErrorBlock);
+  workers.parallel_for(div_up(blocks, at_once), [&](Index item) {
+    const Index begin = item * at_once;
+    body(begin, std::min(at_once, blocks - begin));
+  });
+}
 
 }  // namespace kvreplay
