@@ -30,19 +30,19 @@ struct GradientPanels {
 template <class T>
 class LossPass {
  public:
+  /// units [G]: gradient_unit() of the gradients.
   LossPass(const HeadGroup<T>& group, const PreparedValues<T>& values, const RowGradients<T>& gradients,
-           RowRange rows, Workers& workers)
+           const std::vector<double>& units, const RowBlock& block, Workers& workers)
       : gradients_(gradients),
-        rows_(rows),
-        l_(group.l),
-        scored_(std::min(group.l, group.end_visible(rows.end - 1))),
+        units_(units),
+        rows_(block.rows),
+        scored_(std::min(group.l, group.end_visible(rows_.end - 1))),
         S_(gradients.samples),
         d_v_(group.d_v()),
-        heads_(softmax_rows(group, values, rows, {.others = true}, workers)) {
-    for (const Matrix<T>& g : gradients.g) units_.push_back(gradient_unit(g));
-  }
+        heads_(softmax_rows(group, values, rows_, {.others = true, .logits = block.logits}, workers)) {}
 
-  std::vector<LossTotals> run(Workers& workers) {
+  /// Adds its rows to the totals of every query head, in squares of their units.
+  void add_to(std::vector<LossTotals>& totals, Workers& workers) {
     const Index G = std::ssize(heads_), panels = heads_.front().in.panels();
     panels_.resize(G);
     for (GradientPanels<T>& p : panels_) {
@@ -53,17 +53,12 @@ class LossPass {
     }
     workers.parallel_for(G * panels, [&](Index item) { pack(item / panels, item % panels); });
 
-    std::vector<LossTotals> totals(G, {Vector<double>::Zero(l_), Vector<double>::Zero(l_)});
     const Index items = div_up(scored_, kTokensPerItem);
     workers.parallel_for(G * items, [&](Index item) {
       const Index g = item % G, begin = item / G * kTokensPerItem;
       add_tokens(g, begin, std::min(begin + kTokensPerItem, scored_), totals[g]);
     });
-    for (Index g = 0; g < G; ++g) {
-      add_largest_columns(g, totals[g]);
-      totals[g].loss *= 0.5 / static_cast<double>(S_) / (units_[g] * units_[g]);
-    }
-    return totals;
+    for (Index g = 0; g < G; ++g) add_largest_columns(g, totals[g]);
   }
 
  private:
@@ -147,7 +142,10 @@ class LossPass {
   /// row's largest column, which is scored apart.
   void attend(const HeadRows<T>& head, Index panel, Index begin, Index tokens, T* weights) const {
     const TileInput<T>& in = head.in;
-    panel_gemm(tokens, in.d, in.k + begin * in.d, in.d, head.q_panels.get() + panel * in.d * W, weights);
+    if (in.logits)
+      std::copy_n(in.logits.at(panel, begin), tokens * W, weights);
+    else
+      panel_gemm(tokens, in.d, in.k + begin * in.d, in.d, head.q_panels.get() + panel * in.d * W, weights);
     const Eigen::Map<const Lanes<T>> lse(head.row_constants.get() + (panel * kRowConstants + kLse) * W);
     for (Index t = 0; t < tokens; ++t) {
       LanesAt<T> z(weights + t * W);
@@ -186,17 +184,17 @@ class LossPass {
   void add_largest_columns(Index g, LossTotals& totals) const {
     for (std::size_t row = 0; row < heads_[g].largest.size(); ++row) {
       const LargestScores& column = heads_[g].largest[row];
-      if (column.at >= l_) continue;  // a decoded position is no candidate
+      if (column.at >= totals.loss.size()) continue;  // a decoded position is no candidate
       totals.loss[column.at] += panels_[g].of_largest[row];
       totals.max_attn[column.at] = std::max(totals.max_attn[column.at], column.attn);
     }
   }
 
   const RowGradients<T>& gradients_;
+  const std::vector<double>& units_;
   const RowRange rows_;
-  const Index l_, scored_, S_, d_v_;
+  const Index scored_, S_, d_v_;
   std::vector<HeadRows<T>> heads_;
-  std::vector<double> units_;
   std::vector<GradientPanels<T>> panels_;
 };
 
@@ -213,8 +211,17 @@ double gradient_unit(const Matrix<T>& numbers) {
 
 template <class T>
 std::vector<LossTotals> loss_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                                    const RowGradients<T>& gradients, RowRange rows, Workers& workers) {
-  return LossPass<T>(group, values, gradients, rows, workers).run(workers);
+                                    const RowGradients<T>& gradients, RowRange rows, Workers& workers,
+                                    Index most_logits) {
+  std::vector<double> units;
+  for (const Matrix<T>& g : gradients.g) units.push_back(gradient_unit(g));
+  const Vector<double> zero = Vector<double>::Zero(group.l);
+  std::vector<LossTotals> totals(group.G(), {zero, zero});
+  for (const RowBlock& block : row_blocks(group, rows, most_logits))
+    LossPass<T>(group, values, gradients, units, block, workers).add_to(totals, workers);
+  for (Index g = 0; g < group.G(); ++g)
+    totals[g].loss *= 0.5 / static_cast<double>(gradients.samples) / (units[g] * units[g]);
+  return totals;
 }
 
 template double gradient_unit(const Matrix<float>&);

@@ -18,12 +18,13 @@ struct LossTotals {
 
 /// Of every query head, [G]; `rows` are among the gradients'. With a the token's weight g . (o' - o) =
 /// a / (1 - a) (g . o - g . v): one more product V G^T, of S rows for each query. The column of a row that
-/// may have a > 1/2 is taken from what remains of the row without it. Cost: (6 + 2 S) G |rows| l d flops,
-/// memory O(l d_v + S G |rows| d_v); the same bytes for any number of threads. Throws InputError where a
-/// number overflows T.
+/// may have a > 1/2 is taken from what remains of the row without it. Cost: (4 + 2 S) G |rows| l d flops, 6
+/// for 4 where a panel's logits are more than `most_logits` bytes; memory beside them O(l d_v + S G |rows|
+/// d_v); the same bytes for any number of threads. Throws InputError where a number overflows T.
 template <class T>
 std::vector<LossTotals> loss_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
-                                    const RowGradients<T>& gradients, RowRange rows, Workers& workers);
+                                    const RowGradients<T>& gradients, RowRange rows, Workers& workers,
+                                    Index most_logits = kMostLogits);
 
 /// The judge of loss, [l]: attention anew without each of the candidates, O(|rows| l (l + S) d_v).
 Vector<double> loss_totals_reference(const HeadGroup<double>& group, Index g,

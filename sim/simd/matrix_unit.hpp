@@ -36,8 +36,8 @@ struct LeftTiles {
 };
 
 struct MatrixUnit {
-  /// C [16 row_tiles][W] = A B, B a panel's right tiles [depth_tiles][kTilesAcross]: each sum in order of the
-  /// depth.
+  /// C [16 row_tiles][W] = A B, B a panel's right tiles [depth_tiles][kTilesAcross]: each sum tile after tile
+  /// of the depth, within a tile in the instruction's own order.
   void (*product)(const LeftTiles& a, Index row_tiles, Index depth_tiles, const Bf16* b, float* c);
 };
 

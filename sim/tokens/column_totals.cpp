@@ -69,28 +69,32 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                         RowRange rows, ColumnSet columns, Workers& workers,
-                                        const MatrixOperands* matrix) {
+                                        const MatrixOperands* matrix, Index most_logits) {
   if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
-  const Index G = group.G(), l = group.l, end = group.end_visible(rows.end - 1);
-  const std::vector<HeadRows<T>> heads =
-      softmax_rows(group, values, rows,
-                   {.outputs = columns != ColumnSet::weights, .logits = true, .matrix = matrix}, workers);
-
-  // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
+  const Index G = group.G(), l = group.l;
   std::vector<ColumnTotals> totals(G, empty_totals(l, columns));
   const TokenConstants<T> tokens{values.centre.data(), values.value_sq.data(), values.value_centred_sq.data(),
                                  values.centre_dot_value.data()};
-  const Index scored = std::min(l, end), chunks = div_up(scored, kTokensPassTwo);
-  workers.parallel_for(G * chunks, [&](Index item) {
-    const Index chunk = item / G, g = item % G;
-    ColumnTotals& t = totals[g];
-    const ColumnSums sums{t.attn.data(),      t.attn_sq.data(),     t.key.data(),          t.joint.data(),
-                          t.exact_key.data(), t.exact_joint.data(), t.exact_remove.data(), t.max_attn.data()};
-    tiles_simd<T>().score_tiles(heads[g].in, heads[g].row_constants.get(), heads[g].out_panels.get(), tokens,
-                                columns, chunk * kTokensPassTwo,
-                                std::min((chunk + 1) * kTokensPassTwo, scored), sums);
-  });
-  for (Index g = 0; g < G; ++g) add_largest(heads[g].largest, columns, l, totals[g]);
+  for (const RowBlock& block : row_blocks(group, rows, most_logits)) {
+    const std::vector<HeadRows<T>> heads = softmax_rows(
+        group, values, block.rows,
+        {.outputs = columns != ColumnSet::weights, .logits = block.logits, .matrix = matrix}, workers);
+
+    // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
+    const Index from = group.first_visible(block.rows.begin) / kTokensPassTwo;
+    const Index scored = std::min(l, group.end_visible(block.rows.end - 1));
+    const Index chunks = std::max<Index>(div_up(scored, kTokensPassTwo) - from, 0);
+    workers.parallel_for(G * chunks, [&](Index item) {
+      const Index begin = (from + item / G) * kTokensPassTwo, g = item % G;
+      ColumnTotals& t = totals[g];
+      const ColumnSums sums{t.attn.data(),         t.attn_sq.data(),   t.key.data(),
+                            t.joint.data(),        t.exact_key.data(), t.exact_joint.data(),
+                            t.exact_remove.data(), t.max_attn.data()};
+      tiles_simd<T>().score_tiles(heads[g].in, heads[g].row_constants.get(), heads[g].out_panels.get(),
+                                  tokens, columns, begin, std::min(begin + kTokensPassTwo, scored), sums);
+    });
+    for (Index g = 0; g < G; ++g) add_largest(heads[g].largest, columns, l, totals[g]);
+  }
   return totals;
 }
 

@@ -252,16 +252,16 @@ struct LaneSums {
   double totals[kTokensPassTwo * kWindowSums];
 };
 
-/// One tile of tokens against n panels: tiles [n][tokens_per_tile()][W]. `first`: the tile's sums are not set
-/// yet.
+/// One tile of tokens against n panels, whose logits and products v.o are [n] of [tokens][W]. `first`: the
+/// tile's sums are not set yet.
 template <ColumnSet kColumns, bool kCapped, class T>
 HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* const* outputs, Index n,
-                        Index item, Index tile, Index tokens, const T* z_tiles, const T* vo_tiles,
+                        Index item, Index tile, Index tokens, const T* const* z, const T* const* vo,
                         const TokenConstants<T>& token, bool first, LaneSums<T>& lanes) {
   using D = hn::ScalableTag<T>;
   const D d;
   constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d)), per_tile = tokens_per_tile(in);
+  const Index N = static_cast<Index>(hn::Lanes(d));
   for (Index t = 0; t < tokens; ++t) {
     const Index p = tile + t;
     constexpr Index kSums = sums_of(kColumns);
@@ -272,7 +272,7 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
     if constexpr (kColumns == ColumnSet::weights) {
       for (Index b = 0; b < n; ++b)
         for (Index r = 0; r < W; r += 2 * N)
-          AddWeightRows<kCapped>(d, in, rows[b] + r, z_tiles + (b * per_tile + t) * W + r, sum);
+          AddWeightRows<kCapped>(d, in, rows[b] + r, z[b] + t * W + r, sum);
     } else {
       const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
       const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
@@ -280,15 +280,15 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
       T* max_at = lanes.max_attn + (p - item) * N;
       auto max_attn = hn::LoadU(d, max_at);
       for (Index b = 0; b < n; ++b) {
-        const Index at = (b * per_tile + t) * W;
         for (Index r = 0; r < W; r += 2 * N) {
+          const Index at = t * W + r;
           const ValueAndOutputs<T> both{value, outputs[b] + r, token.centre, in.d_v};
           if constexpr (kColumns == ColumnSet::window)
-            AddWindowRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
-                                   centre_dot, both, sum);
+            AddWindowRows<kCapped>(d, in, rows[b] + r, z[b] + at, vo[b] + at, centred_sq, centre_dot, both,
+                                   sum);
           else
-            AddFutureRows<kCapped>(d, in, rows[b] + r, z_tiles + at + r, vo_tiles + at + r, centred_sq,
-                                   centre_dot, both, sum[0], max_attn);
+            AddFutureRows<kCapped>(d, in, rows[b] + r, z[b] + at, vo[b] + at, centred_sq, centre_dot, both,
+                                   sum[0], max_attn);
         }
       }
       if constexpr (kColumns == ColumnSet::future) hn::StoreU(max_attn, d, max_at);
@@ -324,28 +324,26 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
     for (Index tile = begin; tile < end; tile += per_tile) {
       const Index tokens = std::min(per_tile, end - tile);
       const T *rows[kPanelsPerBlock], *outputs[kPanelsPerBlock];
+      T *z[kPanelsPerBlock], *vo[kPanelsPerBlock];
       Index n = 0;
       for (Index panel = block; panel < block_end; ++panel) {
         if (in.end_visible(in.panel_last(panel)) <= tile ||
             in.first_visible(in.panel_first(panel)) >= tile + tokens)
           continue;
-        T* z = z_tiles + n * per_tile * W;
-        T* vo = vo_tiles + n * per_tile * W;
-        if (in.logits != nullptr)
-          std::copy_n(in.logits + (panel * in.total + tile) * W, tokens * W, z);
-        else
-          TileLogits(in, panel, tile, tokens, z);
-        if constexpr (kColumns != ColumnSet::weights) TileValues(in, out_panels, panel, tile, tokens, vo);
+        // No other item has this tile: kept logits are hidden where they are.
+        z[n] = in.logits ? in.logits.at(panel, tile) : z_tiles + n * per_tile * W;
+        vo[n] = vo_tiles + n * per_tile * W;
+        if (!in.logits) TileLogits(in, panel, tile, tokens, z[n]);
+        if constexpr (kColumns != ColumnSet::weights) TileValues(in, out_panels, panel, tile, tokens, vo[n]);
         rows[n] = row_constants + panel * kRowConstants * W;
         outputs[n] = out_panels + panel * in.d_v * W;
-        HideInvisible(in, panel, tile, tokens, z);
-        HideTop(rows[n] + kTopAt * W, tile, tokens, z);
+        HideInvisible(in, panel, tile, tokens, z[n]);
+        HideTop(rows[n] + kTopAt * W, tile, tokens, z[n]);
         ++n;
       }
       if (n == 0) continue;
       bool& tile_set = set[(tile - begin) / per_tile];
-      AddTile<kColumns, kCapped>(in, rows, outputs, n, begin, tile, tokens, z_tiles, vo_tiles, token,
-                                 !tile_set, lanes);
+      AddTile<kColumns, kCapped>(in, rows, outputs, n, begin, tile, tokens, z, vo, token, !tile_set, lanes);
       tile_set = true;
     }
     if (++unflushed == kBlocksPerFlush) {
@@ -388,14 +386,15 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
       total[kJointCross] = total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) +
                            2 * total[kJointCross] + total[kKey];
       // Rounding may leave a sum of squares just below 0.
-      for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] = std::max(total[s], 0.0);
+      for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] += std::max(total[s], 0.0);
     } else if (columns == ColumnSet::weights) {
-      sums.attn[begin + t] = total[kAttn];
-      sums.attn_sq[begin + t] = total[kAttnSq];
+      sums.attn[begin + t] += total[kAttn];
+      sums.attn_sq[begin + t] += total[kAttnSq];
     } else {
-      sums.exact_remove[begin + t] = std::max(total[kFutureRemove], 0.0);
-      sums.max_attn[begin + t] =
-          static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N))));
+      sums.exact_remove[begin + t] += std::max(total[kFutureRemove], 0.0);
+      const T largest = hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N)));
+      double& max_attn = sums.max_attn[begin + t];
+      max_attn = std::max(max_attn, static_cast<double>(largest));
     }
   }
 }

@@ -14,10 +14,6 @@ hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
   return memory;
 }
 
-/// Bytes of logits that are kept between the passes. In memory that is not fresh from the system, to write
-/// and to read them takes a tenth of the time of their product.
-constexpr std::size_t kMostLogits = std::size_t{32} << 20;
-
 /// What pass one needs of one query head while it lasts.
 template <class T>
 struct RunningRows {
@@ -56,6 +52,29 @@ void others_outputs(const PreparedValues<T>& values, Index d_v, const SoftmaxPan
 }  // namespace
 
 template <class T>
+std::vector<RowBlock> row_blocks(const HeadGroup<T>& group, RowRange rows, Index most) {
+  const Index bytes_of_column = group.G() * kPanelWidth<T> * static_cast<Index>(sizeof(T));
+  const auto fits = [&](Index begin, Index end) {
+    const Index columns = group.end_visible(end - 1) - group.first_visible(begin);
+    return panels_of<T>(end - begin) * columns * bytes_of_column <= most;
+  };
+  std::vector<RowBlock> blocks;
+  while (rows.begin < rows.end) {
+    Index end = rows.begin;
+    while (end < rows.end) {
+      const Index next = std::min(end + kPanelWidth<T>, rows.end);
+      if (!fits(rows.begin, next)) break;
+      end = next;
+    }
+    const bool logits = end > rows.begin;
+    if (!logits) end = rows.end;
+    blocks.push_back({{rows.begin, end}, logits});
+    rows.begin = end;
+  }
+  return blocks;
+}
+
+template <class T>
 std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                       RowRange rows, const SoftmaxRowsOptions& options, Workers& workers) {
   constexpr Index W = kPanelWidth<T>;
@@ -64,8 +83,6 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   if (!options.outputs) in.d_v = 0;
   in.matrix = options.matrix;
   const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
-  const bool keep =
-      options.logits && static_cast<std::size_t>(G * panels * in.total * W) * sizeof(T) <= kMostLogits;
   // Few rows: the tokens are split as well, at places that depend on the sizes alone.
   const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
   constexpr Index kEnoughItems = 32;
@@ -83,9 +100,10 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
     head.in.q_panels = head.q_panels.get();
     head.out_panels = aligned<T>(panels * in.d_v * W);
     head.row_constants = aligned<T>(panels * kRowConstants * W);
-    if (keep) {
-      head.logits = aligned<T>(panels * in.total * W);
-      head.in.logits = head.logits.get();
+    if (options.logits) {
+      const Index first = begin / kTokensPassTwo * kTokensPassTwo;
+      head.logits = aligned<T>(panels * (end - first) * W);
+      head.in.logits = {head.logits.get(), first, end - first};
     }
     if (in.matrix != nullptr) {
       head.q_tiles = new_tiles(panels * right_tiles(in.d));
@@ -132,6 +150,8 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   return heads;
 }
 
+template decltype(row_blocks<float>) row_blocks<float>;
+template decltype(row_blocks<double>) row_blocks<double>;
 template decltype(softmax_rows<float>) softmax_rows<float>;
 template decltype(softmax_rows<double>) softmax_rows<double>;
 

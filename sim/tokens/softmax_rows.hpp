@@ -15,7 +15,7 @@ struct HeadRows {
   hwy::AlignedFreeUniquePtr<T[]> q_panels;       ///< [panels][d][W]
   hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
   hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
-  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput::logits, where asked for
+  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput's, where asked for
   Tiles q_tiles, o_tiles;                        ///< TileInput's, where it has a matrix unit
   std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
                                                  ///< columns but the largest
@@ -25,9 +25,19 @@ struct HeadRows {
 struct SoftmaxRowsOptions {
   bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
   bool others = false;
-  bool logits = false;                     ///< kept for pass two, where all heads' are few enough
+  bool logits = false;                     ///< kept for pass two
   const MatrixOperands* matrix = nullptr;  ///< what multiplies, here and in pass two
 };
+
+/// Rows that go through both passes before the next do, so that the second need not form their logits again.
+struct RowBlock {
+  RowRange rows;
+  bool logits;  ///< few enough to keep, those of all query heads
+};
+/// How rows (not empty) are cut into blocks whose logits take `most` bytes. Where those of a panel take more,
+/// that panel and all rows after it are one block.
+template <class T>
+std::vector<RowBlock> row_blocks(const HeadGroup<T>& group, RowRange rows, Index most = kMostLogits);
 
 /// Pass one for the given rows (positions, not empty) of every query head: [G]. Throws InputError where a
 /// number overflows T.

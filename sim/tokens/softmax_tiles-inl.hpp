@@ -190,8 +190,7 @@ HWY_NOINLINE void SoftmaxTiles(const TileInput<T>& in, Index panel, Index n, Ind
       const Index before = in.matrix == nullptr ? 0 : first % kTileDepth;
       T* tile = rows + before * W;
       TileLogits(in, panel + b, first - before, before + tokens, rows);
-      if (in.logits != nullptr)
-        std::copy_n(tile, tokens * W, in.logits + ((panel + b) * in.total + first) * W);
+      if (in.logits) std::copy_n(tile, tokens * W, in.logits.at(panel + b, first));
       if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
       HideInvisible(in, panel + b, first, tokens, tile);
       FindTopTwo(tile, first, tokens, top);

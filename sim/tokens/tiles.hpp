@@ -27,6 +27,18 @@ struct SoftmaxPanel {
   T* rest_out;  ///< [d_v][W] sum over the others of exp(z - rest_max) (v_p - centre)
 };
 
+/// Logits that pass one leaves for pass two to use up, uncapped and none hidden: [panels][columns][W] from
+/// the column `first` on.
+template <class T>
+struct KeptLogits {
+  T* all = nullptr;  ///< null: none
+  Index first = 0;
+  Index columns = 0;
+
+  explicit operator bool() const { return all != nullptr; }
+  T* at(Index panel, Index p) const { return all + (panel * columns + p - first) * kPanelWidth<T>; }
+};
+
 class MatrixOperands;
 
 /// What both passes know of a head group's keys and values and of one query head's rows.
@@ -45,7 +57,7 @@ struct TileInput {
   Index sliding_window;   ///< 0: none
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
-  T* logits = nullptr;  ///< [panels][T][W], that pass one leaves for pass two: uncapped, none hidden; or null
+  KeptLogits<T> logits;
   const MatrixOperands* matrix = nullptr;  ///< what multiplies, in place of k, v_centred and the panels
   const Bf16* q_tiles = nullptr;           ///< then: [panels], right tiles of q_panels
   const Bf16* o_tiles = nullptr;           ///< in pass two: [panels], of o - centre
@@ -130,7 +142,7 @@ struct TokenConstants {
   const T* centre_dot_value;  ///< centre . (v - centre)
 };
 
-/// Column sums of pass two, float64, each [candidates]; null where the ColumnSet has not got them.
+/// Column sums that pass two adds to, float64, each [candidates]; null where the ColumnSet has not got them.
 struct ColumnSums {
   double* attn;
   double* attn_sq;

@@ -278,21 +278,3 @@ TEST_CASE("expected attention: the first 4 rank above all, in both styles alike"
         "");
   CHECK(mismatch("factor, unrotated channels", want, got, kRounding) == "");
 }
-
-TEST_CASE("logits kept between the passes are those that are formed again", "[token_metrics]") {
-  // Each head's rows keep their logits, all five heads' are too many; nothing else depends on their number.
-  const HeadGroup<float> group = to_float(random_group({.l = 500, .T = 500, .G = 5, .d = 8, .d_v = 8}));
-  Workers workers(2);
-  TokenOptions options{.window = 500, .per_query_head = true};
-  for (const MetricSet& metrics :
-       {MetricSet{TokenMetric::attn, TokenMetric::attn_sq},
-        MetricSet{TokenMetric::attn, TokenMetric::joint, TokenMetric::exact_remove}}) {
-    options.metrics = metrics;
-    const TokenMetrics all = token_metrics_cpu(group, options, workers);
-    for (Index g = 0; g < group.G(); ++g) {
-      const TokenMetrics one = token_metrics_cpu(query_head_group(group, g), options, workers);
-      for (const TokenMetric m : kTokenMetrics.all())
-        if (metrics.contains(m)) CHECK(all[m].row(g) == one[m].row(0));
-    }
-  }
-}

@@ -1,0 +1,150 @@
+#include "sim/loss/loss_totals.hpp"
+#include "sim/tokens/softmax_rows.hpp"
+#include "sim/tokens/token_metrics.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/random_group.hpp"
+
+#include <array>
+#include <string>
+#include <vector>
+
+// Rows go through both passes in blocks whose logits are kept, a last one without.
+
+using namespace kvreplay;
+using namespace kvreplay::test;
+
+namespace {
+
+struct Sum {
+  TokenMetric metric;
+  Vector<double> ColumnTotals::*of;
+};
+constexpr std::array kSums = {Sum{TokenMetric::attn, &ColumnTotals::attn},
+                              Sum{TokenMetric::attn_sq, &ColumnTotals::attn_sq},
+                              Sum{TokenMetric::key, &ColumnTotals::key},
+                              Sum{TokenMetric::joint, &ColumnTotals::joint},
+                              Sum{TokenMetric::exact_key, &ColumnTotals::exact_key},
+                              Sum{TokenMetric::exact_joint, &ColumnTotals::exact_joint},
+                              Sum{TokenMetric::exact_remove, &ColumnTotals::exact_remove}};
+
+/// No logits, those of few panels, and as many as there are.
+template <class T>
+std::vector<Index> limits(const HeadGroup<T>& group) {
+  const Index panel = group.G() * kPanelWidth<T> * group.T_all() * static_cast<Index>(sizeof(T));
+  return {0, panel / 2, panel, 5 * panel, kMostLogits};
+}
+
+template <class T>
+void check_blocks(const GroupSpec& spec, Index window) {
+  const HeadGroup<T> group = converted<T>(random_group(spec));
+  const RowRange rows = window_rows(group.l, group.first_query(), window);
+  TokenOptions options{window, true, {}};
+  for (const Sum& sum : kSums) options.metrics.insert(sum.metric);
+  const TokenMetrics want = token_metrics_reference(converted<double>(group), options);
+  Workers workers(2), alone(1);
+  const PreparedValues<T> values = prepare_values(group, workers);
+  for (const Index most : limits(group)) {
+    INFO("l = " << spec.l << ", window " << window << ", " << most << " bytes of logits, numbers of "
+                << sizeof(T));
+    const auto totals_of = [&](ColumnSet columns, Workers& by) {
+      return column_totals(group, values, rows, columns, by, nullptr, most);
+    };
+    const std::vector<ColumnTotals> all = totals_of(ColumnSet::window, workers);
+    const std::vector<ColumnTotals> again = totals_of(ColumnSet::window, alone);
+    const std::vector<ColumnTotals> weights = totals_of(ColumnSet::weights, workers);
+    const std::vector<ColumnTotals> future = totals_of(ColumnSet::future, workers);
+    for (const auto& [metric, sums] : kSums) {
+      Matrix<double> got(group.G(), group.l);
+      for (Index g = 0; g < group.G(); ++g) {
+        got.row(g) = (all[g].*sums).transpose();
+        CHECK(all[g].*sums == again[g].*sums);
+      }
+      CHECK(mismatch(std::string(name_of(metric)), want[metric], got, sizeof(T) == 4 ? kSingle : kDouble) ==
+            "");
+    }
+    for (Index g = 0; g < group.G(); ++g) {
+      CHECK(weights[g].attn == all[g].attn);
+      CHECK(weights[g].attn_sq == all[g].attn_sq);
+      CHECK((future[g].exact_remove - all[g].exact_remove).norm() <=
+            (sizeof(T) == 4 ? 1e-4 : 1e-12) * all[g].exact_remove.norm());
+      CHECK((future[g].max_attn.array() <= all[g].attn.array() + 1e-6).all());
+      CHECK((future[g].max_attn.array() * static_cast<double>(rows.count()) >= all[g].attn.array() - 1e-6)
+                .all());
+    }
+  }
+}
+
+template <class T>
+void check_losses(const GroupSpec& spec) {
+  const HeadGroup<T> group = converted<T>(random_group(spec));
+  const HeadGroup<double> exact = converted<double>(group);
+  const RowRange rows = group.g_window.rows;
+  Workers workers(2);
+  const PreparedValues<T> values = prepare_values(group, workers);
+  Matrix<double> want(group.G(), group.l), got = want;
+  for (Index g = 0; g < group.G(); ++g)
+    want.row(g) = loss_totals_reference(exact, g, exact.g_window, rows).transpose();
+  for (const Index most : limits(group)) {
+    INFO("l = " << spec.l << ", " << most << " bytes of logits, numbers of " << sizeof(T));
+    const std::vector<LossTotals> totals = loss_totals(group, values, group.g_window, rows, workers, most);
+    for (Index g = 0; g < group.G(); ++g) got.row(g) = totals[g].loss.transpose();
+    CHECK(mismatch("loss", want, got, sizeof(T) == 4 ? kSingle : kDouble) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("blocks of rows follow one another and keep to their bytes", "[token_metrics]") {
+  const HeadGroup<float> causal = to_float(random_group({.l = 1000, .T = 1010, .G = 3}));
+  const HeadGroup<float> sliding =
+      to_float(random_group({.l = 1000, .T = 1010, .G = 3, .sliding_window = 200}));
+  const HeadGroup<float> whole = to_float(random_group({.l = 1000, .T = 1010, .G = 3, .causal = false}));
+  const RowRange rows{37, 1000};
+  for (const HeadGroup<float>* group : {&causal, &sliding, &whole})
+    for (const Index most : {Index{0}, Index{100} << 10, Index{300} << 10, Index{1} << 20, kMostLogits}) {
+      const std::vector<RowBlock> blocks = row_blocks(*group, rows, most);
+      Index begin = rows.begin;
+      for (std::size_t b = 0; b < blocks.size(); ++b) {
+        const auto& [block, logits] = blocks[b];
+        CHECK(block.begin == begin);
+        REQUIRE(block.end > block.begin);
+        begin = block.end;
+        const Index columns = group->end_visible(block.end - 1) - group->first_visible(block.begin);
+        if (logits)
+          CHECK(3 * block.count() * columns * 4 <= most);
+        else
+          CHECK(b + 1 == blocks.size());
+        if (b + 1 < blocks.size()) CHECK(block.count() % kPanelWidth<float> == 0);
+      }
+      CHECK(begin == rows.end);
+      if (most == 0) CHECK(!blocks.front().logits);
+      if (most == kMostLogits) CHECK((blocks.size() == 1 && blocks.front().logits));
+    }
+  // A panel of the last rows takes 3 x 32 x 1000 x 4 bytes.
+  CHECK(!row_blocks(causal, rows, Index{300} << 10).back().logits);
+  CHECK(row_blocks(causal, rows, Index{300} << 10).front().logits);
+  CHECK(row_blocks(sliding, rows, Index{300} << 10).size() > 2);
+}
+
+TEST_CASE("metrics are those of the reference however many logits are kept", "[token_metrics]") {
+  const auto check = [](const GroupSpec& spec, Index window) {
+    check_blocks<float>(spec, window);
+    check_blocks<double>(spec, window);
+  };
+  check({.l = 140, .T = 143, .attention_sink = 0}, 140);
+  check({.l = 160, .T = 163, .G = 1, .d = 7, .d_v = 5, .sink_logit = 1.0}, 100);
+  check({.l = 220, .T = 230, .attention_sink = 150, .sliding_window = 40}, 75);
+  check({.l = 105, .T = 106, .G = 1, .logit_std = 4.0, .softcap = 30.0}, 105);
+  check({.l = 100, .T = 103, .G = 1, .causal = false}, 100);
+}
+
+TEST_CASE("losses are those of the reference however many logits are kept", "[loss]") {
+  for (const GroupSpec& spec :
+       {GroupSpec{.l = 120, .T = 130, .samples = 5, .window_gradients = 110},
+        GroupSpec{.l = 220, .T = 230, .d = 5, .d_v = 7, .sliding_window = 40, .window_gradients = 75},
+        GroupSpec{.l = 100, .T = 110, .G = 1, .softcap = 3.0, .window_gradients = 70}}) {
+    check_losses<float>(spec);
+    check_losses<double>(spec);
+  }
+}
