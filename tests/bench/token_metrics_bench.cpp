@@ -35,10 +35,10 @@ void window_metrics(benchmark::State& state, const Backend& on, double bench::Fl
   for (auto _ : state) benchmark::DoNotOptimize(on.token_metrics(group, options, workers()));
   const bench::Floor after = bench::measure_floor(workers());
 
-  // Four products of (visible entries) x d: K Q^T twice, V^T A, V O^T.
+  // Three products of (visible entries) x d: K Q^T, V^T A, V O^T.
   const double visible = static_cast<double>(G) * static_cast<double>(w) *
                          (static_cast<double>(l) - (static_cast<double>(w) - 1) / 2);
-  const double flops = 8 * visible * static_cast<double>(d);
+  const double flops = 6 * visible * static_cast<double>(d);
   const double bytes = 4.0 * static_cast<double>(d * (2 * l + G * w));
   const auto rate = [&](double bench::Floor::*which) { return (before.*which + after.*which) / 2; };
   bench::Floor floor{rate(&bench::Floor::own_flops), rate(&bench::Floor::eigen_flops),
