@@ -32,14 +32,16 @@ class LossPass {
  public:
   /// units [G]: gradient_unit() of the gradients.
   LossPass(const HeadGroup<T>& group, const PreparedValues<T>& values, const RowGradients<T>& gradients,
-           const std::vector<double>& units, const RowBlock& block, Workers& workers)
+           const std::vector<double>& units, const RowBatch& batch, Workers& workers)
       : gradients_(gradients),
         units_(units),
-        rows_(block.rows),
+        rows_(batch.rows),
+        first_(first_scored(group, rows_)),
         scored_(std::min(group.l, group.end_visible(rows_.end - 1))),
         S_(gradients.samples),
         d_v_(group.d_v()),
-        heads_(softmax_rows(group, values, rows_, {.others = true, .logits = block.logits}, workers)) {}
+        heads_(softmax_rows(group, values, rows_, {.others = true, .keep_logits = batch.keep_logits},
+                            workers)) {}
 
   /// Adds its rows to the totals of every query head, in squares of their units.
   void add_to(std::vector<LossTotals>& totals, Workers& workers) {
@@ -53,9 +55,9 @@ class LossPass {
     }
     workers.parallel_for(G * panels, [&](Index item) { pack(item / panels, item % panels); });
 
-    const Index items = div_up(scored_, kTokensPerItem);
+    const Index items = div_up(std::max<Index>(scored_ - first_, 0), kTokensPerItem);
     workers.parallel_for(G * items, [&](Index item) {
-      const Index g = item % G, begin = item / G * kTokensPerItem;
+      const Index g = item % G, begin = first_ + item / G * kTokensPerItem;
       add_tokens(g, begin, std::min(begin + kTokensPerItem, scored_), totals[g]);
     });
     for (Index g = 0; g < G; ++g) add_largest_columns(g, totals[g]);
@@ -193,7 +195,7 @@ class LossPass {
   const RowGradients<T>& gradients_;
   const std::vector<double>& units_;
   const RowRange rows_;
-  const Index scored_, S_, d_v_;
+  const Index first_, scored_, S_, d_v_;
   std::vector<HeadRows<T>> heads_;
   std::vector<GradientPanels<T>> panels_;
 };
@@ -217,8 +219,8 @@ std::vector<LossTotals> loss_totals(const HeadGroup<T>& group, const PreparedVal
   for (const Matrix<T>& g : gradients.g) units.push_back(gradient_unit(g));
   const Vector<double> zero = Vector<double>::Zero(group.l);
   std::vector<LossTotals> totals(group.G(), {zero, zero});
-  for (const RowBlock& block : row_blocks(group, rows, most_logits))
-    LossPass<T>(group, values, gradients, units, block, workers).add_to(totals, workers);
+  for (const RowBatch& batch : row_batches(group, rows, most_logits))
+    LossPass<T>(group, values, gradients, units, batch, workers).add_to(totals, workers);
   for (Index g = 0; g < group.G(); ++g)
     totals[g].loss *= 0.5 / static_cast<double>(gradients.samples) / (units[g] * units[g]);
   return totals;

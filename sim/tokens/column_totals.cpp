@@ -75,17 +75,18 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
   std::vector<ColumnTotals> totals(G, empty_totals(l, columns));
   const TokenConstants<T> tokens{values.centre.data(), values.value_sq.data(), values.value_centred_sq.data(),
                                  values.centre_dot_value.data()};
-  for (const RowBlock& block : row_blocks(group, rows, most_logits)) {
-    const std::vector<HeadRows<T>> heads = softmax_rows(
-        group, values, block.rows,
-        {.outputs = columns != ColumnSet::weights, .logits = block.logits, .matrix = matrix}, workers);
+  for (const RowBatch& batch : row_batches(group, rows, most_logits)) {
+    std::vector<HeadRows<T>> heads = softmax_rows(
+        group, values, batch.rows,
+        {.outputs = columns != ColumnSet::weights, .keep_logits = batch.keep_logits, .matrix = matrix},
+        workers);
 
     // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
-    const Index from = group.first_visible(block.rows.begin) / kTokensPassTwo;
-    const Index scored = std::min(l, group.end_visible(block.rows.end - 1));
-    const Index chunks = std::max<Index>(div_up(scored, kTokensPassTwo) - from, 0);
+    const Index first = first_scored(group, batch.rows);
+    const Index scored = std::min(l, group.end_visible(batch.rows.end - 1));
+    const Index chunks = div_up(std::max<Index>(scored - first, 0), kTokensPassTwo);
     workers.parallel_for(G * chunks, [&](Index item) {
-      const Index begin = (from + item / G) * kTokensPassTwo, g = item % G;
+      const Index begin = first + item / G * kTokensPassTwo, g = item % G;
       ColumnTotals& t = totals[g];
       const ColumnSums sums{t.attn.data(),         t.attn_sq.data(),   t.key.data(),
                             t.joint.data(),        t.exact_key.data(), t.exact_joint.data(),

@@ -52,13 +52,13 @@ void others_outputs(const PreparedValues<T>& values, Index d_v, const SoftmaxPan
 }  // namespace
 
 template <class T>
-std::vector<RowBlock> row_blocks(const HeadGroup<T>& group, RowRange rows, Index most) {
+std::vector<RowBatch> row_batches(const HeadGroup<T>& group, RowRange rows, Index most) {
   const Index bytes_of_column = group.G() * kPanelWidth<T> * static_cast<Index>(sizeof(T));
   const auto fits = [&](Index begin, Index end) {
-    const Index columns = group.end_visible(end - 1) - group.first_visible(begin);
+    const Index columns = group.end_visible(end - 1) - first_scored(group, {begin, end});
     return panels_of<T>(end - begin) * columns * bytes_of_column <= most;
   };
-  std::vector<RowBlock> blocks;
+  std::vector<RowBatch> batches;
   while (rows.begin < rows.end) {
     Index end = rows.begin;
     while (end < rows.end) {
@@ -66,12 +66,12 @@ std::vector<RowBlock> row_blocks(const HeadGroup<T>& group, RowRange rows, Index
       if (!fits(rows.begin, next)) break;
       end = next;
     }
-    const bool logits = end > rows.begin;
-    if (!logits) end = rows.end;
-    blocks.push_back({{rows.begin, end}, logits});
+    const bool keep_logits = end > rows.begin;
+    if (!keep_logits) end = rows.end;
+    batches.push_back({{rows.begin, end}, keep_logits});
     rows.begin = end;
   }
-  return blocks;
+  return batches;
 }
 
 template <class T>
@@ -85,7 +85,7 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
   // Few rows: the tokens are split as well, at places that depend on the sizes alone.
   const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
-  constexpr Index kEnoughItems = 32;
+  constexpr Index kEnoughItems = 128;
   const Index per_tile = tokens_pass_one(in);
   const Index wanted = std::min(div_up(kEnoughItems, G * blocks), div_up(end - begin, 2 * per_tile));
   const Index per_segment = div_up(div_up(end - begin, std::max<Index>(wanted, 1)), per_tile) * per_tile;
@@ -100,8 +100,8 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
     head.in.q_panels = head.q_panels.get();
     head.out_panels = aligned<T>(panels * in.d_v * W);
     head.row_constants = aligned<T>(panels * kRowConstants * W);
-    if (options.logits) {
-      const Index first = begin / kTokensPassTwo * kTokensPassTwo;
+    if (options.keep_logits) {
+      const Index first = first_scored(group, rows);
       head.logits = aligned<T>(panels * (end - first) * W);
       head.in.logits = {head.logits.get(), first, end - first};
     }
@@ -150,8 +150,8 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   return heads;
 }
 
-template decltype(row_blocks<float>) row_blocks<float>;
-template decltype(row_blocks<double>) row_blocks<double>;
+template decltype(row_batches<float>) row_batches<float>;
+template decltype(row_batches<double>) row_batches<double>;
 template decltype(softmax_rows<float>) softmax_rows<float>;
 template decltype(softmax_rows<double>) softmax_rows<double>;
 

@@ -25,19 +25,25 @@ struct HeadRows {
 struct SoftmaxRowsOptions {
   bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
   bool others = false;
-  bool logits = false;                     ///< kept for pass two
+  bool keep_logits = false;                ///< for pass two
   const MatrixOperands* matrix = nullptr;  ///< what multiplies, here and in pass two
 };
 
 /// Rows that go through both passes before the next do, so that the second need not form their logits again.
-struct RowBlock {
+struct RowBatch {
   RowRange rows;
-  bool logits;  ///< few enough to keep, those of all query heads
+  bool keep_logits;
 };
-/// How rows (not empty) are cut into blocks whose logits take `most` bytes. Where those of a panel take more,
-/// that panel and all rows after it are one block.
+/// How rows (not empty) are cut into batches whose logits, of all query heads, take at most `most` bytes.
+/// Where those of a panel take more, that panel and all rows after it are one batch, which keeps none.
 template <class T>
-std::vector<RowBlock> row_blocks(const HeadGroup<T>& group, RowRange rows, Index most = kMostLogits);
+std::vector<RowBatch> row_batches(const HeadGroup<T>& group, RowRange rows, Index most);
+
+/// Where pass two begins for these rows: no later than the first column that one of them sees.
+template <class T>
+Index first_scored(const HeadGroup<T>& group, RowRange rows) {
+  return group.first_visible(rows.begin) / kTokensPassTwo * kTokensPassTwo;
+}
 
 /// Pass one for the given rows (positions, not empty) of every query head: [G]. Throws InputError where a
 /// number overflows T.

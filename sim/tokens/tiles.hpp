@@ -4,6 +4,7 @@
 #include "sim/simd/panel.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 // The two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
 // kPanelWidth<T> to a panel, so that keys and values are read as they lie in the dump and every per-row
@@ -28,7 +29,7 @@ struct SoftmaxPanel {
 };
 
 /// Logits that pass one leaves for pass two to use up, uncapped and none hidden: [panels][columns][W] from
-/// the column `first` on.
+/// the column `first` on. Those of columns that no row of a panel sees were never written.
 template <class T>
 struct KeptLogits {
   T* all = nullptr;  ///< null: none
@@ -36,7 +37,10 @@ struct KeptLogits {
   Index columns = 0;
 
   explicit operator bool() const { return all != nullptr; }
-  T* at(Index panel, Index p) const { return all + (panel * columns + p - first) * kPanelWidth<T>; }
+  T* at(Index panel, Index p) const {
+    assert(p >= first && p < first + columns);
+    return all + (panel * columns + p - first) * kPanelWidth<T>;
+  }
 };
 
 class MatrixOperands;

@@ -80,8 +80,8 @@ HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w);
 TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const TokenOptions& options);
 
 /// The fast CPU twin, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T.
-/// Cost 8 G |rows| l d flops, or 6 where all logits lie in 4 MiB and stay there between the passes; memory
-/// O(l d + G |rows| d); the same bytes for any number of threads.
+/// Cost 6 G |rows| l d flops and memory O(l d) beside 32 MiB of logits; where 32 rows have more of those, 8
+/// and O(l d + G |rows| d). The same bytes for any number of threads.
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
 
