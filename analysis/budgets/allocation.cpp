@@ -4,13 +4,17 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <stdexcept>
 
 namespace kvreplay {
 namespace {
 
 Budgets shared_out(BudgetMethod method, const AllocationInput& input) {
-  const auto& [frame, semantics, pinned, curves, greedy, scores, profile] = input;
+  const auto& [frame, semantics, pinned, curves, usual, scores, profile] = input;
+  std::optional<HullGreedy> lowered;  // of a total that cannot give every head its lower bound
+  if (kBudgetMethods[method].is_oracle && frame.lower < usual.lower()) lowered.emplace(curves, frame.lower);
+  const HullGreedy& greedy = lowered ? *lowered : usual;
   switch (method) {
     case BudgetMethod::uniform:
       return uniform(frame);

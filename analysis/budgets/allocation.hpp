@@ -63,7 +63,7 @@ struct AllocationInput {
   Semantics semantics = Semantics::paper;
   Index pinned = 0;  ///< tokens that lead every order
   const LossCurves& curves;
-  const HullGreedy& greedy;                ///< of these curves and the frame's lower
+  const HullGreedy& greedy;                ///< of these curves, from the frame's lower or above
   std::span<const double> scores = {};     ///< [layers, heads, l] in the order's own order, as ada() has them
   const BudgetProfile* profile = nullptr;  ///< of --profile
 };

@@ -35,7 +35,7 @@ MeasureColumns columns_of(const BudgetPlan& plan) {
 }
 
 std::string label_of(const BudgetPlan& plan, const BudgetCase& which) {
-  return fmt::format("{}-{}-{}", plan.orders[which.order].name, name_of(which.method), which.label);
+  return fmt::format("{}-{}-{}", plan.orders[which.order].file_name(), name_of(which.method), which.label);
 }
 
 std::vector<std::string> labels_of(const BudgetPlan& plan) {

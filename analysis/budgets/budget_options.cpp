@@ -19,6 +19,13 @@ std::string listed(const std::vector<std::string>& names) {
   return fmt::format(": {}", fmt::join(names, ", "));
 }
 
+std::string settings_listed() {
+  std::vector<std::string> settings;
+  for (const BudgetSemanticsFacts& facts : kBudgetSemantics)
+    settings.push_back(fmt::format("{}, {}", facts.name, facts.meaning));
+  return fmt::format(": {}", fmt::join(settings, "; "));
+}
+
 }  // namespace
 
 std::vector<BudgetMethod> named_budget_methods() {
@@ -31,7 +38,8 @@ std::vector<BudgetMethod> named_budget_methods() {
 BoundOptions bound(BudgetOptions& options) {
   using namespace budget_option;
   BoundOption orders = bind_option(order, options.orders).keyed("orders");
-  orders.words = listed(order_names()) + ", or a score of yours";
+  orders.words =
+      listed(order_names()) + ", another policy's scores as snapkv+joint[window=16], or a score of yours";
   orders.last = true;
   orders.read = [&options](const std::vector<std::string>& words) {
     options.orders.clear();
@@ -55,7 +63,7 @@ BoundOptions bound(BudgetOptions& options) {
       bind_option(method, options.methods)
           .keyed("methods")
           .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
-      ratios, shares, tokens, bind_option(semantics, options.semantics).saying(listed(kSemantics.names())),
+      ratios, shares, tokens, bind_option(semantics, options.semantics).saying(settings_listed()),
       bind_option(loss, options.loss), bind_option(normalise, options.normalise),
       bind_option(floor, options.floor), bind_option(sinks, options.sinks),
       bind_option(recent, options.recent),
@@ -74,18 +82,23 @@ BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& 
 }
 
 BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores) {
-  BudgetOrder order{name, {}, {}};
-  if (name == name_of(EvictionBase::snapkv)) return order;
-  if (const auto given = std::find(scores.begin(), scores.end(), name); given != scores.end())
-    order.given = static_cast<std::size_t>(given - scores.begin());
-  else if (const auto metric = kTokenMetrics.named(name))
-    order.metric = *metric;
-  else {
+  const auto policy = [&](const std::string& text) {
+    return parse_policy(text, scores, budget_option::order);
+  };
+  if (kTokenMetrics.named(name) || std::find(scores.begin(), scores.end(), name) != scores.end())
+    return {name, policy(policy_name(name_of(EvictionBase::score), name))};
+  const std::string base = name.substr(0, name.find_first_of("+:["));
+  if (!kBases.named(base)) {
     std::vector<std::string> known = order_names();
     known.insert(known.end(), scores.begin(), scores.end());
     throw OptionError(
         option_text("{}: unknown order '{}'{}", budget_option::order, name, alternatives(name, known)));
   }
+  BudgetOrder order{name, policy(name)};
+  const EvictionBaseFacts& facts = kBases[order.policy.base];
+  if (facts.searches || (!facts.metric && !facts.alone))
+    throw OptionError(budget_option::order, "a policy that ranks by a score",
+                      fmt::format("'{}', which {}", name, facts.searches ? "searches" : "goes by position"));
   return order;
 }
 
@@ -94,6 +107,12 @@ BudgetMethod OptionValue<BudgetMethod>::parse(const OptionFacts& option, const s
     return *method;
   throw OptionError(option_text("{}: unknown method '{}'{}", option, word,
                                 alternatives(word, kBudgetMethods.names_where(is_named))));
+}
+
+BudgetSemantics OptionValue<BudgetSemantics>::parse(const OptionFacts& option, const std::string& word) {
+  if (const auto semantics = kBudgetSemantics.named(word)) return *semantics;
+  const std::vector<std::string> names = kBudgetSemantics.names();
+  throw OptionError(option, fmt::format("{}", fmt::join(names, ", ")), fmt::format("'{}'", word));
 }
 
 CurveLoss OptionValue<CurveLoss>::parse(const OptionFacts& option, const std::string& word) {

@@ -13,17 +13,58 @@ namespace kvreplay {
 /// The methods that are asked for by name.
 std::vector<BudgetMethod> named_budget_methods();
 
-/// What ranks a head's tokens: snapkv's score, a token metric, or a score of the user's.
+/// What ranks a head's tokens, once for all budgets: a policy's scores (snapkv+joint[window=16]), or a token
+/// metric or score of the user's alone.
 struct BudgetOrder {
   std::string name;
-  std::optional<TokenMetric> metric;
-  std::optional<std::size_t> given;  ///< number of the user's score
+  Policy policy;
   bool operator==(const BudgetOrder&) const = default;
 };
-/// Throws OptionError with the nearest names where it is unknown; `scores` are the names of the user's.
+/// Throws OptionError with the nearest names where it is unknown, and for a policy that searches or goes by
+/// position; `scores` are the names of the user's.
 BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores);
 
 enum class Normalise { none, layer };
+
+/// In whose setting budgets are divided.
+enum class BudgetSemantics { paper, raw, official, kvpress };
+
+struct BudgetSemanticsFacts {
+  BudgetSemantics id;
+  std::string_view name;
+  std::string_view meaning;
+  Semantics divides;  ///< whose pyramid, ada and reading of a profile
+  Normalise normalise = Normalise::none;
+  double floor = 0;  ///< share of the prompt that every head keeps
+  Index sinks = 0;
+  bool keeps_window =
+      false;  ///< whether the window of an order that ranks by one leads it, else the last token
+};
+inline constexpr auto kBudgetSemantics = facts_table<BudgetSemanticsFacts>({
+    {.id = BudgetSemantics::paper,
+     .name = "paper",
+     .meaning =
+         "LU-KV's appendix E: importance normalised within each layer; 4 sinks, the rows that rank and at "
+         "least 1 % stay in every head",
+     .divides = Semantics::paper,
+     .normalise = Normalise::layer,
+     .floor = 0.01,
+     .sinks = 4,
+     .keeps_window = true},
+    {.id = BudgetSemantics::raw,
+     .name = "raw",
+     .meaning = "the bare problem: nothing normalised, nothing kept in any case",
+     .divides = Semantics::paper},
+    {.id = BudgetSemantics::official,
+     .name = "official",
+     .meaning = "what the authors' code of pyramid and ada makes of sigma",
+     .divides = Semantics::official},
+    {.id = BudgetSemantics::kvpress,
+     .name = "kvpress",
+     .meaning = "what NVIDIA kvpress 0.5.4 makes of it",
+     .divides = Semantics::kvpress},
+});
+constexpr std::string_view name_of(BudgetSemantics semantics) { return kBudgetSemantics[semantics].name; }
 
 /// What a head's loss curve adds up over its evicted tokens.
 enum class CurveLoss { importance, row };
@@ -43,11 +84,12 @@ struct BudgetOptions {
   std::vector<BudgetOrder> orders = {parse_order("snapkv", {}), parse_order("keydiff", {})};
   std::vector<BudgetMethod> methods = named_budget_methods();
   std::vector<Budget> sigmas = {{{}, 0.5}, {{}, 0.8}};  ///< of all heads; tokens are those of the mean head
-  Semantics semantics = Semantics::paper;
+  BudgetSemantics semantics = BudgetSemantics::paper;
   std::optional<CurveLoss> loss;  ///< importance where unset
-  Normalise normalise = Normalise::none;
-  double floor = 0;  ///< share of the prompt that every head keeps
-  Index sinks = 0, recent = 0;
+  /// Unset: the semantics' own.
+  std::optional<Normalise> normalise;
+  std::optional<double> floor;  ///< share of the prompt that every head keeps
+  std::optional<Positions> sinks, recent;
   std::vector<std::string> profiles;  ///< files, averaged; the last {order} in a name is the order's
   /// Whether each of several dumps takes the mean of the others' lu profiles; nothing: where it can.
   std::optional<bool> leave_one_out;
@@ -67,17 +109,18 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
     sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},
     keep{"keep", "LIST", "What stays of all heads' tokens: 20% or 0.2, or 410 tokens of the mean head"},
     budget{"budget", "LIST", "The same in tokens of the mean head; 20% is a share"},
-    semantics{"semantics", "NAME", "Whose pyramid, ada and reading of a profile"},
+    semantics{"semantics", "NAME", "In whose setting, and whose pyramid, ada and reading of a profile"},
     loss{
         "loss", "importance|row",
         "What lu and optimal make small, added up over evicted tokens: oracle_importance, or oracle_loss, in "
         "nats",
         "importance"},
     normalise{"normalise", "none|layer",
-              "layer: importance is divided by its layer's sum first (LU-KV, appendix E)"},
-    floor{"floor", "X", "Share of the prompt that every head keeps"},
-    sinks{"sinks", "N", "The first N positions lead every order"},
-    recent{"recent", "N", "The last N positions lead every order"},
+              "layer: importance is divided by its layer's sum first (LU-KV, appendix E)",
+              "the semantics' own"},
+    floor{"floor", "X", "Share of the prompt that every head keeps", "the semantics' own"},
+    sinks{"sinks", "N", "The first N positions lead every order", "the semantics' own"},
+    recent{"recent", "N", "The last N positions lead every order", "the semantics' own"},
     profile{
         "profile", "FILES|leave-one-out|none",
         "One more method, a mean of budget profiles: of files (budget_curves.npy, or curves/{order}~lu.npy "
@@ -100,6 +143,12 @@ template <>
 struct OptionValue<BudgetOrder> {
   static BudgetOrder parse(const OptionFacts&, const std::string& word) { return parse_order(word, {}); }
   static std::string text(const BudgetOrder& order) { return order.name; }
+};
+
+template <>
+struct OptionValue<BudgetSemantics> {
+  static BudgetSemantics parse(const OptionFacts& option, const std::string& word);
+  static std::string text(BudgetSemantics semantics) { return std::string(name_of(semantics)); }
 };
 
 template <>

@@ -16,21 +16,33 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kOrderWindow = 32;
+/// Whether nothing but the semantics asks for pins and a floor, which a small budget then cuts.
+bool keeps_by_default(const BudgetOptions& options) {
+  return !options.sinks && !options.recent && !options.floor && !options.orders.empty() &&
+         std::none_of(options.orders.begin(), options.orders.end(), [](const BudgetOrder& order) {
+           return order.policy.own.sinks || order.policy.own.recent;
+         });
+}
 
-CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options) {
-  CandidateOrder order;
-  order.name = asked.name;
-  order.rule.window = order.rule.pool_window = kOrderWindow;
-  order.rule.sinks = options.sinks;
-  order.rule.recent = options.recent;
-  order.rule.metric = asked.metric;
-  order.rule.given = asked.given;
-  if (asked.metric || asked.given) return order;
-  // snapkv, over the whole prompt: nothing is pinned, so nothing is kept out of the pool.
-  order.rule.metric = TokenMetric::attn;
-  order.rule.pool = {Pooling::Kind::max, 7};
-  order.rule.pool_window = 0;
+CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, Index l, bool has_wo) {
+  const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
+  CandidateOrder order{asked.name, rule_of(asked.policy, Semantics::paper, {}, l, l, has_wo)};
+  EvictionRule& rule = order.rule;
+  // Over the whole prompt at once: whatever is pinned, nothing is kept out of the pool.
+  rule.block = 0;
+  rule.pool_window = 0;
+  const bool by_window = rule.metric && on_window(*rule.metric);
+  const auto chosen = [&](const std::optional<Positions>& own, const std::optional<Positions>& of_all,
+                          Index usual) {
+    return own ? own->of(l) : of_all ? of_all->of(l) : usual;
+  };
+  rule.sinks = chosen(asked.policy.own.sinks, options.sinks, std::min(setting.sinks, l));
+  rule.recent =
+      chosen(asked.policy.own.recent, options.recent,
+             setting.keeps_window ? std::min(by_window ? rule.window : 1, l - std::min(rule.sinks, l)) : 0);
+  const double floor = options.floor.value_or(setting.floor);
+  order.lower =
+      std::max(static_cast<Index>(std::floor(floor * static_cast<double>(l) + 0.5)), order.pinned());
   return order;
 }
 
@@ -48,7 +60,7 @@ void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Inde
     std::vector<BudgetProfile> profiles;
     for (std::string file : files) {
       if (file.empty()) throw OptionError(budget_option::profile, "names of files", "''");
-      if (has_place(file)) file.replace(file.rfind(kOrderPlace), kOrderPlace.size(), order.name);
+      if (has_place(file)) file.replace(file.rfind(kOrderPlace), kOrderPlace.size(), order.file_name());
       profiles.push_back(load_profile(file, layers, n_kv));
     }
     plan.profiles.push_back(mean_profile(profiles));
@@ -61,8 +73,8 @@ AllocationInput allocation_input(const BudgetPlan& plan, std::size_t order, cons
                                  const LossCurves& curves, const HullGreedy& greedy,
                                  std::span<const double> scores) {
   return {frame,
-          plan.semantics,
-          plan.pinned,
+          plan.divides,
+          plan.orders[order].pinned(),
           curves,
           greedy,
           scores,
@@ -85,31 +97,30 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     throw OptionError(option_text("{} {}: {} is unavailable: {}", budget_option::loss,
                                   name_of(options.loss.value_or(CurveLoss::importance)), name_of(plan.curve),
                                   *why));
-  plan.semantics = options.semantics;
-  plan.normalise_by_layer = options.normalise == Normalise::layer;
-  if (!(options.floor >= 0 && options.floor < 1))
-    throw OptionError(floor, "a share of the prompt from 0 to below 1", fmt::format("{}", options.floor));
-  if (options.sinks + options.recent > shape.l)
-    throw OptionError(option_text("{} and {}", sinks, recent),
-                      fmt::format("at most the prompt's {} tokens", shape.l),
-                      fmt::format("{}", options.sinks + options.recent));
-  plan.pinned = options.sinks + options.recent;
-  plan.lower = std::max(static_cast<Index>(std::floor(options.floor * static_cast<double>(shape.l) + 0.5)),
-                        options.sinks + options.recent);
+  const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
+  plan.divides = setting.divides;
+  plan.normalise_by_layer = options.normalise.value_or(setting.normalise) == Normalise::layer;
+  if (options.floor && !(*options.floor >= 0 && *options.floor < 1))
+    throw OptionError(floor, "a share of the prompt from 0 to below 1", fmt::format("{}", *options.floor));
 
   plan.scores = read_given_scores(score, options.scores, dump);
   for (std::size_t s = 0; s < plan.scores.size(); ++s)
     if (std::none_of(options.orders.begin(), options.orders.end(),
-                     [&](const BudgetOrder& asked) { return asked.given == s; }))
+                     [&](const BudgetOrder& asked) { return asked.policy.given == s; }))
       throw OptionError(option_text("{} {}: no order uses it: {} {}", score, plan.scores[s].name,
                                     budget_option::order, plan.scores[s].name));
   const std::vector<BudgetOrder> usual = BudgetOptions{}.orders;
-  const bool by_default = options.orders.size() >= usual.size() &&
-                          std::equal(usual.begin(), usual.end(), options.orders.begin()) &&
-                          std::all_of(options.orders.begin() + std::ssize(usual), options.orders.end(),
-                                      [](const BudgetOrder& order) { return order.given.has_value(); });
+  const bool by_default =
+      options.orders.size() >= usual.size() &&
+      std::equal(usual.begin(), usual.end(), options.orders.begin()) &&
+      std::all_of(options.orders.begin() + std::ssize(usual), options.orders.end(),
+                  [](const BudgetOrder& order) { return order.policy.given.has_value(); });
   for (const BudgetOrder& asked : options.orders) {
-    CandidateOrder order = order_of(asked, options);
+    CandidateOrder order = order_of(asked, options, shape.l, dump.has(Tensor::wo));
+    if (order.pinned() > shape.l)
+      throw OptionError(option_text("{} and {}", sinks, recent),
+                        fmt::format("at most the prompt's {} tokens", shape.l),
+                        fmt::format("{}", order.pinned()));
     if (order.rule.metric)
       if (const auto why = why_unavailable(*order.rule.metric, dump)) {
         // What nobody asked for by name is left out, not refused.
@@ -122,15 +133,21 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                                    [&](const CandidateOrder& other) { return other.name == asked.name; });
     if (!there) plan.orders.push_back(std::move(order));
   }
-  const Index rows = window_rows(shape.l, shape.first_query(), kOrderWindow).count();
-  if (rows > 0 && rows < kOrderWindow)
-    plan.notes.push_back(
-        fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
-                    kOrderWindow, rows, rows));
-  if (plan.semantics != Semantics::paper)
+  for (const CandidateOrder& order : plan.orders) {
+    const Index asked = order.rule.window, rows = window_rows(shape.l, shape.first_query(), asked).count();
+    const OptionText note = fmt::format(
+        "window {} clipped to {}: the dump holds the queries of {} prompt positions", asked, rows, rows);
+    const auto is_said = [&](const OptionText& other) { return other.plain() == note.plain(); };
+    if (rows > 0 && rows < asked && std::none_of(plan.notes.begin(), plan.notes.end(), is_said))
+      plan.notes.push_back(note);
+  }
+  const Index lower =
+      std::accumulate(plan.orders.begin(), plan.orders.end(), Index{0},
+                      [](Index most, const CandidateOrder& order) { return std::max(most, order.lower); });
+  if (plan.divides != Semantics::paper)
     plan.notes.push_back(option_text("{} {}: pyramid and ada share out what that code makes of sigma{}",
-                                     semantics, name_of(plan.semantics),
-                                     plan.lower > 0 ? ", and take no floor" : ""));
+                                     semantics, name_of(options.semantics),
+                                     lower > 0 ? ", and take no floor" : ""));
   if (plan.orders.empty()) throw OptionError(budget_option::order, "names of orders", "none");
 
   std::vector<BudgetMethod> methods;
@@ -158,11 +175,17 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     check_sigma(budget_option::sigma, sigma);
     const Index heads = std::ssize(layers) * shape.n_kv;
     const Index total = total_budget(sigma, shape.l, heads);
-    if (plan.lower * heads > total)
-      throw OptionError(option_text("{}, {} and {}", floor, sinks, recent),
-                        fmt::format("at most the mean budget of {:.1f} tokens a head at sigma {}",
-                                    static_cast<double>(total) / static_cast<double>(heads), sigma),
-                        fmt::format("{} tokens", plan.lower));
+    const double mean = static_cast<double>(total) / static_cast<double>(heads);
+    if (lower * heads > total && !keeps_by_default(options))
+      throw OptionError(
+          option_text("{}, {} and {}", floor, sinks, recent),
+          fmt::format("at most the mean budget of {:.1f} tokens a head at sigma {}", mean, sigma),
+          fmt::format("{} tokens", lower));
+    if (lower * heads > total)
+      plan.notes.push_back(fmt::format(
+          "more stays in every head ({}) than the mean budget of {:.1f} tokens at sigma {}, cut to it, "
+          "first positions first, then the most recent",
+          lower, mean, asked.label()));
     const auto is_same = [&](const auto& other) { return other.first == sigma; };
     if (std::none_of(sigmas.begin(), sigmas.end(), is_same)) sigmas.emplace_back(sigma, asked.label());
   }

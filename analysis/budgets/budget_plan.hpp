@@ -4,6 +4,7 @@
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/loss_columns.hpp"
+#include "analysis/results/map_name.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/backend.hpp"
@@ -22,6 +23,9 @@ namespace kvreplay {
 struct CandidateOrder {
   std::string name;
   EvictionRule rule;  ///< its pins come first in the order
+  Index lower = 0;    ///< tokens that every head keeps: the floor and what is pinned
+  Index pinned() const { return rule.sinks + rule.recent; }
+  std::string file_name() const { return file_word(name); }
 };
 
 /// One allocation: budgets of all heads.
@@ -35,11 +39,9 @@ struct BudgetCase {
 struct BudgetPlan {
   std::vector<CandidateOrder> orders;
   std::vector<BudgetCase> cases;
-  Semantics semantics = Semantics::paper;
+  Semantics divides = Semantics::paper;                ///< whose pyramid, ada and reading of a profile
   TokenMetric curve = TokenMetric::oracle_importance;  ///< what a loss curve adds up
   bool normalise_by_layer = false;
-  Index pinned = 0;                     ///< tokens that lead every order
-  Index lower = 0;                      ///< tokens that every head keeps: the floor and what is pinned
   std::vector<BudgetProfile> profiles;  ///< an order each: the mean of those given, of the run's layers
   bool profiles_by_order = false;       ///< else they are one
   std::vector<GivenArray<double>> scores;

@@ -14,8 +14,8 @@
 namespace kvreplay {
 namespace {
 
-BudgetFrame frame_of(const BudgetPlan& plan, const HeadFigures& figures, Index l, double sigma) {
-  return budget_frame(std::ssize(figures.layers), figures.n_kv, l, sigma, plan.lower);
+BudgetFrame frame_of(const CandidateOrder& order, const HeadFigures& figures, Index l, double sigma) {
+  return budget_frame(std::ssize(figures.layers), figures.n_kv, l, sigma, order.lower);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const s
 Json BudgetStage::options() const {
   BudgetOptions settled = options_;
   settled.orders.clear();  // those that the dump can give, each once
-  for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, {}, {}});
+  for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, order.rule.policy});
   Json json = to_json(bound(settled));
   for (const GivenArray<double>& score : plan_.scores)
     json["scores"][score.name] = contents_fingerprint(score);
@@ -79,7 +79,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
   const Index l = dump_.shape().l;
   for (std::size_t o = 0; o < plan_.profiles.size(); ++o)
     if (plan_.profiles_by_order)
-      save_profile(folder.file(fmt::format("curves/{}~profile.npy", plan_.orders[o].name)),
+      save_profile(folder.file(fmt::format("curves/{}~profile.npy", plan_.orders[o].file_name())),
                    plan_.profiles[o]);
     else if (o == 0)
       save_profile(folder.file("curves/profile.npy"), plan_.profiles[o]);
@@ -91,13 +91,13 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
     const LossCurves all = curves(o, figures);
     const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),
                                  static_cast<std::size_t>(l + 1)};
-    write_npy(folder.file("curves/" + plan_.orders[o].name + ".npy"), shape,
+    write_npy(folder.file(fmt::format("curves/{}.npy", plan_.orders[o].file_name())), shape,
               std::span<const double>(all.losses()));
-    BudgetFrame every_sigma = frame_of(plan_, figures, l, 0.5);
-    every_sigma.lower = plan_.lower;  // each sigma cuts it to what its total allows
+    BudgetFrame every_sigma = frame_of(plan_.orders[o], figures, l, 0.5);
+    every_sigma.lower = plan_.orders[o].lower;  // each sigma cuts it to what its total allows
     const BudgetProfile profile = lu_profile(every_sigma, all);
     if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
-    save_profile(folder.file("curves/" + plan_.orders[o].name + "~lu.npy"), profile);
+    save_profile(folder.file(fmt::format("curves/{}~lu.npy", plan_.orders[o].file_name())), profile);
   }
   return Json::object();
 }
@@ -108,13 +108,13 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
   for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
     const LossCurves all = curves(o, figures);
     const Matrix<double> scores = figures.values.middleCols((2 * static_cast<Index>(o) + 1) * l, l);
-    const HullGreedy greedy(all, plan_.lower);
+    const HullGreedy greedy(all, plan_.orders[o].lower);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].order == o)
         allocations[c] =
             allocate(plan_.cases[c].method,
-                     allocation_input(plan_, o, frame_of(plan_, figures, l, plan_.cases[c].sigma), all,
-                                      greedy, {scores.data(), static_cast<std::size_t>(scores.size())}));
+                     allocation_input(plan_, o, frame_of(plan_.orders[o], figures, l, plan_.cases[c].sigma),
+                                      all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())}));
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }

@@ -34,6 +34,7 @@ class HullGreedy {
   /// The block that takes the last token; nullptr where that block is filled to its end.
   const HullBlock* unfinished(Index total) const;
 
+  Index lower() const { return lower_; }
   std::size_t blocks() const { return blocks_.size(); }  ///< of sizeof(HullBlock) bytes: what this holds
 
  private:

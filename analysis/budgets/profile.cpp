@@ -39,7 +39,7 @@ BudgetProfile lu_profile(const BudgetFrame& frame, const LossCurves& curves) {
   const HullGreedy greedy(curves, frame.lower);
   return make_profile(frame, [&](const BudgetFrame& at) {
     // A total that cannot hold the lower bound gives all heads what it can: their curves begin lower there.
-    if (at.lower < frame.lower) return HullGreedy(curves, at.lower).budgets(at.total);
+    if (at.lower < greedy.lower()) return HullGreedy(curves, at.lower).budgets(at.total);
     return greedy.budgets(at.total);
   });
 }

@@ -41,10 +41,6 @@ enum class SearchRows { window, future };
 using PolicyChoice = std::optional<Policy>;
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names);
 
-/// BASE, BASE+SCORE or score:SCORE, and its own options in brackets. Throws OptionError with the nearest
-/// names where one is unknown; `scores` are the names of the user's.
-Policy parse_policy(const std::string& text, const std::vector<std::string>& scores);
-
 struct EvictionOptions {
   std::vector<PolicyChoice> policies =
       policies_named({"h2o", "h2o+value", "h2o+key", "h2o+joint", "h2o+caote",       //
@@ -54,7 +50,7 @@ struct EvictionOptions {
   std::vector<Semantics> semantics = {Semantics::paper};  ///< several: side by side
   std::vector<Phase> phases = {{}};
   std::optional<Index> decode_window;
-  std::optional<Index> window, sinks, recent;
+  std::optional<Positions> window, sinks, recent;
   std::optional<Pooling> pool;
   SearchRows on = SearchRows::window;
   std::optional<SearchBy> by;
@@ -94,7 +90,8 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     diff{"diff", "LIST", "Several semantics side by side, and where they differ"},
     phase{"phase", "LIST", "prefill, blockwise:N, decode, append-only"},
     decode_window{"decode-window", "N", "Decoding steps, the last ones, whose scores count", "all", 1},
-    window{"window", "N", "Rows of the scores, and window rows measured: the last N queries",
+    window{"window", "N",
+           "Rows of the scores, and window rows measured: the last N queries, or a share as 5%",
            "the policy's own; 32 measured", 1},
     sinks{"sinks", "N", "Pin the first N positions", "the policy's own"},
     recent{"recent", "N", "Pin the last N positions", "the policy's own"},
@@ -119,6 +116,11 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     kept{"kept", "name=PATH",
          "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too; PATH as that of a score"};
 }  // namespace evict_option
+
+/// BASE, BASE+SCORE or score:SCORE, and its own options in brackets. Throws OptionError of `named_by` with
+/// the nearest names where one is unknown; `scores` are the names of the user's.
+Policy parse_policy(const std::string& text, const std::vector<std::string>& scores,
+                    const OptionFacts& named_by = evict_option::policy);
 
 template <>
 struct OptionValue<PolicyChoice> {

@@ -119,7 +119,6 @@ class Planner {
     read_given();
     choose_budgets();
     for (const Phase& phase : options_.phases) add_once(phases_, phase, &Phase::name);
-    plan_.channel_window = options_.window.value_or(kMeasuredRows);
     plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
     add_policies();
     for (const auto& [what, policies] : cut_pins_)
@@ -153,7 +152,8 @@ class Planner {
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
     plan_.decode_window = options_.decode_window;
-    plan_.window = window_rows(shape.l, shape.first_query(), options_.window.value_or(kMeasuredRows));
+    plan_.window_asked = options_.window.value_or(kMeasuredRows).of(shape.l);
+    plan_.window = window_rows(shape.l, shape.first_query(), plan_.window_asked);
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
     plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
     plan_.semantics = options_.semantics;
@@ -240,7 +240,10 @@ class Planner {
       if (!rule.pins_exceed(kept)) continue;
       const PolicyOverrides& own = run.policy.own;
       const PolicyOverrides asked = own.before(overrides_);
-      const Index pinned = asked.sinks.value_or(0) + asked.recent.value_or(0);
+      const auto of_prompt = [&](const std::optional<Positions>& positions) {
+        return positions ? positions->of(dump_.shape().l) : 0;
+      };
+      const Index pinned = of_prompt(asked.sinks) + of_prompt(asked.recent);
       if (pinned > kept)
         throw OptionError(
             own.sinks || own.recent
@@ -306,9 +309,9 @@ class Planner {
 
   /// Choices that a user may not know to have made, or that come to nothing.
   void note_choices() {
-    const Index measured = options_.window.value_or(kMeasuredRows), rows = plan_.window.count();
-    if (rows < measured)
-      plan_.notes.push_back(fmt::format("window rows measured: {} clipped to {}", measured, rows));
+    const Index rows = plan_.window.count();
+    if (rows < plan_.window_asked)
+      plan_.notes.push_back(fmt::format("window rows measured: {} clipped to {}", plan_.window_asked, rows));
     const auto any_run = [&](const auto& which) {
       return std::any_of(plan_.runs.begin(), plan_.runs.end(), which);
     };

@@ -72,7 +72,7 @@ struct EvictionPlan {
   std::optional<Index> decode_window;
   bool per_query_head = false;
   std::optional<Compression> compression;
-  Index channel_window = kMeasuredRows;  ///< the queries that channels are ranked by
+  Index window_asked = kMeasuredRows;  ///< window rows, before the dump cuts them; they rank channels, too
   CacheElements elements;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;

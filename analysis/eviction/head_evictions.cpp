@@ -153,7 +153,7 @@ class HeadSimulator {
     cache.quantization = plan_.compression->quantization;
     if (!plan_.compression->channels) return cache;
     const Semantics semantics = semantics_of(plan_, which);
-    const ChannelSetting setting{semantics, default_recent(semantics), plan_.channel_window, std::nullopt};
+    const ChannelSetting setting{semantics, default_recent(semantics), plan_.window_asked, std::nullopt};
     const ChannelRule& rule = *plan_.compression->channels;
     ChannelBasis basis = rule.alone() ? channel_diagonal(group_, kept, setting, compute_.workers)
                                       : channel_basis(group_, kept, setting, rule.needs_outputs(), compute_);

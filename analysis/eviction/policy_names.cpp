@@ -10,8 +10,8 @@
 namespace kvreplay {
 namespace {
 
-[[noreturn]] void fail(const std::string& policy, const std::string& what) {
-  throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy, what));
+[[noreturn]] void fail(const OptionFacts& named_by, const std::string& policy, const std::string& what) {
+  throw OptionError(option_text("{}: '{}': {}", named_by, policy, what));
 }
 
 /// How a score that nothing ranks by yet is used.
@@ -42,7 +42,7 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
                                       : std::optional<std::string>("it ranks by nothing of window rows");
 }
 
-void read_own(Policy& policy, const std::string& options) {
+void read_own(Policy& policy, const std::string& options, const OptionFacts& named_by) {
   const BoundOptions known = bound(policy.own);
   std::vector<std::string> names, given;
   for (const BoundOption& option : known) names.emplace_back(option.facts->name);
@@ -56,26 +56,27 @@ void read_own(Policy& policy, const std::string& options) {
     const auto option = std::find_if(known.begin(), known.end(),
                                      [&](const BoundOption& one) { return one.facts->name == name; });
     if (equals == std::string::npos || word.empty())
-      fail(policy.name,
+      fail(named_by, policy.name,
            fmt::format("expected [NAME=VALUE,...] with {}, found '{}'", fmt::join(names, ", "), item));
     if (option == known.end())
-      fail(policy.name, fmt::format("unknown option '{}'{}", name, alternatives(name, names)));
+      fail(named_by, policy.name, fmt::format("unknown option '{}'{}", name, alternatives(name, names)));
     if (std::find(given.begin(), given.end(), name) != given.end())
-      fail(policy.name, fmt::format("{}: expected once, found twice", name));
+      fail(named_by, policy.name, fmt::format("{}: expected once, found twice", name));
     given.push_back(name);
     const std::string complaint = option->complaint ? option->complaint(word) : "";
-    if (!complaint.empty()) fail(policy.name, fmt::format("{}: {}", name, complaint));
+    if (!complaint.empty()) fail(named_by, policy.name, fmt::format("{}: {}", name, complaint));
     try {
       option->read({word});
     } catch (const OptionError& error) {
-      fail(policy.name, error.what());
+      fail(named_by, policy.name, error.what());
     }
     if (const auto why = why_no_effect(policy, *option->facts))
-      fail(policy.name, fmt::format("{} has no effect: {}", name, *why));
+      fail(named_by, policy.name, fmt::format("{} has no effect: {}", name, *why));
   }
 }
 
-void read_score(Policy& policy, const std::string& score, const std::vector<std::string>& scores) {
+void read_score(Policy& policy, const std::string& score, const std::vector<std::string>& scores,
+                const OptionFacts& named_by) {
   const auto given = std::find(scores.begin(), scores.end(), score);
   if (given != scores.end())
     policy.given = static_cast<std::size_t>(given - scores.begin());
@@ -87,8 +88,7 @@ void read_score(Policy& policy, const std::string& score, const std::vector<std:
   else {
     std::vector<std::string> known = kTokenMetrics.names();
     known.insert(known.end(), scores.begin(), scores.end());
-    throw OptionError(
-        option_text("{}: unknown score '{}'{}", evict_option::policy, score, alternatives(score, known)));
+    throw OptionError(option_text("{}: unknown score '{}'{}", named_by, score, alternatives(score, known)));
   }
 }
 
@@ -107,15 +107,15 @@ std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) 
   return policies;
 }
 
-Policy parse_policy(const std::string& text, const std::vector<std::string>& scores) {
-  using evict_option::policy;
+Policy parse_policy(const std::string& text, const std::vector<std::string>& scores,
+                    const OptionFacts& named_by) {
   const std::size_t bracket = text.find('[');
   const std::string name = text.substr(0, bracket);
   const std::size_t mark = name.find_first_of("+:");
   const std::string base_name = name.substr(0, mark);
   const auto base = kBases.named(base_name);
   if (!base)
-    throw OptionError(option_text("{}: unknown policy '{}'{}", policy, base_name,
+    throw OptionError(option_text("{}: unknown policy '{}'{}", named_by, base_name,
                                   std::find(scores.begin(), scores.end(), base_name) != scores.end()
                                       ? "; " + use_of(base_name)
                                       : alternatives(base_name, kBases.names())));
@@ -126,19 +126,20 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
   const bool has_score = mark != std::string::npos;
   const std::string score = has_score ? name.substr(mark + 1) : "";
   if (facts.alone && (!has_score || name[mark] != ':'))
-    fail(text, fmt::format("expected {}, a score alone",
-                           policy_name(base_name, score.empty() ? std::string("NAME") : score)));
+    fail(named_by, text,
+         fmt::format("expected {}, a score alone",
+                     policy_name(base_name, score.empty() ? std::string("NAME") : score)));
   if (!facts.alone && has_score) {
     if (!facts.takes_score)
       throw OptionError(
-          option_text("{}: {} ranks by what it is named after and takes no score; {} do", policy, base_name,
+          option_text("{}: {} ranks by what it is named after and takes no score; {} do", named_by, base_name,
                       fmt::join(kBases.names_where([](const auto& one) { return one.takes_score; }), ", ")));
-    if (name[mark] != '+') fail(text, fmt::format("expected {}", policy_name(base_name, score)));
+    if (name[mark] != '+') fail(named_by, text, fmt::format("expected {}", policy_name(base_name, score)));
   }
-  if (has_score) read_score(found, score, scores);
+  if (has_score) read_score(found, score, scores, named_by);
   if (bracket == std::string::npos) return found;
-  if (!text.ends_with(']')) fail(text, "expected ']' at its end");
-  read_own(found, text.substr(bracket + 1, text.size() - bracket - 2));
+  if (!text.ends_with(']')) fail(named_by, text, "expected ']' at its end");
+  read_own(found, text.substr(bracket + 1, text.size() - bracket - 2), named_by);
   return found;
 }
 

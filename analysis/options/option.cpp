@@ -51,6 +51,43 @@ Index OptionValue<Index>::from_json(const Json& json, const std::string& where) 
   return json.get<Index>();
 }
 
+namespace {
+
+/// The share that "5%" or "all" says, in percent; nothing where a word says none.
+std::optional<double> percent_in(const std::string& word) {
+  if (word == "all") return 100;
+  if (!word.ends_with('%')) return std::nullopt;
+  const auto percent = real(word.substr(0, word.size() - 1));
+  return percent && *percent > 0 && *percent <= 100 ? percent : std::nullopt;
+}
+
+}  // namespace
+
+std::string OptionValue<Positions>::complaint(const OptionFacts& option, const std::string& word) {
+  if (percent_in(word)) return "";
+  const std::string number = OptionValue<Index>::complaint(option, word);
+  if (number.empty()) return "";
+  const std::size_t found = number.rfind(", found");
+  return number.substr(0, found) + ", a share of the prompt as 5%, or all" + number.substr(found);
+}
+Positions OptionValue<Positions>::parse(const OptionFacts& option, const std::string& word) {
+  const auto percent = percent_in(word);
+  return percent ? Positions::share(*percent) : Positions(OptionValue<Index>::parse(option, word));
+}
+std::string OptionValue<Positions>::text(const Positions& value) {
+  if (value.percent == 0) return OptionValue<Index>::text(value.count);
+  return value.percent == 100 ? "all" : shortest(value.percent) + "%";
+}
+Json OptionValue<Positions>::json(const Positions& value) {
+  return value.percent == 0 ? Json(value.count) : Json(text(value));
+}
+Positions OptionValue<Positions>::from_json(const Json& json, const std::string& where) {
+  if (!json.is_string()) return OptionValue<Index>::from_json(json, where);
+  const auto percent = percent_in(json.get<std::string>());
+  if (!percent) throw InputError(where, "whole positions, a share as \"5%\", or \"all\"", shown(json));
+  return Positions::share(*percent);
+}
+
 std::string OptionValue<double>::complaint(const OptionFacts&, const std::string& word) {
   return real(word) ? "" : fmt::format("expected a number, found '{}'", word);
 }

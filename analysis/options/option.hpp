@@ -2,6 +2,7 @@
 
 #include "analysis/options/option_text.hpp"
 #include "data/dump.hpp"
+#include "sim/positions.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -57,6 +58,15 @@ struct OptionValue<double> {
   static std::string text(double value);
   static Json json(double value) { return value; }
   static double from_json(const Json& json, const std::string& where);
+};
+/// Whole positions, a share of the prompt as 5%, or all of it.
+template <>
+struct OptionValue<Positions> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static Positions parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const Positions& value);
+  static Json json(const Positions& value);
+  static Positions from_json(const Json& json, const std::string& where);
 };
 template <>
 struct OptionValue<std::string> {

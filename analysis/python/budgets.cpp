@@ -24,6 +24,7 @@ BoundOptions options_of(BudgetOptions& options) {
   using namespace budget_option;
   options.methods.clear();  // a call is asked for one
   options.sigmas.clear();
+  options.floor = 0;  // what made the curves is not known
   return those_of(bound(options), [](const OptionFacts* facts) {
     return facts == &method || facts == &sigma || facts == &keep || facts == &budget || facts == &semantics ||
            facts == &budget_option::floor;
@@ -48,9 +49,9 @@ LossCurves curves_of(const std::vector<double>& losses, Index heads, Index l) {
 BudgetFrame frame_of(const BudgetOptions& options, std::optional<Index> total, bool shared, Index layers,
                      Index heads, Index l) {
   const Index all = layers * heads * l,
-              lower = static_cast<Index>(options.floor * static_cast<double>(l) + 0.5);
-  if (!(options.floor >= 0 && options.floor <= 1))
-    throw OptionError(budget_option::floor, "a share from 0 to 1", fmt::format("{}", options.floor));
+              lower = static_cast<Index>(*options.floor * static_cast<double>(l) + 0.5);
+  if (!(*options.floor >= 0 && *options.floor <= 1))
+    throw OptionError(budget_option::floor, "a share from 0 to 1", fmt::format("{}", *options.floor));
   if (total.has_value() == shared)
     throw InputError("total", "it, or keep, sigma or budget", shared ? "both" : "neither");
   if (!total) {
@@ -95,7 +96,7 @@ nb::tuple allocate_budgets(nb::handle curves, std::optional<Index> total, nb::ha
     const nb::gil_scoped_release unlocked;
     const LossCurves all = curves_of(losses, layers * heads, l);
     const HullGreedy greedy(all, frame.lower);
-    found = allocate(method, {frame, options.semantics, 0, all, greedy, ranked});
+    found = allocate(method, {frame, kBudgetSemantics[options.semantics].divides, 0, all, greedy, ranked});
   }
   const std::vector<std::size_t> extents = {extent(layers), extent(heads)};
   std::vector<std::int64_t> budgets(found.budgets.begin(), found.budgets.end());

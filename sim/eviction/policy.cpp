@@ -53,6 +53,9 @@ bool knows_the_future(std::string_view policy) {
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo) {
   const PolicyOverrides overrides = policy.own.before(of_all);
+  const auto chosen = [&](const std::optional<Positions>& asked, Index own) {
+    return asked ? asked->of(l) : own;
+  };
   const bool kvpress = semantics == Semantics::kvpress;
   EvictionRule rule;
   rule.policy = policy;
@@ -62,7 +65,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   switch (base) {
     case EvictionBase::streaming:
       rule.sinks = 4;
-      rule.recent = std::max<Index>(budget - overrides.sinks.value_or(rule.sinks), 0);
+      rule.recent = std::max<Index>(budget - chosen(overrides.sinks, rule.sinks), 0);
       break;
     case EvictionBase::h2o:
       rule.window = l;
@@ -101,11 +104,11 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::exchange:
       break;
   }
-  rule.window = std::min(overrides.window.value_or(rule.window), l);
+  rule.window = std::min(chosen(overrides.window, rule.window), l);
   rule.pool_window = rule.window;
   if (kBases[base].pins_window) rule.recent = rule.window;
-  rule.sinks = overrides.sinks.value_or(rule.sinks);
-  rule.recent = overrides.recent.value_or(rule.recent);
+  rule.sinks = chosen(overrides.sinks, rule.sinks);
+  rule.recent = chosen(overrides.recent, rule.recent);
   rule.pool = overrides.pool.value_or(rule.pool);
   const EvictionBaseFacts& facts = kBases[policy.base];
   rule.by = facts.searches && !facts.greedy && overrides.by ? overrides.by : facts.searches;

@@ -2,6 +2,7 @@
 
 #include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy_facts.hpp"
+#include "sim/positions.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
@@ -22,7 +23,7 @@ struct Pooling {
 
 /// What replaces a base's own choices; unset ones stay.
 struct PolicyOverrides {
-  std::optional<Index> window, sinks, recent;
+  std::optional<Positions> window, sinks, recent;
   std::optional<Pooling> pool;
   std::optional<SearchBy> by;
   bool operator==(const PolicyOverrides&) const = default;

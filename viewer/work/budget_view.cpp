@@ -25,15 +25,11 @@ Matrix<double> rows_of(const BudgetCurves& curves, const std::vector<double> Hea
 
 BoundOptions bound(BudgetSettings& settings) {
   using namespace budget_option;
-  static constexpr OptionFacts by_layer{.name = "normalise-by-layer"}, linked{.name = "linked"};
-  return {bind_option(order, settings.order),
-          bind_option(method, settings.methods).keyed("methods"),
-          bind_option(semantics, settings.semantics),
-          bind_option(sigma, settings.sigma),
-          bind_option(by_layer, settings.normalise_by_layer),
-          bind_option(budget_option::floor, settings.floor),
-          bind_option(sinks, settings.sinks),
-          bind_option(recent, settings.recent),
+  static constexpr OptionFacts linked{.name = "linked"};
+  return {bind_option(order, settings.order),         bind_option(method, settings.methods).keyed("methods"),
+          bind_option(semantics, settings.semantics), bind_option(sigma, settings.sigma),
+          bind_option(normalise, settings.normalise), bind_option(budget_option::floor, settings.floor),
+          bind_option(sinks, settings.sinks),         bind_option(recent, settings.recent),
           bind_option(linked, settings.linked)};
 }
 
@@ -43,7 +39,7 @@ BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump) {
   options.methods = settings.methods;
   options.sigmas = {{std::nullopt, settings.sigma}};
   options.semantics = settings.semantics;
-  options.normalise = settings.normalise_by_layer ? Normalise::layer : Normalise::none;
+  options.normalise = settings.normalise;
   options.floor = settings.floor;
   options.sinks = settings.sinks;
   options.recent = settings.recent;
@@ -57,7 +53,9 @@ Key order_key(const BudgetPlan& plan) {
   return {order.name, order.rule.sinks, order.rule.recent};
 }
 
-Key curves_key(const BudgetPlan& plan) { return {order_key(plan), plan.lower, plan.normalise_by_layer}; }
+Key curves_key(const BudgetPlan& plan) {
+  return {order_key(plan), plan.orders.front().lower, plan.normalise_by_layer};
+}
 
 HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobControl& job) {
   const Vector<double> importance = future_importance(group, job.compute());
@@ -88,7 +86,7 @@ BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
   result.curves =
       loss_curves(rows_of(result, &HeadWorth::worth), 0, result.l, result.n_kv, plan.normalise_by_layer);
   job.check();
-  result.greedy.emplace(*result.curves, plan.lower);
+  result.greedy.emplace(*result.curves, plan.orders.front().lower);
   return result;
 }
 
@@ -102,7 +100,8 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   job.check();
   const Matrix<double> scores =
       kBudgetMethods[asked.method].needs_scores ? rows_of(curves, &HeadWorth::scores) : Matrix<double>();
-  const BudgetFrame frame = budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.lower);
+  const BudgetFrame frame =
+      budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.orders.front().lower);
   Allocation found =
       allocate(asked.method, allocation_input(plan, asked.order, frame, *curves.curves, *curves.greedy,
                                               {scores.data(), static_cast<std::size_t>(scores.size())}));

@@ -22,13 +22,16 @@ namespace kvreplay::viewer {
 struct BudgetSettings {
   BudgetOrder order = parse_order("snapkv", {});
   std::vector<BudgetMethod> methods = BudgetOptions{}.methods;
-  Semantics semantics = Semantics::paper;
-  double sigma = 0.8;               ///< the total: compression ratio, between 0 and 1
-  bool normalise_by_layer = false;  ///< importance divided by its layer's sum
-  double floor = 0;                 ///< share of the prompt that every head keeps
-  Index sinks = 0, recent = 0;      ///< lead every order
-  bool linked = true;               ///< the total is the desk's budget
+  BudgetSemantics semantics = BudgetSemantics::paper;
+  double sigma = 0.8;                  ///< the total: compression ratio, between 0 and 1
+  std::optional<Normalise> normalise;  ///< unset, like the next two: the semantics' own
+  std::optional<double> floor;         ///< share of the prompt that every head keeps
+  std::optional<Index> sinks, recent;  ///< lead every order
+  bool linked = true;                  ///< the total is the desk's budget
   bool operator==(const BudgetSettings&) const = default;
+  bool normalised() const {
+    return normalise.value_or(kBudgetSemantics[semantics].normalise) == Normalise::layer;
+  }
 };
 /// For sessions.
 BoundOptions bound(BudgetSettings& settings);

@@ -9,8 +9,10 @@
 #include "viewer/work/head_figures.hpp"
 #include "viewer/work/named_choices.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
+#include <cfloat>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -19,29 +21,37 @@
 namespace kvreplay::viewer {
 namespace {
 
-void edit_pins(const Run& run, BudgetSettings& settings) {
-  const bool any = settings.floor > 0 || settings.sinks > 0 || settings.recent > 0;
-  if (any) ImGui::PushStyleColor(ImGuiCol_Button, theme().accent_soft);
-  if (ImGui::Button("Pins")) ImGui::OpenPopup("pins");
-  if (any) ImGui::PopStyleColor();
-  tip("What every head keeps in any case");
-  if (!ImGui::BeginPopup("pins")) return;
-  const auto l = static_cast<int>(std::min<Index>(run.shape().l, 1 << 30));
-  const auto number = [&](const char* label, Index& value) {
-    auto typed = static_cast<int>(value);
-    ImGui::SetNextItemWidth(theme().px(90));
-    if (ImGui::InputInt(label, &typed)) value = std::clamp(typed, 0, l);
-  };
-  number("sinks", settings.sinks);
-  tip(budget_option::sinks.meaning.data());
-  number("recent", settings.recent);
-  tip(budget_option::recent.meaning.data());
-  auto floor = static_cast<float>(settings.floor);
-  ImGui::SetNextItemWidth(theme().px(90));
-  if (ImGui::SliderFloat("floor", &floor, 0, 0.2F, "%.3f"))
+std::string changed_text(const BudgetSettings& settings) {
+  std::vector<std::string> changed;
+  if (settings.normalise) changed.push_back(settings.normalised() ? "normalised by layer" : "not normalised");
+  if (settings.sinks) changed.push_back(fmt::format("sinks {}", *settings.sinks));
+  if (settings.recent) changed.push_back(fmt::format("recent {}", *settings.recent));
+  if (settings.floor) changed.push_back(fmt::format("floor {:.1f} %", 100 * *settings.floor));
+  return fmt::format("{}", fmt::join(changed, ", "));
+}
+
+/// What the semantics choose, and what may be chosen in its place.
+void edit_more(const Run& run, BudgetSettings& settings) {
+  if (!settings_button(changed_text(settings))) return;
+  const BudgetSemanticsFacts& own = kBudgetSemantics[settings.semantics];
+  const Index l = run.shape().l;
+  settings_row(budget_option::normalise);
+  const std::string now = settings.normalise ? OptionValue<Normalise>::text(*settings.normalise)
+                                             : "own: " + OptionValue<Normalise>::text(own.normalise);
+  if (const auto at = combo("##normalise", now, {{.name = "own"}, {.name = "none"}, {.name = "layer"}})) {
+    settings.normalise.reset();
+    if (*at > 0) settings.normalise = *at == 1 ? Normalise::none : Normalise::layer;
+  }
+  settings_row(budget_option::sinks);
+  edit_optional(budget_option::sinks, settings.sinks, fmt::format("own: {}", own.sinks), l);
+  settings_row(budget_option::recent);
+  edit_optional(budget_option::recent, settings.recent, own.keeps_window ? "own: the window" : "own: 0", l);
+  settings_row(budget_option::floor);
+  auto floor = static_cast<float>(settings.floor.value_or(own.floor));
+  ImGui::SetNextItemWidth(-FLT_MIN);
+  if (ImGui::SliderFloat("##floor", &floor, 0, 0.2F, "%.3f"))
     settings.floor = std::clamp(std::round(static_cast<double>(floor) * 1000) / 1000, 0.0, 0.999);
-  tip(budget_option::floor.meaning.data());
-  ImGui::EndPopup();
+  end_settings();
 }
 
 }  // namespace
@@ -57,19 +67,12 @@ void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
   if (choose("##order", orders, order, 112)) settings.order = parse_order(orders[order].name, {});
   tip(budget_option::order.meaning.data());
 
-  constexpr std::array<std::string_view, 2> kNormalised = {"loss as it is", "by layer"};
-  std::size_t normalised = settings.normalise_by_layer ? 1 : 0;
-  flow(t.px(104));
-  if (choose("##normalise", kNormalised, normalised, 104)) settings.normalise_by_layer = normalised == 1;
-  tip(budget_option::normalise.meaning.data());
-
   flow(t.px(82));
-  choose("##semantics", kSemantics, settings.semantics, 82);
-  tip("Whose pyramid and ada: the papers', their authors' code's, or kvpress 0.5.4's. These two do not keep "
-      "to the "
-      "total exactly.");
-  flow(ImGui::CalcTextSize("Pins").x + t.px(14));
-  edit_pins(run, settings);
+  choose("##semantics", kBudgetSemantics, settings.semantics, 82);
+  tip("In whose setting, and whose pyramid and ada. The budgets of official and kvpress do not keep to the "
+      "total "
+      "exactly.");
+  edit_more(run, settings);
 
   flow(t.px(190));
   ImGui::SetNextItemWidth(

@@ -148,7 +148,7 @@ const std::vector<double>& BudgetSource::loss(Index head) {
   if (curves_ != nullptr && curves_->curves) {
     const auto curve = curves_->curves->loss(head);
     known.assign(curve.begin(), curve.end());
-  } else if (worths_[h] != nullptr && !settings_.normalise_by_layer) {
+  } else if (worths_[h] != nullptr && !settings_.normalised()) {
     known = loss_of(*worths_[h]);
   }
   return known;

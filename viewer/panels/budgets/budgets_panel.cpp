@@ -128,7 +128,7 @@ bool BudgetsPanel::look(PanelContext& context) {
   shown_ = &live_;
   methods_.clear();
   for (const BudgetMethod method : settings_.methods) methods_.emplace_back(name_of(method));
-  by_layer_ = settings_.normalise_by_layer;
+  by_layer_ = settings_.normalised();
   return true;
 }
 
