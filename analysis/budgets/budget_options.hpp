@@ -38,7 +38,7 @@ struct BudgetSemanticsFacts {
   double floor = 0;  ///< share of the prompt that every head keeps
   Index sinks = 0;
   bool keeps_window =
-      false;  ///< whether the window of an order that ranks by one leads it, else the last token
+      false;  ///< whether an order is led by the window that its policy pins, any other by the last token
 };
 inline constexpr auto kBudgetSemantics = facts_table<BudgetSemanticsFacts>({
     {.id = BudgetSemantics::paper,

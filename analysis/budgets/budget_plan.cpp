@@ -31,15 +31,16 @@ CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, 
   // Over the whole prompt at once: whatever is pinned, nothing is kept out of the pool.
   rule.block = 0;
   rule.pool_window = 0;
-  const bool by_window = rule.metric && on_window(*rule.metric);
   const auto chosen = [&](const std::optional<Positions>& own, const std::optional<Positions>& of_all,
                           Index usual) {
     return own ? own->of(l) : of_all ? of_all->of(l) : usual;
   };
   rule.sinks = chosen(asked.policy.own.sinks, options.sinks, std::min(setting.sinks, l));
-  rule.recent =
-      chosen(asked.policy.own.recent, options.recent,
-             setting.keeps_window ? std::min(by_window ? rule.window : 1, l - std::min(rule.sinks, l)) : 0);
+  rule.recent = chosen(
+      asked.policy.own.recent, options.recent,
+      setting.keeps_window
+          ? std::min(kBases[asked.policy.base].pins_window ? rule.window : 1, l - std::min(rule.sinks, l))
+          : 0);
   const double floor = options.floor.value_or(setting.floor);
   order.lower =
       std::max(static_cast<Index>(std::floor(floor * static_cast<double>(l) + 0.5)), order.pinned());
@@ -99,7 +100,9 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                                   *why));
   const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
   plan.divides = setting.divides;
-  plan.normalise_by_layer = options.normalise.value_or(setting.normalise) == Normalise::layer;
+  // Nats of different layers compare as they are.
+  const Normalise own = plan.curve == TokenMetric::oracle_importance ? setting.normalise : Normalise::none;
+  plan.normalise_by_layer = options.normalise.value_or(own) == Normalise::layer;
   if (options.floor && !(*options.floor >= 0 && *options.floor < 1))
     throw OptionError(floor, "a share of the prompt from 0 to below 1", fmt::format("{}", *options.floor));
 

@@ -26,6 +26,10 @@ BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const s
 
 Json BudgetStage::options() const {
   BudgetOptions settled = options_;
+  const BudgetSemanticsFacts& setting = kBudgetSemantics[options_.semantics];
+  settled.normalise = plan_.normalise_by_layer ? Normalise::layer : Normalise::none;
+  settled.floor = options_.floor.value_or(setting.floor);
+  settled.sinks = options_.sinks.value_or(setting.sinks);
   settled.orders.clear();  // those that the dump can give, each once
   for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, order.rule.policy});
   Json json = to_json(bound(settled));

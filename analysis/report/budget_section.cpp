@@ -5,6 +5,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/map_name.hpp"
 
 #include <fmt/format.h>
 
@@ -89,11 +90,13 @@ std::optional<Figure> curve_figure(const Tables& tables) {
   series.second = {"", {""}};
   series.heads = head_names(tables.results);
   const std::vector<std::string> orders = tables.budgets.distinct("order");
+  const auto file_of = [](const std::string& order) {
+    return std::filesystem::path("curves") / (file_word(order) + ".npy");
+  };
   for (const std::string& order : orders)
-    if (tables.results.has(std::filesystem::path("curves") / (order + ".npy"))) series.lines.push_back(order);
+    if (tables.results.has(file_of(order))) series.lines.push_back(order);
   for (std::size_t i = 0; i < series.lines.size(); ++i)
-    series.add(0, i, tables.results.array(std::filesystem::path("curves") / (series.lines[i] + ".npy")),
-               tables.results);
+    series.add(0, i, tables.results.array(file_of(series.lines[i])), tables.results);
   return figure_of(series);
 }
 

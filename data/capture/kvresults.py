@@ -364,7 +364,7 @@ class Results(_Folder):
     def curves(self, name: str) -> Array:
         """[layer, kv_head, budget]: an order's loss; "<order>~lu", "<order>~profile" and "profile": [sigma, layer, kv_head],
         prune ratios."""
-        return self.array("curves", name)
+        return self.array("curves", name.replace(":", "_"))
 
     def budget_curves(self) -> Array:
         """[sigma, layer, kv_head]: the prune ratios of `lu` for the first order, as kvpress reads them."""

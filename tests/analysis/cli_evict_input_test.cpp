@@ -199,7 +199,11 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   own("snapkv[window=64]x", "expected ']' at its end");
   own("snapkv[]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, found ''");
   own("snapkv[window]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, found 'window'");
-  own("snapkv[window=0]", "window: expected a whole number of at least 1, found '0'");
+  for (const char* word : {"0", "0%", "101%", "x%", "-5%", "half"})
+    own(fmt::format("snapkv[window={}]", word),
+        fmt::format(
+            "window: expected a whole number of at least 1, a share of the prompt as 5%, or all, found '{}'",
+            word));
   own("snapkv[window=8,window=9]", "window: expected once, found twice");
   own("snapkv[window=8,pool=4]", "pool: expected max:N or avg:N with an odd N, or none, found '4'");
   own("snapkv[pool=avg:-1]", "pool: expected max:N or avg:N with an odd N, or none, found 'avg:-1'");

@@ -62,7 +62,9 @@ TEST_CASE("option: a value reads back as itself from its words and from JSON", "
   given.policies = policies_named({"snapkv+joint", "exchange+h2o"});
   given.policies.emplace_back();
   given.phases = {{Phase::Kind::blockwise, 32}, {Phase::Kind::append_only}};
-  given.window = 7;
+  given.window = Positions::share(2.5);
+  given.recent = Positions::share(100);
+  given.sinks = 3;
   given.pool = Pooling{Pooling::Kind::avg, 5};
   given.on = SearchRows::future;
   given.per_query_head = true;
@@ -74,12 +76,16 @@ TEST_CASE("option: a value reads back as itself from its words and from JSON", "
   CHECK(json["phases"] == Json({"blockwise:32", "append-only"}));
   CHECK(json["channels"] == "exchange+think:0.25");
   CHECK(json["group"] == 32);
-  CHECK_FALSE(json.contains("sinks"));
+  CHECK(json["window"] == "2.5%");
+  CHECK(json["recent"] == "all");
+  CHECK(json["sinks"] == 3);
+  CHECK_FALSE(json.contains("decode_window"));
   CHECK_FALSE(to_json(bound(read)).contains("group"));
 
   const BoundOptions from = bound(given), to = bound(read);
-  for (const OptionFacts* facts : {&evict_option::phase, &evict_option::window, &evict_option::pool,
-                                   &evict_option::on, &evict_option::channels, &evict_option::bits}) {
+  for (const OptionFacts* facts :
+       {&evict_option::phase, &evict_option::window, &evict_option::sinks, &evict_option::recent,
+        &evict_option::pool, &evict_option::on, &evict_option::channels, &evict_option::bits}) {
     const BoundOption& option = option_of(to, *facts);
     INFO(facts->name);
     option.read_json(json[option.key], "JSON");

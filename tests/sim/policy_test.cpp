@@ -47,7 +47,7 @@ EvictionRule pinning(Index sinks, Index recent) {
   return rule;
 }
 
-using Positions = std::vector<Index>;
+using Places = std::vector<Index>;
 
 }  // namespace
 
@@ -152,7 +152,7 @@ TEST_CASE("windows are clipped to the prompt, and pins with them", "[policy]") {
     CHECK(rule.pool_window == l);
     // Of a window that takes the whole prompt the most recent stay.
     const Index keep = std::min<Index>(3, l);
-    Positions last;
+    Places last;
     for (Index p = l - keep; p < l; ++p) last.push_back(p);
     CHECK(kept_of(rule, Vector<double>::LinSpaced(l, 1, 0), 3) == last);
   }
@@ -210,6 +210,29 @@ TEST_CASE("overrides replace a base's own choices", "[policy]") {
   CHECK(made(EvictionBase::h2o, Semantics::paper, overrides).pool == *overrides.pool);
   overrides.pool = Pooling{};
   CHECK(made(EvictionBase::snapkv, Semantics::paper, overrides).pool == kNoPool);
+}
+
+TEST_CASE("windows and pins may be a share of the prompt", "[policy]") {
+  CHECK(Positions::share(5).of(896) == 45);  // 44.8
+  CHECK(Positions::share(5).of(10) == 1);    // half a token rounds up
+  CHECK(Positions::share(5).of(9) == 1);     // never none
+  CHECK(Positions::share(100).of(77) == 77);
+  CHECK(Positions(7).of(3) == 7);
+  PolicyOverrides share, number;
+  share.window = Positions::share(5);
+  share.recent = Positions::share(2.5);
+  share.sinks = Positions::share(1);
+  number.window = 50;
+  number.recent = 25;
+  number.sinks = 10;
+  for (const char* name : {"h2o", "snapkv", "streaming"}) {
+    Policy policy{name, *kBases.named(name), {}, {}, {}};
+    const EvictionRule a = rule_of(policy, Semantics::paper, share, 1000, 300, false),
+                       b = rule_of(policy, Semantics::paper, number, 1000, 300, false);
+    CHECK(a.window == b.window);
+    CHECK(a.recent == b.recent);
+    CHECK(a.sinks == b.sinks);
+  }
 }
 
 TEST_CASE("a score replaces the attention sum and nothing else", "[policy]") {
@@ -384,36 +407,36 @@ TEST_CASE("equal neighbourhoods pool to equal numbers, wherever they lie", "[pol
 
 TEST_CASE("the largest scores are kept, equal ones from the front", "[policy]") {
   const EvictionRule plain = pinning(0, 0);
-  CHECK(kept_of(plain, vec({2, 5, 1, 5, 5, 3}), 2) == Positions{1, 3});
-  CHECK(kept_of(plain, vec({2, 5, 1, 5, 5, 3}), 4) == Positions{1, 3, 4, 5});
-  CHECK(kept_of(plain, Vector<double>::Zero(6), 3) == Positions{0, 1, 2});
-  CHECK(kept_of(plain, vec({0.0, -0.0, 0.0}), 2) == Positions{0, 1});
-  CHECK(kept_of(plain, vec({-kInfinity, kInfinity, 0, kInfinity}), 3) == Positions{1, 2, 3});
+  CHECK(kept_of(plain, vec({2, 5, 1, 5, 5, 3}), 2) == Places{1, 3});
+  CHECK(kept_of(plain, vec({2, 5, 1, 5, 5, 3}), 4) == Places{1, 3, 4, 5});
+  CHECK(kept_of(plain, Vector<double>::Zero(6), 3) == Places{0, 1, 2});
+  CHECK(kept_of(plain, vec({0.0, -0.0, 0.0}), 2) == Places{0, 1});
+  CHECK(kept_of(plain, vec({-kInfinity, kInfinity, 0, kInfinity}), 3) == Places{1, 2, 3});
   CHECK(kept_of(plain, vec({1, 2, 3}), 0).empty());
-  CHECK(kept_of(plain, vec({1, 2, 3}), 3) == Positions{0, 1, 2});
-  CHECK(kept_of(plain, vec({1, 2, 3}), 9) == Positions{0, 1, 2});
-  CHECK(kept_of(plain, vec({7}), 1) == Positions{0});
+  CHECK(kept_of(plain, vec({1, 2, 3}), 3) == Places{0, 1, 2});
+  CHECK(kept_of(plain, vec({1, 2, 3}), 9) == Places{0, 1, 2});
+  CHECK(kept_of(plain, vec({7}), 1) == Places{0});
   CHECK(count(keep_by(plain, vec({1, 2, 3}), 2)) == 2);
 }
 
 TEST_CASE("pinned tokens rank above any score, within the budget", "[policy]") {
   const Vector<double> scores = vec({-kInfinity, 1, kInfinity, 9, kInfinity, 2, 0, -3});
-  CHECK(kept_of(pinning(1, 2), scores, 5) == Positions{0, 2, 4, 6, 7});
-  CHECK(kept_of(pinning(1, 2), scores, 4) == Positions{0, 2, 6, 7});
-  CHECK(kept_of(pinning(1, 2), scores, 3) == Positions{0, 6, 7});
-  CHECK(kept_of(pinning(0, 1), scores, 2) == Positions{2, 7});
+  CHECK(kept_of(pinning(1, 2), scores, 5) == Places{0, 2, 4, 6, 7});
+  CHECK(kept_of(pinning(1, 2), scores, 4) == Places{0, 2, 6, 7});
+  CHECK(kept_of(pinning(1, 2), scores, 3) == Places{0, 6, 7});
+  CHECK(kept_of(pinning(0, 1), scores, 2) == Places{2, 7});
   // Too many: sinks first, then the most recent.
-  CHECK(kept_of(pinning(2, 3), scores, 4) == Positions{0, 1, 6, 7});
-  CHECK(kept_of(pinning(2, 3), scores, 3) == Positions{0, 1, 7});
-  CHECK(kept_of(pinning(2, 3), scores, 2) == Positions{0, 1});
-  CHECK(kept_of(pinning(2, 3), scores, 1) == Positions{0});
+  CHECK(kept_of(pinning(2, 3), scores, 4) == Places{0, 1, 6, 7});
+  CHECK(kept_of(pinning(2, 3), scores, 3) == Places{0, 1, 7});
+  CHECK(kept_of(pinning(2, 3), scores, 2) == Places{0, 1});
+  CHECK(kept_of(pinning(2, 3), scores, 1) == Places{0});
   CHECK(kept_of(pinning(2, 3), scores, 0).empty());
-  CHECK(kept_of(pinning(0, 100), scores, 3) == Positions{5, 6, 7});
-  CHECK(kept_of(pinning(100, 0), scores, 3) == Positions{0, 1, 2});
+  CHECK(kept_of(pinning(0, 100), scores, 3) == Places{5, 6, 7});
+  CHECK(kept_of(pinning(100, 0), scores, 3) == Places{0, 1, 2});
   // Pinned twice counts once.
-  CHECK(kept_of(pinning(6, 6), scores, 8) == Positions{0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(kept_of(pinning(5, 5), scores, 7) == Positions{0, 1, 2, 3, 4, 6, 7});
-  CHECK(kept_of(pinning(2, 1), vec({1, 2}), 2) == Positions{0, 1});
+  CHECK(kept_of(pinning(6, 6), scores, 8) == Places{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(kept_of(pinning(5, 5), scores, 7) == Places{0, 1, 2, 3, 4, 6, 7});
+  CHECK(kept_of(pinning(2, 1), vec({1, 2}), 2) == Places{0, 1});
   CHECK(pinning(2, 3).pins_exceed(4));
   CHECK(!pinning(2, 3).pins_exceed(5));
 }
@@ -423,10 +446,10 @@ TEST_CASE("keep_by pools before it pins and cuts", "[policy]") {
   rule.pool = {Pooling::Kind::max, 3};
   rule.pool_window = 2;
   // The window's 50 does not spread; 9 does, and of its equals the front wins.
-  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Positions{0, 1, 5, 6});
-  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 6) == Positions{0, 1, 2, 3, 5, 6});
+  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Places{0, 1, 5, 6});
+  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 6) == Places{0, 1, 2, 3, 5, 6});
   rule.pool.kind = Pooling::Kind::none;
-  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Positions{1, 3, 5, 6});
+  CHECK(kept_of(rule, vec({0, 9, 0, 4, 3, 50, 0}), 4) == Places{1, 3, 5, 6});
 }
 
 TEST_CASE("the largest scores are those that sorting finds first", "[policy]") {

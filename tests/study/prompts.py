@@ -44,3 +44,7 @@ PROMPTS = (
     Prompt("services", "table of ports", 1500, "/etc/services"),
     Prompt("manual", "manual", 3500, "help(specialnames)"),
 )
+
+# Of what pystdlib-lm was trained on: modules of Python's standard library.
+MODULES = tuple(Prompt(f"module_{name}", "code, Python", 896, f"/usr/lib/python3.11/{name}.py")
+                for name in ("argparse", "calendar", "csv", "fractions", "gzip", "heapq", "queue", "sched", "shlex", "textwrap"))

@@ -28,7 +28,7 @@ sys.path.insert(0, str(CAPTURE))
 
 from kvresults import open_results  # noqa: E402
 
-from prompts import PROMPTS  # noqa: E402
+from prompts import MODULES, PROMPTS  # noqa: E402
 from sums import FIGURES, changes, figures_of  # noqa: E402
 
 SIGMAS = ("0.5", "0.8", "0.9")
@@ -73,7 +73,7 @@ def common_options(parser) -> None:
     parser.add_argument("--model", action="append", default=[], metavar="NAME=FILE", help="a GGUF file or a folder")
     parser.add_argument("--ids", type=Path, metavar="DIR", help="of models without a tokenizer: DIR/<prompt>.json")
     parser.add_argument("--longest", type=int, default=1 << 30, metavar="N", help="tokens of a prompt at most")
-    parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in PROMPTS],
+    parser.add_argument("--prompt", nargs="+", metavar="NAME", choices=[prompt.name for prompt in (*PROMPTS, *MODULES)],
                         help="only these")
     parser.add_argument("--out", type=Path, help="where the tables are gathered (default: the work folder)")
     parser.add_argument("--threads", default=str(os.cpu_count()), help="of every step")

@@ -53,8 +53,9 @@ Computed computed(const Dump& dump, const BudgetPlan& plan, const Heads& heads) 
 TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budget") {
   BudgetSettings settings;
   settings.order = parse_order(GENERATE("snapkv", "keydiff", "joint"), {});
-  settings.semantics = settings.order.name == "keydiff" ? Semantics::kvpress : Semantics::paper;
-  settings.normalise_by_layer = settings.order.name != "snapkv";
+  settings.semantics = settings.order.name == "keydiff"  ? BudgetSemantics::kvpress
+                       : settings.order.name == "snapkv" ? BudgetSemantics::raw
+                                                         : BudgetSemantics::paper;
   settings.sigma = 0.7;
   if (settings.order.name == "joint") {
     settings.floor = 0.05;
@@ -62,11 +63,17 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
     settings.recent = 10;
   }
   const TempDir dir;
-  const ProcessResult done = run_kvreplay(
-      {"budget", sample_dump(), "--out", (dir / "r").string(), "--order", settings.order.name, "--sigma",
-       "0.7", "--normalise", settings.normalise_by_layer ? "layer" : "none", "--semantics",
-       std::string(name_of(settings.semantics)), "--floor", fmt::format("{}", settings.floor), "--sinks",
-       fmt::format("{}", settings.sinks), "--recent", fmt::format("{}", settings.recent), "--quiet"});
+  std::vector<std::string> words = {"budget",      sample_dump(),
+                                    "--out",       (dir / "r").string(),
+                                    "--order",     settings.order.name,
+                                    "--sigma",     "0.7",
+                                    "--semantics", std::string(name_of(settings.semantics)),
+                                    "--quiet"};
+  if (settings.floor)
+    words.insert(words.end(),
+                 {"--floor", fmt::format("{}", *settings.floor), "--sinks",
+                  fmt::format("{}", *settings.sinks), "--recent", fmt::format("{}", *settings.recent)});
+  const ProcessResult done = run_kvreplay(words);
   INFO(done.err);
   REQUIRE(done.code == 0);
   const Dump dump = Dump::open(sample_dump());
@@ -132,7 +139,9 @@ TEST_CASE("budget view: one set of curves serves every total, and the optimum is
 
 TEST_CASE("budget view: with some heads unknown it says how many, and shows those it has") {
   const Dump dump = Dump::open(sample_dump());
-  const BudgetPlan plan = budget_view_plan({}, dump);
+  BudgetSettings raw;
+  raw.semantics = BudgetSemantics::raw;
+  const BudgetPlan plan = budget_view_plan(raw, dump);
   Heads heads = all_heads(dump, plan);
   const Computed whole = computed(dump, plan, heads);
   for (const std::size_t h : {1, 5, 11}) heads[h] = nullptr;
@@ -185,9 +194,9 @@ TEST_CASE("budget view: settings survive a session, and keys tell apart what dif
   BudgetSettings settings;
   settings.order = parse_order("keydiff", {});
   settings.methods = {BudgetMethod::lu};
-  settings.semantics = Semantics::official;
+  settings.semantics = BudgetSemantics::official;
   settings.sigma = 0.25;
-  settings.normalise_by_layer = true;
+  settings.normalise = Normalise::layer;
   settings.floor = 0.1;
   settings.sinks = 2;
   settings.recent = 3;
@@ -198,7 +207,7 @@ TEST_CASE("budget view: settings survive a session, and keys tell apart what dif
   const Dump dump = Dump::open(sample_dump());
   const BudgetPlan base = budget_view_plan({}, dump);
   BudgetSettings other;
-  other.normalise_by_layer = true;
+  other.normalise = Normalise::none;
   CHECK(order_key(budget_view_plan(other, dump)) == order_key(base));
   CHECK(curves_key(budget_view_plan(other, dump)) != curves_key(base));
   other = {};

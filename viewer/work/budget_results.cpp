@@ -1,6 +1,7 @@
 #include "viewer/work/budget_results.hpp"
 
 #include "analysis/results/figures.hpp"
+#include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 #include "viewer/model/numbers.hpp"
@@ -95,7 +96,7 @@ std::size_t bytes_of(const BudgetResultCurves& curves) {
 
 BudgetResultCurves read_budget_curves(const ResultReader& results, const std::string& order) {
   const DumpShape& shape = results.shape();
-  const std::filesystem::path name = std::filesystem::path("curves") / (order + ".npy");
+  const std::filesystem::path name = std::filesystem::path("curves") / (file_word(order) + ".npy");
   const ResultReader::Array array = results.array(name);
   const std::vector<Index> expected{std::ssize(results.layers()), shape.n_kv, shape.l + 1};
   if (array.shape != expected)
