@@ -181,6 +181,7 @@ case $command in
     install_gemma
     $python tests/study/study.py --program $program --work build/study --model SmolLM2-135M="$smollm2" --model gemma-3-270m=$gemma "${parts[@]}"
     $python tests/study/analysis.py build/study
+    $python tests/study/papers.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     $python tests/study/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     ;;
   bench)

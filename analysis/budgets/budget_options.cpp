@@ -44,7 +44,8 @@ BoundOptions bound(BudgetOptions& options) {
   orders.read = [&options](const std::vector<std::string>& words) {
     options.orders.clear();
     for (const std::string& word : words)
-      options.orders.push_back(parse_order(word, names_of(options.scores)));
+      for (const std::string& each : with_each_alternative(word))
+        options.orders.push_back(parse_order(each, names_of(options.scores)));
   };
   BoundOption profiles = bind_option(profile, options.profiles).keyed("");
   profiles.read = [&options](const std::vector<std::string>& words) {

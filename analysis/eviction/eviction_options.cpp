@@ -50,7 +50,8 @@ BoundOption bound_policies(EvictionOptions& options) {
       if (word == "none")
         options.policies.emplace_back();
       else
-        options.policies.emplace_back(parse_policy(word, names_of(options.scores)));
+        for (const std::string& each : with_each_alternative(word))
+          options.policies.emplace_back(parse_policy(each, names_of(options.scores)));
     }
   };
   return policies;

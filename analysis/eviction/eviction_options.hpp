@@ -73,7 +73,7 @@ struct EvictionOptions {
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(EvictionOptions& options);
-/// Of one policy alone: window, sinks, recent, pool, by.
+/// Of one policy alone: window, sinks, recent, pool, by, and those of expected_attention.
 BoundOptions bound(PolicyOverrides& overrides);
 
 namespace evict_option {
@@ -98,6 +98,10 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     pool{"pool", "KIND", "Pool the scores over neighbours: max:7, avg:5, none", "the policy's own"},
     on{"on", "ROWS", "Rows on which greedy_exact, greedy_loss and exchange search: window or future"},
     by{"by", "WHAT", "What exchange makes small: error or loss", "error"},
+    n_sink{"n_sink", "N", "First tokens that expected_attention ranks above all", "4"},
+    n_future{"n_future", "N", "Positions behind the prompt that expected_attention expects queries at", "512",
+             1},
+    epsilon{"epsilon", "X", "What expected_attention adds to every weight", "the policy's own"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     channels{"channels", "METHOD:RATIO",

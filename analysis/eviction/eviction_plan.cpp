@@ -114,7 +114,11 @@ class Planner {
 
   EvictionPlan plan() {
     choose_rows();
-    overrides_ = {options_.window, options_.sinks, options_.recent, options_.pool, options_.by};
+    overrides_.window = options_.window;
+    overrides_.sinks = options_.sinks;
+    overrides_.recent = options_.recent;
+    overrides_.pool = options_.pool;
+    overrides_.by = options_.by;
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
     read_given();
     choose_budgets();
@@ -207,7 +211,13 @@ class Planner {
         for (const Budget& budget : plan_.budgets)
           run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
                                       dump_.has(Tensor::wo)));
-        auto why = why_unavailable(run.rules.front(), plan_, dump_);
+        const EvictionRule& rule = run.rules.front();
+        if (policy.own.n_sink && rule.expected.n_sink >= shape.l)
+          throw OptionError(
+              option_text("{}: '{}': {}", evict_option::policy, policy.name, evict_option::n_sink),
+              fmt::format("fewer than the prompt's {} tokens", shape.l),
+              fmt::format("{}", rule.expected.n_sink));
+        auto why = why_unavailable(rule, plan_, dump_);
         if (why && asked)
           throw OptionError(
               option_text("{}: {} is unavailable: {}", evict_option::policy, policy.name, *why));

@@ -33,8 +33,13 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
     if (facts.greedy) return "its name says what it makes small";
     return std::nullopt;
   }
-  if (only_searches(policy)) return "it searches, and neither ranks nor pins";
   const EvictionBase base = policy.start.value_or(policy.base);
+  using namespace evict_option;
+  if (&option == &n_sink || &option == &n_future || &option == &epsilon)
+    return base == EvictionBase::expected_attention
+               ? std::nullopt
+               : std::optional<std::string>("it is one of expected_attention");
+  if (only_searches(policy)) return "it searches, and neither ranks nor pins";
   if (&option != &evict_option::window || kBases[base].pins_window || base == EvictionBase::h2o)
     return std::nullopt;
   const std::optional<TokenMetric> metric = metric_of(policy);
@@ -96,9 +101,14 @@ void read_score(Policy& policy, const std::string& score, const std::vector<std:
 
 BoundOptions bound(PolicyOverrides& overrides) {
   using namespace evict_option;
-  return {bind_option(window, overrides.window), bind_option(sinks, overrides.sinks),
-          bind_option(recent, overrides.recent), bind_option(pool, overrides.pool),
-          bind_option(by, overrides.by)};
+  return {bind_option(window, overrides.window),
+          bind_option(sinks, overrides.sinks),
+          bind_option(recent, overrides.recent),
+          bind_option(pool, overrides.pool),
+          bind_option(by, overrides.by),
+          bind_option(n_sink, overrides.n_sink),
+          bind_option(n_future, overrides.n_future),
+          bind_option(epsilon, overrides.epsilon)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {

@@ -176,6 +176,23 @@ std::vector<std::string> with_brackets_whole(const std::vector<std::string>& ite
   return whole;
 }
 
+std::vector<std::string> with_each_alternative(const std::string& word) {
+  const std::size_t open = word.find('[');
+  const std::size_t slash = open == std::string::npos ? open : word.find('/', open);
+  if (slash == std::string::npos) return {word};
+  const std::size_t begin = word.find_last_of("[,=", slash) + 1;
+  std::size_t end = word.find_first_of(",]", slash);
+  if (end == std::string::npos) end = word.size();
+  std::vector<std::string> words;
+  for (std::size_t at = begin; at <= end;) {
+    const std::size_t next = std::min(word.find('/', at), end);
+    const std::string one = word.substr(0, begin) + word.substr(at, next - at) + word.substr(end);
+    for (std::string& each : with_each_alternative(one)) words.push_back(std::move(each));
+    at = next + 1;
+  }
+  return words;
+}
+
 namespace {
 
 /// Levenshtein's.

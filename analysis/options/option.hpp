@@ -204,6 +204,10 @@ BoundOption bind_option(const OptionFacts& facts, bool& field);
 /// "pool=7]".
 std::vector<std::string> with_brackets_whole(const std::vector<std::string>& items);
 
+/// The words that one with alternatives within brackets stands for, the first alternatives first:
+/// "a[b=1/2,c=3/4]" is a[b=1,c=3], a[b=1,c=4], a[b=2,c=3] and a[b=2,c=4].
+std::vector<std::string> with_each_alternative(const std::string& word);
+
 /// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
 /// the other. Empty where none comes near.
 std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);

@@ -13,8 +13,14 @@ Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 }  // namespace
 
 PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
-  return {window ? window : others.window, sinks ? sinks : others.sinks, recent ? recent : others.recent,
-          pool ? pool : others.pool, by ? by : others.by};
+  return {window ? window : others.window,
+          sinks ? sinks : others.sinks,
+          recent ? recent : others.recent,
+          pool ? pool : others.pool,
+          by ? by : others.by,
+          n_sink ? n_sink : others.n_sink,
+          n_future ? n_future : others.n_future,
+          epsilon ? epsilon : others.epsilon};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -88,8 +94,8 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       if (!kvpress) rule.block = 128;
       break;
     case EvictionBase::expected_attention:
-      rule.project_values = !kvpress && has_wo;
-      if (kvpress) rule.epsilon = 0;
+      rule.expected.project_values = !kvpress && has_wo;
+      if (kvpress) rule.expected.epsilon = 0;
       break;
     case EvictionBase::knorm:
     case EvictionBase::leverage:
@@ -110,6 +116,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.sinks = chosen(overrides.sinks, rule.sinks);
   rule.recent = chosen(overrides.recent, rule.recent);
   rule.pool = overrides.pool.value_or(rule.pool);
+  rule.expected.n_sink = overrides.n_sink.value_or(rule.expected.n_sink);
+  rule.expected.n_future = overrides.n_future.value_or(rule.expected.n_future);
+  rule.expected.epsilon = overrides.epsilon.value_or(rule.expected.epsilon);
   const EvictionBaseFacts& facts = kBases[policy.base];
   rule.by = facts.searches && !facts.greedy && overrides.by ? overrides.by : facts.searches;
   if (policy.metric || policy.given) {

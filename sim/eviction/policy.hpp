@@ -3,6 +3,7 @@
 #include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy_facts.hpp"
 #include "sim/positions.hpp"
+#include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
@@ -26,6 +27,8 @@ struct PolicyOverrides {
   std::optional<Positions> window, sinks, recent;
   std::optional<Pooling> pool;
   std::optional<SearchBy> by;
+  std::optional<Index> n_sink, n_future;  ///< of expected_attention, as epsilon
+  std::optional<double> epsilon;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -63,8 +66,7 @@ struct EvictionRule {
   Index block = 0;   ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
-  bool project_values = false;   ///< expected_attention: ||v_p W_O|| for ||v_p||
-  double epsilon = 0.02;         ///< expected_attention
+  ExpectedAttention expected;    ///< the form of expected_attention
   std::optional<SearchBy> by;    ///< what a search makes small
 
   /// Whether it swaps kept and evicted tokens.

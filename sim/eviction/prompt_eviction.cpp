@@ -31,9 +31,9 @@ void divide_by_rows(const HeadGroup<T>& group, const EvictionRule& rule, Vector<
 
 template <class T>
 Vector<double> expected_attention(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers) {
-  const Matrix<double> heads = expected_attention_scores(group, {rule.epsilon, rule.project_values}, workers);
+  const Matrix<double> heads = expected_attention_scores(group, rule.expected, workers);
   if (!heads.allFinite()) report_not_finite(group, "a finite expected_attention");
-  return with_first_on_top(heads.colwise().mean()).row(0).transpose();
+  return with_first_on_top(heads.colwise().mean(), rule.expected.n_sink).row(0).transpose();
 }
 
 Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, static_cast<double>(l - 1)); }

@@ -12,7 +12,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index kFuturePositions = 512;  // that its mean rotation covers
 constexpr Index kKeysPerItem = 512;
 
 /// The mean of the rotations of `count` positions from `first` on.
@@ -129,14 +128,14 @@ void add_queries(const T* q, Index rows, const InverseRotation<T>& rotation, con
 /// Some point near the mean of the un-rotated queries of each query head, so that their moments about it do
 /// not cancel: the first queries' mean.
 template <class T>
-std::vector<Vector<T>> near_means(const HeadGroup<T>& group, InverseRotation<T> rotation) {
-  const Index d = group.d(), n = std::min<Index>(64, group.l - kExpectedAttentionFirst);
-  rotation.move_to(kExpectedAttentionFirst);
+std::vector<Vector<T>> near_means(const HeadGroup<T>& group, Index first, InverseRotation<T> rotation) {
+  const Index d = group.d(), n = std::min<Index>(64, group.l - first);
+  rotation.move_to(first);
   std::vector<Vector<T>> near;
   for (const HeadMatrix<T>& q : group.q) {
     near.push_back(Vector<T>::Zero(d));
     for (Index r = 0; r < n; ++r) {
-      Vector<T> x = q.row(kExpectedAttentionFirst + r - group.first_query()).transpose();
+      Vector<T> x = q.row(first + r - group.first_query()).transpose();
       rotation.apply(r, x.data());
       near.back() += x / static_cast<T>(n);
     }
@@ -145,11 +144,11 @@ std::vector<Vector<T>> near_means(const HeadGroup<T>& group, InverseRotation<T> 
 }
 
 template <class T>
-QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
-  const Index d = group.d(), n = group.l - kExpectedAttentionFirst;
+QueryMoments query_moments(const HeadGroup<T>& group, Index first, Workers& workers) {
+  const Index d = group.d(), n = group.l - first;
   const std::size_t G = group.G();
   const InverseRotation<T> rotation(*group.rope);
-  const std::vector<Vector<T>> near = near_means(group, rotation);
+  const std::vector<Vector<T>> near = near_means(group, first, rotation);
 
   const Index per_item = gram_item_rows(n), items = div_up(n, per_item);
   std::vector<std::vector<MomentSums>> sums(G, std::vector<MomentSums>(items));
@@ -158,8 +157,8 @@ QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
     std::vector<T> panels(panels_of<T>(d) * kGramTile * kPanelWidth<T>);
     for (std::size_t g = 0; g < G; ++g)
       sums[g][item] = {Vector<double>::Zero(d), std::vector<double>(gram_blocks_size<T>(d))};
-    const Index end = kExpectedAttentionFirst + std::min((item + 1) * per_item, n);
-    for (Index at = kExpectedAttentionFirst + item * per_item; at < end; at += kGramTile) {
+    const Index end = first + std::min((item + 1) * per_item, n);
+    for (Index at = first + item * per_item; at < end; at += kGramTile) {
       own.move_to(at);
       for (std::size_t g = 0; g < G; ++g)
         add_queries(group.q[g].data() + (at - group.first_query()) * d, std::min(kGramTile, end - at), own,
@@ -186,8 +185,8 @@ QueryMoments query_moments(const HeadGroup<T>& group, Workers& workers) {
 }  // namespace
 
 std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Rope& rope, double scale,
-                                           Index l) {
-  const MeanRotation R(l, kFuturePositions, rope);
+                                           Index l, Index n_future) {
+  const MeanRotation R(l, n_future, rope);
   std::vector<ExpectedLogit> logits;
   for (std::size_t g = 0; g < moments.mean.size(); ++g) {
     const Matrix<double> once = R.rotated(moments.covariance[g]).transpose();
@@ -196,26 +195,28 @@ std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Ro
   return logits;
 }
 
-void weigh_expected(Eigen::Ref<Eigen::RowVectorXd> scores, const Vector<double>& norms, double epsilon) {
-  const Index n = scores.size() - kExpectedAttentionFirst;
-  scores.head(kExpectedAttentionFirst).setZero();
+void weigh_expected(Eigen::Ref<Eigen::RowVectorXd> scores, const Vector<double>& norms,
+                    const ExpectedAttention& form) {
+  const Index n = scores.size() - form.n_sink;
+  scores.head(form.n_sink).setZero();
   auto e = scores.tail(n).array();
   softmax_exp(e.data(), n, e.maxCoeff());
-  e = (e / e.sum() + epsilon) * norms.tail(n).transpose().array();
+  e = (e / e.sum() + form.epsilon) * norms.tail(n).transpose().array();
 }
 
 template <class T>
 Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const ExpectedAttention& form,
                                          Workers& workers) {
-  const Index l = group.l, d = group.d(), G = group.G(), n = l - kExpectedAttentionFirst;
+  const Index l = group.l, d = group.d(), G = group.G(), n = l - form.n_sink;
   std::vector<QuadraticForm<T>> logits;
-  for (const auto& [S, b] : expected_logits(query_moments(group, workers), *group.rope, group.rule.scale, l))
+  for (const auto& [S, b] : expected_logits(query_moments(group, form.n_sink, workers), *group.rope,
+                                            group.rule.scale, l, form.n_future))
     logits.emplace_back(S, b);
 
   Matrix<double> scores = Matrix<double>::Zero(G, l);  // first the logits, then the scores
   const Index items = div_up(n, kKeysPerItem);
   workers.parallel_for(items * G, [&](Index item) {
-    const Index first = kExpectedAttentionFirst + item / G * kKeysPerItem, g = item % G;
+    const Index first = form.n_sink + item / G * kKeysPerItem, g = item % G;
     const Index count = std::min(kKeysPerItem, l - first);
     scores.row(g).segment(first, count) =
         logits[g].at_rows(group.k.data() + first * d, count).transpose().template cast<double>();
@@ -224,14 +225,13 @@ Matrix<double> expected_attention_scores(const HeadGroup<T>& group, const Expect
   if (!form.project_values) norms = row_norms(group.v, l, workers);
   for (Index g = 0; g < G; ++g) {
     if (form.project_values) norms = projected_value_norms(group, g, workers);
-    weigh_expected(scores.row(g), norms, form.epsilon);
+    weigh_expected(scores.row(g), norms, form);
   }
   return scores;
 }
 
-Matrix<double> with_first_on_top(Matrix<double> scores) {
-  for (Index r = 0; r < scores.rows(); ++r)
-    scores.row(r).head(kExpectedAttentionFirst).setConstant(scores.row(r).maxCoeff());
+Matrix<double> with_first_on_top(Matrix<double> scores, Index n_sink) {
+  for (Index r = 0; r < scores.rows(); ++r) scores.row(r).head(n_sink).setConstant(scores.row(r).maxCoeff());
   return scores;
 }
 

@@ -197,8 +197,11 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   own("snapkv[zz=64]", "unknown option 'zz'; there are: window, sinks, recent, pool");
   own("snapkv[window=64", "expected ']' at its end");
   own("snapkv[window=64]x", "expected ']' at its end");
-  own("snapkv[]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, found ''");
-  own("snapkv[window]", "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, found 'window'");
+  own("snapkv[]",
+      "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, n_sink, n_future, epsilon, found ''");
+  own("snapkv[window]",
+      "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, n_sink, n_future, epsilon, found "
+      "'window'");
   for (const char* word : {"0", "0%", "101%", "x%", "-5%", "half"})
     own(fmt::format("snapkv[window={}]", word),
         fmt::format(
@@ -208,6 +211,8 @@ TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli
   own("snapkv[window=8,pool=4]", "pool: expected max:N or avg:N with an odd N, or none, found '4'");
   own("snapkv[pool=avg:-1]", "pool: expected max:N or avg:N with an odd N, or none, found 'avg:-1'");
   own("keydiff[window=8]", "window has no effect: it ranks by nothing of window rows");
+  own("snapkv[epsilon=0]", "epsilon has no effect: it is one of expected_attention");
+  own("expected_attention[n_future=0]", "n_future: expected a whole number of at least 1, found '0'");
   own("greedy_exact[sinks=8]", "sinks has no effect: it searches, and neither ranks nor pins");
   CHECK(
       contains(error({"--budget", "8", "--policy", "h2o,h2o[sinks=4,recent=5]"}),

@@ -43,6 +43,28 @@ TEST_CASE("option: commas within brackets do not split a list", "[options]") {
   CHECK(with_brackets_whole({}).empty());
 }
 
+TEST_CASE("option: alternatives within brackets stand for one word each", "[options]") {
+  using Words = std::vector<std::string>;
+  CHECK(with_each_alternative("a") == Words{"a"});
+  CHECK(with_each_alternative("a/b") == Words{"a/b"});
+  CHECK(with_each_alternative("a[b=1]") == Words{"a[b=1]"});
+  CHECK(with_each_alternative("a[b=1/2,c=3/4]") ==
+        Words{"a[b=1,c=3]", "a[b=1,c=4]", "a[b=2,c=3]", "a[b=2,c=4]"});
+  CHECK(with_each_alternative("a[b=1,c=max:3/avg:5/none]") ==
+        Words{"a[b=1,c=max:3]", "a[b=1,c=avg:5]", "a[b=1,c=none]"});
+  CHECK(with_each_alternative("a[b=1/]") == Words{"a[b=1]", "a[b=]"});
+  EvictionOptions options;
+  const BoundOptions all = bound(options);
+  option_of(all, evict_option::policy)
+      .read({"snapkv[window=8/5%]", "expected_attention[n_future=64/512,epsilon=0]"});
+  CHECK(to_json(all)["policies"] ==
+        Json({"snapkv[window=8]", "snapkv[window=5%]", "expected_attention[n_future=64,epsilon=0]",
+              "expected_attention[n_future=512,epsilon=0]"}));
+  CHECK(options.policies.at(1)->own.window == Positions::share(5));
+  CHECK(options.policies.at(2)->own.n_future == 64);
+  CHECK(options.policies.at(3)->own.epsilon == 0.0);
+}
+
 TEST_CASE("option: a policy reads back with options of its own", "[options]") {
   const Policy policy = parse_policy("snapkv+mine[window=64,pool=7]", {"other", "mine"});
   CHECK(policy.name == "snapkv+mine[window=64,pool=7]");

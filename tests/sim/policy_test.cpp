@@ -139,8 +139,8 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     CHECK(rule.block == row.block);
     CHECK(rule.per_visible_row == row.per_visible_row);
     CHECK(rule.shared_by_layer == row.shared_by_layer);
-    CHECK(rule.project_values == row.project_values);
-    CHECK(rule.epsilon == row.epsilon);
+    CHECK(rule.expected.project_values == row.project_values);
+    CHECK(rule.expected.epsilon == row.epsilon);
   }
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("what depends on the budget or on the dump", "[policy]") {
   CHECK(made(EvictionBase::streaming, Semantics::paper, {}, 1000, 4).recent == 0);
   CHECK(made(EvictionBase::streaming, Semantics::paper, {}, 1000, 3).recent == 0);
   CHECK(made(EvictionBase::streaming, Semantics::kvpress, {}, 1000, 5).recent == 1);
-  CHECK(!made(EvictionBase::expected_attention, Semantics::paper, {}, 1000, 100, false).project_values);
+  CHECK(!made(EvictionBase::expected_attention, Semantics::paper, {}, 1000, 100, false).expected.project_values);
 }
 
 TEST_CASE("overrides replace a base's own choices", "[policy]") {
@@ -317,7 +317,7 @@ TEST_CASE("exchange starts as the base or score behind it", "[policy]") {
   CHECK(rule.exchanges());
   CHECK(!rule.greedy_by());
   policy.start = EvictionBase::expected_attention;
-  CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).project_values);
+  CHECK(rule_of(policy, Semantics::paper, {}, 1000, 101, true).expected.project_values);
   policy.start = std::nullopt;
   policy.metric = TokenMetric::caote;
   CHECK(!only_searches(policy));

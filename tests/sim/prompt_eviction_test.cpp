@@ -10,6 +10,7 @@
 #include <cmath>
 #include <complex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 using namespace kvreplay;
@@ -136,22 +137,24 @@ TEST_CASE("kvpress divides H2O's sums by the rows that see a token", "[prompt_ev
 
 namespace {
 
-/// softmax over the candidates 4..l-1 of the expected logit, [l - 4]: half-style RoPE on all channels, pairs
-/// of channels as complex numbers.
-Vector<double> expected_weights(const HeadGroup<double>& group, std::size_t g) {
+/// softmax over the candidates `first`..l-1 of the expected logit, [l - first]: half-style RoPE on all
+/// channels, pairs of channels as complex numbers.
+Vector<double> expected_weights(const HeadGroup<double>& group, std::size_t g, Index first = 4,
+                                Index future = 512) {
   using Complex = std::complex<double>;
   using ComplexRows = Eigen::Matrix<Complex, Eigen::Dynamic, Eigen::Dynamic>;
-  const Index n = group.l - 4, half = group.d() / 2;
+  const Index n = group.l - first, half = group.d() / 2;
   const auto turn = [&](Index p, Index j) {
     return std::polar(1.0, static_cast<double>(p) * group.rope->inv_freq[j]);
   };
   ComplexRows x(n, half);
   for (Index r = 0; r < n; ++r)
     for (Index j = 0; j < half; ++j)
-      x(r, j) = Complex(group.q[g](4 + r, j), group.q[g](4 + r, j + half)) * std::conj(turn(4 + r, j));
+      x(r, j) =
+          Complex(group.q[g](first + r, j), group.q[g](first + r, j + half)) * std::conj(turn(first + r, j));
   for (Index j = 0; j < half; ++j) {
     Complex mean = 0;
-    for (Index p = group.l; p < group.l + 512; ++p) mean += turn(p, j) / 512.0;
+    for (Index p = group.l; p < group.l + future; ++p) mean += turn(p, j) / static_cast<double>(future);
     x.col(j) *= mean;
   }
   Vector<double> e(n);
@@ -160,7 +163,8 @@ Vector<double> expected_weights(const HeadGroup<double>& group, std::size_t g) {
     for (Index r = 0; r < n; ++r) {
       z[r] = 0;
       for (Index j = 0; j < half; ++j)
-        z[r] += group.rule.scale * (x(r, j) * Complex(group.k(4 + c, j), -group.k(4 + c, j + half))).real();
+        z[r] += group.rule.scale *
+                (x(r, j) * Complex(group.k(first + c, j), -group.k(first + c, j + half))).real();
     }
     e[c] = z.mean() + (z.array() - z.mean()).square().mean() / 2;
   }
@@ -169,6 +173,25 @@ Vector<double> expected_weights(const HeadGroup<double>& group, std::size_t g) {
 }
 
 }  // namespace
+
+TEST_CASE("Expected Attention takes other first tokens, future positions and epsilon", "[prompt_eviction]") {
+  const HeadGroup<double> group =
+      random_group({.G = 2, .d_v = 5, .logit_std = 2.0, .rope = rope_of(Rope::Style::half, 8, 100.0)});
+  for (const auto& [first, future, epsilon] :
+       {std::tuple<Index, Index, double>{0, 1, 0}, {1, 7, 0.5}, {9, 3000, 0}, {group.l - 1, 2, 0.1}}) {
+    EvictionRule rule = made(EvictionBase::expected_attention, Semantics::kvpress, group.l, 10);
+    rule.expected.n_sink = first;
+    rule.expected.n_future = future;
+    rule.expected.epsilon = epsilon;
+    Vector<double> want = Vector<double>::Zero(group.l);
+    for (std::size_t g = 0; g < 2; ++g) {
+      const Vector<double> a = expected_weights(group, g, first, future);
+      for (Index p = first; p < group.l; ++p) want[p] += (a[p - first] + epsilon) / 2 * group.v.row(p).norm();
+    }
+    want.head(first).setConstant(want.maxCoeff());
+    CHECK(mismatch_of("", want, scores_of(group, rule)) == "");
+  }
+}
 
 TEST_CASE("Expected Attention weighs values as each semantics does", "[prompt_eviction]") {
   const HeadGroup<double> group = random_group(

@@ -37,7 +37,7 @@ POLICIES = ("streaming", "knorm", "keydiff", "expected_attention",
             "h2o", "h2o+value", "h2o+key", "h2o+joint", "h2o+caote", "h2o+exact_loss",
             "tova", "tova+caote", "snapkv", "snapkv+value", "snapkv+joint", "snapkv+caote", "snapkv+exact_loss",
             "greedy_exact", "oracle", "oracle_exact", "score:oracle_loss")
-DIVISIONS = ("pyramid", "ada", "lu", "optimal")  # of the order snapkv
+DIVISIONS = ("pyramid", "ada", "lu", "optimal")  # of the order snapkv, the bare problem
 REPLAYED = ("output_error", "layer_output_error", "residual_error", "eviction_loss",
             "loss_row", "loss_head", "loss_joint", "dnll")
 ALONE = "dialogue"  # the prompt of which layers are changed one at a time, too
@@ -89,8 +89,8 @@ def measure(args, model, file, prompt) -> None:
     dump, results = folder / "dump", folder / "evict"
     run.capture(model, file, prompt, dump, "--gradients", SAMPLES, "--rows", f"future,window={WINDOW}",
                 "--gradients-nll")
-    run("budget", args.program, "budget", dump, "--out", folder / "budget", "--order", "snapkv", "--force",
-        "--quiet", "--method", ",".join(DIVISIONS), "--sigma", ",".join(SIGMAS), "--threads", args.threads)
+    run("budget", args.program, "budget", dump, "--out", folder / "budget", "--order", "snapkv", "--semantics", "raw",
+        "--force", "--quiet", "--method", ",".join(DIVISIONS), "--sigma", ",".join(SIGMAS), "--threads", args.threads)
     run("evict", args.program, "evict", dump, "--out", results, "--policy", ",".join(POLICIES), "--force", "--quiet",
         "--sigma", ",".join(SIGMAS), "--threads", args.threads, *divided(folder))
     run.validate(file, dump, results)

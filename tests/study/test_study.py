@@ -17,13 +17,15 @@ sys.path.insert(0, str(HERE))
 import analysis  # noqa: E402
 import compensation  # noqa: E402
 import orders  # noqa: E402
+import papers  # noqa: E402
 import sums  # noqa: E402
 from prompts import Prompt  # noqa: E402
 
 
 class Page(unittest.TestCase):
     def test_its_tables_are_those_of_the_committed_figures(self):
-        page, found = (HERE / "README.md").read_text(encoding="utf-8"), analysis.tables(HERE)
+        page = (HERE / "README.md").read_text(encoding="utf-8")
+        found = {**analysis.tables(HERE), **papers.tables(orders.read(HERE / "papers.csv"))}
         marked = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL))
         self.assertEqual(page.count("<!-- end -->"), len(marked))
         for name, text in marked.items():
@@ -41,6 +43,31 @@ class Page(unittest.TestCase):
             for name in ("output_error", "true_kl", "true_dnll"):
                 self.assertTrue(np.isfinite(float(row[name])), row)
         self.assertEqual(len(set(map(tuple, map(sorted, per_prompt.values())))), 1)
+
+    def test_every_page_of_the_papers_says_what_the_committed_figures_say(self):
+        rows = orders.read(HERE / "papers.csv")
+        found = papers.tables(rows)
+        named = set()
+        for path in papers.PAGES:
+            page = path.read_text(encoding="utf-8")
+            for name, text in re.findall(r"<!-- (papers .+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL):
+                self.assertEqual(text, found[name], name)
+                named.add(name)
+        self.assertEqual(named, set(found))
+        of_model = {}
+        for row in rows:
+            of_model.setdefault(row["model"], {}).setdefault(row["prompt"], []).append((row["run"], row["policy"], row["budget"]))
+            self.assertTrue(float(row["true_kl"]) > 0 and float(row["output_error"]) >= 0, row)
+        for model, prompts in of_model.items():
+            self.assertEqual(len({tuple(sorted(cases)) for cases in prompts.values()}), 1, model)  # all prompts, all cases
+            cases = next(iter(prompts.values()))
+            self.assertEqual(len(set(cases)), len(cases), model)
+
+    def test_a_ratio_is_of_paired_prompts(self):
+        rows = [dict(model="m", prompt=prompt, run="evict", policy=policy, budget="0.5", true_kl=kl, output_error="1")
+                for prompt, policy, kl in (("a", "tova", 1), ("a", "tova+caote", 2), ("b", "tova", 10), ("b", "tova+caote", 5),
+                                           ("c", "tova", 100), ("c", "tova+caote", 100))]
+        self.assertIn("| `tova+caote` over `tova` | m | 1.00 [0.50, 2.00], less in 1 of 3 |", papers.tables(rows)["papers caote"])
 
     def test_every_case_has_every_figure(self):
         rows = orders.read(HERE / "cases.csv")

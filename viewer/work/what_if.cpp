@@ -78,7 +78,12 @@ Key score_key(const EvictionPlan& plan) {
           rule.exchanges());
   if (needs_rows(rule)) key = {key, "window", rule.window};
   if (rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention)
-    key = {key, "epsilon", rule.epsilon, rule.project_values};
+    key = {key,
+           "expected",
+           rule.expected.epsilon,
+           rule.expected.n_sink,
+           rule.expected.n_future,
+           rule.expected.project_values};
   if (const auto by = rule.greedy_by()) {
     const RowRange rows = plan.search_rows(*by);
     key = {key, "greedy", *by, rows.begin, rows.end};

@@ -209,7 +209,7 @@ Matrix<double> DeviceReadings::expected_attention() {
   forms_pass(keys().first(l), RowForm::quadratic, arrays.copy_of<float>(S), arrays.copy_of<float>(b),
              narrow(G), forms, stream_);
   Matrix<double> scores = downloaded_matrix(forms, G, l, stream_);
-  for (Index g = 0; g < G; ++g) weigh_expected(scores.row(g), value_norms(), ExpectedAttention{}.epsilon);
+  for (Index g = 0; g < G; ++g) weigh_expected(scores.row(g), value_norms());
   return scores;
 }
 

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Measures what the papers' methods, each in its own setting, cost a model: true KL of paired prompts.
+
+  papers.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
+  papers.py --tables [DIR]      prints the tables of DIR/papers.csv (default: beside this script)
+  papers.py --write             puts those beside this script into README.md and analysis/budgets/FINDINGS.md
+
+Of every model it captures all prompts, evicts, divides budgets, prunes channels and quantizes over all of them at once,
+and feeds the model each case (kvvalidate.py). --out gathers DIR/<model>/papers/cases.csv as papers.csv. What is there is not done
+again; --again NAME does one of the runs again.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from analysis import fill, table, times
+from orders import BUDGETS
+from prompts import MODULES, PROMPTS
+from study import HERE, Steps, common_options, read, shorter, write_csv
+
+SIGMAS = ",".join(BUDGETS)
+SCORES = ("value", "key", "joint")
+WINDOW16 = "[window=16,recent=16]"
+
+
+def scored(base, *scores, own=""):
+    """base[own] and base+score[own]."""
+    return ",".join(base + score + own for score in ("", *(f"+{score}" for score in scores)))
+
+
+# A command each, over all prompts. `semantics` paper is what the papers' own settings are where nothing is said.
+RUNS = {
+    "evict": ("evict", "--sigma", SIGMAS, "--policy", ",".join((
+        "streaming,knorm,keydiff,expected_attention", scored("h2o", *SCORES, "caote", "fastcaote"),
+        scored("tova", *SCORES, "caote", "fastcaote"), scored("snapkv", *SCORES, "caote", "fastcaote"),
+        scored("h2o", *SCORES, "caote", own=WINDOW16), scored("snapkv", *SCORES, own="[window=16]")))),
+    "budget": ("budget", "--sigma", SIGMAS, "--order", "snapkv,keydiff", "--method", "uniform,ada,lu"),
+    "budget_scores": ("budget", "--sigma", SIGMAS, "--order", "snapkv+value,snapkv+joint", "--method", "uniform,ada",
+                      "--profile", "none"),
+    "budget_pyramid": ("budget", "--sigma", SIGMAS, "--order", "snapkv[window=8]", "--method", "uniform,pyramid",
+                       "--profile", "none"),
+    "budget_raw": ("budget", "--sigma", SIGMAS, "--order", "snapkv", "--method", "uniform,lu", "--semantics", "raw"),
+    "channels": ("channels", "--method", "think,iap"),
+    "bits4": ("evict", "--policy", "none", "--bits", "4"),
+    "bits2": ("evict", "--policy", "none", "--bits", "2"),
+}
+COLUMNS = ("model", "prompt", "tokens", "run", "policy", "budget", "output_error", "true_kl", "true_kl_median", "true_dnll",
+           "true_same_top1")
+TRUE = {"kl": "true_kl", "kl_median": "true_kl_median", "dnll": "true_dnll", "same_top1": "true_same_top1"}
+
+# What the tables compare: a title, and pairs of (run, policy) over (run, policy), named by the first where nothing else is said.
+E, B, S, P, R = "evict", "budget", "budget_scores", "budget_pyramid", "budget_raw"
+TABLES = {
+    "papers caote": [((E, f"{base}+{score}"), (E, base)) for base in ("h2o", "tova", "snapkv")
+                     for score in ("caote", "fastcaote")],
+    "papers obcache": [((E, f"{base}+{score}{own}"), (E, base + own)) for base, own in
+                       (("h2o", ""), ("h2o", WINDOW16), ("tova", ""), ("snapkv", ""), ("snapkv", "[window=16]"))
+                       for score in SCORES] + [((E, "h2o" + WINDOW16), (E, "h2o"))],
+    "papers budgets": [((B, "snapkv~ada"), (B, "snapkv~uniform")), ((B, "snapkv~lu"), (B, "snapkv~uniform")),
+                       ((B, "snapkv~profile"), (B, "snapkv~uniform")), ((B, "snapkv~profile"), (B, "snapkv~ada")),
+                       ((B, "keydiff~ada"), (B, "keydiff~uniform")), ((B, "keydiff~profile"), (B, "keydiff~uniform")),
+                       ((R, "snapkv~lu"), (R, "snapkv~uniform")), ((R, "snapkv~profile"), (R, "snapkv~uniform")),
+                       ((P, "snapkv[window=8]~pyramid"), (P, "snapkv[window=8]~uniform")),
+                       ((S, "snapkv+value~ada"), (B, "snapkv~ada")), ((S, "snapkv+joint~ada"), (B, "snapkv~ada"))],
+}
+RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels pruned
+DIVIDED = (*((B, f"{order}~{method}") for order in ("snapkv", "keydiff") for method in ("uniform", "ada", "lu", "profile")),
+           *((P, f"snapkv[window=8]~{method}") for method in ("uniform", "pyramid")),
+           *((R, f"snapkv~{method}") for method in ("uniform", "lu", "profile")))
+ORACLES = ("lu", "optimal")
+LONGEST = 1000  # tokens of a prompt
+PAGES = (HERE / "README.md", HERE.parents[1] / "analysis" / "budgets" / "FINDINGS.md")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common_options(parser)
+    parser.add_argument("--modules", action="store_true", help="ten modules of the standard library in place of the study's prompts")
+    parser.add_argument("--again", action="append", default=[], choices=[*RUNS], metavar="RUN", help="does a run again")
+    parser.add_argument("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if args.write:
+        found = tables(read(HERE / "papers.csv"))
+        for page in PAGES:
+            page.write_text(fill(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        return 0
+    if args.tables:
+        for name, text in tables(read(args.tables / "papers.csv")).items():
+            print(f"## {name}\n\n{text}\n")
+        return 0
+    prompts = MODULES if args.modules else [prompt for prompt in PROMPTS if prompt.tokens <= LONGEST]
+    chosen = [prompt for prompt in prompts if not args.prompt or prompt.name in args.prompt]
+    if len(chosen) < 3:
+        parser.error(f"--prompt: expected three at least, an interval is over them, found {len(chosen)}")
+    for model, file in (text.split("=", 1) for text in args.model):
+        measure(args, model, Path(file), chosen)
+    rows = [row for path in sorted(args.work.glob("*/papers/cases.csv")) for row in read(path)]
+    write_csv((args.out or args.work) / "papers.csv", COLUMNS, rows)
+    return 0
+
+
+def measure(args, model, file, prompts) -> None:
+    """All runs over all prompts of one model."""
+    folder = args.work / model / "papers"
+    dumps = []
+    for prompt in prompts:
+        dumps.append(folder / "dumps" / prompt.name)
+        Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1])
+    run = Steps(args, folder)
+    rows = []
+    for name, (command, *options) in RUNS.items():
+        if name in args.again:
+            for step in (name, f"validate_{name}"):
+                (run.marks / step).unlink(missing_ok=True)
+        results = folder / name
+        run(name, args.program, command, *dumps, "--out", results, "--force", "--quiet", "--threads", args.threads, *options)
+        resumed = "--resume" if any(results.glob("**/validate.json")) and name not in args.again else "--force"
+        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", results, resumed)
+        for prompt in prompts:
+            for part in (results / prompt.name, results / "leave_one_out" / prompt.name):
+                if part.exists():
+                    rows += cases_of(model, prompt, name, part)
+        write_csv(folder / "cases.csv", COLUMNS, rows)
+
+
+def cases_of(model, prompt, run, results):
+    """A row a case of one prompt's results."""
+    errors = output_errors(results)
+    cases = {}
+    for row in read(results / "validate.csv"):
+        if row["metric"] in TRUE:
+            cases.setdefault((row["policy"], row["budget"]), {})[TRUE[row["metric"]]] = shorter(row["value"])
+    named = {"bits4": "4 bits", "bits2": "2 bits"}
+    return [{"model": model, "prompt": prompt.name, "tokens": prompt.tokens, "run": run,
+             "policy": named.get(run, policy), "budget": budget, "output_error": errors[policy, budget], **found}
+            for (policy, budget), found in cases.items()]
+
+
+def output_errors(results):
+    """The whole model's on the decoding steps, by policy and budget as validate.csv names them."""
+    found = {}
+    for name in ("evictions", "budgets", "channels"):
+        path = results / f"{name}.csv"
+        for row in read(path) if path.exists() else ():
+            if row["layer"] or row["kv_head"]:
+                continue
+            if name == "budgets":
+                found[f"{row['order']}~{row['method']}", row["sigma"]] = shorter(row["output_error"])
+            elif (row["metric"], row["rows"]) == ("output_error", "future"):
+                key = (row["policy"], row["budget"]) if name == "evictions" else (f"channels:{row['method']}", row["ratio"])
+                found[key] = shorter(row["value"])
+    return found
+
+
+def tables(rows):
+    """By name: how many times one loses what the other does, in true KL, and what divisions, channels and bits cost."""
+    def figure(name):
+        return {(row["model"], row["prompt"], row["run"], row["policy"], row["budget"]): float(row[name]) for row in rows}
+
+    kl, error = figure("true_kl"), figure("output_error")
+    prompts = {}
+    for row in rows:
+        prompts.setdefault(row["model"], {})[row["prompt"]] = None
+    found = {}
+    for name, pairs in TABLES.items():
+        lines = []
+        for (run, of), (base_run, over) in pairs:
+            for model, names in prompts.items():
+                cells = []
+                for budget in BUDGETS:
+                    logs = [np.log(kl[model, prompt, run, of, budget] / kl[model, prompt, base_run, over, budget])
+                            for prompt in names if (model, prompt, run, of, budget) in kl]
+                    cells.append(times(logs) if len(logs) > 2 else "")
+                if any(cells):
+                    lines.append([f"`{of}` over `{over}`" + (" (raw)" if run == R else ""), model, *cells])
+        found[name] = table(["true KL of", "model", *(f"{budget} evicted" for budget in BUDGETS)], lines)
+    found["papers channels"] = table(["`iap` over `think`, true KL", *(f"{ratio} pruned" for ratio in RATIOS)], [
+        [model, *(times([np.log(kl[model, prompt, "channels", "channels:iap", ratio] / kl[model, prompt, "channels", "channels:think", ratio])
+                         for prompt in names]) for ratio in RATIOS)] for model, names in prompts.items()
+        if (model, next(iter(names)), "channels", "channels:iap", RATIOS[0]) in kl])
+    found["papers costs"] = costs(kl, prompts)
+    found["papers divisions"] = divisions(kl, error, prompts)
+    return found
+
+
+def mean(values):
+    """The geometric mean, as it is printed; nothing where there is none."""
+    return f"{np.exp(np.mean(np.log(values))):.3g}" if values else ""
+
+
+def divisions(kl, error, prompts):
+    """Budgets shared between heads: geometric means at the three budgets."""
+    lines = []
+    for run, policy in DIVIDED:
+        order, method = policy.split("~")
+        cells = [" / ".join(filter(None, (mean([of[key] for prompt in names for key in [(model, prompt, run, policy, budget)]
+                                                if key in of]) for budget in BUDGETS)))
+                 for model, names in prompts.items() for of in (error, kl)]
+        lines.append([f"`{order}`" + (", raw" if run == R else ""), f"`{method}`" + (" (oracle)" if method in ORACLES else ""), *cells])
+    header = [f"{model}, {len(names)}: {what}" for model, names in prompts.items() for what in ("output error", "true KL")]
+    return table(["order", "divided by", *header], lines)
+
+
+def costs(kl, prompts):
+    """Nats a step, geometric means over prompts: levers side by side."""
+    levers = [(E, "snapkv", "0.5"), (E, "snapkv", "0.8"), (B, "snapkv~profile", "0.8"), ("channels", "channels:think", "0.4"),
+              ("channels", "channels:iap", "0.4"), ("bits4", "4 bits", ""), ("bits2", "2 bits", "")]
+    lines = []
+    for run, policy, budget in levers:
+        cells = []
+        for model, names in prompts.items():
+            values = [kl[key] for prompt in names for key in [(model, prompt, run, policy, budget)] if key in kl]
+            cells.append(mean(values))
+        lines.append([f"`{policy}`" if run not in ("bits4", "bits2") else policy, budget, *cells])
+    return table(["cache", "evicted or pruned", *(f"{model}, {len(names)}" for model, names in prompts.items())], lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
