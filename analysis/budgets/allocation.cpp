@@ -10,7 +10,8 @@
 namespace kvreplay {
 namespace {
 
-Budgets shared_out(BudgetMethod method, const AllocationInput& input) {
+Budgets shared_out(const BudgetDivision& division, const AllocationInput& input) {
+  const BudgetMethod method = division.method;
   const auto& [frame, semantics, pinned, curves, usual, scores, profile] = input;
   std::optional<HullGreedy> lowered;  // of a total that cannot give every head its lower bound
   if (kBudgetMethods[method].is_oracle && frame.lower < usual.lower()) lowered.emplace(curves, frame.lower);
@@ -19,12 +20,17 @@ Budgets shared_out(BudgetMethod method, const AllocationInput& input) {
     case BudgetMethod::uniform:
       return uniform(frame);
     case BudgetMethod::pyramid:
-      if (semantics != Semantics::kvpress) return pyramid(frame, {.semantics = semantics});
-      return pyramid(frame, {.semantics = semantics, .window = 64});  // its SnapKV's
+      return pyramid(frame, {.semantics = semantics,
+                             .beta = division.beta.value_or(PyramidOptions{}.beta),
+                             // kvpress' is that of its SnapKV.
+                             .window = semantics == Semantics::kvpress ? 64 : PyramidOptions{}.window});
     case BudgetMethod::ada:
-      if (semantics != Semantics::official) return ada(frame, scores, {.semantics = semantics});
       // The authors' README has alpha 0.5; what leads every order stands for their pinned window.
-      return ada(frame, scores, {semantics, 0.5, pinned});
+      return ada(
+          frame, scores,
+          {.semantics = semantics,
+           .alpha = division.alpha.value_or(semantics == Semantics::official ? 0.5 : AdaOptions{}.alpha),
+           .window = semantics == Semantics::official ? pinned : AdaOptions{}.window});
     case BudgetMethod::lu:
       return greedy.budgets(frame.total);
     case BudgetMethod::optimal:
@@ -37,6 +43,8 @@ Budgets shared_out(BudgetMethod method, const AllocationInput& input) {
 }
 
 }  // namespace
+
+BudgetDivision::BudgetDivision(BudgetMethod of) : method(of), name(name_of(of)) {}
 
 std::string shown_name(BudgetMethod method) {
   const BudgetMethodFacts& facts = kBudgetMethods[method];
@@ -55,13 +63,13 @@ std::string oracles_of_budgets() {
                      fmt::join(kBudgetMethods.names_where(is_oracle), " and "));
 }
 
-Allocation allocate(BudgetMethod method, const AllocationInput& input) {
-  const BudgetMethodFacts& facts = kBudgetMethods[method];
+Allocation allocate(const BudgetDivision& division, const AllocationInput& input) {
+  const BudgetMethodFacts& facts = kBudgetMethods[division.method];
   const auto scores = static_cast<std::size_t>(input.frame.all_heads() * input.frame.l);
   if ((facts.needs_scores && input.scores.size() != scores) ||
       (facts.needs_profile && input.profile == nullptr))
     throw std::invalid_argument("allocate: " + std::string(facts.name) + " lacks what it needs");
-  Allocation result{shared_out(method, input), {}};
+  Allocation result{shared_out(division, input), {}};
   for (Index head = 0; head < input.curves.all_heads(); ++head)
     result.loss.push_back(input.curves.loss(head)[result.budgets[head]]);
   return result;

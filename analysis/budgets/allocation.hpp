@@ -6,6 +6,7 @@
 #include "data/facts_table.hpp"
 #include "sim/eviction/policy_facts.hpp"
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,18 @@ struct AdaOptions {
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
 
+enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
+
+/// A method, and what replaces its own choices: ada[alpha=0.5], pyramid[beta=10].
+struct BudgetDivision {
+  BudgetMethod method;
+  std::string name;
+  std::optional<double> alpha = {};  ///< of ada
+  std::optional<double> beta = {};   ///< of pyramid
+  BudgetDivision(BudgetMethod of);   // NOLINT: it is one
+  bool operator==(const BudgetDivision&) const = default;
+};
+
 /// What there is to share a budget by. A method reads what its facts say that it needs, and the frame.
 struct AllocationInput {
   const BudgetFrame& frame;
@@ -67,8 +80,6 @@ struct AllocationInput {
   std::span<const double> scores = {};     ///< [layers, heads, l] in the order's own order, as ada() has them
   const BudgetProfile* profile = nullptr;  ///< of --profile
 };
-
-enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
 
 struct BudgetMethodFacts {
   BudgetMethod id;
@@ -108,7 +119,7 @@ inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
 constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[method].name; }
 /// As people read it, "lu (oracle)"; tables and options have the name.
 std::string shown_name(BudgetMethod method);
-/// The same of a name, which stays as it is where no method has it.
+/// The same of a division's name, which stays as it is where no method has it.
 std::string shown_name(std::string_view method);
 /// "lu and optimal are oracles: ...", what the reader of a list of methods has to know; without a full stop.
 std::string oracles_of_budgets();
@@ -118,6 +129,6 @@ struct Allocation {
   Budgets budgets;           ///< [layers, heads]
   std::vector<double> loss;  ///< [layers, heads]
 };
-Allocation allocate(BudgetMethod method, const AllocationInput& input);
+Allocation allocate(const BudgetDivision& division, const AllocationInput& input);
 
 }  // namespace kvreplay

@@ -35,7 +35,7 @@ MeasureColumns columns_of(const BudgetPlan& plan) {
 }
 
 std::string label_of(const BudgetPlan& plan, const BudgetCase& which) {
-  return fmt::format("{}-{}-{}", plan.orders[which.order].file_name(), name_of(which.method), which.label);
+  return fmt::format("{}-{}-{}", plan.orders[which.order].file_name(), which.division.name, which.label);
 }
 
 std::vector<std::string> labels_of(const BudgetPlan& plan) {
@@ -120,7 +120,7 @@ std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const 
       const auto& [budgets, losses] = allocations_[c];
       const RowRange heads = scoped.heads_in(scope);
       csv.at(scoped.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
-      csv.set("method", name_of(which.method)).set("sigma", which.label);
+      csv.set("method", which.division.name).set("sigma", which.label);
       csv.set(BudgetFigure::budget,
               std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
       csv.set(BudgetFigure::loss, compensated_sum(std::span(losses).subspan(heads.begin, heads.count())));
@@ -211,9 +211,9 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   std::size_t width = 10;
   bool oracles = false, profiles = false;
   for (const BudgetCase& which : plan_.cases) {
-    width = std::max(width, shown_name(which.method).size());
-    oracles = oracles || kBudgetMethods[which.method].is_oracle;
-    profiles = profiles || kBudgetMethods[which.method].needs_profile;
+    width = std::max(width, shown_name(which.division.name).size());
+    oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
+    profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
   }
   text += fmt::format("{:20}  {:{}}", "order", "method", width);
   std::vector<std::string> budgets;
@@ -224,7 +224,7 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (c % budgets.size() == 0)
       text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
-                          shown_name(plan_.cases[c].method), width);
+                          shown_name(plan_.cases[c].division.name), width);
     const double error = output_error(ScopedFigures(figures), c, {});
     text += fmt::format("  {:>18}", fmt::format("{:.4g} ({})", total_loss(c),
                                                 std::isnan(error) ? "-" : fmt::format("{:.4f}", error)));
@@ -234,8 +234,8 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
     for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
       const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
-      if (a.method != BudgetMethod::lu || b.method != BudgetMethod::optimal || a.order != b.order ||
-          a.sigma != b.sigma)
+      if (a.division.method != BudgetMethod::lu || b.division.method != BudgetMethod::optimal ||
+          a.order != b.order || a.sigma != b.sigma)
         continue;
       Index moved = 0;
       for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvreplay {
 namespace {
@@ -28,10 +29,10 @@ std::string settings_listed() {
 
 }  // namespace
 
-std::vector<BudgetMethod> named_budget_methods() {
-  std::vector<BudgetMethod> methods;
+std::vector<BudgetDivision> named_budget_methods() {
+  std::vector<BudgetDivision> methods;
   for (const BudgetMethodFacts& facts : kBudgetMethods)
-    if (is_named(facts)) methods.push_back(facts.id);
+    if (is_named(facts)) methods.emplace_back(facts.id);
   return methods;
 }
 
@@ -59,17 +60,23 @@ BoundOptions bound(BudgetOptions& options) {
     options.profiles = is_word ? std::vector<std::string>() : words;
   };
   const auto [ratios, shares, tokens] = bound_budgets(options.sigmas, "sigmas", sigma, keep, budget);
-  return {
-      orders,
+  BoundOption methods =
       bind_option(method, options.methods)
           .keyed("methods")
-          .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets())),
-      ratios, shares, tokens, bind_option(semantics, options.semantics).saying(settings_listed()),
-      bind_option(loss, options.loss), bind_option(normalise, options.normalise),
-      bind_option(floor, options.floor), bind_option(sinks, options.sinks),
-      bind_option(recent, options.recent),
-      // What a file holds counts, not its name.
-      profiles, bind_option(score, options.scores).keyed("")};
+          .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets()));
+  methods.read = [&options](const std::vector<std::string>& words) {
+    options.methods.clear();
+    for (const std::string& word : words)
+      for (const std::string& each : with_each_alternative(word))
+        options.methods.push_back(OptionValue<BudgetDivision>::parse(method, each));
+  };
+  return {orders, methods, ratios, shares, tokens,
+          bind_option(semantics, options.semantics).saying(settings_listed()),
+          bind_option(loss, options.loss), bind_option(normalise, options.normalise),
+          bind_option(floor, options.floor), bind_option(sinks, options.sinks),
+          bind_option(recent, options.recent),
+          // What a file holds counts, not its name.
+          profiles, bind_option(score, options.scores).keyed("")};
 }
 
 BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& orders,
@@ -103,11 +110,30 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
   return order;
 }
 
-BudgetMethod OptionValue<BudgetMethod>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto method = kBudgetMethods.named(word); method && is_named(kBudgetMethods[*method]))
-    return *method;
-  throw OptionError(option_text("{}: unknown method '{}'{}", option, word,
-                                alternatives(word, kBudgetMethods.names_where(is_named))));
+BudgetDivision OptionValue<BudgetDivision>::parse(const OptionFacts& option, const std::string& word) {
+  using namespace budget_option;
+  const std::string name = word.substr(0, word.find('['));
+  const auto known = kBudgetMethods.named(name);
+  if (!known || !is_named(kBudgetMethods[*known]))
+    throw OptionError(option_text("{}: unknown method '{}'{}", option, name,
+                                  alternatives(name, kBudgetMethods.names_where(is_named))));
+  BudgetDivision division(*known);
+  division.name = word;
+  read_own_options(option, word, {bind_option(alpha, division.alpha), bind_option(beta, division.beta)},
+                   [&](const OptionFacts& own) -> std::optional<std::string> {
+                     if (*known == (&own == &alpha ? BudgetMethod::ada : BudgetMethod::pyramid))
+                       return std::nullopt;
+                     return fmt::format("it is one of {}",
+                                        name_of(&own == &alpha ? BudgetMethod::ada : BudgetMethod::pyramid));
+                   });
+  const auto refuse = [&](const OptionFacts& own, const char* expected, double found) {
+    throw OptionError(option_text("{}: '{}': {}", option, word, own), expected, fmt::format("{}", found));
+  };
+  if (division.alpha && !(*division.alpha >= 0 && *division.alpha <= 1))
+    refuse(alpha, "a share from 0 to 1", *division.alpha);
+  if (division.beta && !(*division.beta >= 1 && std::isfinite(*division.beta)))
+    refuse(beta, "a finite number of at least 1", *division.beta);
+  return division;
 }
 
 BudgetSemantics OptionValue<BudgetSemantics>::parse(const OptionFacts& option, const std::string& word) {

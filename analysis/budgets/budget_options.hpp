@@ -11,7 +11,7 @@
 namespace kvreplay {
 
 /// The methods that are asked for by name.
-std::vector<BudgetMethod> named_budget_methods();
+std::vector<BudgetDivision> named_budget_methods();
 
 /// What ranks a head's tokens, once for all budgets: a policy's scores (snapkv+joint[window=16]), or a token
 /// metric or score of the user's alone.
@@ -82,7 +82,7 @@ constexpr std::string_view name_of(CurveLoss loss) { return kCurveLosses[loss].n
 
 struct BudgetOptions {
   std::vector<BudgetOrder> orders = {parse_order("snapkv", {}), parse_order("keydiff", {})};
-  std::vector<BudgetMethod> methods = named_budget_methods();
+  std::vector<BudgetDivision> methods = named_budget_methods();
   std::vector<Budget> sigmas = {{{}, 0.5}, {{}, 0.8}};  ///< of all heads; tokens are those of the mean head
   BudgetSemantics semantics = BudgetSemantics::paper;
   std::optional<CurveLoss> loss;  ///< importance where unset
@@ -105,7 +105,10 @@ BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& 
 
 namespace budget_option {
 inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
-    method{"method", "LIST", "How the total is divided", "all of these"},
+    method{"method", "LIST", "How the total is divided; ada and pyramid take options as in ada[alpha=0.5]",
+           "all of these"},
+    alpha{"alpha", "X", "The share of a head's even budget that is its own", "the semantics' own"},
+    beta{"beta", "X", "The mean budget over the last layer's", "20"},
     sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},
     keep{"keep", "LIST", "What stays of all heads' tokens: 20% or 0.2, or 410 tokens of the mean head"},
     budget{"budget", "LIST", "The same in tokens of the mean head; 20% is a share"},
@@ -133,10 +136,10 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
 }  // namespace budget_option
 
 template <>
-struct OptionValue<BudgetMethod> {
+struct OptionValue<BudgetDivision> {
   /// Those that a profile does not stand for.
-  static BudgetMethod parse(const OptionFacts& option, const std::string& word);
-  static std::string text(BudgetMethod method) { return std::string(name_of(method)); }
+  static BudgetDivision parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const BudgetDivision& division) { return division.name; }
 };
 
 template <>

@@ -153,12 +153,12 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                                      lower > 0 ? ", and take no floor" : ""));
   if (plan.orders.empty()) throw OptionError(budget_option::order, "names of orders", "none");
 
-  std::vector<BudgetMethod> methods;
-  for (const BudgetMethod method : options.methods)
+  std::vector<BudgetDivision> methods;
+  for (const BudgetDivision& method : options.methods)
     if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(method);
   if (!options.profiles.empty()) {
     read_profiles(plan, options.profiles, std::ssize(layers), shape.n_kv);
-    methods.push_back(BudgetMethod::profile);
+    methods.emplace_back(BudgetMethod::profile);
     const auto is_profile = [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); };
     if (!plan.profiles_by_order && std::any_of(plan.orders.begin(), plan.orders.end(), is_profile))
       throw OptionError(score, option_text("another name beside {}, which is exported as it", profile),
@@ -194,7 +194,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   }
   if (sigmas.empty()) throw OptionError(budget_option::sigma, "compression ratios", "none");
   for (std::size_t o = 0; o < plan.orders.size(); ++o)
-    for (const BudgetMethod method : methods)
+    for (const BudgetDivision& method : methods)
       for (const auto& [sigma, label] : sigmas) plan.cases.push_back({o, method, sigma, label});
   return plan;
 }

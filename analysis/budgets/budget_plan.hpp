@@ -31,7 +31,7 @@ struct CandidateOrder {
 /// One allocation: budgets of all heads.
 struct BudgetCase {
   std::size_t order = 0;
-  BudgetMethod method = BudgetMethod::uniform;
+  BudgetDivision division = BudgetMethod::uniform;
   double sigma = 0;
   std::string label;  ///< as it was asked for: sigma, or tokens a head
 };

@@ -88,7 +88,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
     else if (o == 0)
       save_profile(folder.file("curves/profile.npy"), plan_.profiles[o]);
   const bool only_profiles = std::all_of(plan_.cases.begin(), plan_.cases.end(), [](const BudgetCase& which) {
-    return kBudgetMethods[which.method].needs_profile;
+    return kBudgetMethods[which.division.method].needs_profile;
   });
   if (only_profiles) return Json::object();  // which nothing of these curves went into
   for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
@@ -116,7 +116,7 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].order == o)
         allocations[c] =
-            allocate(plan_.cases[c].method,
+            allocate(plan_.cases[c].division,
                      allocation_input(plan_, o, frame_of(plan_.orders[o], figures, l, plan_.cases[c].sigma),
                                       all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())}));
   }

@@ -47,39 +47,6 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
                                       : std::optional<std::string>("it ranks by nothing of window rows");
 }
 
-void read_own(Policy& policy, const std::string& options, const OptionFacts& named_by) {
-  const BoundOptions known = bound(policy.own);
-  std::vector<std::string> names, given;
-  for (const BoundOption& option : known) names.emplace_back(option.facts->name);
-  for (std::size_t at = 0; at <= options.size();) {
-    const std::size_t end = std::min(options.find(',', at), options.size());
-    const std::string item = options.substr(at, end - at);
-    at = end + 1;
-    const std::size_t equals = item.find('=');
-    const std::string name = item.substr(0, equals),
-                      word = equals < item.size() ? item.substr(equals + 1) : "";
-    const auto option = std::find_if(known.begin(), known.end(),
-                                     [&](const BoundOption& one) { return one.facts->name == name; });
-    if (equals == std::string::npos || word.empty())
-      fail(named_by, policy.name,
-           fmt::format("expected [NAME=VALUE,...] with {}, found '{}'", fmt::join(names, ", "), item));
-    if (option == known.end())
-      fail(named_by, policy.name, fmt::format("unknown option '{}'{}", name, alternatives(name, names)));
-    if (std::find(given.begin(), given.end(), name) != given.end())
-      fail(named_by, policy.name, fmt::format("{}: expected once, found twice", name));
-    given.push_back(name);
-    const std::string complaint = option->complaint ? option->complaint(word) : "";
-    if (!complaint.empty()) fail(named_by, policy.name, fmt::format("{}: {}", name, complaint));
-    try {
-      option->read({word});
-    } catch (const OptionError& error) {
-      fail(named_by, policy.name, error.what());
-    }
-    if (const auto why = why_no_effect(policy, *option->facts))
-      fail(named_by, policy.name, fmt::format("{} has no effect: {}", name, *why));
-  }
-}
-
 void read_score(Policy& policy, const std::string& score, const std::vector<std::string>& scores,
                 const OptionFacts& named_by) {
   const auto given = std::find(scores.begin(), scores.end(), score);
@@ -147,9 +114,8 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
     if (name[mark] != '+') fail(named_by, text, fmt::format("expected {}", policy_name(base_name, score)));
   }
   if (has_score) read_score(found, score, scores, named_by);
-  if (bracket == std::string::npos) return found;
-  if (!text.ends_with(']')) fail(named_by, text, "expected ']' at its end");
-  read_own(found, text.substr(bracket + 1, text.size() - bracket - 2), named_by);
+  read_own_options(named_by, text, bound(found.own),
+                   [&](const OptionFacts& option) { return why_no_effect(found, option); });
   return found;
 }
 

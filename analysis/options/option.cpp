@@ -193,6 +193,43 @@ std::vector<std::string> with_each_alternative(const std::string& word) {
   return words;
 }
 
+void read_own_options(const OptionFacts& named_by, const std::string& text, const BoundOptions& own,
+                      const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect) {
+  const std::size_t open = text.find('[');
+  if (open == std::string::npos) return;
+  const auto fail = [&](const std::string& what) {
+    throw OptionError(option_text("{}: '{}': {}", named_by, text, what));
+  };
+  if (!text.ends_with(']')) fail("expected ']' at its end");
+  const std::string inside = text.substr(open + 1, text.size() - open - 2);
+  std::vector<std::string> names, given;
+  for (const BoundOption& option : own) names.emplace_back(option.facts->name);
+  for (std::size_t at = 0; at <= inside.size();) {
+    const std::size_t end = std::min(inside.find(',', at), inside.size());
+    const std::string item = inside.substr(at, end - at);
+    at = end + 1;
+    const std::size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals),
+                      word = equals < item.size() ? item.substr(equals + 1) : "";
+    const auto option =
+        std::find_if(own.begin(), own.end(), [&](const BoundOption& one) { return one.facts->name == name; });
+    if (equals == std::string::npos || word.empty())
+      fail(fmt::format("expected [NAME=VALUE,...] with {}, found '{}'", fmt::join(names, ", "), item));
+    if (option == own.end()) fail(fmt::format("unknown option '{}'{}", name, alternatives(name, names)));
+    if (std::find(given.begin(), given.end(), name) != given.end())
+      fail(fmt::format("{}: expected once, found twice", name));
+    given.push_back(name);
+    const std::string complaint = option->complaint ? option->complaint(word) : "";
+    if (!complaint.empty()) fail(fmt::format("{}: {}", name, complaint));
+    try {
+      option->read({word});
+    } catch (const OptionError& error) {
+      fail(error.what());
+    }
+    if (const auto why = why_no_effect(*option->facts)) fail(fmt::format("{} has no effect: {}", name, *why));
+  }
+}
+
 namespace {
 
 /// Levenshtein's.

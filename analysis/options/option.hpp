@@ -208,6 +208,12 @@ std::vector<std::string> with_brackets_whole(const std::vector<std::string>& ite
 /// "a[b=1/2,c=3/4]" is a[b=1,c=3], a[b=1,c=4], a[b=2,c=3] and a[b=2,c=4].
 std::vector<std::string> with_each_alternative(const std::string& word);
 
+/// Reads what stands in the brackets of "NAME[option=value,...]" into the fields of `own`; nothing where
+/// there are none. `why_no_effect` says, as one clause, why an option would do nothing for this name. Throws
+/// OptionError of `named_by`, one line that quotes the text.
+void read_own_options(const OptionFacts& named_by, const std::string& text, const BoundOptions& own,
+                      const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect);
+
 /// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
 /// the other. Empty where none comes near.
 std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);

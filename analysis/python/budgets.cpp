@@ -72,18 +72,18 @@ nb::tuple allocate_budgets(nb::handle curves, std::optional<Index> total, nb::ha
                            const nb::dict& keywords) {
   const BudgetOptions options = g_budget_keywords.read(keywords);
   require_one(budget_option::method, options.methods.size());
-  const BudgetMethod method = options.methods.front();
+  const BudgetDivision& division = options.methods.front();
   std::vector<Index> shape = {-1, -1, -1};
   const std::vector<double> losses = numbers_of("curves", curves, shape);
   const Index layers = shape[0], heads = shape[1], l = shape[2] - 1;
   if (l < 1) throw InputError("curves", "losses of budgets 0 to l, [layers, n_kv, l + 1]", "one budget");
   const BudgetFrame frame = frame_of(options, total, shared, layers, heads, l);
   std::vector<double> ranked;
-  if (kBudgetMethods[method].needs_scores) {
+  if (kBudgetMethods[division.method].needs_scores) {
     if (scores.is_none())
       throw OptionError(
           option_text("{}: {} is unavailable: it needs scores, [layers, n_kv, l] in the curves' order",
-                      budget_option::method, name_of(method)));
+                      budget_option::method, division.name));
     std::vector<Index> extents = {layers, heads, l};
     ranked = numbers_of("scores", scores, extents);
     for (Index head = 0; head < layers * heads; ++head)
@@ -96,7 +96,7 @@ nb::tuple allocate_budgets(nb::handle curves, std::optional<Index> total, nb::ha
     const nb::gil_scoped_release unlocked;
     const LossCurves all = curves_of(losses, layers * heads, l);
     const HullGreedy greedy(all, frame.lower);
-    found = allocate(method, {frame, kBudgetSemantics[options.semantics].divides, 0, all, greedy, ranked});
+    found = allocate(division, {frame, kBudgetSemantics[options.semantics].divides, 0, all, greedy, ranked});
   }
   const std::vector<std::size_t> extents = {extent(layers), extent(heads)};
   std::vector<std::int64_t> budgets(found.budgets.begin(), found.budgets.end());

@@ -351,6 +351,31 @@ TEST_CASE("an order is named as a policy", "[cli][budget]") {
   CHECK(contains(error("snapkv[windw=3]"), "--order: 'snapkv[windw=3]': unknown option 'windw'"));
 }
 
+TEST_CASE("ada and pyramid take their papers' parameters", "[cli][budget]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump", {"--prompt", "300"});
+  budget(temp / "dump", temp / "r",
+         {"--order", "snapkv", "--sigma", "0.7", "--semantics", "raw", "--method",
+          "uniform,ada,ada[alpha=0/0.2/1],pyramid,pyramid[beta=1/20]"});
+  const auto all = allocations(temp / "r");
+  CHECK(all.size() == 8);
+  const auto of = [&](const std::string& method) { return budgets_of(all.at("snapkv," + method + ",0.7")); };
+  CHECK(of("ada[alpha=0.2]") == of("ada"));
+  CHECK(of("pyramid[beta=20]") == of("pyramid"));
+  CHECK(of("ada[alpha=1]") == of("uniform"));     // all of its even share is a head's own
+  CHECK(of("pyramid[beta=1]") == of("uniform"));  // the last layer has the mean
+  CHECK(of("ada[alpha=0]") != of("ada"));
+  CHECK(fs::exists(temp / "r/layer_00/kept/snapkv-ada[alpha=0]-0.7.npy"));
+  const auto error = [&](const std::string& method) {
+    return refusal({"budget", temp / "dump", "--method", method}, temp / "x");
+  };
+  CHECK(contains(error("lu[alpha=1]"), "--method: 'lu[alpha=1]': alpha has no effect: it is one of ada"));
+  CHECK(contains(error("ada[beta=2]"), "beta has no effect: it is one of pyramid"));
+  CHECK(contains(error("ada[alpha=1.5]"), "expected a share from 0 to 1, found 1.5"));
+  CHECK(contains(error("pyramid[beta=0.5]"), "expected a finite number of at least 1, found 0.5"));
+  CHECK(contains(error("ada[gamma=1]"), "unknown option 'gamma'"));
+}
+
 TEST_CASE("mistakes in budget's options are one line, and leave no folder", "[cli][budget]") {
   const TempDir temp;
   const std::string dump = temp / "dump";

@@ -94,17 +94,18 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
                          JobControl& job) {
   const BudgetCase& asked = plan.cases.at(which);
   BudgetShare share;
-  share.method = std::string(name_of(asked.method));
+  share.method = asked.division.name;
   share.missing = curves.missing;
   if (curves.missing > 0) return share;
   job.check();
-  const Matrix<double> scores =
-      kBudgetMethods[asked.method].needs_scores ? rows_of(curves, &HeadWorth::scores) : Matrix<double>();
+  const Matrix<double> scores = kBudgetMethods[asked.division.method].needs_scores
+                                    ? rows_of(curves, &HeadWorth::scores)
+                                    : Matrix<double>();
   const BudgetFrame frame =
       budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.orders.front().lower);
   Allocation found =
-      allocate(asked.method, allocation_input(plan, asked.order, frame, *curves.curves, *curves.greedy,
-                                              {scores.data(), static_cast<std::size_t>(scores.size())}));
+      allocate(asked.division, allocation_input(plan, asked.order, frame, *curves.curves, *curves.greedy,
+                                                {scores.data(), static_cast<std::size_t>(scores.size())}));
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
   share.budgets = std::move(found.budgets);

@@ -21,7 +21,7 @@ namespace kvreplay::viewer {
 
 struct BudgetSettings {
   BudgetOrder order = parse_order("snapkv", {});
-  std::vector<BudgetMethod> methods = BudgetOptions{}.methods;
+  std::vector<BudgetDivision> methods = BudgetOptions{}.methods;
   BudgetSemantics semantics = BudgetSemantics::paper;
   double sigma = 0.8;                  ///< the total: compression ratio, between 0 and 1
   std::optional<Normalise> normalise;  ///< unset, like the next two: the semantics' own

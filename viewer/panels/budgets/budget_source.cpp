@@ -111,10 +111,10 @@ void BudgetSource::ask_shares(PanelContext& context) {
   }
   std::vector<Method> methods;
   for (std::size_t c = 0; c < plan_->cases.size(); ++c) {
-    Method method{std::string(name_of(plan_->cases[c].method)), {}};
-    const bool takes_long = kBudgetMethods[plan_->cases[c].method].is_slow;
+    Method method{plan_->cases[c].division.name, {}};
+    const bool takes_long = kBudgetMethods[plan_->cases[c].division.method].is_slow;
     const Key slot(run->key(), "budget_share", method.name);
-    const Question question{.key = {slot, curves_key_, plan_->semantics, plan_->cases[c].sigma},
+    const Question question{.key = {slot, curves_key_, plan_->divides, plan_->cases[c].sigma},
                             .title = fmt::format("Budgets of {}", method.name),
                             .urgency = takes_long ? Urgency::soon : Urgency::now,
                             .slot = slot};

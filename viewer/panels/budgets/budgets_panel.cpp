@@ -127,7 +127,7 @@ bool BudgetsPanel::look(PanelContext& context) {
   }
   shown_ = &live_;
   methods_.clear();
-  for (const BudgetMethod method : settings_.methods) methods_.emplace_back(name_of(method));
+  for (const BudgetDivision& method : settings_.methods) methods_.push_back(method.name);
   by_layer_ = settings_.normalised();
   return true;
 }
