@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""analysis/PAPERS.md: its commands run, its numbers are what they give and what the study's tables hold."""
+import os
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import papers  # noqa: E402
+from sample import FOUND  # noqa: E402
+
+TEXT = papers.PAGE.read_text(encoding="utf-8")
+MARKS = [(kind, what, held) for kind, what, _, held, _ in papers.MARK.findall(TEXT)]
+PROGRAM = os.environ.get("KVREPLAY")
+
+
+NUMBER = re.compile(r"(?<![A-Za-z_`])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+class Page(unittest.TestCase):
+    def assert_alike(self, held, found, what):
+        """The same words, and numbers to a unit of the last digit: float32 differs between machines."""
+        self.assertEqual(NUMBER.sub("#", held), NUMBER.sub("#", found), what)
+        for a, b in zip(NUMBER.findall(held), NUMBER.findall(found)):
+            unit = 10.0 ** -len(a.split("e")[0].partition(".")[2])
+            self.assertLessEqual(abs(float(a) - float(b)), 1.01 * unit if "e" not in a else 0.1 * float(a), f"{what}: {held}, found {found}")
+
+    def test_every_mark_is_whole_and_known(self):
+        self.assertEqual(TEXT.count("<!-- end -->"), len(MARKS))
+        self.assertEqual(TEXT.count("<!--"), 2 * len(MARKS))
+        self.assertEqual({what for kind, what, _ in MARKS if kind == "table"}, set(papers.PAIRS))
+        self.assertEqual({what for kind, what, _ in MARKS if kind == "sample"}, set(FOUND))
+
+    def test_true_kl_is_that_of_the_study(self):
+        study = papers.Study()
+        for kind, what, held in MARKS:
+            if kind in ("table", "cells", "kl"):
+                self.assertEqual(held, papers.value_of(kind, what, study, None), f"{kind} {what}")
+                self.assertTrue(held, f"{kind} {what}")
+
+    def test_what_it_quotes_stands_there(self):
+        for kind, what, held in MARKS:
+            if kind == "quoted":
+                self.assertIn(held, (papers.ROOT / what).read_text(encoding="utf-8"))
+
+    @unittest.skipUnless(PROGRAM, "KVREPLAY names no kvreplay")
+    def test_its_commands_run_and_give_its_numbers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(papers.run(PROGRAM, TEXT, folder), [])
+            for kind, what, held in MARKS:
+                if kind == "sample":
+                    self.assert_alike(held, papers.value_of(kind, what, None, folder), what)
+
+    def test_scripts_that_it_names_have_the_options(self):
+        for command in re.findall(r"`python3 ([^`]+)`", TEXT):
+            script, *words = command.split()
+            source = (papers.ROOT / script).read_text(encoding="utf-8")
+            for option in (word for word in words if word.startswith("--")):
+                self.assertIn(f'"{option}"', source, command)
+
+    def test_results_of_different_commands_do_not_meet(self):
+        outs = [command.split("--out ")[1].split()[0] for command in papers.commands(TEXT) if "--out " in command]
+        self.assertEqual(len(outs), len(set(outs)))
+
+
+class Ratios(unittest.TestCase):
+    def table(self, folder, name, rows):
+        lines = ["model,prompt,policy,budget,true_kl", *(",".join(map(str, row)) for row in rows)]
+        (Path(folder) / name).write_text("\n".join(lines) + "\n")
+
+    def test_a_ratio_is_of_the_same_prompts_in_the_same_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.table(folder, "cases.csv", [("m", prompt, policy, "0.5", kl) for prompt, policy, kl in
+                                             (("a", "x", 1), ("a", "y", 2), ("b", "x", 1), ("b", "y", 8), ("c", "x", 7))])
+            study = papers.Study(Path(folder))
+            np.testing.assert_allclose(np.exp(study.logs("m", "x", "y", "0.5")), [0.5, 0.125])
+            self.assertEqual(study.logs("m", "x", "z", "0.5"), [])
+            self.table(folder, "papers.csv", [("m", "a", "x", "0.5", 3), ("m", "a", "z", "0.5", 1)])
+            study = papers.Study(Path(folder))
+            np.testing.assert_allclose(np.exp(study.logs("m", "x", "z", "0.5")), [3])
+            np.testing.assert_allclose(np.exp(study.logs("m", "x", "y", "0.5")), [0.5, 0.125])  # y is in one table only
+
+    def test_a_side_is_where_the_whole_interval_lies(self):
+        logs = np.log
+        self.assertEqual([papers.side(logs(x)) for x in ([0.5, 0.6, 0.7], [0.5, 0.9, 1.8], [1.1, 1.2, 1.3])], [-1, 0, 1])
+
+    def test_a_page_is_filled_in_lines_and_around_them(self):
+        text = "a <!-- cells caote -->?<!-- end --> b\n<!-- table caote -->\n<!-- end -->\n<!-- quoted X -->as it is<!-- end -->"
+        study = papers.Study()
+        filled = papers.fill(text, study, None)
+        self.assertIn(f"a <!-- cells caote -->{papers.kl_cells(study, 'caote')}<!-- end --> b", filled)
+        self.assertIn(f"<!-- table caote -->\n{papers.kl_table(study, 'caote')}\n<!-- end -->", filled)
+        self.assertIn("<!-- quoted X -->as it is<!-- end -->", filled)
+        self.assertEqual(papers.fill(filled, study, None), filled)
+
+
+if __name__ == "__main__":
+    unittest.main()
