@@ -1,9 +1,10 @@
-#include "analysis/budgets/allocation.hpp"
+#include "analysis/budgets/budget_plan.hpp"
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/eviction/eviction_options.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/expected_attention.hpp"
 #include "tests/analysis/budget_cases.hpp"
+#include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
 
@@ -151,8 +152,6 @@ std::vector<Row> settings() {
       {"pyramid", "window",
        [](Semantics semantics) {
          return value_of(BudgetMethod::pyramid, semantics, {8, 16, 32, 64},
-                         0.45,  // the largest share is cut by it
-
                          [](const BudgetFrame& frame, auto&, Semantics whose, double window) {
                            return pyramid(frame, {whose, 20, static_cast<Index>(window)});
                          });
@@ -200,5 +199,37 @@ TEST_CASE("PAPERS.md names policies that run what other papers make of a method"
     const EvictionRule runs = rule(cells[1], Semantics::paper);
     CHECK(Cells(cells.begin() + 2, cells.begin() + 6) ==
           Cells{rows_of(runs), pool_of(runs), fmt::format("{}", runs.sinks), recent_of(runs)});
+  }
+}
+
+TEST_CASE("PAPERS.md says in what setting budgets are divided", "[docs]") {
+  const Dump dump = Dump::open(test::sample_dump());
+  const auto least = [](const BudgetPlan& plan) { return plan.orders[0].lower - plan.orders[0].pinned(); };
+  const std::vector<Cells> table = table_of({"order", "hyperparameter", "the paper", "paper", "raw"});
+  CHECK(table.size() == 13);
+  for (const Cells& cells : table) {
+    REQUIRE(cells.size() >= 5);
+    INFO(cells[0] << ", " << cells[1]);
+    Cells runs;
+    for (const BudgetSemantics semantics : {BudgetSemantics::paper, BudgetSemantics::raw}) {
+      BudgetOptions options;
+      options.orders = {parse_order(cells[0], {})};
+      options.methods = {BudgetMethod::uniform};
+      options.semantics = semantics;
+      const BudgetPlan plan = budget_plan(dump, options, {0});
+      const EvictionRule& rule = plan.orders[0].rule;
+      if (cells[1] == "importance")
+        runs.emplace_back(plan.normalise_by_layer ? "over its layer's sum" : "as it is");
+      if (cells[1] == "first tokens kept") runs.push_back(fmt::format("{}", rule.sinks));
+      if (cells[1] == "recent tokens kept") runs.push_back(fmt::format("{}", rule.recent));
+      if (cells[1] == "rows that score") runs.push_back(rows_of(rule));
+      if (cells[1] == "pooling") runs.push_back(pool_of(rule));
+      if (cells[1] == "least of every head") {
+        options.sinks = options.recent = 0;
+        runs.push_back(fmt::format(
+            "{} %", (100 * least(budget_plan(dump, options, {0})) + dump.shape().l / 2) / dump.shape().l));
+      }
+    }
+    CHECK(Cells(cells.begin() + 3, cells.begin() + 5) == runs);
   }
 }

@@ -8,7 +8,7 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
 
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
   cells NAME       in how many of that table's cells the whole interval is on one side of 1
-  kl OF over OVER  the same ratio in short, model by model; bold where the interval leaves 1 out
+  kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
 
@@ -113,13 +113,23 @@ def kl_cells(study, name):
     return f"below 1 in {sides.count(-1)} of {len(sides)} cells, above in {sides.count(1)}, no difference in {sides.count(0)}"
 
 
+def verdict(all_logs):
+    """What the ratios at all budgets say together."""
+    sides = [side(logs) for logs in all_logs]
+    said = [f"{word} at {sides.count(which)} of {len(sides)}" for which, word in ((-1, "less"), (1, "more")) if which in sides]
+    if said:
+        return ", ".join(said)
+    most = max(abs(np.exp(bound) - 1) for logs in all_logs for bound in interval(logs)[1:])
+    return f"no difference, up to {100 * most:.0f} %"
+
+
 def kl_short(study, pair):
     of, over = pair.split(" over ")
     found = []
     for model, _, _, all_logs in study.rows([(of, over)]):
         cells = [f"{np.exp(np.mean(logs)):.2f}" for logs in all_logs]
         bold = [f"**{cell}**" if side(logs) else cell for cell, logs in zip(cells, all_logs)]
-        found.append(f"{model} {' / '.join(bold)} ({len(all_logs[0])} prompts)")
+        found.append(f"{model}, {len(all_logs[0])} prompts: {' / '.join(bold)}, {verdict(all_logs)}")
     return "; ".join(found)
 
 

@@ -93,6 +93,12 @@ class Ratios(unittest.TestCase):
         logs = np.log
         self.assertEqual([papers.side(logs(x)) for x in ([0.5, 0.6, 0.7], [0.5, 0.9, 1.8], [1.1, 1.2, 1.3])], [-1, 0, 1])
 
+    def test_what_the_budgets_say_together(self):
+        down, up, none = (np.log(x) for x in ([0.5, 0.6, 0.7], [1.1, 1.2, 1.3], [0.8, 1.0, 1.2]))
+        self.assertEqual(papers.verdict([down, down, none]), "less at 2 of 3")
+        self.assertEqual(papers.verdict([up, down, none]), "less at 1 of 3, more at 1 of 3")
+        self.assertEqual(papers.verdict([none, none, none]), "no difference, up to 20 %")
+
     def test_a_page_is_filled_in_lines_and_around_them(self):
         text = "a <!-- cells caote -->?<!-- end --> b\n<!-- table caote -->\n<!-- end -->\n<!-- quoted X -->as it is<!-- end -->"
         study = papers.Study()
