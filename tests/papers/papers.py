@@ -37,7 +37,10 @@ import sample_channels_budgets  # noqa: E402,F401
 import sample_evictions  # noqa: E402,F401
 from sample import FOUND  # noqa: E402
 
-TABLES = ("papers.csv", "cases.csv")  # of the study; the first that has both methods of a model is taken
+# Of the study; the first that has both methods of a model is taken. What cases.csv divides it divides as the bare problem is
+# (budget --semantics raw), which is no paper's setting.
+TABLES = ("papers.csv", "cases.csv")
+RAW = {f"snapkv~{method}": f"snapkv~{method}[raw]" for method in ("pyramid", "ada", "lu", "optimal")}
 SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
 OWN_H2O = "h2o[window=16,recent=16]"  # as OBCache runs it
@@ -51,12 +54,14 @@ PAIRS = {
     "think": [("channels:think:0.5", "channels:magnitude:0.5"), ("channels:think:0.4", "channels:magnitude:0.4")],
     "lukv": [("snapkv~lu", "snapkv~uniform"), ("snapkv~lu", "snapkv~ada"), ("snapkv~profile", "snapkv~uniform"),
              ("snapkv~profile", "snapkv~ada")],
-    "lukv raw": [("snapkv~lu", "snapkv"), ("snapkv~lu", "snapkv~ada"), ("snapkv~optimal", "snapkv~lu")],
+    "lukv raw": [("snapkv~lu[raw]", "snapkv"), ("snapkv~lu[raw]", "snapkv~ada[raw]"), ("snapkv~optimal[raw]", "snapkv~lu[raw]")],
     "snapkv": [("snapkv", other) for other in ("h2o", "tova", "streaming")],
     "h2o": [("h2o", other) for other in ("streaming", "tova", "snapkv")],
     "tova": [("tova", other) for other in ("streaming", "h2o", "snapkv")],
-    "adakv": [("snapkv~ada", "snapkv")],
-    "pyramidkv": [("snapkv~pyramid", "snapkv")],
+    "adakv": [("snapkv~ada", "snapkv"), ("snapkv~ada", "snapkv~uniform")],
+    "adakv raw": [("snapkv~ada[raw]", "snapkv")],
+    "pyramidkv": [("snapkv~pyramid", other) for other in ("snapkv[window=8,pool=7]", "snapkv", "snapkv~uniform")],
+    "pyramidkv raw": [("snapkv~pyramid[raw]", "snapkv")],
     "streaming": [("streaming", other) for other in ("h2o", "snapkv", "tova")],
     "keydiff": [("keydiff", other) for other in ("snapkv", "tova", "streaming", "knorm")],
     "expected attention": [("expected_attention", other) for other in ("snapkv", "tova", "streaming", "keydiff")],
@@ -74,7 +79,8 @@ class Study:
         for name in TABLES:
             found = {}
             for row in read(folder / name) if (folder / name).exists() else ():
-                found.setdefault((row["model"], row["policy"], row["budget"]), {})[row["prompt"]] = float(row["true_kl"])
+                policy = RAW.get(row["policy"], row["policy"]) if name == "cases.csv" else row["policy"]
+                found.setdefault((row["model"], policy, row["budget"]), {})[row["prompt"]] = float(row["true_kl"])
             self.tables.append(found)
         self.models = list(dict.fromkeys(model for found in reversed(self.tables) for model, *_ in found))
 
@@ -110,7 +116,9 @@ def kl_table(study, name):
 
 def kl_cells(study, name):
     sides = [side(logs) for *_, all_logs in study.rows(PAIRS[name]) for logs in all_logs]
-    return f"below 1 in {sides.count(-1)} of {len(sides)} cells, above in {sides.count(1)}, no difference in {sides.count(0)}"
+    if not sides:
+        return "not measured yet"
+    return f"less in {sides.count(-1)} of {len(sides)}, more in {sides.count(1)}, no difference in {sides.count(0)}"
 
 
 def verdict(all_logs):
@@ -130,7 +138,7 @@ def kl_short(study, pair):
         cells = [f"{np.exp(np.mean(logs)):.2f}" for logs in all_logs]
         bold = [f"**{cell}**" if side(logs) else cell for cell, logs in zip(cells, all_logs)]
         found.append(f"{model}, {len(all_logs[0])} prompts: {' / '.join(bold)}, {verdict(all_logs)}")
-    return "; ".join(found)
+    return "; ".join(found) or "not measured yet"
 
 
 def commands(text):

@@ -2,6 +2,7 @@
 """analysis/PAPERS.md: its commands run, its numbers are what they give and what the study's tables hold."""
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -56,6 +57,8 @@ class Page(unittest.TestCase):
     def test_its_commands_run_and_give_its_numbers(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(papers.run(PROGRAM, TEXT, folder), [])
+            for results in sorted((Path(folder) / "results").iterdir()):
+                subprocess.run([PROGRAM, "report", results], check=True, stdout=subprocess.DEVNULL)
             for kind, what, held in MARKS:
                 if kind == "sample":
                     self.assert_alike(held, papers.value_of(kind, what, None, folder), what)
