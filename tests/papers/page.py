@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """The numbers of analysis/PAPERS.md: of the committed study, and of the page's own commands on the sample.
 
-  papers.py [--program KVREPLAY] [--work DIR]            prints what every mark holds
-  papers.py [--program KVREPLAY] [--work DIR] --write    puts it into the page
+  page.py [--program KVREPLAY] [--work DIR]            prints what every mark holds
+  page.py [--program KVREPLAY] [--work DIR] --write    puts it into the page
 
 A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
 
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
   cells NAME       in how many of that table's cells the whole interval is on one side of 1
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
+  nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
 
@@ -40,32 +41,33 @@ from sample import FOUND  # noqa: E402
 # Of the study; the first that has both methods of a model is taken. What cases.csv divides it divides as the bare problem is
 # (budget --semantics raw), which is no paper's setting.
 TABLES = ("papers.csv", "cases.csv")
-RAW = {f"snapkv~{method}": f"snapkv~{method}[raw]" for method in ("pyramid", "ada", "lu", "optimal")}
+RAW_RUN = "budget_raw"  # of papers.csv
 SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
-OWN_H2O = "h2o[window=16,recent=16]"  # as OBCache runs it
-OWN_SNAPKV = "snapkv[window=16,pool=7]"
+WINDOW16 = "[window=16,recent=16]"  # H2O as OBCache runs it
 PAIRS = {
     "obcache": [(f"{base}+{score}", base) for base in BASES for score in SCORES],
-    "obcache setting": [(base.replace("[", f"+{score}["), base) for base in (OWN_H2O, OWN_SNAPKV) for score in SCORES],
+    "obcache setting": [(f"{base}+{score}{own}", base + own) for base, own in (("h2o", WINDOW16), ("snapkv", "[window=16]"))
+                        for score in SCORES] + [(f"h2o{WINDOW16}", "h2o")],
     "obcache ada": [(f"snapkv+{score}~ada", "snapkv~ada") for score in SCORES],
     "caote": [(f"{base}+{score}", base) for score in ("caote", "fastcaote") for base in BASES],
-    "iap": [("channels:iap:0.5", "channels:think:0.5"), ("channels:iap:0.4", "channels:think:0.4")],
-    "think": [("channels:think:0.5", "channels:magnitude:0.5"), ("channels:think:0.4", "channels:magnitude:0.4")],
-    "lukv": [("snapkv~lu", "snapkv~uniform"), ("snapkv~lu", "snapkv~ada"), ("snapkv~profile", "snapkv~uniform"),
-             ("snapkv~profile", "snapkv~ada")],
-    "lukv raw": [("snapkv~lu[raw]", "snapkv"), ("snapkv~lu[raw]", "snapkv~ada[raw]"), ("snapkv~optimal[raw]", "snapkv~lu[raw]")],
+    "iap": [("channels:iap", "channels:think")],
+    "lukv": [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for method in ("lu", "profile")
+             for other in ("uniform", "ada")],
+    "lukv raw": [("snapkv~lu[raw]", "snapkv"), ("snapkv~lu[raw]", "snapkv~ada[raw]"), ("snapkv~optimal[raw]", "snapkv~lu[raw]"),
+                 ("snapkv~lu[raw]", "snapkv~uniform[raw]"), ("snapkv~profile[raw]", "snapkv~uniform[raw]")],
     "snapkv": [("snapkv", other) for other in ("h2o", "tova", "streaming")],
     "h2o": [("h2o", other) for other in ("streaming", "tova", "snapkv")],
     "tova": [("tova", other) for other in ("streaming", "h2o", "snapkv")],
-    "adakv": [("snapkv~ada", "snapkv"), ("snapkv~ada", "snapkv~uniform")],
+    "adakv": [("snapkv~ada", "snapkv~uniform"), ("keydiff~ada", "keydiff~uniform")],
     "adakv raw": [("snapkv~ada[raw]", "snapkv")],
-    "pyramidkv": [("snapkv~pyramid", other) for other in ("snapkv[window=8,pool=7]", "snapkv", "snapkv~uniform")],
+    "pyramidkv": [("snapkv[window=8]~pyramid", "snapkv[window=8]~uniform")],
     "pyramidkv raw": [("snapkv~pyramid[raw]", "snapkv")],
     "streaming": [("streaming", other) for other in ("h2o", "snapkv", "tova")],
     "keydiff": [("keydiff", other) for other in ("snapkv", "tova", "streaming", "knorm")],
     "expected attention": [("expected_attention", other) for other in ("snapkv", "tova", "streaming", "keydiff")],
 }
+RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels, pruned
 MARK = re.compile(r"<!-- (\w+) (.+?) -->(\n?)(.*?)(\n?)<!-- end -->", re.DOTALL)
 COMMAND = re.compile(r"`(kvreplay [^`]+)`")
 NEEDS_MORE = re.compile(r"\bDUMP\b")  # dumps of the reader's own
@@ -79,8 +81,9 @@ class Study:
         for name in TABLES:
             found = {}
             for row in read(folder / name) if (folder / name).exists() else ():
-                policy = RAW.get(row["policy"], row["policy"]) if name == "cases.csv" else row["policy"]
-                found.setdefault((row["model"], policy, row["budget"]), {})[row["prompt"]] = float(row["true_kl"])
+                raw = row["run"] == RAW_RUN if "run" in row else "~" in row["policy"]
+                key = row["model"], row["policy"] + "[raw]" * raw, row["budget"]
+                found.setdefault(key, {})[row["prompt"]] = float(row["true_kl"])
             self.tables.append(found)
         self.models = list(dict.fromkeys(model for found in reversed(self.tables) for model, *_ in found))
 
@@ -96,9 +99,19 @@ class Study:
         """(model, of, over, logarithms by budget) of what there is."""
         for model in self.models:
             for of, over in pairs:
-                logs = [self.logs(model, of, over, budget) for budget in BUDGETS]
+                logs = [self.logs(model, of, over, budget) for budget in budgets_of(of)]
                 if all(logs):
                     yield model, of, over, logs
+
+
+    def nats(self, policy, budget):
+        """{model: true KL of its prompts}"""
+        return {model: list(kl.values()) for found in reversed(self.tables) for (model, name, at), kl in found.items()
+                if (name, at) == (policy, budget)}
+
+
+def budgets_of(policy):
+    return RATIOS if policy.startswith("channels:") else BUDGETS
 
 
 def side(logs):
@@ -111,7 +124,8 @@ def kl_table(study, name):
     rows = [[model, f"`{of}` over `{over}`", *map(times, logs)] for model, of, over, logs in study.rows(PAIRS[name])]
     if not rows:
         return "(not measured yet)"
-    return table(["model", "true KL of", *(f"{budget} evicted" for budget in BUDGETS)], rows)
+    what = "pruned" if name == "iap" else "evicted"
+    return table(["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0]))], rows)
 
 
 def kl_cells(study, name):
@@ -139,6 +153,12 @@ def kl_short(study, pair):
         bold = [f"**{cell}**" if side(logs) else cell for cell, logs in zip(cells, all_logs)]
         found.append(f"{model}, {len(all_logs[0])} prompts: {' / '.join(bold)}, {verdict(all_logs)}")
     return "; ".join(found) or "not measured yet"
+
+
+def nats(study, what):
+    policy, budget = what.split(" at ")
+    return "; ".join(f"{model} {np.exp(np.mean(np.log(kl))):.3g} ({len(kl)} prompts)"
+                     for model, kl in study.nats(policy, budget).items()) or "not measured yet"
 
 
 def commands(text):
@@ -171,11 +191,13 @@ def value_of(kind, what, study, results):
         return kl_cells(study, what)
     if kind == "kl":
         return kl_short(study, what)
+    if kind == "nats":
+        return nats(study, what)
     if kind == "sample":
         return FOUND[what](Path(results) / "results") if results else None
     if kind == "quoted":
         return None
-    raise SystemExit(f"PAPERS.md: expected a mark that papers.py knows, found {kind} {what}")
+    raise SystemExit(f"PAPERS.md: expected a mark that page.py knows, found {kind} {what}")
 
 
 def fill(text, study, results):
