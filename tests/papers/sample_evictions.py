@@ -8,38 +8,36 @@ from sample import agreement, arrays, divided, errors, evicted, found, listed, r
 TAYLOR = ("value", "key", "joint")
 
 
-def recalls(results, folder, window, reserve, scores):
-    return listed((score, f"{np.mean(agreement(results, folder, score, 'oracle_next', 'recall@40', reserve=reserve, **window)):.3f}")
-                  for score in scores)
-
-
 def windows_of(results, folder):
-    """The windows of an agreement table, as they are written; one nameless where there is no such column."""
+    """The numbers of rows that scored, as agreement.csv has them; one without a name where it has no such column."""
     rows = rows_of(results / folder / "agreement.csv")
-    return list(dict.fromkeys(row["window"] for row in rows if row.get("window"))) if "window" in rows[0] else [None]
+    return list(dict.fromkeys(row["window"] for row in rows)) if "window" in rows[0] else [None]
 
 
 def in_window(window):
     return {} if window is None else {"window": window}
 
 
+def recall(results, score, window, reserve):
+    """The mean over heads of how many of the next step's 40 costliest tokens it finds."""
+    return np.mean(agreement(results, "obcache-2", score, "oracle_next", "recall@40", reserve=reserve, **in_window(window)))
+
+
 @found("obcache 2a")
 def figure_2a(results):
     windows = windows_of(results, "obcache-2")
-    own = "32" if "32" in windows else windows[0]
-    return f"32 rows: {recalls(results, 'obcache-2', in_window(own), '0', ('exact_joint', *TAYLOR, 'attn'))}"
+    curves = ((score, " / ".join(f"{recall(results, score, window, '0'):.3f}" for window in windows))
+              for score in ("exact_joint", "joint", "key", "value", "attn"))
+    return f"{' / '.join(window or '32' for window in windows)} rows: {'; '.join(f'`{score}` {curve}' for score, curve in curves)}"
 
 
 @found("obcache 2b")
 def figure_2b(results):
     windows = windows_of(results, "obcache-2")
     said = []
-    for window in [w for w in windows if w in (None, "32")] + windows[-1:] * (len(windows) > 1):
-        pairs = []
-        for score in ("attn", *TAYLOR):
-            means = [np.mean(agreement(results, "obcache-2", score, "oracle_next", "recall@40", reserve=reserve,
-                                       **in_window(window))) for reserve in ("0", "20")]
-            pairs.append((score, f"{means[0]:.3f} -> {means[1]:.3f}"))
+    for window in dict.fromkeys(("32" if "32" in windows else windows[0], windows[-1])):
+        pairs = ((score, " -> ".join(f"{recall(results, score, window, reserve):.3f}" for reserve in ("0", "20")))
+                 for score in ("joint", "key", "value", "attn"))
         said.append(f"{window or '32'} rows: {listed(pairs)}")
     return "; ".join(said)
 
