@@ -51,6 +51,10 @@ def short(value):
     return f"{value:.3g}"
 
 
+def percent(value, digits=0, sign=""):
+    return f"{100 * value:{sign}.{digits}f} %"
+
+
 def listed(pairs):
     return ", ".join(f"`{name}` {value}" for name, value in pairs)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sample import budgets, divided, evicted, found, listed, rows_of, short
+from sample import budgets, divided, evicted, found, listed, percent, rows_of, short
 
 
 def channel_values(results, folder, metric, rows):
@@ -15,15 +15,16 @@ def channel_values(results, folder, metric, rows):
 def gains(results, folder, metric, rows, method):
     """The share of ThinK's error that a method saves: of the model by ratio, and where it saves any."""
     values = {key[1:]: value for key, value in channel_values(results, folder, metric, rows).items() if key[0] == method}
-    model = " / ".join(f"{value:+.0%}" for (_, layer), value in values.items() if not layer)
+    model = " / ".join(percent(value, sign="+") for (_, layer), value in values.items() if not layer)
     layers = [value for (_, layer), value in values.items() if layer]
-    return f"{model.replace('%', ' %')}, in {sum(value > 0 for value in layers)} of {len(layers)} layers and ratios"
+    return f"{model}, in {sum(value > 0 for value in layers)} of {len(layers)} layers and ratios"
 
 
 @found("iap interaction")
 def interaction(results):
-    shares = [float(r["value"]) for r in rows_of(results / "iap" / "channels.csv", metric="off_diagonal_share") if r["kv_head"]]
-    return f"{np.mean(shares):.0%} of H lies off its diagonal ({np.min(shares):.0%} to {np.max(shares):.0%} by head)".replace("%", " %")
+    rows = rows_of(results / "iap" / "channels.csv", metric="off_diagonal_share")
+    shares = [float(row["value"]) for row in rows if row["kv_head"]]
+    return f"{percent(np.mean(shares))} of H lies off its diagonal, {percent(min(shares))} to {percent(max(shares))} by head"
 
 
 @found("iap drift")
@@ -34,7 +35,7 @@ def drift(results):
                               for name in ("window_mean", "future_mean", "window_std"))
         apart += list((np.abs(later - now) / spread).ravel())
     return (f"a channel's mean moves by {np.median(apart):.2f} of its spread in the median, by more than one spread in "
-            f"{np.mean(np.array(apart) > 1):.0%} of the channels").replace("%", " %")
+            f"{percent(np.mean(np.array(apart) > 1))} of the channels")
 
 
 @found("iap gain")
@@ -49,7 +50,8 @@ def iap_output(results):
 
 @found("iap protect")
 def protect(results):
-    plain, kept = (channel_values(results, folder, "relative_reconstruction_error", "future") for folder in ("iap", "iap-protect"))
+    plain, kept = (channel_values(results, folder, "relative_reconstruction_error", "future")
+                   for folder in ("iap", "iap-protect"))
     return ", ".join(f"{ratio}: {short(plain[method, ratio, layer])} -> {short(value)}"
                      for (method, ratio, layer), value in kept.items() if method == "iap" and not layer)
 
@@ -60,9 +62,10 @@ def optimal_channels(results):
     for row in rows_of(results / "iap-optimal" / "channels.csv", rows="window"):
         if row["kv_head"] and row["metric"] in ("reconstruction_error", "lower_bound"):
             found[row["layer"], row["kv_head"], row["ratio"], row["method"], row["metric"]] = float(row["value"])
-    near = [value / found[(*key[:3], "optimal", "lower_bound")] - 1 for key, value in found.items() if key[3:] == ("iap", "reconstruction_error")]
-    return (f"within {np.median(near):.1%} of a proven bound in the median, {np.max(near):.0%} at worst, "
-            f"{len(near)} heads and ratios").replace("%", " %")
+    near = [value / found[(*key[:3], "optimal", "lower_bound")] - 1 for key, value in found.items()
+            if key[3:] == ("iap", "reconstruction_error")]
+    return (f"within {percent(np.median(near), 1)} of a proven bound in the median, {percent(max(near))} at worst, "
+            f"{len(near)} heads and ratios")
 
 
 @found("think magnitude")
@@ -76,7 +79,8 @@ def spectrum(results):
     for layer in sorted((results / "iap").glob("layer_*")):
         values = np.load(layer / "channels" / "spectrum.npy")
         shares += list(values[:, : round(values.shape[1] / 10)].sum(1) / values.sum(1))
-    return f"the largest tenth of H's eigenvalues holds {np.mean(shares):.0%} of their sum ({np.min(shares):.0%} to {np.max(shares):.0%} by head)".replace("%", " %")
+    return (f"the largest tenth of H's eigenvalues holds {percent(np.mean(shares))} of their sum, {percent(min(shares))} to "
+            f"{percent(max(shares))} by head")
 
 
 @found("think tokens")
@@ -96,8 +100,9 @@ def think_bits(results):
 def importance_recall(results):
     values = evicted(results, "lukv-recall", metric="oracle_recall", layer="")
     policies = dict.fromkeys(policy for policy, *_ in values)
-    return "kept 90 / 50 / 10 %: " + listed((policy, " / ".join(f"{values[policy, 'paper', 'prefill', sigma, '']:.2f}" for sigma in ("0.1", "0.5", "0.9")))
-                                            for policy in policies)
+    curves = (" / ".join(f"{values[policy, 'paper', 'prefill', sigma, '']:.2f}" for sigma in ("0.1", "0.5", "0.9"))
+              for policy in policies)
+    return "kept 90 / 50 / 10 %: " + listed(zip(policies, curves))
 
 
 def losses(results, folder, **equal):
@@ -108,15 +113,22 @@ def losses(results, folder, **equal):
 @found("lukv optimum")
 def greedy_and_optimum(results):
     values = losses(results, "lukv")
-    above = [value / values[order, sigma, "optimal"] - 1 for (order, sigma, method), value in values.items() if method == "lu"]
-    return f"loss above the optimum's: {np.median(above):.2%} in the median, at most {max(above):.1%} ({len(above)} orders and sigmas)".replace("%", " %")
+    above = [value / values[order, sigma, "optimal"] - 1 for (order, sigma, method), value in values.items()
+             if method == "lu"]
+    return (f"loss above the optimum's: {percent(np.median(above), 2)} in the median, at most {percent(max(above), 1)} "
+            f"({len(above)} orders and sigmas)")
 
 
 @found("lukv loss")
 def loss_of_methods(results):
-    values = losses(results, "lukv")
-    return "; ".join(f"`{order}` at {sigma}: " + " / ".join(short(values[order, sigma, method]) for method in ("lu", "ada", "uniform"))
-                     for order, sigma in dict.fromkeys(key[:2] for key in values) if sigma in ("0.5", "0.8"))
+    return by_method(losses(results, "lukv"))
+
+
+def by_method(values):
+    """lu / ada / uniform of {(order, sigma, method): value}, at half and a fifth kept."""
+    return "; ".join(
+        f"`{order}` at {sigma}: " + " / ".join(short(values[order, sigma, method]) for method in ("lu", "ada", "uniform"))
+        for order, sigma in dict.fromkeys(key[:2] for key in values) if sigma in ("0.5", "0.8"))
 
 
 @found("lukv burst")
@@ -129,9 +141,7 @@ def largest_layer(results):
     most = {}
     for (order, sigma, method, _), value in largest.items():
         most[order, sigma, method] = max(most.get((order, sigma, method), 0), value)
-    return "largest loss of a layer: " + "; ".join(
-        f"`{order}` at {sigma}: " + " / ".join(short(most[order, sigma, method]) for method in ("lu", "ada", "uniform"))
-        for order, sigma in dict.fromkeys(key[:2] for key in most) if sigma in ("0.5", "0.8"))
+    return f"largest loss of a layer: {by_method(most)}"
 
 
 @found("lukv shares")
@@ -140,8 +150,8 @@ def shares(results):
     for row in budgets(results, "lukv", order="snapkv", method="lu"):
         if row["kv_head"]:
             kept.setdefault(row["sigma"], []).append(int(row["budget"]))
-    return "`snapkv`, fewest and most tokens of a head: " + ", ".join(f"{min(of_heads)} to {max(of_heads)} at {sigma}"
-                                                                   for sigma, of_heads in kept.items() if sigma in ("0.2", "0.5", "0.8"))
+    spans = (f"{min(heads)} to {max(heads)} at {sigma}" for sigma, heads in kept.items() if sigma in ("0.2", "0.5", "0.8"))
+    return f"`snapkv`, fewest and most tokens of a head: {', '.join(spans)}"
 
 
 @found("lukv output")

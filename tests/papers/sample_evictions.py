@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sample import agreement, arrays, divided, errors, evicted, found, listed, rho, rows_of, short
+from sample import agreement, arrays, divided, errors, evicted, found, listed, percent, rho, rows_of, short
 
 TAYLOR = ("value", "key", "joint")
 
@@ -20,7 +20,8 @@ def in_window(window):
 
 def recall(results, score, window, reserve):
     """The mean over heads of how many of the next step's 40 costliest tokens it finds."""
-    return np.mean(agreement(results, "obcache-2", score, "oracle_next", "recall@40", reserve=reserve, **in_window(window)))
+    return np.mean(agreement(results, "obcache-2", score, "oracle_next", "recall@40", reserve=reserve,
+                             **in_window(window)))
 
 
 @found("obcache 2a")
@@ -46,9 +47,10 @@ def figure_2b(results):
 def taylor(results):
     window = in_window("32" if "32" in windows_of(results, "obcache-2") else None)
     return "median rank correlation " + ", ".join(
-        f"`{score}` with `{reference}` {np.median(agreement(results, 'obcache-2', score, reference, 'spearman', reserve='0', **window)):.2f}"
-        for score, reference in (("value", "exact_remove"), ("key", "exact_key"), ("key", "exact_remove"), ("joint", "exact_joint"),
-                                 ("joint", "exact_remove")))
+        f"`{score}` with `{reference}` {np.median(each):.2f}" for score, reference in (
+            ("value", "exact_remove"), ("key", "exact_key"), ("key", "exact_remove"), ("joint", "exact_joint"),
+            ("joint", "exact_remove"))
+        for each in [agreement(results, "obcache-2", score, reference, "spearman", reserve="0", **window)])
 
 
 @found("obcache own")
@@ -93,8 +95,8 @@ def caote_layers(results):
 @found("caote blocks")
 def caote_blocks(results):
     values = {key[:3]: value for key, value in evicted(results, "caote-blocks", layer="").items()}
-    return "; ".join(f"`{policy}` " + " / ".join(short(values[policy, "paper", phase]) for phase in
-                                                 ("blockwise:32", "blockwise:64", "blockwise:128", "prefill"))
+    phases = ("blockwise:32", "blockwise:64", "blockwise:128", "prefill")
+    return "; ".join(f"`{policy}` " + " / ".join(short(values[policy, "paper", phase]) for phase in phases)
                      for policy in ("tova", "tova+caote", "snapkv", "snapkv+caote", "h2o", "h2o+caote"))
 
 
@@ -113,12 +115,12 @@ def top_share(results, folder, share=0.2):
 
 @found("h2o hitters")
 def heavy_hitters(results):
-    return f"a fifth of the tokens holds {top_share(results, 'attention').mean():.0%} of the attention".replace("%", " %")
+    return f"a fifth of the tokens holds {percent(top_share(results, 'attention').mean())} of the attention"
 
 
 @found("pyramidkv funnel")
 def funnel(results):
-    return "what a fifth of the tokens holds, layer by layer: " + " / ".join(f"{share:.0%}".replace("%", " %") for share in top_share(results, "attention"))
+    return f"what a fifth of the tokens holds, layer by layer: {' / '.join(map(percent, top_share(results, 'attention')))}"
 
 
 @found("h2o halves")
@@ -128,8 +130,10 @@ def h2o_halves(results):
 
 @found("snapkv hits")
 def snapkv_hits(results):
-    return ", ".join(f"recall of the {share} that matter most to the decoding steps {np.mean(agreement(results, 'snapkv-window', 'attn', 'oracle_importance', f'recall@{share}')):.2f}"
-                     for share in ("5%", "10%", "20%")).replace("%", " %")
+    recalls = ((share, np.mean(agreement(results, "snapkv-window", "attn", "oracle_importance", f"recall@{share}")))
+               for share in ("5%", "10%", "20%"))
+    return "of the tokens that matter most to the steps it finds: " + ", ".join(
+        f"{value:.2f} of the first {share.replace('%', ' %')}" for share, value in recalls)
 
 
 @found("snapkv pooling")
@@ -165,8 +169,8 @@ def keydiff_attention(results):
 def keydiff_blocks(results):
     values = evicted(results, "keydiff", layer="")
     budgets = dict.fromkeys(budget for *_, budget, _ in values)
-    return "; ".join(f"{budget}: " + ", ".join(f"{semantics} {short(value)}" for (_, semantics, _, at, _), value in values.items() if at == budget)
-                     for budget in budgets)
+    return "; ".join(f"{budget}: " + ", ".join(f"{semantics} {short(value)}" for (_, semantics, _, at, _), value
+                                               in values.items() if at == budget) for budget in budgets)
 
 
 @found("expected future")

@@ -33,7 +33,8 @@ class Page(unittest.TestCase):
         self.assertEqual(NUMBER.sub("#", held), NUMBER.sub("#", found), what)
         for a, b in zip(NUMBER.findall(held), NUMBER.findall(found)):
             unit = 10.0 ** -len(a.split("e")[0].partition(".")[2])
-            self.assertLessEqual(abs(float(a) - float(b)), 1.01 * unit if "e" not in a else 0.1 * float(a), f"{what}: {held}, found {found}")
+            near = 0.1 * float(a) if "e" in a else 1.01 * unit
+            self.assertLessEqual(abs(float(a) - float(b)), near, f"{what}: {held}, found {found}")
 
     def test_every_mark_is_whole_and_known(self):
         self.assertEqual(TEXT.count("<!-- end -->"), len(MARKS))
