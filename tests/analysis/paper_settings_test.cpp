@@ -2,7 +2,6 @@
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/eviction/eviction_options.hpp"
 #include "sim/channels/channel_basis.hpp"
-#include "sim/tokens/expected_attention.hpp"
 #include "tests/analysis/budget_cases.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
@@ -134,14 +133,19 @@ std::vector<Row> settings() {
        of("keydiff",
           [](const EvictionRule& rule) { return rule.block ? fmt::format("{}", rule.block) : "all"; })},
       {"expected_attention", "epsilon",
-       of("expected_attention", [](const EvictionRule& rule) { return fmt::format("{}", rule.epsilon); })},
+       of("expected_attention",
+          [](const EvictionRule& rule) { return fmt::format("{}", rule.expected.epsilon); })},
       {"expected_attention", "weighed by the norm of",
        of("expected_attention",
-          [](const EvictionRule& rule) { return std::string(rule.project_values ? "v W_O" : "v"); })},
+          [](const EvictionRule& rule) {
+            return std::string(rule.expected.project_values ? "v W_O" : "v");
+          })},
       {"expected_attention", "first tokens kept",
-       [](Semantics) { return fmt::format("{}", kExpectedAttentionFirst); }},
+       of("expected_attention",
+          [](const EvictionRule& rule) { return fmt::format("{}", rule.expected.n_sink); })},
       {"expected_attention", "positions ahead",
-       [](Semantics) { return fmt::format("{}", kExpectedAttentionAhead); }},
+       of("expected_attention",
+          [](const EvictionRule& rule) { return fmt::format("{}", rule.expected.n_future); })},
       {"pyramid", "beta",
        [](Semantics semantics) {
          return value_of(BudgetMethod::pyramid, semantics, {5, 10, 20, 40},

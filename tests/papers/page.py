@@ -40,7 +40,7 @@ from sample import FOUND  # noqa: E402
 
 # Of the study; the first that has both methods of a model is taken. What cases.csv divides it divides as the bare problem is
 # (budget --semantics raw), which is no paper's setting.
-TABLES = ("papers.csv", "cases.csv")
+TABLES = ("cases.csv", "papers.csv")
 RAW_RUN = "budget_raw"  # of papers.csv
 SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
@@ -52,8 +52,8 @@ PAIRS = {
     "obcache ada": [(f"snapkv+{score}~ada", "snapkv~ada") for score in SCORES],
     "caote": [(f"{base}+{score}", base) for score in ("caote", "fastcaote") for base in BASES],
     "iap": [("channels:iap", "channels:think")],
-    "lukv": [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for method in ("lu", "profile")
-             for other in ("uniform", "ada")],
+    **{name: [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for other in ("uniform", "ada")]
+       for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
     "lukv raw": [("snapkv~lu[raw]", "snapkv"), ("snapkv~lu[raw]", "snapkv~ada[raw]"), ("snapkv~optimal[raw]", "snapkv~lu[raw]"),
                  ("snapkv~lu[raw]", "snapkv~uniform[raw]"), ("snapkv~profile[raw]", "snapkv~uniform[raw]")],
     "snapkv": [("snapkv", other) for other in ("h2o", "tova", "streaming")],
@@ -85,7 +85,7 @@ class Study:
                 key = row["model"], row["policy"] + "[raw]" * raw, row["budget"]
                 found.setdefault(key, {})[row["prompt"]] = float(row["true_kl"])
             self.tables.append(found)
-        self.models = list(dict.fromkeys(model for found in reversed(self.tables) for model, *_ in found))
+        self.models = list(dict.fromkeys(model for found in self.tables for model, *_ in found))
 
     def logs(self, model, of, over, budget):
         """Of the prompts that both were measured on: the logarithms of the ratio; none where there are none."""
