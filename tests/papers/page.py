@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""The numbers of analysis/PAPERS.md: of the committed study, and of the page's own commands on the sample.
+
+  page.py [--program KVREPLAY] [--work DIR]            prints what every mark holds
+  page.py [--program KVREPLAY] [--work DIR] --write    puts it into the page
+
+A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
+
+  table NAME       how many times the true KL of one method another has, of a group of PAIRS
+  cells NAME       in how many of that table's cells the whole interval is on one side of 1
+  kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
+  nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
+  sample NAME      what sample.py and those beside it read from the results of the page's commands
+  quoted FILE      words of another page, which a test looks for there
+
+Needs NumPy; marks of the sample need the program.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = ROOT / "tests" / "study"
+PAGE = ROOT / "analysis" / "PAPERS.md"
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(STUDY)]
+
+from analysis import table, times  # noqa: E402
+from orders import BUDGETS, interval, read  # noqa: E402
+import sample_channels_budgets  # noqa: E402,F401
+import sample_evictions  # noqa: E402,F401
+from sample import FOUND  # noqa: E402
+
+# Of the study; the first that has both methods of a model is taken. What cases.csv divides it divides as the bare problem is
+# (budget --semantics raw), which is no paper's setting.
+TABLES = ("cases.csv", "papers.csv")
+RAW_RUN = "budget_raw"  # of papers.csv
+SCORES = ("value", "key", "joint")
+BASES = ("h2o", "tova", "snapkv")
+WINDOW16 = "[window=16,recent=16]"  # H2O as OBCache runs it
+PAIRS = {
+    "obcache": [(f"{base}+{score}", base) for base in BASES for score in SCORES],
+    "obcache setting": [(f"{base}+{score}{own}", base + own) for base, own in (("h2o", WINDOW16), ("snapkv", "[window=16]"))
+                        for score in SCORES] + [(f"h2o{WINDOW16}", "h2o")],
+    "obcache ada": [(f"snapkv+{score}~ada", "snapkv~ada") for score in SCORES],
+    "caote": [(f"{base}+{score}", base) for score in ("caote", "fastcaote") for base in BASES],
+    "iap": [("channels:iap", "channels:think")],
+    **{name: [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for other in ("uniform", "ada")]
+       for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
+    "lukv raw": [("snapkv~lu[raw]", "snapkv"), ("snapkv~lu[raw]", "snapkv~ada[raw]"), ("snapkv~optimal[raw]", "snapkv~lu[raw]"),
+                 ("snapkv~lu[raw]", "snapkv~uniform[raw]"), ("snapkv~profile[raw]", "snapkv~uniform[raw]")],
+    "snapkv": [("snapkv", other) for other in ("h2o", "tova", "streaming")],
+    "h2o": [("h2o", other) for other in ("streaming", "tova", "snapkv")],
+    "tova": [("tova", other) for other in ("streaming", "h2o", "snapkv")],
+    "adakv": [("snapkv~ada", "snapkv~uniform"), ("keydiff~ada", "keydiff~uniform")],
+    "adakv raw": [("snapkv~ada[raw]", "snapkv")],
+    "pyramidkv": [("snapkv[window=8]~pyramid", "snapkv[window=8]~uniform")],
+    "pyramidkv raw": [("snapkv~pyramid[raw]", "snapkv")],
+    "streaming": [("streaming", other) for other in ("h2o", "snapkv", "tova")],
+    "keydiff": [("keydiff", other) for other in ("snapkv", "tova", "streaming", "knorm")],
+    "expected attention": [("expected_attention", other) for other in ("snapkv", "tova", "streaming", "keydiff")],
+}
+RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels, pruned
+MARK = re.compile(r"<!-- (\w+) (.+?) -->(\n?)(.*?)(\n?)<!-- end -->", re.DOTALL)
+COMMAND = re.compile(r"`(kvreplay [^`]+)`")
+NEEDS_MORE = re.compile(r"\bDUMP\b")  # dumps of the reader's own
+
+
+class Study:
+    """True KL of the committed tables."""
+
+    def __init__(self, folder=STUDY):
+        self.tables = []
+        for name in TABLES:
+            found = {}
+            for row in read(folder / name) if (folder / name).exists() else ():
+                raw = row["run"] == RAW_RUN if "run" in row else "~" in row["policy"]
+                key = row["model"], row["policy"] + "[raw]" * raw, row["budget"]
+                found.setdefault(key, {})[row["prompt"]] = float(row["true_kl"])
+            self.tables.append(found)
+        self.models = list(dict.fromkeys(model for found in self.tables for model, *_ in found))
+
+    def logs(self, model, of, over, budget):
+        """Of the prompts that both were measured on: the logarithms of the ratio; none where there are none."""
+        for found in self.tables:
+            a, b = (found.get((model, policy, budget), {}) for policy in (of, over))
+            if both := [prompt for prompt in a if prompt in b]:
+                return [np.log(a[prompt] / b[prompt]) for prompt in both]
+        return []
+
+    def rows(self, pairs):
+        """(model, of, over, logarithms by budget) of what there is."""
+        for model in self.models:
+            for of, over in pairs:
+                logs = [self.logs(model, of, over, budget) for budget in budgets_of(of)]
+                if all(logs):
+                    yield model, of, over, logs
+
+
+    def nats(self, policy, budget):
+        """{model: true KL of its prompts}"""
+        return {model: list(kl.values()) for found in reversed(self.tables) for (model, name, at), kl in found.items()
+                if (name, at) == (policy, budget)}
+
+
+def budgets_of(policy):
+    return RATIOS if policy.startswith("channels:") else BUDGETS
+
+
+def side(logs):
+    """-1 where the whole interval of the ratio is below 1, 1 where it is above, 0 where it holds 1."""
+    _, low, high = interval(logs)
+    return -1 if high < 0 else 1 if low > 0 else 0
+
+
+def kl_table(study, name):
+    rows = [[model, f"`{of}` over `{over}`", *map(times, logs)] for model, of, over, logs in study.rows(PAIRS[name])]
+    if not rows:
+        return "(not measured yet)"
+    what = "pruned" if name == "iap" else "evicted"
+    return table(["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0]))], rows)
+
+
+def kl_cells(study, name):
+    sides = [side(logs) for *_, all_logs in study.rows(PAIRS[name]) for logs in all_logs]
+    if not sides:
+        return "not measured yet"
+    return f"less in {sides.count(-1)} of {len(sides)}, more in {sides.count(1)}, no difference in {sides.count(0)}"
+
+
+def verdict(all_logs):
+    """What the ratios at all budgets say together."""
+    sides = [side(logs) for logs in all_logs]
+    said = [f"{word} at {sides.count(which)} of {len(sides)}" for which, word in ((-1, "less"), (1, "more")) if which in sides]
+    if said:
+        return ", ".join(said)
+    most = max(abs(np.exp(bound) - 1) for logs in all_logs for bound in interval(logs)[1:])
+    return f"no difference, up to {100 * most:.0f} %"
+
+
+def kl_short(study, pair):
+    of, over = pair.split(" over ")
+    found = []
+    for model, _, _, all_logs in study.rows([(of, over)]):
+        cells = [f"{np.exp(np.mean(logs)):.2f}" for logs in all_logs]
+        bold = [f"**{cell}**" if side(logs) else cell for cell, logs in zip(cells, all_logs)]
+        found.append(f"{model}, {len(all_logs[0])} prompts: {' / '.join(bold)}, {verdict(all_logs)}")
+    return "; ".join(found) or "not measured yet"
+
+
+def nats(study, what):
+    policy, budget = what.split(" at ")
+    return "; ".join(f"{model} {np.exp(np.mean(np.log(kl))):.3g} ({len(kl)} prompts)"
+                     for model, kl in study.nats(policy, budget).items()) or "not measured yet"
+
+
+def commands(text):
+    """The page's commands that run on the sample, each once."""
+    return [command for command in dict.fromkeys(COMMAND.findall(text)) if not NEEDS_MORE.search(command)]
+
+
+def run(program, text, folder):
+    """Runs the page's commands in a folder; [(command, what it said)] of those that failed."""
+    folder = Path(folder).resolve()
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    for link, target in (("bin/kvreplay", Path(program).resolve()), ("data", ROOT / "data")):
+        (folder / link).unlink(missing_ok=True)
+        (folder / link).symlink_to(target)
+    path = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    failed = []
+    for command in commands(text):
+        again = f"{command} --force --quiet" if "--out " in command else f"{command} > printed"
+        done = subprocess.run(["bash", "-ec", again], cwd=folder, env=path, stderr=subprocess.PIPE, encoding="utf-8")
+        if done.returncode:
+            failed.append((command, done.stderr))
+    return failed
+
+
+def value_of(kind, what, study, results):
+    """What a mark holds; None where it stays as it is: quoted, or of the sample without results."""
+    if kind == "table":
+        return kl_table(study, what)
+    if kind == "cells":
+        return kl_cells(study, what)
+    if kind == "kl":
+        return kl_short(study, what)
+    if kind == "nats":
+        return nats(study, what)
+    if kind == "sample":
+        return FOUND[what](Path(results) / "results") if results else None
+    if kind == "quoted":
+        return None
+    raise SystemExit(f"PAPERS.md: expected a mark that page.py knows, found {kind} {what}")
+
+
+def fill(text, study, results):
+    """The page with every mark filled that can be."""
+
+    def filled(mark):
+        kind, what, before, held, behind = mark.groups()
+        value = value_of(kind, what, study, results)
+        return f"<!-- {kind} {what} -->{before}{held if value is None else value}{before or behind}<!-- end -->"
+
+    return MARK.sub(filled, text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", help="the kvreplay that runs the page's commands; none: only the study's marks")
+    parser.add_argument("--work", help="where they run (default: a temporary folder)")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    text = PAGE.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as temporary:
+        work = args.work or temporary
+        for command, said in run(args.program, text, work) if args.program else ():
+            print(f"{command}\n{said}", file=sys.stderr)
+        filled = fill(text, Study(), work if args.program else None)
+    if args.write:
+        PAGE.write_text(filled, encoding="utf-8")
+    else:
+        for kind, what, _, held, _ in MARK.findall(filled):
+            print(f"## {kind} {what}\n\n{held}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Of channels and budgets, for PAPERS.md."""
+from __future__ import annotations
+
+import numpy as np
+
+from sample import budgets, divided, evicted, found, listed, percent, rows_of, short
+
+
+def channel_values(results, folder, metric, rows):
+    """{(method, ratio, layer): value}"""
+    wanted = rows_of(results / folder / "channels.csv", metric=metric, rows=rows, kv_head="")
+    return {(r["method"], r["ratio"], r["layer"]): float(r["value"]) for r in wanted}
+
+
+def gains(results, folder, metric, rows, method):
+    """The share of ThinK's error that a method saves: of the model by ratio, and where it saves any."""
+    values = {key[1:]: value for key, value in channel_values(results, folder, metric, rows).items() if key[0] == method}
+    model = " / ".join(percent(value, sign="+") for (_, layer), value in values.items() if not layer)
+    layers = [value for (_, layer), value in values.items() if layer]
+    return f"{model}, in {sum(value > 0 for value in layers)} of {len(layers)} layers and ratios"
+
+
+@found("iap interaction")
+def interaction(results):
+    rows = rows_of(results / "iap" / "channels.csv", metric="off_diagonal_share")
+    shares = [float(row["value"]) for row in rows if row["kv_head"]]
+    return f"{percent(np.mean(shares))} of H lies off its diagonal, {percent(min(shares))} to {percent(max(shares))} by head"
+
+
+@found("iap drift")
+def drift(results):
+    apart = []
+    for layer in sorted((results / "iap").glob("layer_*")):
+        now, later, spread = (np.load(layer / "channels" / f"query_{name}.npy")
+                              for name in ("window_mean", "future_mean", "window_std"))
+        apart += list((np.abs(later - now) / spread).ravel())
+    return (f"a channel's mean moves by {np.median(apart):.2f} of its spread in the median, by more than one spread in "
+            f"{percent(np.mean(np.array(apart) > 1))} of the channels")
+
+
+@found("iap gain")
+def iap_gain(results):
+    return gains(results, "iap", "reconstruction_gain", "window", "iap")
+
+
+@found("iap output")
+def iap_output(results):
+    return gains(results, "iap", "output_gain", "future", "iap")
+
+
+@found("iap protect")
+def protect(results):
+    plain, kept = (channel_values(results, folder, "relative_reconstruction_error", "future")
+                   for folder in ("iap", "iap-protect"))
+    return ", ".join(f"{ratio}: {short(plain[method, ratio, layer])} -> {short(value)}"
+                     for (method, ratio, layer), value in kept.items() if method == "iap" and not layer)
+
+
+@found("iap optimal")
+def optimal_channels(results):
+    found = {}
+    for row in rows_of(results / "iap-optimal" / "channels.csv", rows="window"):
+        if row["kv_head"] and row["metric"] in ("reconstruction_error", "lower_bound"):
+            found[row["layer"], row["kv_head"], row["ratio"], row["method"], row["metric"]] = float(row["value"])
+    near = [value / found[(*key[:3], "optimal", "lower_bound")] - 1 for key, value in found.items()
+            if key[3:] == ("iap", "reconstruction_error")]
+    return (f"within {percent(np.median(near), 1)} of a proven bound in the median, {percent(max(near))} at worst, "
+            f"{len(near)} heads and ratios")
+
+
+@found("think magnitude")
+def think_magnitude(results):
+    return f"magnitude saves {gains(results, 'iap', 'reconstruction_gain', 'window', 'magnitude')}"
+
+
+@found("think spectrum")
+def spectrum(results):
+    shares = []
+    for layer in sorted((results / "iap").glob("layer_*")):
+        values = np.load(layer / "channels" / "spectrum.npy")
+        shares += list(values[:, : round(values.shape[1] / 10)].sum(1) / values.sum(1))
+    return (f"the largest tenth of H's eigenvalues holds {percent(np.mean(shares))} of their sum, {percent(min(shares))} to "
+            f"{percent(max(shares))} by head")
+
+
+@found("think tokens")
+def think_tokens(results):
+    alone, both = ({policy: value for (policy, *_), value in evicted(results, folder, layer="", budget="0.8").items()}
+                   for folder in ("think-none", "think-tokens"))
+    return ", ".join(f"`{policy}` {short(alone[policy])} -> {short(both[policy])}" for policy in both if policy in alone)
+
+
+@found("think bits")
+def think_bits(results):
+    rows = rows_of(results / "think-bits" / "evictions.csv", layer="", metric="output_error", rows="future")
+    return short(float(rows[0]["value"]))
+
+
+@found("lukv recall")
+def importance_recall(results):
+    values = evicted(results, "lukv-recall", metric="oracle_recall", layer="")
+    policies = dict.fromkeys(policy for policy, *_ in values)
+    curves = (" / ".join(f"{values[policy, 'paper', 'prefill', sigma, '']:.2f}" for sigma in ("0.1", "0.5", "0.9"))
+              for policy in policies)
+    return "kept 90 / 50 / 10 %: " + listed(zip(policies, curves))
+
+
+def losses(results, folder, **equal):
+    """{(order, sigma, method): summed loss}"""
+    return {(r["order"], r["sigma"], r["method"]): float(r["loss"]) for r in budgets(results, folder, layer="", **equal)}
+
+
+@found("lukv optimum")
+def greedy_and_optimum(results):
+    values = losses(results, "lukv")
+    above = [value / values[order, sigma, "optimal"] - 1 for (order, sigma, method), value in values.items()
+             if method == "lu"]
+    return (f"loss above the optimum's: {percent(np.median(above), 2)} in the median, at most {percent(max(above), 1)} "
+            f"({len(above)} orders and sigmas)")
+
+
+@found("lukv loss")
+def loss_of_methods(results):
+    return by_method(losses(results, "lukv"))
+
+
+def by_method(values):
+    """lu / ada / uniform of {(order, sigma, method): value}, at half and a fifth kept."""
+    return "; ".join(
+        f"`{order}` at {sigma}: " + " / ".join(short(values[order, sigma, method]) for method in ("lu", "ada", "uniform"))
+        for order, sigma in dict.fromkeys(key[:2] for key in values) if sigma in ("0.5", "0.8"))
+
+
+@found("lukv burst")
+def largest_layer(results):
+    largest = {}
+    for row in budgets(results, "lukv"):
+        if row["layer"] and row["kv_head"]:
+            key = row["order"], row["sigma"], row["method"], row["layer"]
+            largest[key] = largest.get(key, 0) + float(row["loss"])
+    most = {}
+    for (order, sigma, method, _), value in largest.items():
+        most[order, sigma, method] = max(most.get((order, sigma, method), 0), value)
+    return f"largest loss of a layer: {by_method(most)}"
+
+
+@found("lukv shares")
+def shares(results):
+    kept = {}
+    for row in budgets(results, "lukv", order="snapkv", method="lu"):
+        if row["kv_head"]:
+            kept.setdefault(row["sigma"], []).append(int(row["budget"]))
+    spans = (f"{min(heads)} to {max(heads)} at {sigma}" for sigma, heads in kept.items() if sigma in ("0.2", "0.5", "0.8"))
+    return f"`snapkv`, fewest and most tokens of a head: {', '.join(spans)}"
+
+
+@found("lukv output")
+def lukv_output(results):
+    return "output error at 0.8: " + divided(results, "lukv", "0.8")
+
+
+@found("adakv output")
+def adakv_output(results):
+    return divided(results, "adakv", "0.8")
+
+
+@found("pyramidkv output")
+def pyramid_output(results):
+    return divided(results, "pyramidkv", "0.8")

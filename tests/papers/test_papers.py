@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""analysis/PAPERS.md: its commands run, its numbers are what they give and what the study's tables hold."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import page  # noqa: E402
+from sample import FOUND  # noqa: E402
+
+TEXT = page.PAGE.read_text(encoding="utf-8")
+MARKS = [(kind, what, held) for kind, what, _, held, _ in page.MARK.findall(TEXT)]
+PROGRAM = os.environ.get("KVREPLAY")
+
+
+NUMBER = re.compile(r"(?<![A-Za-z_`])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+class Page(unittest.TestCase):
+    def assert_alike(self, held, found, what):
+        """The same words, and numbers to a unit of the last digit: float32 differs between machines."""
+        self.assertEqual(NUMBER.sub("#", held), NUMBER.sub("#", found), what)
+        for a, b in zip(NUMBER.findall(held), NUMBER.findall(found)):
+            unit = 10.0 ** -len(a.split("e")[0].partition(".")[2])
+            near = 0.1 * float(a) if "e" in a else 1.01 * unit
+            self.assertLessEqual(abs(float(a) - float(b)), near, f"{what}: {held}, found {found}")
+
+    def test_every_mark_is_whole_and_known(self):
+        self.assertEqual(TEXT.count("<!-- end -->"), len(MARKS))
+        self.assertEqual(TEXT.count("<!--"), 2 * len(MARKS))
+        self.assertEqual({what for kind, what, _ in MARKS if kind == "table"}, set(page.PAIRS))
+        self.assertEqual({what for kind, what, _ in MARKS if kind == "sample"}, set(FOUND))
+
+    def test_true_kl_is_that_of_the_study(self):
+        study = page.Study()
+        for kind, what, held in MARKS:
+            if kind in ("table", "cells", "kl", "nats"):
+                self.assertEqual(held, page.value_of(kind, what, study, None), f"{kind} {what}")
+                self.assertTrue(held, f"{kind} {what}")
+
+    def test_what_it_quotes_stands_there(self):
+        for kind, what, held in MARKS:
+            if kind == "quoted":
+                self.assertIn(held, (page.ROOT / what).read_text(encoding="utf-8"))
+
+    @unittest.skipUnless(PROGRAM, "KVREPLAY names no kvreplay")
+    def test_its_commands_run_and_give_its_numbers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(page.run(PROGRAM, TEXT, folder), [])
+            for results in sorted((Path(folder) / "results").iterdir()):
+                subprocess.run([PROGRAM, "report", results], check=True, stdout=subprocess.DEVNULL)
+            for kind, what, held in MARKS:
+                if kind == "sample":
+                    self.assert_alike(held, page.value_of(kind, what, None, folder), what)
+
+    def test_scripts_that_it_names_have_the_options(self):
+        for command in re.findall(r"`python3 ([^`]+)`", TEXT):
+            script, *words = command.split()
+            source = (page.ROOT / script).read_text(encoding="utf-8")
+            for option in (word for word in words if word.startswith("--")):
+                self.assertIn(f'"{option}"', source, command)
+
+    def test_results_of_different_commands_do_not_meet(self):
+        outs = [command.split("--out ")[1].split()[0] for command in page.commands(TEXT) if "--out " in command]
+        self.assertEqual(len(outs), len(set(outs)))
+
+
+class Ratios(unittest.TestCase):
+    def table(self, folder, name, rows):
+        lines = ["model,prompt,policy,budget,true_kl", *(",".join(map(str, row)) for row in rows)]
+        (Path(folder) / name).write_text("\n".join(lines) + "\n")
+
+    def test_a_ratio_is_of_the_same_prompts_in_the_same_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.table(folder, "cases.csv", [("m", prompt, policy, "0.5", kl) for prompt, policy, kl in
+                                             (("a", "x", 1), ("a", "y", 2), ("b", "x", 1), ("b", "y", 8), ("c", "x", 7))])
+            study = page.Study(Path(folder))
+            np.testing.assert_allclose(np.exp(study.logs("m", "x", "y", "0.5")), [0.5, 0.125])
+            self.assertEqual(study.logs("m", "x", "z", "0.5"), [])
+            self.table(folder, "papers.csv", [("m", "a", "x", "0.5", 3), ("m", "a", "z", "0.5", 1)])
+            study = page.Study(Path(folder))
+            np.testing.assert_allclose(np.exp(study.logs("m", "x", "z", "0.5")), [3])
+            np.testing.assert_allclose(np.exp(study.logs("m", "x", "y", "0.5")), [0.5, 0.125])  # y is in one table only
+
+    def test_what_is_divided_as_the_bare_problem_is_named_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.table(folder, "cases.csv", [("m", "a", "x~lu", "0.5", 1), ("m", "a", "x", "0.5", 4)])
+            (Path(folder) / "papers.csv").write_text("model,prompt,run,policy,budget,true_kl\n"
+                                                     "m,a,budget,x~lu,0.5,3\nm,a,budget_raw,x~lu,0.5,5\nm,a,evict,x,0.5,1\n")
+            study = page.Study(Path(folder))
+            np.testing.assert_allclose(np.exp(study.logs("m", "x~lu", "x", "0.5")), [3])
+            np.testing.assert_allclose(np.exp(study.logs("m", "x~lu[raw]", "x", "0.5")), [0.25])  # of cases.csv before the other
+            (Path(folder) / "papers.csv").unlink()
+            study = page.Study(Path(folder))
+            self.assertEqual(study.logs("m", "x~lu", "x", "0.5"), [])
+            np.testing.assert_allclose(np.exp(study.logs("m", "x~lu[raw]", "x", "0.5")), [0.25])
+            self.assertEqual(study.nats("x", "0.5"), {"m": [4.0]})
+
+    def test_a_side_is_where_the_whole_interval_lies(self):
+        logs = np.log
+        self.assertEqual([page.side(logs(x)) for x in ([0.5, 0.6, 0.7], [0.5, 0.9, 1.8], [1.1, 1.2, 1.3])], [-1, 0, 1])
+
+    def test_what_the_budgets_say_together(self):
+        down, up, none = (np.log(x) for x in ([0.5, 0.6, 0.7], [1.1, 1.2, 1.3], [0.8, 1.0, 1.2]))
+        self.assertEqual(page.verdict([down, down, none]), "less at 2 of 3")
+        self.assertEqual(page.verdict([up, down, none]), "less at 1 of 3, more at 1 of 3")
+        self.assertEqual(page.verdict([none, none, none]), "no difference, up to 20 %")
+
+    def test_a_page_is_filled_in_lines_and_around_them(self):
+        text = "a <!-- cells caote -->?<!-- end --> b\n<!-- table caote -->\n<!-- end -->\n<!-- quoted X -->as it is<!-- end -->"
+        study = page.Study()
+        filled = page.fill(text, study, None)
+        self.assertIn(f"a <!-- cells caote -->{page.kl_cells(study, 'caote')}<!-- end --> b", filled)
+        self.assertIn(f"<!-- table caote -->\n{page.kl_table(study, 'caote')}\n<!-- end -->", filled)
+        self.assertIn("<!-- quoted X -->as it is<!-- end -->", filled)
+        self.assertEqual(page.fill(filled, study, None), filled)
+
+
+if __name__ == "__main__":
+    unittest.main()
