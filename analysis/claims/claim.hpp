@@ -62,10 +62,15 @@ struct MeasuredClaim {
 };
 
 /// The tables that claims are looked up in, and the model's true losses with them (metric "kl") where they
-/// were measured; `left_one_out` has the budgets divided by the profile of other prompts, or is null.
-report::FigureTables claim_tables(const ResultReader& results, const ResultReader* left_one_out = nullptr);
+/// were measured.
+struct ClaimTables : report::FigureTables {
+  std::vector<std::string> windows = {};  ///< as they were asked for, in the order of agreement.csv
+  std::string divided = {};               ///< how budgets are divided where it is not the papers' setting
+};
+/// `left_one_out` has the budgets divided by the profile of other prompts, or is null.
+ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_one_out = nullptr);
 /// In the claims' order.
-std::vector<MeasuredClaim> measured_claims(const report::FigureTables& tables);
+std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables);
 
 enum class Verdict {
   none,       ///< fewer than three prompts, or no number

@@ -103,13 +103,26 @@ std::string joined_words(const Keys& keys, std::string_view between) {
   return fmt::format("{}", fmt::join(parts, between));
 }
 
-std::string setting_text(const ClaimFacts& claim, const Keys& left, const Keys& right, const Keys& each) {
+/// Windows by what was asked for: the rows that "all" comes to differ between prompts.
+void name_windows(Keys& keys, const ClaimTables& tables) {
+  const std::vector<std::string> rows = tables.agreement.distinct("window");
+  for (auto& [column, value] : keys) {
+    if (column != "window") continue;
+    const auto place = static_cast<std::size_t>(std::find(rows.begin(), rows.end(), value) - rows.begin());
+    if (place < tables.windows.size()) value = tables.windows[place];
+  }
+}
+
+std::string setting_text(const ClaimFacts& claim, const ClaimTables& tables, const Keys& left,
+                         const Keys& right, const Keys& each) {
   Keys said = each;
+  name_windows(said, tables);
   for (const auto& [column, value] : claim.of)
     if (column == "metric" || column == "rows") said.emplace_back(column, value);
   std::string text = joined_words(left, "~");
   if (!right.empty()) text += (claim.effect == Effect::difference ? " - " : " / ") + joined_words(right, "~");
-  return said.empty() ? text : text + ", " + joined_words(said, ", ");
+  if (!said.empty()) text += ", " + joined_words(said, ", ");
+  return claim.table == Table::budgets ? text + tables.divided : text;
 }
 
 double reduced(const FigureEntry& entry, Reduced how) {
@@ -168,10 +181,48 @@ void add_true_losses(FigureTables& tables, const ResultReader& results) {
   }
 }
 
+/// The options of one command in a run's summary; null where it did not run.
+const nlohmann::ordered_json* options_of(const ResultReader& results, const char* command) {
+  const nlohmann::ordered_json* at = &results.summary();
+  for (const char* const key : {"options", command}) {
+    if (!at->is_object() || !at->contains(key)) return nullptr;
+    at = &(*at)[key];
+  }
+  return at->is_object() ? at : nullptr;
+}
+
+std::string text_of(const nlohmann::ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::vector<std::string> windows_asked(const ResultReader& results) {
+  std::vector<std::string> windows;
+  if (const auto* const options = options_of(results, "tokens"); options && options->contains("window"))
+    for (const auto& window : (*options)["window"]) windows.push_back(text_of(window));
+  return windows;
+}
+
+/// ", semantics raw, sinks 8": what was asked for beside the papers' setting.
+std::string divided_text(const ResultReader& results) {
+  const auto* const options = options_of(results, "budget");
+  std::string text;
+  for (const auto& [key, usual] : {std::pair{"semantics", "paper"},
+                                   {"loss", "importance"},
+                                   {"normalise", ""},
+                                   {"floor", ""},
+                                   {"sinks", ""},
+                                   {"recent", ""}}) {
+    if (options == nullptr || !options->contains(key)) continue;
+    const auto& value = (*options)[key];
+    if (!value.is_null() && value != usual) text += fmt::format(", {} {}", key, text_of(value));
+  }
+  return text;
+}
+
 }  // namespace
 
-FigureTables claim_tables(const ResultReader& results, const ResultReader* left_one_out) {
-  FigureTables tables = report::Tables(results);
+ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_one_out) {
+  ClaimTables tables{report::Tables(results), windows_asked(results), divided_text(results)};
   add_true_losses(tables, results);
   if (left_one_out != nullptr) {
     FigureTables others = report::Tables(*left_one_out);
@@ -181,7 +232,7 @@ FigureTables claim_tables(const ResultReader& results, const ResultReader* left_
   return tables;
 }
 
-std::vector<MeasuredClaim> measured_claims(const FigureTables& tables) {
+std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables) {
   std::vector<MeasuredClaim> found;
   for (const ClaimFacts& claim : claim_table()) {
     if (tables.shape.l <= claim.longer_than) continue;
@@ -195,7 +246,7 @@ std::vector<MeasuredClaim> measured_claims(const FigureTables& tables) {
         const double value = reduced(*a, claim.reduced),
                      other = b == nullptr ? 0 : reduced(*b, claim.reduced);
         if (std::isnan(value) || std::isnan(other)) continue;
-        found.push_back({&claim, setting_text(claim, left, right, setting), value, other,
+        found.push_back({&claim, setting_text(claim, tables, left, right, setting), value, other,
                          b == nullptr ? kNan : layers_won(*a, *b, claim.better)});
       }
   }

@@ -57,7 +57,7 @@ void add(report::FigureTable& table, const std::vector<std::pair<std::string, st
 }
 
 /// Those of a claim, by its id.
-std::vector<MeasuredClaim> measured(const report::FigureTables& tables, std::string_view id) {
+std::vector<MeasuredClaim> measured(const ClaimTables& tables, std::string_view id) {
   std::vector<MeasuredClaim> found = measured_claims(tables);
   std::erase_if(found, [&](const MeasuredClaim& one) { return one.claim->id != id; });
   return found;
@@ -171,7 +171,7 @@ TEST_CASE("every claim says what it is and what decides it, once", "[claims]") {
 }
 
 TEST_CASE("a policy by a score stands against the same policy, options and all", "[claims]") {
-  report::FigureTables tables{};
+  ClaimTables tables{};
   tables.shape.l = 100;
   const auto entry = [&](const std::string& policy, double model, std::vector<double> layers) {
     add(tables.evictions,
@@ -203,7 +203,7 @@ TEST_CASE("a policy by a score stands against the same policy, options and all",
 }
 
 TEST_CASE("the recall of two scores is compared over all heads", "[claims]") {
-  report::FigureTables tables{};
+  ClaimTables tables{};
   const auto entry = [&](const char* score, const char* reserve, std::vector<double> heads) {
     add(tables.agreement,
         {{"score", score},
@@ -230,6 +230,13 @@ TEST_CASE("the recall of two scores is compared over all heads", "[claims]") {
   REQUIRE(reserved.size() == 1);
   CHECK(reserved[0].setting.starts_with("20 reserved - 0 reserved, attn"));
   CHECK(reserved[0].left - reserved[0].right == Approx(0.2));
+
+  // Of all rows there are as many as the prompt has: a setting that prompts share is what was asked for.
+  if (tables.agreement.distinct("window") == std::vector<std::string>{"32"}) {
+    CHECK(contains(reserved[0].setting, "window 32"));
+    tables.windows = {"all"};
+    CHECK(contains(measured(tables, "obcache-2b")[0].setting, "all rows"));
+  }
 }
 
 TEST_CASE("what the model truly loses decides claims where it was measured", "[claims]") {

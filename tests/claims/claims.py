@@ -31,7 +31,7 @@ def with_scores(*policies):
 
 # H2O and SnapKV as their papers run them, and as OBCache does.
 PLAIN = (("h2o", ""), ("tova", ""), ("snapkv", ""))
-OBCACHE = (("h2o", "[window=16,recent=16]"), ("snapkv", "[window=16,pool=max:7]"))
+OBCACHE = (("h2o", "[window=16,recent=16]"), ("h2o", "[window=5%,recent=5%]"), ("snapkv", "[window=16,pool=max:7]"))
 CAOTE = [name + score for name, _ in PLAIN for score in ("+caote", "+fastcaote")]
 MERGES = "none,mass,values,fit,cam,d2o,kvmerger,keepkv,merging_press"
 
@@ -48,6 +48,7 @@ RUNS = (
     Run("evict", "evict", "--policy", ",".join(with_scores(*PLAIN, *OBCACHE) + CAOTE), "--sigma", "0.8", validated=True),
     Run("blocks", "evict", "--policy", "h2o+caote,tova+caote,snapkv+caote", "--sigma", "0.8", "--phase", "blockwise:32,blockwise:128"),
     Run("budget", "budget", "--order", "snapkv,keydiff", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal", validated=True),
+    Run("ada", "budget", "--order", ",".join(with_scores(*OBCACHE[-1:])), "--sigma", "0.8", "--method", "uniform,ada", validated=True),
     Run("channels", "channels", "--method", "think,iap,output"),
     Run("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate", MERGES),
     Run("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit"),

@@ -49,7 +49,9 @@ class Statistics(unittest.TestCase):
 
     def test_correlations_stay_correlations(self):
         found = effects.Summary("correlation > 0.95", [0.99, 0.97, 0.9999, 0.98])
-        self.assertTrue(0.9 < found.low < found.effect < found.high < 1)
+        self.assertAlmostEqual(found.effect, math.tanh(sum(map(math.atanh, (0.99, 0.97, 0.9999, 0.98))) / 4))
+        self.assertTrue(0 < found.low < found.effect < found.high < 1)
+        self.assertEqual(effects.Summary("correlation > 0.95", [1, 1, 0.7]).high, 1)  # which has no z
 
     def test_fewer_than_three_prompts_have_no_interval(self):
         for values in ([0.5], [0.5, 0.5]):
