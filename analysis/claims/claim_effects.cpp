@@ -45,6 +45,9 @@ void average(ClaimEffect& effect, const std::vector<double>& left, const std::ve
     effect.mean = over.center(), effect.low = over.lower(), effect.high = over.upper();
   }
   if (effect.prompts < kFewestPrompts) effect.low = effect.high = report::kNan;
+  if (effect.prompts == 1)  // itself, not by way of its logarithm
+    effect.mean = *std::find_if_not(effect.dumps.begin(), effect.dumps.end(),
+                                    [](double value) { return std::isnan(value); });
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ Keys score(const char* name) { return {{"score", name}}; }
 
 Keys ranks(const char* of, const char* reference) { return {{"score", of}, {"reference", reference}}; }
 
-/// That a method lowers the output error of what is kept as it was.
+/// That a method lowers what an eviction costs of what is kept as it was.
 ClaimFacts compensation(const char* id, const char* paper, const char* figure, const char* name,
                         const char* sentence) {
   return {.id = id,
@@ -32,9 +32,9 @@ ClaimFacts compensation(const char* id, const char* paper, const char* figure, c
           .figure = figure,
           .sentence = sentence,
           .table = Table::compensation,
-          .of = {{"semantics", "paper"}, {"metric", "output_error"}, {"rows", "future"}},
+          .of = {{"semantics", "paper"}, {"rows", "future"}},
           .sides = {{method(name), method("none")}},
-          .each = {{"policy", {}}, {"phase", {}}, {"budget", {}}},
+          .each = {{"policy", {}}, {"phase", {}}, {"budget", {}}, {"metric", {"output_error", "kl"}}},
           .needs = "kvreplay evict --compensate none and the method, and decoding steps"};
 }
 
@@ -223,30 +223,30 @@ const std::vector<ClaimFacts>& claim_table() {
        .each = {{"ratio", {}}, {"recent", {}}, {"rows", {}}},
        .needs = kNeedsChannels},
       compensation("matching-mass", "Attention Matching", "biases", "mass",
-                   "Biases that give the kept tokens the whole prompt's mass lower the output error"),
+                   "Biases that give the kept tokens the whole prompt's mass lower what an eviction costs"),
       compensation("grkv-values", "GRKV", "ridge regression", "values",
-                   "Values fitted by ridge regression lower the output error"),
+                   "Values fitted by ridge regression lower what an eviction costs"),
       compensation("matching-fit", "Attention Matching", "biases and values", "fit",
-                   "Biases and then values, fitted, lower the output error"),
+                   "Biases and then values, fitted, lower what an eviction costs"),
       compensation("cam-merge", "CaM", "merging", "cam",
-                   "Merging evicted values into kept ones lowers the output error"),
+                   "Merging evicted values into kept ones lowers what an eviction costs"),
       compensation("d2o-merge", "D2O", "merging", "d2o",
-                   "Merging evicted tokens into the kept ones nearest to them lowers the output error"),
+                   "Merging evicted tokens into the kept ones nearest to them lowers what an eviction costs"),
       compensation("kvmerger-merge", "KVMerger", "merging", "kvmerger",
-                   "Merging runs of similar keys lowers the output error"),
+                   "Merging runs of similar keys lowers what an eviction costs"),
       compensation("keepkv-merge", "KeepKV", "merging", "keepkv",
-                   "Merging that keeps the attention's perturbation at 0 lowers the output error"),
+                   "Merging that keeps the attention's perturbation at 0 lowers what an eviction costs"),
       compensation("mergingpress-merge", "kvpress' MergingPress", "merging", "merging_press",
-                   "Merging by the keys' similarity lowers the output error"),
+                   "Merging by the keys' similarity lowers what an eviction costs"),
       {.id = "leverage-fit",
        .paper = "kvreplay",
        .figure = "greedy_leverage",
        .sentence = "Evicting what fitted values make up for best loses less, once they are fitted, than an "
                    "exact search of the window with the same fit",
        .table = Table::compensation,
-       .of = {{"semantics", "paper"}, {"method", "fit"}, {"metric", "output_error"}, {"rows", "future"}},
+       .of = {{"semantics", "paper"}, {"method", "fit"}, {"rows", "future"}},
        .sides = {{{{"policy", "greedy_leverage"}}, {{"policy", "greedy_exact"}}}},
-       .each = {{"phase", {}}, {"budget", {}}},
+       .each = {{"phase", {}}, {"budget", {}}, {"metric", {"output_error", "kl"}}},
        .needs = "kvreplay evict --policy greedy_leverage,greedy_exact --compensate fit, and decoding steps"},
   };
   return claims;

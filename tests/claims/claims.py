@@ -50,8 +50,8 @@ RUNS = (
     Run("budget", "budget", "--order", "snapkv,keydiff", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal", validated=True),
     Run("ada", "budget", "--order", ",".join(with_scores(*OBCACHE[-1:])), "--sigma", "0.8", "--method", "uniform,ada", validated=True),
     Run("channels", "channels", "--method", "think,iap,output"),
-    Run("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate", MERGES),
-    Run("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit"),
+    Run("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate", MERGES, validated=True),
+    Run("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit", validated=True),
 )
 PROTECTED = Run("protected", "channels", "--method", "iap", "--protect", "5:15")
 PROTECTION = dict(id="iap-protect", paper="IAP", figure="3.3", claimed="ratio < 1",

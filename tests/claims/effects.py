@@ -11,7 +11,13 @@ ROWS = {"future": "decoding steps", "window": "window"}
 FEWEST = 3
 ALIKE = {"ratio": 0.2, "difference": 0.05}
 NO_EFFECT = {"ratio": 1, "difference": 0}
-SCALES = {"ratio": (math.log, math.exp), "difference": (float, float), "correlation": (math.atanh, math.tanh)}
+
+
+def within_one(value):
+    return min(1.0, max(-1.0, value))
+
+
+SCALES = {"ratio": (math.log, math.exp), "difference": (float, within_one), "correlation": (math.atanh, math.tanh)}
 
 
 def t_quantile(freedom, share=0.95):
@@ -31,13 +37,13 @@ def t_quantile(freedom, share=0.95):
 
 class Summary:
     """The effects of a claim in one setting on a model's prompts; `claimed` as the report has it: "ratio < 1". Correlations of 1
-    have no z: they are averaged as they are."""
+    have no z: they are averaged as they are, and as shares' differences go no further than 1."""
 
     def __init__(self, claimed, values):
         self.kind, self.sign, bound = claimed.split()
         self.bound, self.prompts = float(bound), len(values)
         plain = self.kind == "correlation" and any(abs(value) >= 1 for value in values)
-        to, back = (float, lambda value: min(1.0, max(-1.0, value))) if plain else SCALES[self.kind]
+        to, back = (float, within_one) if plain else SCALES[self.kind]
         scaled = [to(value) for value in values]
         middle = statistics.fmean(scaled)
         self.effect, self.low, self.high = back(middle), math.nan, math.nan
