@@ -1,3 +1,4 @@
+#include "analysis/budgets/budget_options.hpp"
 #include "analysis/claims/claim.hpp"
 #include "analysis/results/csv_reader.hpp"
 #include "analysis/results/kept_text.hpp"
@@ -202,20 +203,26 @@ std::vector<std::string> windows_asked(const ResultReader& results) {
   return windows;
 }
 
-/// ", semantics raw, sinks 8": what was asked for beside the papers' setting.
+/// ", semantics raw", ", sinks 8": what was asked for beside the papers' setting.
 std::string divided_text(const ResultReader& results) {
   const auto* const options = options_of(results, "budget");
-  std::string text;
-  for (const auto& [key, usual] : {std::pair{"semantics", "paper"},
-                                   {"loss", "importance"},
-                                   {"normalise", ""},
-                                   {"floor", ""},
-                                   {"sinks", ""},
-                                   {"recent", ""}}) {
-    if (options == nullptr || !options->contains(key)) continue;
-    const auto& value = (*options)[key];
-    if (!value.is_null() && value != usual) text += fmt::format(", {} {}", key, text_of(value));
-  }
+  const auto asked = [&](const char* key) {
+    return options != nullptr && options->contains(key) ? (*options)[key] : nlohmann::ordered_json();
+  };
+  const auto semantics = asked("semantics");
+  const auto named = semantics.is_string() ? kBudgetSemantics.named(semantics.get<std::string>())
+                                           : std::optional(BudgetSemantics::paper);
+  if (!named) return "";
+  const BudgetSemanticsFacts& own = kBudgetSemantics[*named];
+  std::string text = *named == BudgetSemantics::paper ? "" : fmt::format(", semantics {}", own.name);
+  for (const auto& [key, usual] : std::initializer_list<std::pair<const char*, nlohmann::ordered_json>>{
+           {"loss", "importance"},
+           {"normalise", own.normalise == Normalise::layer ? "layer" : "none"},
+           {"floor", own.floor},
+           {"sinks", own.sinks},
+           {"recent", nullptr}})
+    if (const auto value = asked(key); !value.is_null() && value != usual)
+      text += fmt::format(", {} {}", key, text_of(value));
   return text;
 }
 
