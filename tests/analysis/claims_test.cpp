@@ -204,6 +204,7 @@ TEST_CASE("a policy by a score stands against the same policy, options and all",
 
 TEST_CASE("the recall of two scores is compared over all heads", "[claims]") {
   ClaimTables tables{};
+  tables.shape.l = 100;
   const auto entry = [&](const char* score, const char* reserve, std::vector<double> heads) {
     add(tables.agreement,
         {{"score", score},

@@ -44,7 +44,7 @@ class Run:
 
 
 RUNS = (
-    Run("tokens", "tokens", "--window", "32", "--reserve", "0,20"),
+    Run("tokens", "tokens", "--window", "32,all", "--reserve", "0,20"),
     Run("evict", "evict", "--policy", ",".join(with_scores(*PLAIN, *OBCACHE) + CAOTE), "--sigma", "0.8", validated=True),
     Run("blocks", "evict", "--policy", "h2o+caote,tova+caote,snapkv+caote", "--sigma", "0.8", "--phase", "blockwise:32,blockwise:128"),
     Run("budget", "budget", "--order", "snapkv,keydiff", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal", validated=True),
@@ -83,7 +83,8 @@ class Results:
             return None
         done.check_returncode()
         if run.validated and self.files:
-            subprocess.run([sys.executable, VALIDATE, "--model", self.files, "--results", folder, "--force", "--dump", *self.dumps], check=True)
+            subprocess.run([sys.executable, VALIDATE, "--model", self.files, "--results", folder, "--force", "--dump", *self.dumps],
+                           stdout=sys.stderr, check=True)
         return folder
 
     def claims(self, run):

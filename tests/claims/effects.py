@@ -71,10 +71,11 @@ class Summary:
         return f"{value:+.3f}" if self.kind == "difference" else f"{value:.3f}"
 
     def cell(self):
-        """Of a table: the effect, its interval and the verdict in a word."""
+        """Of a table: the effect, its interval and the verdict, shortly."""
         if math.isnan(self.low):
             return self.text_of(self.effect)
-        word = {"holds": "**holds**", "does": "**does not hold**", "no": "no difference", "undecided:": "undecided"}[self.verdict.split()[0]]
+        word = {"holds": "**holds**", "does not hold": "**does not hold**"}.get(self.verdict)
+        word = word or self.verdict.replace(" at this size", "").split(":")[0]
         return f"{self.text_of(self.effect)} [{self.text_of(self.low)}, {self.text_of(self.high)}] {word}"
 
 
