@@ -256,3 +256,27 @@ TEST_CASE("what the model truly loses decides claims where it was measured", "[c
     }
   CHECK(found == 1);
 }
+
+TEST_CASE("a claim about divided budgets says what departs from the papers' setting", "[claims]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  const std::pair<std::vector<std::string>, std::string> runs[] = {
+      {{}, ""},
+      {{"--semantics", "raw"}, ", semantics raw"},
+      {{"--sinks", "8", "--normalise", "none"}, ", normalise none, sinks 8"},
+      {{"--semantics", "raw", "--recent", "2"}, ", semantics raw, recent 2"}};
+  for (const auto& [options, said] : runs) {
+    std::vector<std::string> command = {"budget",  temp / "dump", "--out",    temp / "r",
+                                        "--force", "--quiet",     "--order",  "keydiff",
+                                        "--sigma", "0.5",         "--method", "ada,lu"};
+    command.insert(command.end(), options.begin(), options.end());
+    REQUIRE(run_kvreplay(command).code == 0);
+    report_of(temp / "r");
+    std::size_t found = 0;
+    for (const CsvRow& row :
+         csv_rows(fs::path(temp / "r") / "report/figures/papers-claims.csv", kClaims + ",prompt"))
+      found += row.at("setting") == "lu / ada, keydiff, kept 50 %, loss" + said;
+    INFO(said);
+    CHECK(found == 2);  // of the model, and of its worst layer
+  }
+}
