@@ -173,6 +173,7 @@ case $command in
     build
     install_missing python3
     python3 tests/claims/claims.py --program $program "${parts[@]}" $sample
+    python3 tests/claims/channel_tables.py --program $program $sample
     ;;
   study)
     build

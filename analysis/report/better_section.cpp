@@ -1,6 +1,7 @@
 #include "analysis/report/row_plots.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "analysis/results/main_figures.hpp"
 #include "analysis/results/standings.hpp"
 

@@ -1,6 +1,7 @@
 #include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
 

@@ -3,6 +3,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "analysis/results/map_name.hpp"
 #include "analysis/results/oracles.hpp"
 

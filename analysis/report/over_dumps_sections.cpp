@@ -158,43 +158,4 @@ Section figures_over_dumps(const OverDumpsReader& results) {
   return section;
 }
 
-Section claims_over_dumps(const OverDumpsReader& results) {
-  struct Count {
-    std::string text;
-    std::size_t yes = 0, part = 0, no = 0;
-    std::string measured;
-  };
-  std::vector<Count> counts;
-  for (std::size_t i = 0; i < results.dumps().size(); ++i)
-    for (const Claim& claim : claims_of(Tables(results.dumps()[i]))) {
-      if (claim.verdict.empty()) continue;
-      auto at = std::find_if(counts.begin(), counts.end(),
-                             [&](const Count& count) { return count.text == claim.text; });
-      if (at == counts.end()) at = counts.insert(at, {claim.text, 0, 0, 0, ""});
-      ++(claim.verdict == "yes" ? at->yes : claim.verdict == "no" ? at->no : at->part);
-      at->measured += fmt::format("<li>{}: {} ({})</li>", escaped(results.names()[i]),
-                                  escaped(claim.measured), escaped(claim.verdict));
-    }
-  Section section{"claims", "What papers claim, replayed", "", {}, ""};
-  if (counts.empty()) {
-    section.missing = "These results decide none of the claims that this report knows.";
-    return section;
-  }
-  section.html =
-      "<p>In how many of the dumps a claim holds, each decided by its own numbers alone; comparisons between "
-      "equal "
-      "numbers do not count.</p>\n<div class=\"scroll\"><table><thead><tr><th>claim</th><th>holds</th><th>in "
-      "part</th><th>does not</th></tr></thead><tbody>\n";
-  const auto cell = [](const char* kind, std::size_t n) {
-    return n == 0 ? std::string("<td>0</td>") : fmt::format("<td class=\"holds-{}\">{}</td>", kind, n);
-  };
-  for (const Count& count : counts)
-    section.html += fmt::format(
-        "<tr><td>{}<details><summary>dump by dump</summary><ul>{}</ul></details></td>{}{}{}</tr>\n",
-        escaped(count.text), count.measured, cell("yes", count.yes), cell("part", count.part),
-        cell("no", count.no));
-  section.html += "</tbody></table></div>\n";
-  return section;
-}
-
 }  // namespace kvreplay::report

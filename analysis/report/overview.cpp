@@ -159,8 +159,6 @@ std::string best_rows(const FigureTable& table) {
   return std::find(rows.begin(), rows.end(), "future") != rows.end() ? "future" : "window";
 }
 
-std::string rows_text(const std::string& rows) { return rows == "future" ? "decoding steps" : rows; }
-
 Section overview_section(const Tables& tables) {
   return section_of(
       "overview", "How good each approximation is",

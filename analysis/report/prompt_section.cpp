@@ -127,7 +127,7 @@ std::string csv_of(const PromptText& text) {
   for (std::size_t i = 0; i < text.shown.size(); ++i) {
     const Index token = text.shown[i];
     csv += fmt::format("{},{}", token, csv_field(text.text[static_cast<std::size_t>(token)]));
-    for (const TextMetric& metric : text.metrics) csv += "," + csv_number(metric.values[i]);
+    for (const TextMetric& metric : text.metrics) csv += fmt::format(",{}", csv_number(metric.values[i]));
     for (const TextPolicy& policy : text.policies) csv += fmt::format(",{}", policy.kept[i]);
     csv += '\n';
   }

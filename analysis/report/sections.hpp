@@ -38,14 +38,12 @@ std::string settings_table(const nlohmann::ordered_json& summary, std::initializ
 std::vector<std::string> head_names(const ResultReader& results);
 /// The rows to show first: those of the decoding steps where there are any.
 std::string best_rows(const FigureTable& table);
-/// "decoding steps" for "future", "window" for "window".
-std::string rows_text(const std::string& rows);
 
 /// The main figures of every analysis; of those that the folder does not hold, what would make them.
 Section figures_over_dumps(const OverDumpsReader& results);
 /// Who is better, prompt by prompt.
 Section better_section(const OverDumpsReader& results);
-/// In how many dumps each claim holds.
+/// What papers claim, as effects with their intervals over the dumps.
 Section claims_over_dumps(const OverDumpsReader& results);
 
 /// A field as text; empty where there is none or it is null.
@@ -57,16 +55,6 @@ std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& re
 std::string lead_of(const ResultReader& results);
 /// Notes and what was left out, each once.
 std::vector<std::string> remarks_of(const ResultReader& results);
-
-/// A claim of a paper and what the results say of it.
-struct Claim {
-  std::string text;
-  std::string measured;  ///< the numbers; where nothing is decided, what that would take
-  std::string verdict;   ///< "yes", "in part", "no"; empty where the results do not decide it
-};
-
-/// The claims that the tables of one folder can decide, in the order of the analyses.
-std::vector<Claim> claims_of(const Tables& tables);
 
 /// The interaction matrices of every head as heatmaps with what each selection prunes; nothing where the
 /// folder has none.

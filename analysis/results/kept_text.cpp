@@ -42,4 +42,8 @@ std::string kept_text(std::string_view label) {
   return sigma ? fmt::format("kept {}", percent(rest_of(*sigma))) : std::string(label);
 }
 
+std::string rows_text(std::string_view rows) {
+  return std::string(rows == "future" ? "decoding steps" : rows);
+}
+
 }  // namespace kvreplay

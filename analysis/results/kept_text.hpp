@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-// Budgets as people read them. Tables hold a label: whole tokens ("410"), or a compression ratio sigma
-// ("0.8").
+// What the keys of tables say, as people read it. Budgets are labels: whole tokens ("410"), or a compression
+// ratio sigma ("0.8").
 
 namespace kvreplay {
 
@@ -22,5 +22,8 @@ std::string percent(double share);
 
 /// "kept 20 %" of "0.8", "kept 410 tokens" of "410"; other texts as they are.
 std::string kept_text(std::string_view label);
+
+/// "decoding steps" for "future"; other rows as they are called.
+std::string rows_text(std::string_view rows);
 
 }  // namespace kvreplay

@@ -62,6 +62,10 @@ class Evictions {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, double> values_;
 };
 
+/// The columns of a report's papers-claims.csv but for those of the prompts.
+inline const std::string kClaims =
+    "id,paper,figure,claim,claimed,setting,prompts,effect,low,high,verdict,layers";
+
 /// The page of `kvreplay report` for a result folder, which succeeds.
 std::string report_of(const std::filesystem::path& results, const std::vector<std::string>& more = {});
 

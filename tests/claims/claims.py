@@ -1,191 +1,177 @@
 #!/usr/bin/env python3
-"""Replays what papers on KV-cache compression claim on a dump, and prints tables of what holds.
+"""Replays what papers on KV-cache compression claim on dumps, and prints what of it holds.
 
-  claims.py [--program KVREPLAY] [--work DIR] DUMP...
+  claims.py [--program KVREPLAY] [--work DIR] [--model NAME=PATH ...] [--save] DUMP...
+  claims.py --page
 
-Of several dumps the last table has their verdicts side by side.
-
-Every number comes from a `kvreplay` command, which is printed above the table, and most verdicts from its report
-(figures/papers-claims.csv). Standard library only.
+The dumps of one model are its prompts: every command runs over all of them, and the report of its results has the effects,
+their intervals and the verdicts (figures/papers-claims.csv). --model names the files of a model, which is then fed what was
+kept (kvvalidate.py), so that claims are also decided by what it truly loses. --save writes the effects beside this script,
+in place of those of the same models; --page prints the README's tables from there. Standard library only.
 """
 
 import argparse
-import csv
-import functools
+import json
+import math
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
+import effects
+
+HERE = Path(__file__).resolve().parent
+VALIDATE = HERE.parents[1] / "data" / "capture" / "kvvalidate.py"
 BAD_INPUT = 2
-EVICTED = ",".join(base + score for base in ("h2o", "tova", "snapkv") for score in ("", "+caote", "+fastcaote"))
-# Each command decides the claims that its report then has.
+
+
+def with_scores(*policies):
+    """Each policy as it is and by OBCache's scores, its options behind."""
+    return [name + score + options for name, options in policies for score in ("", "+value", "+key", "+joint")]
+
+
+# H2O and SnapKV as their papers run them, and as OBCache does.
+PLAIN = (("h2o", ""), ("tova", ""), ("snapkv", ""))
+OBCACHE = (("h2o", "[window=16,recent=16]"), ("h2o", "[window=5%,recent=5%]"), ("snapkv", "[window=16,pool=max:7]"))
+CAOTE = [name + score for name, _ in PLAIN for score in ("+caote", "+fastcaote")]
+MERGES = "none,mass,values,fit,cam,d2o,kvmerger,keepkv,merging_press"
+
+
+class Run:
+    """A command; what its report measures, and whether the model can be fed its cases."""
+
+    def __init__(self, name, *arguments, validated=False):
+        self.name, self.arguments, self.validated = name, arguments, validated
+
+
 RUNS = (
-    ("tokens", "tokens", "--reserve", "0,32"),
-    ("evict", "evict", "--policy", EVICTED, "--sigma", "0.8", "--phase", "prefill,blockwise:32,blockwise:128"),
-    ("budget", "budget", "--order", "snapkv,keydiff,value", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal"),
-    ("channels", "channels"),
-    ("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate",
-     "none,mass,values,fit,cam,d2o,kvmerger,keepkv,merging_press"),
-    ("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit"),
+    Run("tokens", "tokens", "--window", "32,all", "--reserve", "0,20"),
+    Run("evict", "evict", "--policy", ",".join(with_scores(*PLAIN, *OBCACHE) + CAOTE), "--sigma", "0.8", validated=True),
+    Run("blocks", "evict", "--policy", "h2o+caote,tova+caote,snapkv+caote", "--sigma", "0.8", "--phase", "blockwise:32,blockwise:128"),
+    Run("budget", "budget", "--order", "snapkv,keydiff", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal", validated=True),
+    Run("ada", "budget", "--order", ",".join(with_scores(*OBCACHE[-1:])), "--sigma", "0.8", "--method", "ada", validated=True),
+    Run("channels", "channels", "--method", "think,iap,output"),
+    Run("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate", MERGES, validated=True),
+    Run("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit", validated=True),
 )
+PROTECTED = Run("protected", "channels", "--method", "iap", "--protect", "5:15")
+PROTECTION = dict(id="iap-protect", paper="IAP", figure="3.3", claimed="ratio < 1",
+                  claim="Protecting outstanding key channels (5:15 %) makes iap's logits better for later queries")
+
+
+def model_of(dump):
+    """Its name up to what tells the prompt."""
+    try:
+        name = json.loads((dump / "manifest.json").read_text(encoding="utf-8"))["model"]
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"claims.py: {dump}: expected a dump that names its model, found {error!r}")
+    return name.split(" / ")[0].split(" (")[0]
 
 
 class Results:
-    """The results of the commands on one dump."""
+    """The results of the commands on the dumps of one model."""
 
-    def __init__(self, program, dump, work):
-        self.program, self.dump, self.work = program, dump, work / dump.name
+    def __init__(self, args, model, dumps):
+        self.program, self.dumps, self.work, self.files = args.program, dumps, args.work / model, args.model.get(model)
 
-    def run(self, name, *arguments):
-        """The folder; none where the dump lacks what the command needs, which it has said."""
-        folder = self.work / name
-        command = [self.program, arguments[0], self.dump, "--out", folder, "--precision", "f64", *arguments[1:]]
+    def run(self, run):
+        """The folder; none where the dumps lack what the command needs, which it has said."""
+        folder = self.work / run.name
+        command = [self.program, run.arguments[0], *self.dumps, "--out", folder, "--precision", "f64", *run.arguments[1:]]
         print("   ", " ".join(str(part) for part in command), file=sys.stderr)
-        done = subprocess.run([*command, "--force", "--quiet"])
+        done = subprocess.run([*command, "--force", "--quiet"], stdout=subprocess.DEVNULL)
         if done.returncode == BAD_INPUT:
             return None
         done.check_returncode()
+        if run.validated and self.files:
+            subprocess.run([sys.executable, VALIDATE, "--model", self.files, "--results", folder, "--force", "--dump", *self.dumps],
+                           stdout=sys.stderr, check=True)
         return folder
 
-    def decided(self, *run):
-        """What a run's report decides."""
-        folder = self.run(*run)
+    def claims(self, run):
+        """The rows of a run's report, the effects by prompt with them."""
+        folder = self.run(run)
         if folder is None:
-            return {}
+            return []
         subprocess.run([self.program, "report", folder], check=True, stdout=subprocess.DEVNULL)
         table = folder / "report" / "figures" / "papers-claims.csv"
-        return {row["claim"]: (row["measured"], row["holds"]) for row in read(table)} if table.exists() else {}
+        return [self.claim(row) for row in effects.read(table)] if table.exists() else []
 
-    def claims(self):
-        """{claim: (measured, holds)}"""
-        found = {}
-        for run in RUNS:
-            found |= self.decided(*run)
-        found[PROTECTION] = protection(self.channels)
-        return found
+    def claim(self, row):
+        columns = list(row)
+        prompts = columns[columns.index("layers") + 1:]
+        found = {name: row[column] for name, column in zip(self.prompts, prompts, strict=True) if row[column]}
+        return {**row, "by_prompt": {name: float(value) for name, value in found.items()}}
 
-    @functools.cached_property
-    def channels(self):
-        protected = self.run("protected", "channels", "--method", "iap", "--protect", "5:15")
-        return [{**row, "protect": protect} for protect, folder in (("", self.work / "channels"), ("5:15", protected))
-                for row in read(folder / "channels.csv")]
+    @property
+    def prompts(self):
+        return [dump.name for dump in self.dumps]
 
-    def levers(self):
-        """Evicting tokens, making up for them, pruning key channels, quantizing: alone and together."""
-        found = []
-        for name, *arguments in LEVERS:
-            folder = self.run(f"levers {name}", "evict", *arguments)
-            if folder is None:
-                continue
-            fitted = folder / "compensation.csv"
-            found += [{**row, "lever": name} for row in read(fitted if fitted.exists() else folder / "evictions.csv")]
-        return found
+    def protection(self):
+        """IAP 3.3, which is between two runs."""
+        folder = self.run(PROTECTED)
+        if folder is None:
+            return []
+        rows = "future" if any(row["rows"] == "future" for _, row in self.channels(folder)) else "window"
+        plain, kept = (self.errors(self.work / "channels", rows), self.errors(folder, rows))
+        claims = {}
+        for (prompt, ratio), error in kept.items():
+            setting = f"iap, protected / iap, pruned {100 * float(ratio):g} %, relative_reconstruction_error, {effects.ROWS[rows]}"
+            claims.setdefault(setting, {})[prompt] = error / plain[prompt, ratio]
+        return [{**PROTECTION, "setting": setting, "layers": "", "by_prompt": found} for setting, found in claims.items()]
 
+    def channels(self, folder):
+        for prompt in self.prompts:
+            table = folder / prompt / "channels.csv"
+            for row in effects.read(table if table.exists() else folder / "channels.csv"):
+                yield prompt, row
 
-def read(path):
-    with open(path, newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def verdict(holds, total=1):
-    """Of `total` comparisons; those between equal numbers are no comparisons."""
-    return "n/a" if total == 0 else "yes" if holds == total else "no" if holds == 0 else "in part"
-
-
-RATIOS = ("0.4", "0.5", "0.6", "0.7")
+    def errors(self, folder, rows):
+        """Of the whole model, by prompt and ratio."""
+        return {(prompt, row["ratio"]): float(row["value"]) for prompt, row in self.channels(folder)
+                if (row["layer"], row["method"], row["metric"], row["rows"]) == ("", "iap", "relative_reconstruction_error", rows)}
 
 
-def channel_errors(channels, metric, rows, protect=""):
-    """{(method, ratio, layer): error}; layer None: of the model"""
-    return {(row["method"], row["ratio"], row["layer"] or None): float(row["value"]) for row in channels
-            if (row["metric"], row["rows"], row["kv_head"], row["protect"]) == (metric, rows, "", protect)}
-
-
-def best_rows(channels):
-    return "future" if any(row["rows"] == "future" for row in channels) else "window"
-
-
-def layers_of(errors):
-    return sorted({layer for *_, layer in errors if layer}, key=int)
-
-
-def protection(channels):
-    """IAP 3.3"""
-    rows = best_rows(channels)
-    plain, kept = (channel_errors(channels, "relative_reconstruction_error", rows, protect) for protect in ("", "5:15"))
-    cells = [("iap", ratio, layer) for ratio in RATIOS for layer in layers_of(plain)]
-    wins, differ = sum(kept[cell] < plain[cell] for cell in cells), sum(kept[cell] != plain[cell] for cell in cells)
-    table = ", ".join(f"{ratio}: {plain['iap', ratio, None]:.3g} -> {kept['iap', ratio, None]:.3g}" for ratio in RATIOS)
-    return f"{table}; layers x ratios won: {wins}/{differ}", verdict(wins, differ)
-
-
-LEVERS = (
-    ("tokens", "--policy", "snapkv", "--sigma", "0.5,0.75,0.85"),
-    ("tokens, fitted", "--policy", "snapkv", "--sigma", "0.5,0.75,0.85", "--compensate", "fit"),
-    ("greedy_leverage's tokens, fitted", "--policy", "greedy_leverage", "--sigma", "0.5,0.75,0.85", "--compensate", "fit"),
-    ("channels 0.5", "--policy", "none", "--channels", "output:0.5"),
-    ("4 bits", "--policy", "none", "--bits", "4"),
-    ("2 bits", "--policy", "none", "--bits", "2"),
-    ("tokens, 4 bits", "--policy", "snapkv", "--sigma", "0.5", "--bits", "4"),
-    ("tokens, channels 0.3, 4 bits", "--policy", "snapkv", "--sigma", "0.35", "--channels", "output:0.3", "--bits", "4"),
-)
-
-
-def lever_table(levers):
-    """Markdown: what each lever leaves of the cache, and what it loses."""
-    full = None
-    lines = ["| lever | tokens kept | bytes kept | output error |", "|---|---|---|---|"]
-    cells = defaultdict(dict)
-    rows = "future" if any(row["rows"] == "future" for row in levers) else "window"
-    for row in levers:
-        if row["layer"] == "" and (row["metric"] == "bytes" or (row["metric"] == "output_error" and row["rows"] == rows)):
-            cells[row["lever"], row["policy"], row["budget"], row["kept"]][row["metric"]] = float(row["value"])
-    for (lever, _, _, kept), found in cells.items():
-        full = full or found["bytes"] / int(kept)  # the first lever keeps whole tokens
-        lines.append(f"| {lever} | {kept} | {found['bytes'] / (full * max(int(k) for *_, k in cells)):.0%} | {found['output_error']:.3g} |")
-    return "\n".join(lines)
-
-
-def gain_table(channels):
-    """Markdown: IAP fig. 3 and its counterpart in the output, by layer."""
-    window = channel_errors(channels, "reconstruction_gain", "window")
-    rows = best_rows(channels)
-    output = channel_errors(channels, "output_gain", rows)
-    methods = ("magnitude", "iap", "exchange", "output")
-    lines = ["| layer | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
-    for layer in [*layers_of(window), None]:
-        cells = [" / ".join(f"{window[m, r, layer]:+.0%}" for r in RATIOS) + "<br>" + " / ".join(f"{output[m, r, layer]:+.0%}" for r in RATIOS)
-                 for m in methods]
-        lines.append(f"| {'all' if layer is None else layer} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-PROTECTION = "Protecting outstanding key channels (5:15 %) makes iap's logits better for later queries (IAP 3.3; relative reconstruction error)"
+def check(row):
+    """The report and effects.py say the same of the effects."""
+    own = effects.Summary(row["claimed"], list(row["by_prompt"].values()))
+    for name in ("effect", "low", "high"):
+        said = float(row[name]) if row[name] else math.nan
+        if not effects.same(said, getattr(own, name)):
+            sys.exit(f"claims.py: {row['id']}, {row['setting']}: the report's {name} is {said}, of its effects it would be {getattr(own, name)}")
+    if row["verdict"] != own.verdict:
+        sys.exit(f"claims.py: {row['id']}, {row['setting']}: the report says '{row['verdict']}', of its effects it would be '{own.verdict}'")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dumps", nargs="+", type=Path, metavar="DUMP")
-    parser.add_argument("--program", default="build/release/bin/kvreplay")
-    parser.add_argument("--work", type=Path, default=Path("results/claims"))
+    add = parser.add_argument
+    add("dumps", nargs="*", type=Path, metavar="DUMP")
+    add("--program", default="build/release/bin/kvreplay")
+    add("--work", type=Path, default=Path("results/claims"))
+    add("--model", action="append", default=[], metavar="NAME=PATH", help="the files of a model, by its name in the dumps")
+    add("--save", action="store_true", help="write the effects beside this script")
+    add("--page", action="store_true", help="print the tables of what was saved")
     args = parser.parse_args()
-    verdicts = {}
-    for number, dump in enumerate(args.dumps):
-        results = Results(args.program, dump, args.work)
-        print(f"\n{dump.name}\n\n| claim | measured | holds |\n|---|---|---|")
-        for claim, (measured, holds) in results.claims().items():
-            print(f"| {claim} | {measured} | {holds} |")
-            verdicts.setdefault(claim, ["n/a"] * len(args.dumps))[number] = holds
-        print("\nGain over ThinK at the ratios " + ", ".join(RATIOS) + ", by layer: reconstruction error, and under it output error\n")
-        print(gain_table(results.channels))
-        print("\nThree levers\n")
-        print(lever_table(results.levers()))
-    if len(args.dumps) > 1:
-        print("\nWhat holds where\n\n| claim | " + " | ".join(dump.name for dump in args.dumps) + " |")
-        print("|---" * (1 + len(args.dumps)) + "|")
-        for claim, found in verdicts.items():
-            print(f"| {claim} | " + " | ".join(found) + " |")
+    args.model = dict(model.split("=", 1) for model in args.model)
+    if args.page:
+        print(effects.page(HERE))
+        return
+    models = {}
+    for dump in args.dumps:
+        models.setdefault(model_of(dump), []).append(dump)
+    sentences, found = {}, []
+    for model, dumps in models.items():
+        results = Results(args, model, dumps)
+        rows = [row for run in RUNS for row in results.claims(run)]
+        for row in rows:
+            check(row)
+        for row in rows + results.protection():
+            sentences[row["id"]] = {name: row[name] for name in effects.SENTENCE}
+            found += [dict(model=model, prompt=prompt, id=row["id"], setting=row["setting"], effect=repr(effect))
+                      for prompt, effect in row["by_prompt"].items()]
+    print(effects.tables(sentences, found))
+    if args.save:
+        effects.save(HERE, sentences, found)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+#pragma once
+
+#include "analysis/report/tables.hpp"
+#include "analysis/results/figure_facts.hpp"
+#include "analysis/results/result_reader.hpp"
+
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// What papers say of compressed caches, as effects that a folder's tables have on each prompt, and what is to
+// be said of a claim over several prompts.
+
+namespace kvreplay {
+
+/// What is formed of a claim's two sides on a prompt, and how it is averaged over prompts.
+enum class Effect {
+  ratio,       ///< left / right, of losses and errors: by the logarithm
+  difference,  ///< left - right, of shares
+  correlation  ///< left alone: by Fisher's z
+};
+
+/// Which number of a figure counts.
+enum class Reduced { model, mean_of_heads, median_of_heads, largest_layer };
+
+/// Values of columns of a table, one each.
+using Keys = std::vector<std::pair<std::string_view, std::string>>;
+
+/// A sentence of a paper that a table speaks to. Columns that a table does not have are passed over.
+struct ClaimFacts {
+  std::string_view id, paper, figure, sentence;
+  Table table;
+  Keys of = {};  ///< what both sides have
+  std::vector<std::pair<Keys, Keys>> sides = {};
+  /// Instead: every value of this column that has one of the endings behind its base name ("h2o+joint[..]")
+  /// against the same without.
+  std::string_view ended = {};
+  std::vector<std::string_view> endings = {};
+  /// Columns every value of which makes a setting of its own; of a list those in it.
+  std::vector<std::pair<std::string_view, std::vector<std::string_view>>> each = {};
+  Reduced reduced = Reduced::model;
+  Effect effect = Effect::ratio;
+  Better better = Better::smaller;  ///< where the claim has the effect: below the bound, or above
+  double bound = 1;
+  std::string_view needs;  ///< what decides it
+  Index longer_than = 0;   ///< tokens of a prompt that it can be asked of
+};
+const std::vector<ClaimFacts>& claim_table();
+
+/// "ratio < 1", "difference > -0.025": what the claim says of the effect.
+std::string claimed_text(const ClaimFacts& claim);
+
+/// A claim in one of its settings on one prompt.
+struct MeasuredClaim {
+  const ClaimFacts* claim;
+  std::string setting;  ///< both sides, the budget, the rows, ...
+  double left, right;   ///< right is 0 of a correlation
+  double layers;        ///< share of the layers in which left is better, of those that differ; or NaN
+};
+
+/// The tables that claims are looked up in, and the model's true losses with them (metric "kl") where they
+/// were measured.
+struct ClaimTables : report::FigureTables {
+  std::vector<std::string> windows = {};  ///< as they were asked for, in the order of agreement.csv
+  std::string divided = {};               ///< how budgets are divided where it is not the papers' setting
+};
+/// `left_one_out` has the budgets divided by the profile of other prompts, or is null.
+ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_one_out = nullptr);
+/// In the claims' order.
+std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables);
+
+enum class Verdict {
+  none,       ///< fewer than three prompts, or no number
+  holds,      ///< the interval lies where the claim has the effect
+  fails,      ///< it lies on the other side
+  alike,      ///< it holds no effect, and nothing large
+  undecided,  ///< it reaches far on both sides
+};
+
+/// A claim in one of its settings over prompts.
+struct ClaimEffect {
+  const ClaimFacts* claim;
+  std::string setting;
+  std::vector<double> dumps = {};  ///< the effect on each prompt; NaN where it has none
+  std::size_t prompts = 0;         ///< that have one
+  double mean = std::numeric_limits<double>::quiet_NaN(), low = mean, high = mean;  ///< 95 % interval
+  double layers = mean;                                                             ///< mean over the prompts
+
+  Verdict verdict() const;
+  /// "holds", "no difference at this size (up to 3.1 %)"; empty where there is none.
+  std::string verdict_text() const;
+  /// "0.83 [0.79, 0.88]"
+  std::string text() const;
+  /// One value of the effect: "0.83", "+0.012".
+  std::string text_of(double value) const;
+};
+/// In the claims' order; of each prompt what measured_claims() found there.
+std::vector<ClaimEffect> claim_effects(std::span<const std::vector<MeasuredClaim>> prompts);
+
+}  // namespace kvreplay
