@@ -236,9 +236,9 @@ TEST_CASE("scores are compared by the difference of what their median head reach
 TEST_CASE("how large is large is told in the dump's own nats where it has them", "[comparisons]") {
   CHECK(how_large({}).starts_with(
       "how large is large: output errors below 1.1 times apart order SmolLM2's KL"));
-  // At one setting: 0.100 and 0.105 are near and in order, 0.105 and 0.11 near and not; 0.3 is far from all
-  // three, and in order with two. 0.1 and 0.11 are neither near nor far.
-  const std::vector<JudgedCase> cases{{"a", 0.1, 0.01},  {"a", 0.105, 0.03}, {"a", 0.11, 0.02},
+  // At one setting: 0.100 and 0.105 are near and in order, 0.105 and 0.111 near and not; 0.3 is far from all
+  // three, and in order with two. 0.1 and 0.111 are neither near nor far.
+  const std::vector<JudgedCase> cases{{"a", 0.1, 0.01},  {"a", 0.105, 0.03}, {"a", 0.111, 0.02},
                                       {"a", 0.3, 0.025}, {"b", 0.2, 0.5},    {"b", 0.2, 0.6}};
   CHECK(
       how_large(cases) ==

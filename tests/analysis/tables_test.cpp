@@ -317,7 +317,8 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
   CHECK(report.find("output error over all heads, future rows\n") == 0);
   CHECK(report.find("kept 50 %") != std::string::npos);
   CHECK(report.find("h2o") != std::string::npos);
-  CHECK(report.find("0.592 [0.0698, 5.02]") != std::string::npos);
+  CHECK(report.find("0.592") != std::string::npos);
+  CHECK(report.find('[') == std::string::npos);  // of two dumps
 
   TableOverDumps alone(Table::evictions);
   alone.add(a);
