@@ -1,5 +1,6 @@
 #include "analysis/results/how_large.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
@@ -21,9 +22,9 @@ constexpr double kNear = 1.1, kFar = 1.5;
 struct Order {
   std::size_t pairs = 0, alike = 0;
   std::string text() const {
-    return pairs == 0 ? std::string("(there is no such pair)")
-                      : fmt::format("in {:.0f} % of {} pairs",
-                                    100 * static_cast<double>(alike) / static_cast<double>(pairs), pairs);
+    if (pairs == 0) return "(there is no such pair)";
+    return fmt::format("in {:.0f} % of {}", 100 * static_cast<double>(alike) / static_cast<double>(pairs),
+                       counted(static_cast<Index>(pairs), "pair"));
   }
 };
 

@@ -255,7 +255,7 @@ TEST_CASE("how large is large is told in the dump's own nats where it has them",
   CHECK(found[0].setting == found[1].setting);
   CHECK(found[0].output_error + found[1].output_error == 0.5);
   CHECK(how_large(found).find(
-            "(there is no such pair), above 1.5 in 100 % of 1 pairs; the cases cost 0.01 to 0.2") !=
+            "(there is no such pair), above 1.5 in 100 % of 1 pair; the cases cost 0.01 to 0.2") !=
         std::string::npos);
 }
 
