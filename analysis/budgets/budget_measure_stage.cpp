@@ -207,7 +207,8 @@ Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigu
 }
 
 std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
-  std::string text = "loss of all heads, and in brackets their output error on the future rows\n";
+  std::string text =
+      fmt::format("loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
   std::size_t width = 10;
   bool oracles = false, profiles = false;
   for (const BudgetCase& which : plan_.cases) {
@@ -220,14 +221,16 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
   for (const BudgetCase& which : plan_.cases)
     if (std::find(budgets.begin(), budgets.end(), which.label) == budgets.end())
       budgets.push_back(which.label);
-  for (const std::string& label : budgets) text += fmt::format("  {:>18}", kept_text(label));
+  const ScopedFigures scoped(figures);
+  for (const std::string& label : budgets) text += fmt::format("  {:>28}", kept_text(label));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (c % budgets.size() == 0)
       text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
                           shown_name(plan_.cases[c].division.name), width);
-    const double error = output_error(ScopedFigures(figures), c, {});
-    text += fmt::format("  {:>18}", fmt::format("{:.4g} ({})", total_loss(c),
-                                                std::isnan(error) ? "-" : fmt::format("{:.4f}", error)));
+    const double median =
+        scoped.median_head([&](Scope scope) { return std::optional(output_error(scoped, c, scope)); });
+    text += fmt::format("  {:>28}", fmt::format("{:.4g} ({})", total_loss(c),
+                                                with_median_head(output_error(scoped, c, {}), median)));
   }
   text += '\n';
   // LU-KV's claim that its greedy is optimal, where both were computed.

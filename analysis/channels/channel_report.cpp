@@ -12,8 +12,8 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 
 std::string cell(const ChannelTable& table, std::size_t which, ChannelFigure error, ChannelFigure gain,
                  RowSet rows) {
-  const double found = *table.value(which, {}, error, rows);
-  std::string text = std::isnan(found) ? "-" : fmt::format("{:.3g}", found);
+  std::string text =
+      with_median_head(*table.value(which, {}, error, rows), table.median_head(which, error, rows));
   if (const auto over = table.value(which, {}, gain, rows); over && !std::isnan(*over))
     text += fmt::format(" ({:+.0f} %)", 100 * *over);
   return text;
@@ -25,13 +25,13 @@ std::string table_of(const ChannelPlan& plan, const ChannelTable& table, Channel
   for (const ChannelRule& rule : plan.rules) width = std::max(width, rule.name.size());
   std::string text = fmt::format("{:{}}", "method", width);
   for (std::size_t r = 0; r < plan.ratios.size(); ++r)
-    text += fmt::format("  {:>18}",
+    text += fmt::format("  {:>28}",
                         fmt::format("{} ({} pruned)", plan.cases[r].ratio_label, plan.cases[r].pruned));
   text += '\n';
   for (std::size_t r = 0; r < plan.rules.size(); ++r) {
     text += fmt::format("{:{}}", plan.rules[r].name, width);
     for (std::size_t c = 0; c < plan.cases.size(); ++c)
-      if (plan.cases[c].rule == r) text += fmt::format("  {:>18}", cell(table, c, error, gain, rows));
+      if (plan.cases[c].rule == r) text += fmt::format("  {:>28}", cell(table, c, error, gain, rows));
     text += '\n';
   }
   return text;
@@ -75,12 +75,12 @@ std::string channel_report(const ChannelPlan& plan, const ChannelTable& table) {
                         percent(table.share({}, ChannelColumns::rope_pair_share)));
   text += " (means over heads)\n";
   if (plan.think_at(0)) text += "in brackets: the share of think's error that a method saves\n";
-  text += "\nrelative reconstruction error of the logits on the window rows\n" +
+  text += fmt::format("\nrelative reconstruction error of the logits {} on the window rows\n", kOverHeads) +
           table_of(plan, table, ChannelFigure::relative_reconstruction_error,
                    ChannelFigure::reconstruction_gain, RowSet::window);
   for (const RowSet rows : {RowSet::window, RowSet::future})
     if (rows == RowSet::window || plan.future.count() > 0)
-      text += fmt::format("\noutput error over all heads on the {} rows\n", name_of(rows)) +
+      text += fmt::format("\noutput error {} on the {} rows\n", kOverHeads, name_of(rows)) +
               table_of(plan, table, ChannelFigure::output_error, ChannelFigure::output_gain, rows);
   const std::string remarks = fewer_pruned(plan, table) + proofs(plan, table);
   return text + (remarks.empty() ? "" : "\n" + remarks);

@@ -16,6 +16,10 @@ class ChannelTable : public MeasuredTable<ChannelPlan, ChannelColumns> {
 
   /// Empty where the figure is not there for such a scope, rows and case; nan where it has no value.
   std::optional<double> value(std::size_t which, Scope scope, ChannelFigure figure, RowSet rows) const;
+  /// The median over the heads.
+  double median_head(std::size_t which, ChannelFigure figure, RowSet rows) const {
+    return scoped_.median_head([&](Scope scope) { return value(which, scope, figure, rows); });
+  }
   /// off_diagonal_share and rope_pair_share: means over the heads in scope.
   double share(Scope scope, ChannelColumns::Head figure) const {
     return scoped_.mean(scope, columns_.of(figure));

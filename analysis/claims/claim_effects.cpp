@@ -41,7 +41,7 @@ void average(ClaimEffect& effect, const std::vector<double>& left, const std::ve
     effect.mean = over.center(), effect.low = over.low, effect.high = over.high;
   } else {
     const Paired over = paired(left, right, claim.better,
-                               claim.effect == Effect::ratio ? PairedBy::ratio : PairedBy::difference);
+                               claim.effect == Effect::ratio ? FigureScale::log : FigureScale::share);
     effect.mean = over.center(), effect.low = over.lower(), effect.high = over.upper();
   }
   if (effect.prompts < kFewest) effect.low = effect.high = report::kNan;

@@ -8,6 +8,7 @@
 #include "analysis/results/comparisons.hpp"
 #include "analysis/results/dump_set.hpp"
 #include "analysis/results/standings.hpp"
+#include "analysis/results/student.hpp"
 #include "analysis/run/ranks.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
@@ -163,8 +164,10 @@ void finish(const CommonOptions& options, const DumpSet& set, const std::vector<
   if (text) {
     say("{}", remarks(out, set));
     for (const std::string& line : left_out_lines(left_out)) say("left out: {}\n", line);
-    say("\nmeans over the dumps and their 95 % confidence intervals, by Student's t over dumps, not over "
-        "heads (of errors\ngeometric means, on the scale of ratios)\n");
+    say("\nmeans over the dumps{}, by Student's t over dumps, not over "
+        "heads (of errors\ngeometric means, on the scale of ratios; of rank correlations by Fisher's z)\n",
+        std::ssize(set.entries()) < kFewestPrompts ? " (fewer than three have no confidence intervals)"
+                                                   : " and their 95 % confidence intervals");
     if (!report.empty()) say("\n{}", report);
     if (totals.contains("budgets_over_dumps_rows")) say("\n{}\n", oracles_of_budgets());
     say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,

@@ -96,9 +96,8 @@ std::size_t CompensationTable::write(const ResultFolder& folder) const {
 }
 
 std::string CompensationTable::report() const {
-  std::string text =
-      fmt::format("\noutput error over all heads on the {} rows, by what makes up for evicted tokens",
-                  name_of(best_rows()));
+  std::string text = fmt::format("\noutput error {} on the {} rows, by what makes up for evicted tokens",
+                                 kOverHeads, name_of(best_rows()));
   if (plan_.fits()) text += fmt::format(" (fitted to {} rows)", name_of(plan_.reference.kind));
   std::vector<Compensation> methods;
   std::size_t width = 6;
@@ -109,17 +108,18 @@ std::string CompensationTable::report() const {
     width = std::max(width, eviction.file_name().size());
   }
   text += fmt::format("\n{:{}}", "kept", width);
-  for (const Compensation method : methods) text += fmt::format("  {:>10}", name_of(method));
+  for (const Compensation method : methods) text += fmt::format("  {:>20}", name_of(method));
   for (std::size_t e = 0; e < evictions_.cases.size(); ++e) {
     text += fmt::format("\n{:{}}", evictions_.cases[e].file_name(), width);
     for (const Compensation method : methods) {
       std::string cell = "-";
       for (std::size_t c = 0; c < plan_.cases.size(); ++c)
         if (plan_.cases[c].eviction == e && plan_.cases[c].method == method)
-          if (const auto error = value(c, {}, CompensationFigure::output_error, best_rows());
-              error && !std::isnan(*error))
-            cell = fmt::format("{:.3g}", *error);
-      text += fmt::format("  {:>10}", cell);
+          if (const auto error = value(c, {}, CompensationFigure::output_error, best_rows()); error)
+            cell = with_median_head(*error, scoped_.median_head([&](Scope scope) {
+              return value(c, scope, CompensationFigure::output_error, best_rows());
+            }));
+      text += fmt::format("  {:>20}", cell);
     }
   }
   return text + "\n";

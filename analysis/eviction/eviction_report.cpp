@@ -1,4 +1,5 @@
 #include "analysis/eviction/eviction_tables.hpp"
+#include "analysis/results/how_large.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/standings.hpp"
 
@@ -32,12 +33,17 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
 }
 
 std::string cell(const EvictionTable& table, std::size_t which) {
-  const auto error = table.value(which, {}, EvictionFigure::output_error, table.best_rows());
+  const RowSet rows = table.best_rows();
+  const auto error = table.value(which, {}, EvictionFigure::output_error, rows);
   const auto recall = table.value(which, {}, EvictionFigure::oracle_recall, RowSet::future);
-  std::string text = error && !std::isnan(*error) ? fmt::format("{:.3g}", *error) : "-";
+  std::string text =
+      error ? with_median_head(*error, table.median_head(which, EvictionFigure::output_error, rows))
+            : std::string("-");
   if (recall && !std::isnan(*recall)) text += fmt::format(" ({:.2f})", *recall);
   return text;
 }
+
+int width_of(const EvictionPlan& plan) { return plan.compression ? 29 : 24; }
 
 /// "then iap:0.5 prunes key channels, 4 bits quantize the rest (groups of 32, the last 128 tokens exact)".
 std::string compression_text(const Compression& compression) {
@@ -56,6 +62,40 @@ std::string bytes_text(const EvictionPlan& plan, const EvictionTable& table, std
   return fmt::format(" {:.0f} %", 100 * table.share_of_bytes(which));
 }
 
+/// What the cases are predicted to cost the model; empty where the dump has no gradients of such rows.
+std::string nats_report(const EvictionPlan& plan, const EvictionTable& table, const std::vector<Line>& lines,
+                        std::size_t policy, std::size_t semantics, std::size_t phase) {
+  const auto cell = [&](std::size_t which) {
+    const auto step = table.value(which, {}, EvictionFigure::loss_step, table.best_rows());
+    const auto layer = table.value(which, {}, EvictionFigure::loss_layer, table.best_rows());
+    return step && layer ? fmt::format("{:.3g} ({:.3g})", *step, *layer) : std::string();
+  };
+  if (lines.empty() || cell(lines.front().cases.front()).empty()) return "";
+  std::string text =
+      fmt::format("\npredicted nats a step on the {} rows: loss_step (in brackets: loss_layer)\n",
+                  name_of(table.best_rows()));
+  for (const Line& line : lines) {
+    text +=
+        fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase, phase);
+    for (const std::size_t which : line.cases) text += fmt::format("  {:>{}}", cell(which), width_of(plan));
+    text += '\n';
+  }
+  return text + kNatsPromise + '\n';
+}
+
+std::vector<JudgedCase> judged(const EvictionPlan& plan, const EvictionTable& table) {
+  std::vector<JudgedCase> cases;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    const EvictionCase& which = plan.cases[c];
+    const auto error = table.value(c, {}, EvictionFigure::output_error, table.best_rows());
+    const auto nats = table.value(c, {}, EvictionFigure::loss_step, table.best_rows());
+    if (error && nats && !std::isnan(*error) && !std::isnan(*nats))
+      cases.push_back(
+          {fmt::format("{} {} {}", which.semantics, which.phase.name(), which.budget_label), *error, *nats});
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table) {
@@ -68,10 +108,10 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
   }
   std::string text = plan.compression ? compression_text(*plan.compression) : "";
   text +=
-      fmt::format("output error over all heads on the {} rows{}{}\n", name_of(table.best_rows()),
+      fmt::format("output error {} on the {} rows{}{}\n", kOverHeads, name_of(table.best_rows()),
                   table.best_rows() == RowSet::future ? " (in brackets: recall of the oracle's tokens)" : "",
                   plan.compression ? ", and the caches' share of the prompt's bytes" : "");
-  const int width = plan.compression ? 20 : 15;
+  const int width = width_of(plan);
   if (!lines.empty()) {
     text += fmt::format("{:{}}  {:{}}  {:{}}", "policy", policy, "semantics", semantics, "phase", phase);
     for (const Budget& budget : plan.budgets)
@@ -93,10 +133,12 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
                           tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c),
                           bytes_text(plan, table, c));
     }
+  text += nats_report(plan, table, lines, policy, semantics, phase);
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();
   };
-  const std::string size = lines.size() > 1 ? fmt::format("{}\n{}\n", kOnePrompt, kSmallRatios) : "";
+  const std::string size =
+      lines.size() > 1 ? fmt::format("{}\n{}\n", kOnePrompt, how_large(judged(plan, table))) : "";
   if (std::none_of(plan.pairs.begin(), plan.pairs.end(), after_prompt)) return text + size;
 
   text += "\ntokens that two semantics share, over all heads (their errors are above)\n";

@@ -18,6 +18,10 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
 
   /// Empty where the figure is not there for such a scope, rows and case; nan where it has no value.
   std::optional<double> value(std::size_t which, Scope scope, EvictionFigure figure, RowSet rows) const;
+  /// The median over the heads.
+  double median_head(std::size_t which, EvictionFigure figure, RowSet rows) const {
+    return scoped_.median_head([&](Scope scope) { return value(which, scope, figure, rows); });
+  }
   /// Calls `visit(scope, case, figure, rows, value)` for every value that there is, and `begin(scope, case)`
   /// before those of each case, in the order of evictions.csv: every head, layer by layer with the layer
   /// behind its heads, then the model.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/findings/findings.hpp"
+#include "data/dump.hpp"
 
 #include <optional>
 #include <string>
@@ -15,6 +16,10 @@ std::optional<Finding> best_policy(const report::FigureTables& tables);
 std::optional<Finding> heaviest_layer(const report::FigureTables& tables);
 std::optional<Finding> shared_budget(const report::FigureTable& budgets);
 std::optional<Finding> pruned_channels(const report::FigureTable& channels);
+std::optional<Finding> ruled_sum(const report::FigureTables& tables, const TokenSource& tokens);
+
+/// Of the prompt's keys. Cost: reads them once.
+KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
 
 /// "2.1", "14"
 std::string factor_text(double factor);

@@ -85,12 +85,19 @@ std::optional<Finding> best_policy(const report::FigureTables& tables) {
   const bool with_oracle = oracle != nullptr && oracle->model > 0;
   if (others == 0 && !with_oracle) return std::nullopt;
   const std::string name = evictions.key(*best, "policy");
-  Finding finding{FindingKind::policy,
-                  fmt::format("{} loses {} ({}): output error {} on the {}", name,
-                              others > 0 ? fmt::format("least of {} policies", others + 1) : "this much",
-                              kept_text(at->budget), value_text(best->model), in_words(at->rows)),
-                  std::max(1.0, worst->model / best->model),
-                  {Table::evictions, keys_of(*at, name, "output_error")}};
+  const double middle = report::median(best->heads);
+  Finding finding{
+      FindingKind::policy,
+      fmt::format("{} loses {} ({}): output error {} on the {}{}", name,
+                  others > 0 ? fmt::format("least of {} policies", others + 1) : "this much",
+                  kept_text(at->budget), value_text(best->model), in_words(at->rows),
+                  std::isnan(middle) ? "" : fmt::format(", {} in the median head", value_text(middle))),
+      std::max(1.0, worst->model / best->model),
+      {Table::evictions, keys_of(*at, name, "output_error")}};
+  if (const auto* const nats =
+          evictions.find(report::with(report::with(at->wanted(), "policy", name), "metric", kLossStep.name));
+      nats != nullptr && !std::isnan(nats->model))
+    finding.text += fmt::format(", predicted to cost {} nats a step (loss_step)", value_text(nats->model));
   if (with_oracle) {
     finding.weight = best->model / oracle->model;
     finding.text += fmt::format(", {} times what {} loses, which knows the future",
@@ -127,7 +134,7 @@ std::optional<Finding> heaviest_layer(const report::FigureTables& tables) {
     Finding found = finding(*nats, most, "loss_layer");
     found.weight = share * static_cast<double>(layers.size());
     found.text = fmt::format(
-        "Layer {} carries {:.0f} % of all nats that {} is predicted to cost ({}): {} of {} "
+        "Layer {} carries {:.0f} % of all nats that {} is predicted to cost ({}): loss_layer {} of {} "
         "nats a step, in {} layers.",
         *found.place.layer, 100 * share, policy, kept_text(at->budget), value_text(most),
         value_text(nats->model), layers.size());

@@ -10,8 +10,8 @@
 namespace kvreplay {
 
 std::string_view name_of(FindingKind kind) {
-  constexpr std::array<std::string_view, 8> kNames{"head",         "future", "policy",  "layer",
-                                                   "compensation", "cost",   "budgets", "channels"};
+  constexpr std::array<std::string_view, 9> kNames{"head", "future",  "policy",   "layer", "compensation",
+                                                   "cost", "budgets", "channels", "sum"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -25,7 +25,8 @@ std::vector<Finding> findings_of(const report::FigureTables& tables, const Token
   std::vector<Finding> found = compensation_findings(tables.compensation);
   for (const std::optional<Finding>& one :
        {misranked_head(tables, tokens), missing_future(tables.agreement), best_policy(tables),
-        heaviest_layer(tables), shared_budget(tables.budgets), pruned_channels(tables.channels)})
+        heaviest_layer(tables), shared_budget(tables.budgets), pruned_channels(tables.channels),
+        ruled_sum(tables, tokens)})
     if (one) found.push_back(*one);
   std::erase_if(found,
                 [](const Finding& one) { return one.weight < kDecides && one.kind != FindingKind::policy; });

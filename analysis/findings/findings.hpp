@@ -25,6 +25,7 @@ enum class FindingKind {
   cost,          ///< and where one makes it worse
   budgets,       ///< what sharing a budget between heads saves
   channels,      ///< the cheapest way to prune key channels
+  sum,           ///< the few heads that rule a sum over all of them
 };
 /// "head"
 std::string_view name_of(FindingKind kind);
@@ -43,13 +44,22 @@ struct Finding {
   FindingPlace place;
 };
 
-/// What findings say of single tokens.
+/// How far the keys of a head reach: the largest magnitude of any channel over the prompt, and of the median
+/// one.
+struct KeyReach {
+  Index channel = 0;
+  double most = 0, median = 0;
+};
+
+/// What findings say of single tokens and heads, which no table has.
 struct TokenSource {
   /// A metric of one head's candidates by its name in the tables, [l], summed over its query heads; empty
   /// where it is not there.
   std::function<std::vector<double>(Index layer, Index kv_head, const std::string& metric)> values;
   /// What the tokens are called; asked for once at most.
   std::function<std::optional<TokenLabels>()> labels;
+  /// Of one head's keys, read from the dump; empty where it is not there any more. May be unset.
+  std::function<std::optional<KeyReach>(Index layer, Index kv_head)> keys = {};
 };
 /// Of a result folder, which must outlive it.
 TokenSource token_source(const ResultReader& results);

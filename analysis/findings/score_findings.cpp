@@ -85,7 +85,12 @@ TokenSource token_source(const ResultReader& results) {
       row.assign(array.values.begin() + head * l, array.values.begin() + (head + 1) * l);
     return row;
   };
-  return {values, [&results] { return token_labels_of(results); }};
+  const auto keys = [&results](Index layer, Index head) -> std::optional<KeyReach> {
+    const std::optional<Dump> dump = dump_of(results);
+    if (!dump || layer >= dump->shape().layers || head >= dump->shape().n_kv) return std::nullopt;
+    return key_reach(*dump, layer, head);
+  };
+  return {values, [&results] { return token_labels_of(results); }, keys};
 }
 
 std::optional<Finding> misranked_head(const report::FigureTables& tables, const TokenSource& tokens) {

@@ -8,20 +8,25 @@
 
 namespace kvreplay {
 
-std::optional<TokenLabels> token_labels_of(const ResultReader& results) {
+std::optional<Dump> dump_of(const ResultReader& results) {
   const auto& stated = results.summary()["dump"];
   for (const std::filesystem::path& candidate : results.dump_paths()) {
     try {
       DumpOptions options;
       options.prompt_len = results.shape().l;
-      const Dump dump = Dump::open(candidate, options);
+      Dump dump = Dump::open(candidate, options);
       if (dump.shape().T == results.shape().T &&
           fingerprint(dump) == stated.value("fingerprint", std::string()))
-        return dump.tokens();
+        return dump;
     } catch (const InputError&) {  // results are complete without their dump
     }
   }
   return std::nullopt;
+}
+
+std::optional<TokenLabels> token_labels_of(const ResultReader& results) {
+  const std::optional<Dump> dump = dump_of(results);
+  return dump ? dump->tokens() : std::nullopt;
 }
 
 std::string quoted_token(const std::optional<TokenLabels>& labels, Index token) {

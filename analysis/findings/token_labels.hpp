@@ -8,8 +8,10 @@
 
 namespace kvreplay {
 
-/// What the tokens of a dump are called, where the results' dump still lies there unchanged in make and has
-/// such names.
+/// The dump that results are of, where it still lies there unchanged in make.
+std::optional<Dump> dump_of(const ResultReader& results);
+
+/// What its tokens are called, where it is there and has such names.
 std::optional<TokenLabels> token_labels_of(const ResultReader& results);
 
 /// "' len'": a token's text in quotes, short and on one line. Empty where it has none.

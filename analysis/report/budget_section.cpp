@@ -4,6 +4,7 @@
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/map_name.hpp"
 
@@ -22,15 +23,19 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
   for (const FigureFacts* const facts : offered_figures(Table::budgets)) {
     const std::string metric(facts->name);
     for (const std::string& order : table.distinct("order")) {
-      LinePlot plot = model_plot(table, {{"order", order}, {"metric", metric}}, *facts, "method", "sigma",
-                                 by_number(table.distinct("sigma", {{"order", order}})));
-      const bool drawn = std::any_of(plot.lines.begin(), plot.lines.end(),
-                                     [](const auto& line) { return !std::isnan(largest(line.values)); });
-      if (!drawn) continue;
-      plot.id = variants.next_id();
-      plot.title = fmt::format("{} of every way to share the budget, order {}", metric, order);
-      plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
-      variants.add({metric, order}, plot);
+      for (const bool of_median_head : {false, true}) {
+        if (of_median_head && !is_error_of_heads(*facts)) continue;
+        LinePlot plot = model_plot(table, {{"order", order}, {"metric", metric}}, *facts, "method", "sigma",
+                                   by_number(table.distinct("sigma", {{"order", order}})), of_median_head);
+        const bool drawn = std::any_of(plot.lines.begin(), plot.lines.end(),
+                                       [](const auto& line) { return !std::isnan(largest(line.values)); });
+        if (!drawn) continue;
+        const std::string shown = metric + (of_median_head ? kMedianHead : "");
+        plot.id = variants.next_id();
+        plot.title = fmt::format("{} of every way to share the budget, order {}", shown, order);
+        plot.x = linear_axis("sigma, the share of tokens evicted", plot.at, false);
+        variants.add({shown, order}, plot);
+      }
     }
   }
   if (variants.empty()) return std::nullopt;

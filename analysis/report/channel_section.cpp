@@ -1,6 +1,7 @@
 #include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
@@ -26,13 +27,17 @@ std::optional<Figure> ratio_figure(const FigureTable& table) {
     const std::string metric(facts->name);
     for (const std::string& rows : table.distinct("rows", {{"metric", metric}})) {
       const Wanted common = {{"metric", metric}, {"rows", rows}};
-      LinePlot plot =
-          model_plot(table, common, *facts, "method", "ratio", by_number(table.distinct("ratio", common)));
-      if (plot.at.empty() || plot.lines.empty()) continue;
-      plot.x = linear_axis("share of channels pruned", plot.at, false);
-      plot.id = variants.next_id();
-      plot.title = fmt::format("{} by the share of channels pruned, on the {}", metric, rows_text(rows));
-      variants.add({metric, rows_text(rows)}, plot);
+      for (const bool of_median_head : {false, true}) {
+        if (of_median_head && !is_error_of_heads(*facts)) continue;
+        LinePlot plot = model_plot(table, common, *facts, "method", "ratio",
+                                   by_number(table.distinct("ratio", common)), of_median_head);
+        if (plot.at.empty() || plot.lines.empty()) continue;
+        const std::string shown = metric + (of_median_head ? kMedianHead : "");
+        plot.x = linear_axis("share of channels pruned", plot.at, false);
+        plot.id = variants.next_id();
+        plot.title = fmt::format("{} by the share of channels pruned, on the {}", shown, rows_text(rows));
+        variants.add({shown, rows_text(rows)}, plot);
+      }
     }
   }
   if (variants.empty()) return std::nullopt;

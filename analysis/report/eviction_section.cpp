@@ -17,7 +17,8 @@ namespace kvreplay::report {
 namespace {
 
 /// One line a policy; x is the number of tokens kept, ascending.
-LinePlot budget_plot(const Tables& tables, const Wanted& common, const FigureFacts& figure) {
+LinePlot budget_plot(const Tables& tables, const Wanted& common, const FigureFacts& figure,
+                     bool of_median_head) {
   const FigureTable& table = tables.evictions;
   const Index l = tables.results.shape().l;
   std::vector<std::pair<double, std::string>> budgets;
@@ -30,7 +31,7 @@ LinePlot budget_plot(const Tables& tables, const Wanted& common, const FigureFac
   }
   std::stable_sort(budgets.begin(), budgets.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  LinePlot plot = model_plot(table, common, figure, "policy", "budget", budgets);
+  LinePlot plot = model_plot(table, common, figure, "policy", "budget", budgets, of_median_head);
   std::erase_if(plot.lines, [](const auto& line) {
     return std::all_of(line.values.begin(), line.values.end(), [](double v) { return std::isnan(v); });
   });
@@ -52,12 +53,16 @@ std::optional<Figure> budget_figure(const Tables& tables) {
           const Wanted common = {
               {"metric", metric}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
           if (table.find(common) == nullptr) continue;
-          LinePlot plot = budget_plot(tables, common, *facts);
-          if (plot.at.empty() || plot.lines.empty()) continue;
-          plot.id = variants.next_id();
-          plot.title = fmt::format("{} by tokens kept{}, phase {}, {}", metric,
-                                   rows.empty() ? "" : ", on the " + rows_text(rows), phase, semantics);
-          variants.add({metric, rows_text(rows), phase, semantics}, plot);
+          for (const bool of_median_head : {false, true}) {
+            if (of_median_head && !is_error_of_heads(*facts)) continue;
+            LinePlot plot = budget_plot(tables, common, *facts, of_median_head);
+            if (plot.at.empty() || plot.lines.empty()) continue;
+            const std::string shown = metric + (of_median_head ? kMedianHead : "");
+            plot.id = variants.next_id();
+            plot.title = fmt::format("{} by tokens kept{}, phase {}, {}", shown,
+                                     rows.empty() ? "" : ", on the " + rows_text(rows), phase, semantics);
+            variants.add({shown, rows_text(rows), phase, semantics}, plot);
+          }
         }
   }
   if (variants.empty()) return std::nullopt;

@@ -1,6 +1,7 @@
 #include "analysis/report/figure_maps.hpp"
 
 #include "analysis/report/figure.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/oracles.hpp"
 
 #include <cmath>
@@ -32,6 +33,24 @@ CellMap model_map(const FigureTable& table, std::string_view row_key, std::strin
   map.numbers = true;
   scale_to_values(map);
   return map;
+}
+
+void add_median_heads(CellMap& map, const FigureTable& table, std::string_view row_key,
+                      std::string_view column_key, const Wanted& common) {
+  const std::vector<std::string> keys = table.distinct(column_key, common);
+  const std::vector<std::string> columns = std::move(map.columns);
+  const Matrix<double> values = map.values;
+  map.columns.clear();
+  map.values.resize(values.rows(), 2 * values.cols());
+  for (Index c = 0; c < values.cols(); ++c) {
+    map.columns.insert(map.columns.end(), {columns[c], columns[c] + kMedianHead});
+    map.values.col(2 * c) = values.col(c);
+    for (Index r = 0; r < values.rows(); ++r) {
+      const auto* const entry = table.find(with(with(common, row_key, map.row_keys[r]), column_key, keys[c]));
+      map.values(r, 2 * c + 1) = entry == nullptr ? kNan : median(entry->heads);
+    }
+  }
+  scale_to_values(map);
 }
 
 CellMap layer_map(const ResultReader& results, const FigureTable& table, std::string_view row_key,

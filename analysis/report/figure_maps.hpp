@@ -17,6 +17,11 @@ namespace kvreplay::report {
 CellMap model_map(const FigureTable& table, std::string_view row_key, std::string_view column_key,
                   const Wanted& common, std::vector<std::string> columns = {});
 
+/// Puts beside every column of model_map()'s, made by the same keys, one of the median head: of a sum over
+/// heads that a few of them may rule.
+void add_median_heads(CellMap& map, const FigureTable& table, std::string_view row_key,
+                      std::string_view column_key, const Wanted& common);
+
 /// A figure of every layer: a row for each value of a key, layers across.
 CellMap layer_map(const ResultReader& results, const FigureTable& table, std::string_view row_key,
                   const Wanted& common);

@@ -4,6 +4,7 @@
 #include "analysis/report/plot_frame.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/oracles.hpp"
 
 #include <fmt/format.h>
@@ -110,7 +111,7 @@ std::vector<std::pair<double, std::string>> by_number(const std::vector<std::str
 
 LinePlot model_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure,
                     std::string_view item, std::string_view setting,
-                    const std::vector<std::pair<double, std::string>>& at) {
+                    const std::vector<std::pair<double, std::string>>& at, bool of_median_head) {
   LinePlot plot;
   for (const auto& [x, value] : at) plot.at.push_back(x);
   const std::vector<std::string> items = table.distinct(item, common);
@@ -122,12 +123,13 @@ LinePlot model_plot(const FigureTable& table, const Wanted& common, const Figure
       Wanted wanted = common;
       wanted.insert(wanted.end(), {{item, items[i]}, {setting, value}});
       const auto* const entry = table.find(wanted);
-      line.values.push_back(entry == nullptr ? kNan : entry->model);
+      line.values.push_back(entry == nullptr ? kNan : of_median_head ? median(entry->heads) : entry->model);
     }
     all.insert(all.end(), line.values.begin(), line.values.end());
     plot.lines.push_back(std::move(line));
   }
-  plot.y = figure_axis(std::string(figure.name), figure.scale, all);
+  plot.y =
+      figure_axis(fmt::format("{}{}", figure.name, of_median_head ? kMedianHead : ""), figure.scale, all);
   return plot;
 }
 

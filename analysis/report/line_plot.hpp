@@ -39,10 +39,10 @@ struct LinePlot {
 /// The settings by the numbers that they begin with.
 std::vector<std::pair<double, std::string>> by_number(const std::vector<std::string>& settings);
 /// A figure of the model by a setting: a line for each value of the key `item`, at the values that the key
-/// `setting` has there. Without a name, a title and the label of x.
+/// `setting` has there; or the median head's in its place. Without a name, a title and the label of x.
 LinePlot model_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure,
                     std::string_view item, std::string_view setting,
-                    const std::vector<std::pair<double, std::string>>& at);
+                    const std::vector<std::pair<double, std::string>>& at, bool of_median_head = false);
 
 /// With the numbers beside it, for what the page's script says under the mouse.
 std::string svg_of(const LinePlot& plot);

@@ -2,7 +2,9 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/dump_set.hpp"
+#include "analysis/results/how_large.hpp"
 #include "analysis/results/standings.hpp"
+#include "analysis/results/student.hpp"
 
 #include <fmt/format.h>
 
@@ -43,6 +45,17 @@ std::vector<std::pair<std::string, std::string>> common_facts(const OverDumpsRea
   return facts;
 }
 
+/// The evictions of every dump, compared within it.
+std::vector<JudgedCase> judged_over_dumps(const OverDumpsReader& results) {
+  std::vector<JudgedCase> all;
+  for (std::size_t i = 0; i < results.dumps().size(); ++i)
+    for (JudgedCase& one : judged_cases(results.dumps()[i])) {
+      one.setting += fmt::format(" {}", i);
+      all.push_back(std::move(one));
+    }
+  return all;
+}
+
 /// The notes of all dumps, each once, those of most dumps first; with their number where it is not that of
 /// all.
 std::vector<std::string> common_remarks(const OverDumpsReader& results) {
@@ -58,15 +71,21 @@ std::vector<std::string> common_remarks(const OverDumpsReader& results) {
     }
   std::stable_sort(counts.begin(), counts.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  const std::size_t n = results.dumps().size();
+  const auto n = std::ssize(results.dumps());
   std::vector<std::string> remarks = {
       fmt::format("Intervals are 95 % confidence intervals of the mean over the {} dumps, by Student's t: "
                   "over dumps, never over heads, which are no independent sample; of errors, which are "
-                  "positive, they are of the geometric mean, on the scale of ratios.{}",
-                  n, n < 4 ? " Of so few dumps they are wide." : ""),
-      kSmallRatios};
+                  "positive, they are of the geometric mean, on the scale of ratios, of rank correlations on "
+                  "that of Fisher's z, and none goes beyond what the figure can be.{}",
+                  n,
+                  n < kFewestPrompts    ? " Fewer than three dumps have none."
+                  : n == kFewestPrompts ? " Of so few dumps they are wide."
+                                        : ""),
+      how_large(judged_over_dumps(results))};
   for (const auto& [remark, count] : counts)
-    remarks.push_back(count == n ? remark : fmt::format("{} ({} of {} dumps)", remark, count, n));
+    remarks.push_back(static_cast<std::ptrdiff_t>(count) == n
+                          ? remark
+                          : fmt::format("{} ({} of {} dumps)", remark, count, n));
   return remarks;
 }
 

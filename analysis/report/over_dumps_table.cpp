@@ -2,6 +2,7 @@
 
 #include "analysis/report/figure_table.hpp"
 #include "analysis/results/oracles.hpp"
+#include "analysis/results/validation.hpp"
 
 #include <fmt/format.h>
 
@@ -14,19 +15,8 @@ namespace {
 
 /// The ends of an axis that the figure cannot pass, or that lie far enough out.
 std::pair<double, double> limits_of(FigureScale scale) {
-  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-  switch (scale) {
-    case FigureScale::share:
-      return {0, 1};
-    case FigureScale::correlation:
-    case FigureScale::gain:
-      return {-1, 1};
-    case FigureScale::linear:
-    case FigureScale::log:
-    case FigureScale::signed_log:
-      break;
-  }
-  return {-kNoLimit, kNoLimit};
+  const auto [low, high] = range_of(scale);
+  return {scale == FigureScale::gain ? -1 : low, high};
 }
 
 constexpr const char* kGain = " gain";
@@ -36,7 +26,11 @@ constexpr const char* kGain = " gain";
 std::vector<OfferedMean> offered_means(Table table) {
   std::vector<OfferedMean> means;
   for (const FigureFacts* const facts : offered_figures(table))
-    means.push_back({std::string(facts->name), facts});
+    for (const char* const of : {"", kMedianHead})
+      if (*of == '\0' || is_error_of_heads(*facts))
+        means.push_back({fmt::format("{}{}", facts->name, of), facts});
+  if (const FigureFacts* const measured = measured_figure(table))
+    means.push_back({std::string(measured->name), measured});
   // What is measured first: formulas that stand for it are what it judges.
   std::stable_partition(means.begin(), means.end(),
                         [](const OfferedMean& mean) { return mean.facts->exact; });
@@ -78,7 +72,7 @@ OverDumpsTable OverDumpsTable::gains(std::string_view key, std::string_view base
     MeanEntry gain = entry;
     for (std::size_t k = 0; k < columns_.size(); ++k)
       if (columns_[k] == "metric") gain.key[k] += kGain;
-    RunningMean over;
+    RunningMean over(FigureScale::gain);
     for (std::size_t i = 0; i < dumps_.size(); ++i) {
       const double whole = other->figure.dumps[i];
       gain.figure.dumps[i] = whole > 0 ? 1 - entry.figure.dumps[i] / whole : kNan;

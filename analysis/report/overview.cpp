@@ -2,6 +2,7 @@
 #include "analysis/report/figure.hpp"
 #include "analysis/report/figure_maps.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/results/how_large.hpp"
 #include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
@@ -67,6 +68,14 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
   return figure;
 }
 
+void budgets_in_words(CellMap& map, Index l) {
+  for (std::string& budget : map.columns) {
+    const double kept = tokens_kept(budget, "", l);
+    const bool share = budget.find('.') != std::string::npos;
+    budget = kept_text(budget) + (share && !std::isnan(kept) ? fmt::format(" ({:g})", kept) : "");
+  }
+}
+
 std::optional<Figure> eviction_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   Variants maps("policies");
@@ -82,12 +91,9 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
         map.id = maps.next_id();
         map.title = fmt::format("Output error of every policy on the {}, phase {}", rows_text(rows), phase);
         map.column_label = "of the prompt's tokens";
-        for (std::string& budget : map.columns) {
-          const double kept = tokens_kept(budget, "", tables.results.shape().l);
-          const bool share = budget.find('.') != std::string::npos;
-          budget = kept_text(budget) + (share && !std::isnan(kept) ? fmt::format(" ({:g})", kept) : "");
-        }
+        budgets_in_words(map, tables.results.shape().l);
         map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}, darker is worse", rows_text(rows));
+        add_median_heads(map, table, "policy", "budget", common);
         mark_lowest(map, table.table(), "policy");
         maps.add({rows_text(rows), phase, semantics}, map);
       }
@@ -96,8 +102,43 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
   figure.heading = "What each policy loses, by tokens kept";
   figure.reading =
       "The exact change of all heads' outputs when only so many tokens a head stay: darker is worse, 0.01 is "
-      "one per cent of the output's energy. Bold: the lowest of the column, oracles (which know the decoding "
-      "steps) apart.";
+      "one per cent of the output's energy; the median head stands beside what a few heads may rule. Bold: "
+      "the "
+      "lowest of the column, oracles (which know the decoding steps) apart.";
+  return figure;
+}
+
+/// In nats, by name: the sums that come nearest to what the model loses.
+std::optional<Figure> nats_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  const std::string rows = best_rows(table);
+  Variants maps("nats");
+  for (const FigureFacts* const facts : {&kLossStep, &kLossLayer})
+    for (const std::string& phase : table.distinct("phase"))
+      for (const std::string& semantics : table.distinct("semantics", {{"phase", phase}})) {
+        const Wanted common = {
+            {"metric", facts->name}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
+        if (table.find(common) == nullptr) continue;
+        CellMap map = model_map(table, "policy", "budget", common);
+        map.id = maps.next_id();
+        map.title = fmt::format("{} of every policy, phase {}", facts->name, phase);
+        map.column_label = "of the prompt's tokens";
+        budgets_in_words(map, tables.results.shape().l);
+        map.value_label =
+            fmt::format("{}, nats a step on the {}, darker is worse", facts->name, rows_text(rows));
+        mark_lowest(map, table.table(), "policy");
+        maps.add({std::string(facts->name), phase, semantics}, map);
+      }
+  if (maps.empty()) return std::nullopt;
+  Figure figure = maps.figure({"by", "phase", "semantics"});
+  figure.heading = "What each policy is predicted to cost the model, in nats";
+  figure.reading =
+      "The dump's gradients say what a change of the outputs costs the predictions: loss_step adds up what "
+      "all "
+      "heads and layers do in a row before it is squared, loss_layer what the rows and heads of a layer do. "
+      "In "
+      "short: " +
+      fmt::format("{}; {}.", kNatsPromise, how_large(judged_cases(tables.results)));
   return figure;
 }
 
@@ -110,6 +151,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
     map.column_label = "of all heads' tokens";
     for (std::string& sigma : map.columns) sigma = kept_text(sigma);
     map.value_label = "||o' - o||^2 / ||o||^2 on the decoding steps, darker is worse";
+    add_median_heads(map, table, "method", "sigma", {{"order", order}, {"metric", "output_error"}});
     mark_lowest(map, table.table(), "method");
     maps.add({order}, map);
   }
@@ -118,7 +160,8 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
   figure.heading = "What it is worth to share one budget between heads";
   figure.reading =
       "Every row divides the same number of tokens differently between the heads; darker is worse, bold is "
-      "the lowest, oracles (which know the decoding steps) apart.";
+      "the lowest, oracles (which know the decoding steps) apart. The median head stands beside the error of "
+      "all.";
   return figure;
 }
 
@@ -127,11 +170,13 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
   std::vector<std::string> rows_list = table.distinct("rows", {{"metric", "output_error"}});
   std::sort(rows_list.begin(), rows_list.end());
   for (const std::string& rows : rows_list) {
-    CellMap map = model_map(table, "method", "ratio", {{"metric", "output_error"}, {"rows", rows}});
+    const Wanted common = {{"metric", "output_error"}, {"rows", rows}};
+    CellMap map = model_map(table, "method", "ratio", common);
     map.id = maps.next_id();
     map.title = fmt::format("Output error of every channel selection on the {}", rows_text(rows));
     map.column_label = "share of key channels pruned";
     map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}, darker is worse", rows_text(rows));
+    add_median_heads(map, table, "method", "ratio", common);
     mark_lowest(map, table.table(), "method");
     maps.add({rows_text(rows)}, map);
   }
@@ -140,7 +185,7 @@ std::optional<Figure> channel_figure(const FigureTable& table) {
   figure.heading = "What pruning key channels costs";
   figure.reading =
       "The exact change of the outputs when a share of every key's channels is set to 0; darker is worse, "
-      "bold is the lowest.";
+      "bold is the lowest. The median head stands beside the error of all.";
   return figure;
 }
 
@@ -163,7 +208,7 @@ Section overview_section(const Tables& tables) {
   return section_of(
       "overview", "How good each approximation is",
       {agreement_figure(tables.agreement), budget_figure(tables.budgets), eviction_figure(tables),
-       channel_figure(tables.channels)},
+       nats_figure(tables), channel_figure(tables.channels)},
       "These results hold no table of figures; kvreplay analyze DUMP --out DIR writes them all.");
 }
 

@@ -60,6 +60,8 @@ Seen seen(const Finding& finding) {
       return {"shares", "overview"};
     case FindingKind::channels:
       return {"pruning", "overview"};
+    case FindingKind::sum:
+      return {"error-by-ratio", "channels"};
   }
   return {"", ""};
 }

@@ -1,5 +1,6 @@
 #include "analysis/results/compare.hpp"
 
+#include "analysis/results/validation.hpp"
 #include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 #include "data/file_contents.hpp"
@@ -80,7 +81,7 @@ SideTable read_side(const ResultReader& results, Table table, const KeyFilter& f
   }
   const std::string file = (results.folder() / file_of(table)).string();
   std::vector<std::string> kept;
-  each_figure_and_median(results, table, [&](const TableFigure& figure) {
+  each_figure_median_and_measured(results, table, [&](const TableFigure& figure) {
     const std::span<const std::string> keys = figure.keys;
     kept.clear();
     bool passes = true;

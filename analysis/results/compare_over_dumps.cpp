@@ -46,9 +46,8 @@ class Blocks {
 
   void add(std::size_t prompt, const TableComparison& table) {
     for (const ComparedPivot& pivot : table.pivots) {
-      const auto by = paired_by(pivot.better, pivot.scale);
-      if (!by) continue;
-      BlockOverPrompts& block = block_of(table.table, pivot, *by);
+      if (!paired_by(pivot.better, pivot.scale)) continue;
+      BlockOverPrompts& block = block_of(table.table, pivot);
       for (const ComparedFigure& figure : pivot.figures) {
         auto at =
             std::find_if(block.figures.begin(), block.figures.end(), [&](const FigureOverPrompts& known) {
@@ -71,7 +70,7 @@ class Blocks {
     for (BlockOverPrompts& block : blocks_) {
       std::vector<double> p;
       for (FigureOverPrompts& figure : block.figures) {
-        figure.over = paired(figure.a, figure.b, block.better, block.by);
+        figure.over = paired(figure.a, figure.b, block.better, block.scale);
         // What is equal in every prompt is no question that was open.
         p.push_back(figure.over.mean == 0 && figure.over.sd == 0 ? kNoPrompt : figure.over.p);
       }
@@ -82,20 +81,21 @@ class Blocks {
   }
 
  private:
-  BlockOverPrompts& block_of(Table table, const ComparedPivot& pivot, PairedBy by) {
+  BlockOverPrompts& block_of(Table table, const ComparedPivot& pivot) {
     const auto known = std::find_if(blocks_.begin(), blocks_.end(), [&](const BlockOverPrompts& block) {
       return block.table == table && block.title == pivot.title;
     });
     if (known != blocks_.end()) return *known;
-    return blocks_.emplace_back(BlockOverPrompts{table, pivot.metric, pivot.title, pivot.better, by, {}});
+    return blocks_.emplace_back(
+        BlockOverPrompts{table, pivot.metric, pivot.title, pivot.better, pivot.scale, {}});
   }
 
   std::size_t prompts_;
   std::vector<BlockOverPrompts> blocks_;
 };
 
-double mean_of(const std::vector<double>& values, PairedBy by) {
-  RunningMean over(by == PairedBy::ratio ? FigureScale::log : FigureScale::linear);
+double mean_of(const std::vector<double>& values, FigureScale scale) {
+  RunningMean over(scale);
   for (const double value : values) over.add(value);
   return over.result().center();
 }
@@ -160,13 +160,13 @@ void describe(const ComparisonOverPrompts& comparison, std::size_t most, Compari
     if (figures.size() > most) page.line(fmt::format("the {} clearest of {}", most, figures.size()));
     figures.resize(std::min(figures.size(), most));
     ComparisonPage::Lines lines{
-        {"", "A", "B", block.by == PairedBy::ratio ? "A / B" : "A - B", "95 %", "A better in", "p"}};
+        {"", "A", "B", block.by() == PairedBy::ratio ? "A / B" : "A - B", "95 %", "A better in", "p"}};
     for (const FigureOverPrompts* const figure : figures) {
       const Paired& over = figure->over;
       lines.push_back(
           {figure->setting.empty() ? figure->item : fmt::format("{}, {}", figure->item, figure->setting),
-           digits(mean_of(figure->a, block.by)), digits(mean_of(figure->b, block.by)), digits(over.center()),
-           std::isnan(over.low) ? "-" : interval_text(over.lower(), over.upper()),
+           digits(mean_of(figure->a, block.scale)), digits(mean_of(figure->b, block.scale)),
+           digits(over.center()), std::isnan(over.low) ? "-" : interval_text(over.lower(), over.upper()),
            fmt::format("{} of {}", over.wins, over.prompts),
            std::isnan(figure->p) ? "-" : fmt::format("{:.2g}", figure->p)});
     }
@@ -189,14 +189,14 @@ nlohmann::ordered_json json_of(const ComparisonOverPrompts& comparison) {
   json["figures"] = nlohmann::ordered_json::array();
   for (const BlockOverPrompts& block : comparison.blocks)
     for (const FigureOverPrompts& figure : block.figures) {
-      const bool ratio = block.by == PairedBy::ratio;
+      const bool ratio = block.by() == PairedBy::ratio;
       json["figures"].push_back({{"table", name_of(block.table)},
                                  {"metric", block.metric},
                                  {"item", figure.item},
                                  {"setting", figure.setting},
                                  {"prompts", figure.over.prompts},
-                                 {"a", finite(mean_of(figure.a, block.by))},
-                                 {"b", finite(mean_of(figure.b, block.by))},
+                                 {"a", finite(mean_of(figure.a, block.scale))},
+                                 {"b", finite(mean_of(figure.b, block.scale))},
                                  {ratio ? "log_ratio" : "difference", finite(figure.over.mean)},
                                  {"low", finite(figure.over.low)},
                                  {"high", finite(figure.over.high)},
@@ -212,7 +212,7 @@ void write_csv(const ComparisonOverPrompts& comparison, const std::filesystem::p
   for (const BlockOverPrompts& block : comparison.blocks)
     for (const FigureOverPrompts& figure : block.figures) {
       csv.add(name_of(block.table)).add(block.metric).add(figure.item).add(figure.setting);
-      csv.add(figure.over.prompts).add(mean_of(figure.a, block.by)).add(mean_of(figure.b, block.by));
+      csv.add(figure.over.prompts).add(mean_of(figure.a, block.scale)).add(mean_of(figure.b, block.scale));
       add_paired(csv, figure.over, figure.p);
       csv.end_row();
     }

@@ -26,8 +26,10 @@ struct BlockOverPrompts {
   Table table = Table::heads;
   std::string metric, title;
   Better better = Better::neither;
-  PairedBy by = PairedBy::ratio;
+  FigureScale scale = FigureScale::log;
   std::vector<FigureOverPrompts> figures;
+
+  PairedBy by() const { return *paired_by(better, scale); }
 };
 
 struct ComparisonOverPrompts {

@@ -5,10 +5,12 @@
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/oracles.hpp"
 #include "analysis/results/over_dumps.hpp"
+#include "analysis/results/validation.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace kvreplay {
@@ -50,10 +52,17 @@ std::string budget_of(const TableFigure& figure, Table table) {
              : budget;
 }
 
+/// Those of comparisons asked at once that Holm adjusts together: with an oracle, and without.
+std::array<std::vector<Comparison*>, 2> families(std::vector<Comparison>& asked) {
+  std::array<std::vector<Comparison*>, 2> both;
+  for (Comparison& one : asked) both[one.left->oracle || one.right->oracle ? 1 : 0].push_back(&one);
+  return both;
+}
+
 }  // namespace
 
 Paired ComparedItems::pair(const Item& left, const Item& right) const {
-  return paired(left.values, right.values, better(), *paired_by(better(), facts->scale));
+  return paired(left.values, right.values, better(), facts->scale);
 }
 
 std::vector<Comparison> comparisons_of(const ComparedItems& items) {
@@ -71,19 +80,23 @@ std::vector<Comparison> comparisons_of(const ComparedItems& items) {
 }
 
 void adjust(std::vector<Comparison>& asked) {
-  for (const bool with_oracle : {false, true}) {
-    std::vector<Comparison*> mine;
+  for (const std::vector<Comparison*>& mine : families(asked)) {
     std::vector<double> p;
-    for (Comparison& one : asked)
-      if ((one.left->oracle || one.right->oracle) == with_oracle) {
-        mine.push_back(&one);
-        p.push_back(one.over.p);
-      }
+    for (const Comparison* const one : mine) p.push_back(one->over.p);
     const std::vector<double> adjusted = holm(p);
     for (std::size_t i = 0; i < mine.size(); ++i) {
       mine[i]->p = adjusted[i];
       mine[i]->pairs = mine.size();
     }
+  }
+}
+
+void foresee(std::vector<Comparison>& asked) {
+  for (const std::vector<Comparison*>& mine : families(asked)) {
+    std::vector<Paired> over;
+    for (const Comparison* const one : mine) over.push_back(one->over);
+    const auto needed = prompts_needed(over);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i]->needed = needed[i];
   }
 }
 
@@ -96,13 +109,14 @@ void Comparisons::add_prompt(const std::vector<ResultReader>& results) {
 }
 
 void Comparisons::add(const ResultReader& results, Table table) {
-  const std::vector<const FigureFacts*> offered = offered_figures(table);
+  std::vector<const FigureFacts*> offered = offered_figures(table);
+  if (const FigureFacts* const measured = measured_figure(table)) offered.push_back(measured);
   std::optional<std::string> reserve;  // the first one
   const auto note_kept = [&](auto& kept, const std::string& name, std::string_view tokens) {
     kept[name].resize(prompts_);
     if (kept[name].back().empty()) kept[name].back() = tokens;
   };
-  each_figure_and_median(results, table, [&](const TableFigure& figure) {
+  each_figure_median_and_measured(results, table, [&](const TableFigure& figure) {
     if (figure.level() != Level::model) return;
     const auto facts = std::find_if(offered.begin(), offered.end(),
                                     [&](const FigureFacts* one) { return one->name == figure.metric(); });

@@ -45,13 +45,18 @@ struct Comparison {
   /// are no choices.
   double p = std::numeric_limits<double>::quiet_NaN();
   std::size_t pairs = 0;
+  /// How many prompts would tell the two apart, as prompts_needed() has it for the same `pairs`; where
+  /// foresee() was asked.
+  std::optional<std::ptrdiff_t> needed = {};
 
-  bool told_apart() const { return p < 0.05; }
+  bool told_apart() const { return p < kToldApart; }
 };
 /// All pairs of items that share their name or their semantics, in the items' order.
 std::vector<Comparison> comparisons_of(const ComparedItems& items);
 /// Sets p and pairs of comparisons that are asked at once.
 void adjust(std::vector<Comparison>& asked);
+/// Sets `needed` of comparisons that were adjusted together.
+void foresee(std::vector<Comparison>& asked);
 
 /// Gathers what can be compared, prompt by prompt.
 class Comparisons {

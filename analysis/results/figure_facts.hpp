@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <string_view>
 
 // What there is to know of a figure, one kind of number in a result folder, before any such number is known.
@@ -25,6 +26,28 @@ enum class FigureScale {
 /// Whether values are compared by their difference: a ratio means little where the range is given.
 constexpr bool has_fixed_range(FigureScale scale) {
   return scale == FigureScale::share || scale == FigureScale::correlation || scale == FigureScale::gain;
+}
+
+/// The least and the largest value that a figure can have; infinite where nothing bounds it.
+struct FigureRange {
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+};
+constexpr FigureRange range_of(FigureScale scale) {
+  constexpr FigureRange kUnbounded;
+  switch (scale) {
+    case FigureScale::log:
+      return {0, kUnbounded.high};
+    case FigureScale::share:
+      return {0, 1};
+    case FigureScale::correlation:
+      return {-1, 1};
+    case FigureScale::gain:
+      return {kUnbounded.low, 1};
+    case FigureScale::linear:
+    case FigureScale::signed_log:
+      break;
+  }
+  return kUnbounded;
 }
 
 /// What a number is of, and at which of these a figure exists.

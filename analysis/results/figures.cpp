@@ -69,6 +69,7 @@ class Columns {
 class Medians {
  public:
   void add(const TableFigure& figure) {
+    if (figure.level() != Level::head) return;
     const auto [at, is_new] = names_.add(joined(figure.keys.subspan(kScopeKeys)));
     if (is_new) {
       keys_.emplace_back(figure.keys.begin(), figure.keys.end());
@@ -116,6 +117,26 @@ void each_figure_and_median(const ResultReader& results, Table table, const Visi
     if (with_medians) medians.add(figure);
   });
   medians.visit(figure_keys(table), visit);
+}
+
+bool is_error_of_heads(const FigureFacts& figure) {
+  return figure.unit == kErrorKind.unit && figure.scale == FigureScale::log && figure.levels.head &&
+         figure.levels.model;
+}
+
+void each_median_head(const ResultReader& results, Table table, const VisitFigure& visit) {
+  Medians medians;
+  each_figure(results, table, [&](const TableFigure& figure) {
+    const FigureFacts* const facts = figure_named(table, figure.metric());
+    if (facts != nullptr && is_error_of_heads(*facts)) medians.add(figure);
+  });
+  medians.visit(figure_keys(table), [&](const TableFigure& figure) {
+    std::vector<std::string> keys(figure.keys.begin(), figure.keys.end());
+    keys.back() += kMedianHead;
+    TableFigure median = figure;
+    median.keys = keys;
+    visit(median);
+  });
 }
 
 Level level_of(std::span<const std::string> keys) {

@@ -41,6 +41,13 @@ void each_figure(const ResultReader& results, Table table, const VisitFigure& vi
 /// figures of the model.
 void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit);
 
+/// Whether a figure of the model is a sum over heads of errors, which a few heads may rule: the median head
+/// stands beside it, under the figure's name with kMedianHead behind it.
+bool is_error_of_heads(const FigureFacts& figure);
+inline constexpr const char* kMedianHead = ", median head";
+/// Visits the median heads of all such figures of a table, as figures of the model.
+void each_median_head(const ResultReader& results, Table table, const VisitFigure& visit);
+
 /// What a figure is of, by its first two keys.
 Level level_of(std::span<const std::string> keys);
 

@@ -3,6 +3,7 @@
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/oracles.hpp"
+#include "analysis/results/validation.hpp"
 #include "data/utf8.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,9 @@ std::vector<Pivot> blocks_of(Table table) {
     block.title = all;
     return blocks;
   }
-  for (const FigureFacts* const facts : figures_of(table)) {
+  std::vector<const FigureFacts*> figures(figures_of(table).begin(), figures_of(table).end());
+  if (const FigureFacts* const measured = measured_figure(table)) figures.push_back(measured);
+  for (const FigureFacts* const facts : figures) {
     if (facts->main.empty()) continue;
     Pivot& block = blocks.emplace_back();
     block.table = table;

@@ -34,7 +34,8 @@ void RunningMean::add(double value) {
     return;
   }
   values_.add(value);
-  if (by_ratio_ && value > 0) logs_.add(std::log(value));
+  if (scale_ == FigureScale::log && value > 0) scaled_.add(std::log(value));
+  if (scale_ == FigureScale::correlation && std::abs(value) < 1) scaled_.add(std::atanh(value));
 }
 
 OverDumps RunningMean::result() const {
@@ -43,14 +44,20 @@ OverDumps RunningMean::result() const {
   if (over.n == 0) return over;
   over.mean = infinite_ == 0 ? values_.mean : infinite_;
   if (infinite_ != 0) return over;
-  const bool by_ratio = logs_.n == over.n;
-  if (by_ratio) over.geometric_mean = std::exp(logs_.mean);
+  const bool is_scaled = scaled_.n == over.n;
+  const auto [least, most] = range_of(scale_);
+  const auto shown = [&](double at) {
+    if (!is_scaled) return std::clamp(at, least, most);
+    return scale_ == FigureScale::log ? std::exp(at) : std::tanh(at);
+  };
+  const Moments& moments = is_scaled ? scaled_ : values_;
+  if (is_scaled) (scale_ == FigureScale::log ? over.geometric_mean : over.mean) = shown(moments.mean);
   if (over.n < 2) return over;
   over.sd = values_.sd();
-  const Moments& moments = by_ratio ? logs_ : values_;
+  if (over.n < kFewestPrompts) return over;
   const double half = moments.half_interval();
-  over.low = by_ratio ? std::exp(moments.mean - half) : moments.mean - half;
-  over.high = by_ratio ? std::exp(moments.mean + half) : moments.mean + half;
+  over.low = shown(moments.mean - half);
+  over.high = shown(moments.mean + half);
   return over;
 }
 

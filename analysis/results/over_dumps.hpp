@@ -13,13 +13,17 @@ namespace kvreplay {
 
 /// The mean of a figure over dumps, and how sure it is.
 struct OverDumps {
-  Index n = 0;                                             ///< dumps in which the figure has a value
-  double mean = std::numeric_limits<double>::quiet_NaN();  ///< NaN where n is 0
-  double sd = std::numeric_limits<double>::quiet_NaN();    ///< with n - 1; NaN below two values
+  Index n = 0;  ///< dumps in which the figure has a value
+  /// NaN where n is 0. Of correlations by Fisher's z, tanh of the mean of atanh, while every one lies within
+  /// -1 and 1; else the plain one.
+  double mean = std::numeric_limits<double>::quiet_NaN();
+  double sd = std::numeric_limits<double>::quiet_NaN();  ///< with n - 1; NaN below two values
   /// Of a figure that spans decades (FigureScale::log) and is positive in every dump; else NaN.
   double geometric_mean = std::numeric_limits<double>::quiet_NaN();
   /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom: of the geometric
-  /// mean, on the scale of logarithms, where there is one, else of the mean. NaN below two values.
+  /// mean, on the scale of logarithms, where there is one, else of the mean, of correlations on the scale of
+  /// z. What has no such scale is cut off at the figure's range, in which the true mean lies, too: that loses
+  /// no coverage. NaN below kFewestPrompts values.
   double low = std::numeric_limits<double>::quiet_NaN(), high = low;
 
   /// The mean that the interval is of.
@@ -29,7 +33,7 @@ struct OverDumps {
 /// Welford's mean and variance of the values that are no NaN, in the order they come in.
 class RunningMean {
  public:
-  explicit RunningMean(FigureScale scale = FigureScale::linear) : by_ratio_(scale == FigureScale::log) {}
+  explicit RunningMean(FigureScale scale = FigureScale::linear) : scale_(scale) {}
   void add(double value);
   OverDumps result() const;
 
@@ -42,9 +46,9 @@ class RunningMean {
     double half_interval() const;
   };
 
-  Moments values_, logs_;
+  Moments values_, scaled_;  // scaled: logarithms, or Fisher's z, of those that have one
   double infinite_ = 0;
-  bool by_ratio_;
+  FigureScale scale_;
 };
 
 /// One table of several result folders, figure by figure, without the layers' and heads' being mixed: all

@@ -3,6 +3,7 @@
 #include "analysis/results/dump_set.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/text_file.hpp"
+#include "analysis/results/validation.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 
@@ -137,7 +138,8 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
       });
     }
   for (const Figure& figure : figures) {
-    RunningMean over;
+    const FigureFacts* const facts = figure_named(table, figure.keys.back());
+    RunningMean over(facts != nullptr ? facts->scale : FigureScale::linear);
     for (const double value : figure.dumps) over.add(value);
     const OverDumps own = over.result();
     if (own.n != figure.over.n || !same_mean(own.mean, figure.over.mean, figure.dumps))
@@ -146,6 +148,33 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
           fmt::format("{} of {} dumps, as their own tables say", mean_text({own.n, own.mean}), own.n),
           fmt::format("{} of {}", mean_text({figure.over.n, figure.over.mean}), figure.over.n));
   }
+  for (const auto& each : {each_median_head, each_measured})
+    for (Figure& figure : derived(table, each)) figures.push_back(std::move(figure));
+  return figures;
+}
+
+std::vector<OverDumpsReader::Figure> OverDumpsReader::derived(Table table, EachFigure each) const {
+  std::vector<Figure> figures;
+  Names places;
+  for (std::size_t i = 0; i < dumps_.size(); ++i)
+    for (const ResultReader* const results : {&dumps_[i], left_one_out_[i] ? &*left_one_out_[i] : nullptr}) {
+      if (results == nullptr || !results->has(table)) continue;
+      each(*results, table, [&](const TableFigure& figure) {
+        const std::span<const std::string> keys = figure.keys.subspan(kPlace);
+        const auto [at, is_new] = places.add(joined(keys));
+        if (is_new)
+          figures.push_back({{keys.begin(), keys.end()},
+                             {},
+                             std::vector<double>(dumps_.size(), std::numeric_limits<double>::quiet_NaN())});
+        figures[at].dumps[i] = figure.value;
+      });
+    }
+  for (Figure& figure : figures) {
+    RunningMean over(FigureScale::log);  // errors and nats
+    for (const double value : figure.dumps) over.add(value);
+    figure.over = over.result();
+  }
+  std::erase_if(figures, [](const Figure& figure) { return figure.over.n < 2; });
   return figures;
 }
 

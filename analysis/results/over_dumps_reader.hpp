@@ -37,13 +37,17 @@ class OverDumpsReader {
     std::vector<double> dumps;  ///< one each; NaN where a dump has no value
   };
   /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'
-  /// own tables; none where the folder has no such file. Throws where the two do not go together.
+  /// own tables, and behind them the median heads of errors and what was measured with the model in the loop
+  /// in two dumps and more; none where the folder has no such file. Throws where the two do not go together.
   std::vector<Figure> model_figures(Table table) const;
 
  private:
   /// The results of a dump in a subfolder; throws where they are of another than the summary names.
   ResultReader results_in(const std::filesystem::path& below, const std::string& fingerprint) const;
   std::vector<Figure> means(Table table, const std::filesystem::path& path) const;
+  /// Of figures that the dumps' tables do not have as such.
+  using EachFigure = void (*)(const ResultReader&, Table, const VisitFigure&);
+  std::vector<Figure> derived(Table table, EachFigure each) const;
 
   std::filesystem::path folder_;
   nlohmann::ordered_json summary_;

@@ -8,6 +8,37 @@
 #include <numeric>
 
 namespace kvreplay {
+namespace {
+
+/// The questions in the order in which Holm asks them: by p, those without one left out.
+std::vector<std::size_t> by_p(std::span<const double> p) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    if (!std::isnan(p[i])) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
+  return order;
+}
+
+/// How many prompts tell a difference alone, at this level.
+std::optional<std::ptrdiff_t> prompts_needed(const Paired& paired, double level) {
+  constexpr std::ptrdiff_t kMost = 1000;
+  constexpr double kPower = 0.8;
+  const double size = std::abs(paired.mean);
+  if (!(size > 0)) return std::nullopt;
+  const auto enough = [&](std::ptrdiff_t n) {
+    const double found = student_t(2 * kPower - 1, n - 1);  // one-sided
+    return (student_t(1 - level, n - 1) + found) * paired.sd / std::sqrt(static_cast<double>(n)) <= size;
+  };
+  if (!enough(kMost)) return std::nullopt;
+  std::ptrdiff_t too_few = kFewestPrompts - 1, most = kMost;
+  while (most - too_few > 1) {
+    const std::ptrdiff_t middle = too_few + (most - too_few) / 2;
+    (enough(middle) ? most : too_few) = middle;
+  }
+  return most;
+}
+
+}  // namespace
 
 std::optional<PairedBy> paired_by(Better better, FigureScale scale) {
   if (better == Better::neither) return std::nullopt;
@@ -18,8 +49,9 @@ std::optional<PairedBy> paired_by(Better better, FigureScale scale) {
 
 double Paired::shown(double value) const { return by == PairedBy::ratio ? std::exp(value) : value; }
 
-Paired paired(std::span<const double> left, std::span<const double> right, Better better, PairedBy by) {
-  assert(left.size() == right.size());
+Paired paired(std::span<const double> left, std::span<const double> right, Better better, FigureScale scale) {
+  assert(left.size() == right.size() && paired_by(better, scale));
+  const PairedBy by = *paired_by(better, scale);
   Paired result;
   result.by = by;
   std::vector<double> apart;
@@ -40,9 +72,13 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
   double squares = 0;
   for (const double d : apart) squares += (d - result.mean) * (d - result.mean);
   result.sd = std::sqrt(squares / (n - 1));
+  if (result.prompts < kFewestPrompts) return result;
   const double error = result.sd / std::sqrt(n), half = interval_t(result.prompts) * error;
-  result.low = result.mean - half;
-  result.high = result.mean + half;
+  const FigureRange range = range_of(scale);
+  const double furthest =
+      by == PairedBy::ratio ? std::numeric_limits<double>::infinity() : range.high - range.low;
+  result.low = std::max(result.mean - half, -furthest);
+  result.high = std::min(result.mean + half, furthest);
   result.p = error > 0 ? student_p(result.mean / error, result.prompts - 1) : result.mean == 0 ? 1 : 0;
   return result;
 }
@@ -54,23 +90,8 @@ void add_paired(CsvFile& csv, const Paired& paired, double p) {
   csv.add(paired.low).add(paired.high).add(paired.wins).add(p);
 }
 
-std::optional<std::ptrdiff_t> prompts_needed(const Paired& paired) {
-  constexpr std::ptrdiff_t kMost = 1000;
-  constexpr double kPower = 0.8;
-  const double size = std::abs(paired.mean);
-  if (!(size > 0) || std::isnan(paired.sd)) return std::nullopt;
-  for (std::ptrdiff_t n = 2; n <= kMost; ++n) {
-    const double found = student_t(2 * kPower - 1, n - 1);  // one-sided
-    if ((interval_t(n) + found) * paired.sd / std::sqrt(static_cast<double>(n)) <= size) return n;
-  }
-  return std::nullopt;
-}
-
 std::vector<double> holm(std::span<const double> p) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < p.size(); ++i)
-    if (!std::isnan(p[i])) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
+  const std::vector<std::size_t> order = by_p(p);
   std::vector<double> adjusted(p.begin(), p.end());
   double largest = 0;
   for (std::size_t k = 0; k < order.size(); ++k) {
@@ -78,6 +99,20 @@ std::vector<double> holm(std::span<const double> p) {
     adjusted[order[k]] = largest;
   }
   return adjusted;
+}
+
+std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired> asked) {
+  std::vector<double> p;
+  for (const Paired& one : asked) p.push_back(one.p);
+  const std::vector<std::size_t> order = by_p(p);
+  std::vector<std::optional<std::ptrdiff_t>> needed(asked.size());
+  std::ptrdiff_t most = kFewestPrompts;
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    const auto alone = prompts_needed(asked[order[k]], kToldApart / static_cast<double>(order.size() - k));
+    if (!alone) break;
+    needed[order[k]] = most = std::max(most, *alone);
+  }
+  return needed;
 }
 
 }  // namespace kvreplay

@@ -1,6 +1,9 @@
 #include "analysis/results/scoped_figures.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "analysis/tokens/agreement.hpp"
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
@@ -55,6 +58,20 @@ double ScopedFigures::mean(Scope scope, Index column) const {
     if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
   return values.empty() ? std::numeric_limits<double>::quiet_NaN()
                         : compensated_sum(values) / static_cast<double>(values.size());
+}
+
+double ScopedFigures::median_head(const std::function<std::optional<double>(Scope)>& value_of) const {
+  std::vector<double> values;
+  for (const Scope scope : scopes()) {
+    if (!scope.head) continue;
+    const std::optional<double> found = value_of(scope);
+    if (found && !std::isnan(*found)) values.push_back(*found);
+  }
+  return quantile(values, 0.5);
+}
+
+std::string with_median_head(double of_all, double of_median_head) {
+  return std::isnan(of_all) ? "-" : fmt::format("{:.3g} / {:.3g}", of_all, of_median_head);
 }
 
 std::optional<double> ScopedFigures::common(Scope scope, Index column) const {

@@ -4,8 +4,10 @@
 #include "analysis/run/stage.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace kvreplay {
@@ -22,6 +24,11 @@ constexpr Level level_of(Scope scope) {
 /// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are 0, or so small
 /// that their squares have no digits left.
 double relative_error(double change_sq, double full_sq);
+
+/// "0.0287 / 0.0123": a figure over all heads, and the median head's; "-" for NaN.
+std::string with_median_head(double of_all, double of_median_head);
+/// How headings say so.
+inline constexpr const char* kOverHeads = "over all heads / of the median head";
 
 /// The figures of all heads, summed up over a head, a layer or the model. `figures` must outlive this.
 class ScopedFigures {
@@ -42,6 +49,9 @@ class ScopedFigures {
   double sum(Scope scope, Index column) const;
   /// Over the heads that have a value; nan where none has.
   double mean(Scope scope, Index column) const;
+  /// Over the heads of the run, of what `value_of` has for each; NaN and what is not there are left out, and
+  /// NaN where none is left. What stands beside a sum, which a few heads may rule.
+  double median_head(const std::function<std::optional<double>(Scope)>& value_of) const;
   /// The value that all heads in scope share; empty where they differ.
   std::optional<double> common(Scope scope, Index column) const;
   /// The dump's number of the layer in scope; empty for the whole model.

@@ -4,6 +4,7 @@
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
 #include "analysis/results/over_dumps.hpp"
+#include "analysis/results/student.hpp"
 
 #include <fmt/format.h>
 
@@ -68,6 +69,7 @@ std::vector<Standing> standings_of(const ComparedItems& items) {
       if (mine(item) && &item != standing.best)
         standing.others.push_back({&items, &item, standing.best, items.pair(item, *standing.best)});
     adjust(standing.others);
+    foresee(standing.others);
     if (!standing.others.empty()) all.push_back(std::move(standing));
   }
   return all;
@@ -91,14 +93,16 @@ std::string verdict(const Comparison& comparison) {
                        more ? "more" : "less", comparison.of->metric, right, interval_of(over));
   text += fmt::format(", {} of {}", left_worse ? over.losses : over.wins, counted(over.prompts, "prompt"));
   if (comparison.told_apart()) return text;
-  if (over.prompts < 2) return text + "; one prompt tells nothing apart";
-  if (over.p < 0.05)
+  if (over.prompts < kFewestPrompts)
+    return fmt::format("{}; {} nothing apart", text,
+                       over.prompts == 1 ? "one prompt tells" : "two prompts tell");
+  if (over.p < kToldApart)
     return text +
            fmt::format("; not told apart: of {} pairs asked at once, one may look so by chance (p {:.2g})",
                        comparison.pairs, comparison.p);
-  const auto needed = prompts_needed(over);
-  return text +
-         (needed ? fmt::format("; not told apart (about {} prompts would)", *needed) : "; not told apart");
+  return text + (comparison.needed
+                     ? fmt::format("; not told apart (about {} prompts would)", *comparison.needed)
+                     : "; not told apart");
 }
 
 std::string verdict(const Standing& standing) {
@@ -122,9 +126,10 @@ std::string verdict(const Standing& standing) {
   text += alike == runnable - 1 ? std::string("; told apart from none of the others")
                                 : fmt::format("; not told apart from {} of the others", alike);
   if (nearest == nullptr) return text;
-  const auto needed = prompts_needed(nearest->over);
   return text + fmt::format(", the nearest {}{}", nearest->left->name,
-                            needed ? fmt::format(" (about {} prompts would tell it)", *needed) : "");
+                            nearest->needed
+                                ? fmt::format(" (about {} prompts would tell it)", *nearest->needed)
+                                : "");
 }
 
 std::vector<Comparison> own_against_best(const ComparedItems& items, const std::set<std::string>& names) {
@@ -138,6 +143,7 @@ std::vector<Comparison> own_against_best(const ComparedItems& items, const std::
     if (best != nullptr) all.push_back({&items, &item, best, items.pair(item, *best)});
   }
   adjust(all);
+  foresee(all);
   return all;
 }
 

@@ -43,11 +43,6 @@ std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all)
 /// As text: how many times each item loses what the best one does, and a verdict a budget.
 std::string text_of(const StandingTable& table);
 
-/// How large a difference has to be, beside tables of errors; measured (tests/study/README.md).
-inline constexpr const char* kSmallRatios =
-    "how large is large: output errors below 1.1 times apart order SmolLM2's KL rightly in 62 % of "
-    "pairs, "
-    "above 1.5 in 91 %";
 /// What a run on one prompt has to say of two methods.
 inline constexpr const char* kOnePrompt =
     "one prompt decides nothing between two methods; six dumps of a model tell a ratio of about 1.5 from 1";

@@ -9,6 +9,10 @@ namespace kvreplay {
 /// The confidence of every interval that the program states.
 inline constexpr double kConfidence = 0.95;
 
+/// Of fewer prompts no interval is stated and nothing is told apart: with one degree of freedom t is 12.7,
+/// and two values that lie close by chance would look certain.
+inline constexpr std::ptrdiff_t kFewestPrompts = 3;
+
 /// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with
 /// `freedom` >= 1 degrees of freedom: to within a few units in the last place of what the distribution
 /// function resolves. O(freedom) time, so `freedom` is capped at 10^6, beyond which t changes in the seventh

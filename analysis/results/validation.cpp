@@ -1,6 +1,5 @@
 #include "analysis/results/validation.hpp"
 
-#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/oracles.hpp"
 #include "analysis/results/recorded_files.hpp"
@@ -171,6 +170,37 @@ Validation read_validation(const ResultReader& results) {
   add_predictions(results, validation.cases);
   if (validation.cases.empty()) validation.missing = "kvvalidate.py has not measured any case yet.";
   return validation;
+}
+
+const FigureFacts* measured_figure(Table table) {
+  const bool validated =
+      std::find(kValidatedTables.begin(), kValidatedTables.end(), table) != kValidatedTables.end();
+  return validated ? &facts_of(ValidationFigure::kl) : nullptr;
+}
+
+void each_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
+  if (measured_figure(table) == nullptr || !results.has(table)) return;
+  std::map<std::vector<std::string>, double> measured;  // by the case; each is visited once
+  for (const ValidatedCase& one : read_validation(results).cases)
+    if (one.table == table) measured.emplace(keys_of(one), one.measured_as(ValidationFigure::kl));
+  if (measured.empty()) return;
+  each_figure(results, table, [&](const TableFigure& figure) {
+    if (figure.level() != Level::model || !is_of_future(figure)) return;
+    const auto one = measured.find(case_of(figure, table));
+    if (one == measured.end()) return;
+    std::vector<std::string> keys(figure.keys.begin(), figure.keys.end());
+    keys.back() = measured_figure(table)->name;
+    TableFigure kl = figure;
+    kl.keys = keys;
+    kl.value = one->second;
+    measured.erase(one);
+    if (!std::isnan(kl.value)) visit(kl);
+  });
+}
+
+void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
+  each_figure_and_median(results, table, visit);
+  each_measured(results, table, visit);
 }
 
 OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/results/figures.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <array>
@@ -24,7 +25,8 @@ inline constexpr FigureKind kMeasuredNats{.unit = "nats",
                                           .rows = kFutureRows,
                                           .levels = kModelOnly};
 inline constexpr auto kValidationFigures = facts_table<FigureOf<ValidationFigure>>({
-    {{kMeasuredNats, "kl", "Divergence", "Mean over the decoding steps of KL(full || changed)"},
+    {{kMeasuredNats, "kl", "Divergence", "Mean over the decoding steps of KL(full || changed)", kOffered,
+      "true KL with the model in the loop, nats a step"},
      ValidationFigure::kl},
     {{kMeasuredNats, "kl_median", "Median divergence",
       "Median over the decoding steps of KL(full || changed)"},
@@ -85,6 +87,15 @@ std::size_t bytes_of(const Validation& validation);
 /// Without cases where nothing was measured, or of results that stood in this folder before. Throws
 /// InputError, one line, where validate.csv or validate.json is not what it should be.
 Validation read_validation(const ResultReader& results);
+
+/// What the KL of the cases of a table is as one more figure of it, for those who compare figures: of the
+/// model on the future rows, under the keys that the case's own figures have. Null for the other tables.
+const FigureFacts* measured_figure(Table table);
+/// Visits it, case by case in the table's order; nothing where nothing was measured. Throws as
+/// read_validation().
+void each_measured(const ResultReader& results, Table table, const VisitFigure& visit);
+/// The figures of a table and, behind them, what was measured.
+void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit);
 
 /// Two cases whose KL differs by this ratio are told apart by it.
 inline constexpr double kApart = 1.5;

@@ -6,6 +6,7 @@
     r.agreement                                    # a CSV as a data frame; r.tables says which there are
     r.rows("agreement")                            # the same as the csv module reads it, without pandas
     r.table("evictions", level="model")            # only the rows of heads, of layers or of the whole model
+    r.table("evictions", level="median head")      # beside its sums, which a few heads may rule: medians over the heads
     r.tokens("exact_remove", layer=0)              # an array: kv_head x token; without a layer: layer x kv_head x token
     r.tokens("exact_remove").frame()               # the same as a long data frame: layer, kv_head, token, text, value
     r.maps("attn~exact_remove~spearman").wide()    # layers down, KV heads across
@@ -76,6 +77,7 @@ WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "s
          "name", "model", "fingerprint", "table", "left", "right")
 PLACES = ("layer", "kv_head")
 COUNTS = (*PLACES, "kept", "pruned")
+DERIVED = ("kept", "kept_share", "pruned")  # which follow from what a row is of
 SIZES = ("layers", "n_q", "n_kv", "d", "T", "T_q", "l")  # of the dump, in summary.json
 NPY = re.compile(rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|<i4|<f4|<f8)', 'fortran_order': False, "
                  rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n", re.DOTALL)
@@ -220,7 +222,8 @@ class _Folder:
         return [name for name in self._kinds if f"{name}.csv" in self._written]
 
     def table(self, name: str, level: Optional[str] = None) -> pd.DataFrame:
-        """A table, or its rows of one level: head, layer (no kv_head) or model (neither), without the empty columns."""
+        """A table, or its rows of one level: head, layer (no kv_head) or model (neither), without the empty columns; or of the
+        median head: of every figure that heads have the median over them."""
         if name not in self.tables:
             raise ResultsError(f"{self.folder}: no {name}.csv; {self._instead_of(name)}")
         if name not in self.__dict__:
@@ -478,9 +481,15 @@ def _archive(data: bytearray) -> dict[str, np.ndarray]:
 def _of_level(folder: Path, name: str, frame: pd.DataFrame, level: Optional[str]) -> pd.DataFrame:
     if level is None:
         return frame
+    if level == "median head":
+        heads = _of_level(folder, name, frame, "head").drop(columns=[*PLACES, *(column for column in DERIVED if column in frame)])
+        keys = [column for column in heads if (column != "value" if "value" in heads else column in (*WORDS, "sigma"))]
+        if not keys:
+            return heads.median().to_frame().T
+        return heads.groupby(keys, sort=False, dropna=False).median().reset_index()[list(heads)]
     given = {"head": [*PLACES], "layer": ["layer"], "model": []}.get(level)
     if given is None:
-        raise ResultsError(f"level {level}: expected head, layer or model")
+        raise ResultsError(f"level {level}: expected head, layer, model or median head")
     empty = [*PLACES[len(given):]]
     rows = frame[frame[empty].isna().all(axis=1) & frame[given].notna().all(axis=1)]
     if rows.empty:

@@ -1,3 +1,4 @@
+#include "analysis/results/how_large.hpp"
 #include "analysis/results/standings.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/catch.hpp"
@@ -82,7 +83,9 @@ TEST_CASE("a comparison that tells nothing apart says so, and what would", "[com
     comparisons.add_prompt(
         {prompt(dir / fmt::format("p{}", i), 50, "evictions", kEvictions + row("a", a[i]) + row("b", b[i]))});
   const std::vector<ComparedItems> all = comparisons.all();
-  const Comparison pair = comparisons_of(all.at(0)).at(0);
+  std::vector<Comparison> pairs = comparisons_of(all.at(0));
+  foresee(pairs);
+  const Comparison& pair = pairs.at(0);
   CHECK_FALSE(pair.told_apart());
   const std::string text = verdict(pair);
   INFO(text);
@@ -105,6 +108,45 @@ TEST_CASE("one prompt compares nothing, and no table is written", "[comparisons]
   ResultFolder folder(dir / "r", Json::object(), {}, Existing::refuse);
   CHECK(write_comparisons(all, folder) == 0);
   CHECK_FALSE(std::filesystem::exists(dir / "r/comparisons.csv"));
+}
+
+TEST_CASE("two prompts tell nothing apart, and the table has no interval of them", "[comparisons]") {
+  const TempDir dir;
+  Comparisons comparisons;
+  for (const double hard : {1.0, 3.0})
+    comparisons.add_prompt({prompt(dir / fmt::format("p{}", hard), 50, "evictions",
+                                   kEvictions + row("a", 2 * hard) + row("b", hard))});
+  const std::vector<ComparedItems> all = comparisons.all();
+  const Comparison pair = comparisons_of(all.at(0)).at(0);
+  CHECK_FALSE(pair.told_apart());
+  CHECK(verdict(pair) == "a loses 2 times what b loses, 2 of 2 prompts; two prompts tell nothing apart");
+  CHECK(verdict(standings_of(all.at(0)).at(0)) ==
+        "b loses least of 2; told apart from none of the others, the nearest a");
+  ResultFolder folder(dir / "r", Json::object(), {}, Existing::refuse);
+  CHECK(write_comparisons(all, folder) == 1);
+  CHECK(test::read_file(dir / "r/comparisons.csv").ends_with(",0.6931471805599453,,,,0,\n"));
+}
+
+TEST_CASE("the number of prompts beside a verdict counts with the verdict's correction", "[comparisons]") {
+  const TempDir dir;
+  Comparisons comparisons;
+  const std::array a{1.0, 2.0, 1.0, 3.0}, b{1.1, 1.7, 1.2, 2.4};
+  for (std::size_t i = 0; i < 4; ++i) {
+    std::string csv = kEvictions + row("a", a[i]) + row("b", b[i]);
+    for (const char* const same : {"c", "d", "e", "f"}) csv += row(same, a[i]);
+    comparisons.add_prompt({prompt(dir / fmt::format("p{}", i), 50, "evictions", csv)});
+  }
+  const std::vector<ComparedItems> all = comparisons.all();
+  const std::vector<Standing> standings = standings_of(all.at(0));
+  const Comparison& of_five = standings.at(0).others.at(0);
+  CHECK(of_five.pairs == 5);
+  const auto alone = prompts_needed(std::vector<Paired>{of_five.over}).at(0);
+  const auto together = prompts_needed(std::vector<Paired>(5, of_five.over)).at(0);
+  REQUIRE((alone && together));
+  CHECK(*together > *alone);
+  CHECK(of_five.needed == together);
+  CHECK(verdict(standings[0]).find(fmt::format("(about {} prompts would tell it)", *together)) !=
+        std::string::npos);
 }
 
 TEST_CASE("the best is one that can be run, and the user's own is set against the best of the others",
@@ -189,6 +231,32 @@ TEST_CASE("scores are compared by the difference of what their median head reach
   CHECK(pair.over.losses == 2);
   CHECK(std::isnan(all[0].kept_share));
   CHECK(verdict(pair).find("attn has 0.25 less exact_remove~spearman than joint") == 0);
+}
+
+TEST_CASE("how large is large is told in the dump's own nats where it has them", "[comparisons]") {
+  CHECK(how_large({}).starts_with(
+      "how large is large: output errors below 1.1 times apart order SmolLM2's KL"));
+  // At one setting: 0.100 and 0.105 are near and in order, 0.105 and 0.111 near and not; 0.3 is far from all
+  // three, and in order with two. 0.1 and 0.111 are neither near nor far.
+  const std::vector<JudgedCase> cases{{"a", 0.1, 0.01},  {"a", 0.105, 0.03}, {"a", 0.111, 0.02},
+                                      {"a", 0.3, 0.025}, {"b", 0.2, 0.5},    {"b", 0.2, 0.6}};
+  CHECK(
+      how_large(cases) ==
+      "how large is large: here output errors below 1.1 times apart have the order of the predicted nats "
+      "(loss_step) in 50 % of 2 pairs, above 1.5 in 67 % of 3 pairs; the cases cost 0.01 to 0.6 nats a step");
+
+  const TempDir dir;
+  const ResultReader results =
+      prompt(dir / "p", 50, "evictions",
+             kEvictions + row("h2o", 0.1) + row("h2o", 0.01, "0.8", "20", "paper", "loss_step") +
+                 row("tova", 0.4) + row("tova", 0.2, "0.8", "20", "paper", "loss_step") + row("snapkv", 0.2));
+  const std::vector<JudgedCase> found = judged_cases(results);
+  REQUIRE(found.size() == 2);  // snapkv has no nats
+  CHECK(found[0].setting == found[1].setting);
+  CHECK(found[0].output_error + found[1].output_error == 0.5);
+  CHECK(how_large(found).find(
+            "(there is no such pair), above 1.5 in 100 % of 1 pair; the cases cost 0.01 to 0.2") !=
+        std::string::npos);
 }
 
 TEST_CASE("comparisons.csv has a row a pair", "[comparisons]") {

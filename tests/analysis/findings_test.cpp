@@ -1,5 +1,6 @@
 #include "analysis/findings/findings.hpp"
 
+#include "analysis/findings/candidates.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
@@ -155,12 +156,21 @@ TEST_CASE("with gradients the heaviest layer is told in nats", "[findings]") {
   const TempDir dir;
   write_file(dir / "summary.json", kSummary);
   write_evictions(dir, eviction("snapkv", "0.8", "loss_layer", 0.01, 0.09, 0.1) +
-                           eviction("h2o", "0.8", "loss_layer", 0.3, 0.1, 0.4));
+                           eviction("h2o", "0.8", "loss_layer", 0.3, 0.1, 0.4) +
+                           ",,snapkv,paper,prefill,0.8,,,future,loss_step,0.07\n"
+                           "0,0,snapkv,paper,prefill,0.8,,,future,output_error,0.3\n"
+                           "0,1,snapkv,paper,prefill,0.8,,,future,output_error,0.02\n"
+                           "3,0,snapkv,paper,prefill,0.8,,,future,output_error,0.01\n");
   const std::vector<Finding> found = findings_of(ResultReader(dir.path()));
   REQUIRE(found.size() == 2);
-  CHECK(found[1].text ==
-        "Layer 3 carries 90 % of all nats that snapkv is predicted to cost (kept 20 %): 0.09 of 0.1 "
-        "nats a step, in 2 layers.");
+  CHECK(found[0].text.starts_with(
+      "snapkv loses least of 3 policies (kept 20 %): output error 0.04 on the decoding steps, 0.02 in the "
+      "median "
+      "head, predicted to cost 0.07 nats a step (loss_step), 4 times what oracle_exact loses"));
+  CHECK(
+      found[1].text ==
+      "Layer 3 carries 90 % of all nats that snapkv is predicted to cost (kept 20 %): loss_layer 0.09 of 0.1 "
+      "nats a step, in 2 layers.");
   CHECK(found[1].weight == Approx(1.8));
   CHECK(found[1].place.layer == 3);
 }
@@ -204,6 +214,80 @@ TEST_CASE("what fits, shared budgets and channels are worth is told against what
             "Of the ways to prune 0.5 of the key channels iap costs least: output error 0.01 on the decoding "
             "steps, "
             "think costs 2 times as much and magnitude 30 times."});
+}
+
+TEST_CASE("the few heads that rule a sum are named, and how far their keys reach", "[findings]") {
+  const TempDir dir;
+  // Ten layers of two heads: 59 of 100 squared logits in two heads of layer 0.
+  write_file(dir / "summary.json", R"({"program": "kvreplay", "schema": 1,
+  "dump": {"model": "m", "fingerprint": "f", "layers": 10, "n_q": 2, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0,
+           "T": 24, "T_q": 24, "l": 20},
+  "layers": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]})");
+  const auto channels = [&](double first, double second) {
+    std::string csv = "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value\n";
+    const auto row = [&](const std::string& scope, const char* metric, double value) {
+      csv += fmt::format("{},think,paper,0.5,32,4,window,{},{}\n", scope, metric, value);
+    };
+    double sum = 0;
+    for (int h = 0; h < 20; ++h) {
+      const double error = h == 0 ? first : h == 1 ? second : 41.0 / 18;
+      sum += error;
+      row(fmt::format("{},{}", h / 2, h % 2), "reconstruction_error", error);
+      row(fmt::format("{},{}", h / 2, h % 2), "relative_reconstruction_error", h < 2 ? 0.0001 : 0.012);
+    }
+    row(",", "reconstruction_error", sum);
+    row(",", "relative_reconstruction_error", 0.0003);
+    write_file(dir / "channels.csv", csv);
+  };
+  channels(20, 39);
+  const ResultReader results(dir.path());
+  std::vector<Finding> found = findings_of(results);
+  REQUIRE(found.size() == 1);
+  CHECK(
+      found[0].text ==
+      "2 of 20 heads hold 59 % of the model's reconstruction error (think, 0.5 of the key channels pruned): "
+      "layer 0 heads 0 and 1; relative to the logits it is 0.0003 over all heads, 0.012 in the median head.");
+  CHECK(found[0].weight == Approx(0.59 * 20 / 2));
+  CHECK(name_of(found[0].kind) == "sum");
+  CHECK(found[0].place.layer == 0);
+  CHECK(found[0].place.kv_head == 1);  // the heaviest
+
+  const report::Tables tables(results);
+  TokenSource tokens = token_source(results);
+  tokens.keys = [](Index layer, Index head) {
+    CHECK(layer == 0);
+    CHECK(head == 1);
+    return std::optional(KeyReach{5, 145, 2});
+  };
+  found = findings_of(tables, tokens);
+  REQUIRE(found.size() == 1);
+  CHECK(contains(found[0].text,
+                 "; in layer 0 head 1 keys reach 145 in channel 5, where the median channel has 2."));
+  tokens.keys = [](Index, Index) { return std::optional(KeyReach{5, 19, 2}); };  // as keys do
+  CHECK_FALSE(contains(findings_of(tables, tokens).at(0).text, "keys reach"));
+
+  channels(20, 20);  // half is not in two
+  CHECK(findings_of(ResultReader(dir.path())).empty());
+}
+
+TEST_CASE("how far keys reach is their largest magnitude, and the median channel's", "[findings]") {
+  const TempDir dir;
+  test::make_small_dump(dir / "d");
+  const Dump dump = Dump::open(dir / "d");
+  const Index T = dump.shape().T, d = dump.shape().d, l = dump.shape().l;
+  std::vector<double> keys(static_cast<std::size_t>(T * d));
+  dump.read(Tensor::k, 1, 1, keys.data());
+  std::vector<double> reach;
+  for (Index c = 0; c < d; ++c) {
+    reach.push_back(0);
+    for (Index t = 0; t < l; ++t)
+      reach.back() = std::max(reach.back(), std::abs(keys[static_cast<std::size_t>(t * d + c)]));
+  }
+  const KeyReach found = key_reach(dump, 1, 1);
+  CHECK(found.most == Approx(reach[static_cast<std::size_t>(found.channel)]).epsilon(1e-6));
+  CHECK(found.most == Approx(*std::max_element(reach.begin(), reach.end())).epsilon(1e-6));
+  std::sort(reach.begin(), reach.end());
+  CHECK(found.median == Approx((reach[reach.size() / 2 - 1] + reach[reach.size() / 2]) / 2).epsilon(1e-6));
 }
 
 TEST_CASE("no more findings than one can keep in mind, and none below what decides", "[findings]") {

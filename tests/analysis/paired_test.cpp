@@ -15,7 +15,30 @@ namespace {
 using Values = std::vector<double>;
 
 Paired ratio(const Values& left, const Values& right) {
-  return paired(left, right, Better::smaller, PairedBy::ratio);
+  return paired(left, right, Better::smaller, FigureScale::log);
+}
+
+/// Of four prompts, with this mean and spread.
+Paired spread(double mean, double sd) {
+  Paired seen;
+  seen.prompts = 4;
+  seen.mean = mean;
+  seen.sd = sd;
+  seen.p = student_p(mean / (sd / 2), 3);
+  return seen;
+}
+
+std::optional<std::ptrdiff_t> needed(const Paired& one) {
+  return prompts_needed(std::vector<Paired>{one})[0];
+}
+
+/// By trying one number after the other.
+std::optional<std::ptrdiff_t> level_needs(const Paired& one, double level) {
+  for (std::ptrdiff_t n = kFewestPrompts; n <= 1000; ++n)
+    if ((student_t(1 - level, n - 1) + student_t(0.6, n - 1)) * one.sd / std::sqrt(static_cast<double>(n)) <=
+        one.mean)
+      return n;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -64,18 +87,26 @@ TEST_CASE("pairs with nothing to say have no figures that say something", "[pair
   CHECK(one.losses == 1);
   CHECK(std::isnan(one.low));
   CHECK(std::isnan(one.p));
-  CHECK_FALSE(prompts_needed(one));
+  CHECK_FALSE(needed(one));
+  // Two prompts have a mean and a spread, and neither interval nor p.
+  const Paired two = ratio({2, 8}, {1, 1});
+  CHECK(two.center() == Approx(4));
+  CHECK(two.sd == Approx(std::log(2.0) * std::sqrt(2.0)));
+  CHECK(std::isnan(two.low));
+  CHECK(std::isnan(two.high));
+  CHECK(std::isnan(two.p));
+  CHECK_FALSE(needed(two));
   // Equal everywhere: zeros too, whose ratio is 1.
   const Paired same = ratio({0, 0.5, 3}, {0, 0.5, 3});
   CHECK(same.wins + same.losses == 0);
   CHECK(same.mean == 0);
   CHECK(same.p == 1);
-  CHECK_FALSE(prompts_needed(same));
+  CHECK_FALSE(needed(same));
   // The same ratio everywhere: no spread.
   const Paired twice = ratio({2, 4, 8}, {1, 2, 4});
   CHECK(twice.low == twice.high);
   CHECK(twice.p == 0);
-  CHECK(prompts_needed(twice) == 2);
+  CHECK(needed(twice) == kFewestPrompts);
   // A loss of nothing in one prompt: no ratio, and still wins.
   const Paired zero = ratio({0, 1, 1}, {1, 2, 3});
   CHECK(zero.prompts == 3);
@@ -85,12 +116,21 @@ TEST_CASE("pairs with nothing to say have no figures that say something", "[pair
 }
 
 TEST_CASE("shares and correlations are set against each other by their difference", "[paired]") {
-  const Values left{0.5, 0.7}, right{0.4, 0.4};
-  const Paired over = paired(left, right, Better::larger, PairedBy::difference);
-  CHECK(over.wins == 2);
+  const Values left{0.5, 0.7, 0.6}, right{0.4, 0.4, 0.4};
+  const Paired over = paired(left, right, Better::larger, FigureScale::share);
+  CHECK(over.by == PairedBy::difference);
+  CHECK(over.wins == 3);
   CHECK(over.mean == Approx(0.2).epsilon(1e-14));
   CHECK(over.center() == over.mean);
-  CHECK(over.high - over.mean == Approx(12.706204736174698 * 0.1).epsilon(1e-9));
+  CHECK(over.high - over.mean == Approx(4.302652729749464 * 0.1 / std::sqrt(3.0)).epsilon(1e-9));
+
+  // No further than two values can lie apart.
+  const Values some{1, 0.2, 0.9}, none{0, 0, 0.9};
+  const auto apart = [&](FigureScale scale) { return paired(some, none, Better::larger, scale); };
+  CHECK(apart(FigureScale::share).low == Approx(0.4 - 4.302652729749464 * std::sqrt(0.28 / 3)).epsilon(1e-9));
+  CHECK(apart(FigureScale::share).high == 1);
+  CHECK(apart(FigureScale::correlation).high == Approx(0.4 + 4.302652729749464 * std::sqrt(0.28 / 3)));
+  CHECK(apart(FigureScale::share).p == apart(FigureScale::correlation).p);
 }
 
 TEST_CASE("Holm's p are those of the textbook", "[paired]") {
@@ -138,23 +178,41 @@ TEST_CASE("intervals of a ratio cover it as often as they say, and Holm's p err 
 }
 
 TEST_CASE("as many prompts as are said to be needed tell four of five", "[paired]") {
-  Paired seen;
-  seen.mean = std::log(1.2);
-  seen.sd = 0.2;
-  const auto needed = prompts_needed(seen);
-  REQUIRE(needed);
+  const Paired seen = spread(std::log(1.2), 0.2);
+  const auto prompts = needed(seen);
+  REQUIRE(prompts);
   std::mt19937_64 random(3);
   std::normal_distribution<double> normal(seen.mean, seen.sd);
   int told = 0;
   constexpr int kDraws = 2000;
   for (int draw = 0; draw < kDraws; ++draw) {
-    Values left, right(static_cast<std::size_t>(*needed), 1);
-    for (std::ptrdiff_t i = 0; i < *needed; ++i) left.push_back(std::exp(normal(random)));
+    Values left, right(static_cast<std::size_t>(*prompts), 1);
+    for (std::ptrdiff_t i = 0; i < *prompts; ++i) left.push_back(std::exp(normal(random)));
     told += ratio(left, right).p < 0.05;
   }
   CHECK(static_cast<double>(told) / kDraws == Approx(0.83).margin(0.06));
-  seen.sd = 100;
-  CHECK_FALSE(prompts_needed(seen));
+  CHECK_FALSE(needed(spread(std::log(1.2), 100)));
+}
+
+TEST_CASE("of several differences as many prompts are needed as Holm's correction asks for", "[paired]") {
+  const Paired clear = spread(0.4, 0.2), middling = spread(0.2, 0.2), faint = spread(0.05, 0.2);
+  const std::vector<Paired> asked{middling, faint, clear};
+  const auto all = prompts_needed(asked);
+  // The smallest p has to be below a third of 5 %, the next below a half, the last below 5 %.
+  CHECK(all[2] == level_needs(clear, 0.05 / 3));
+  CHECK(all[0] == level_needs(middling, 0.05 / 2));
+  CHECK(all[1] == level_needs(faint, 0.05));
+  CHECK(*all[2] > *needed(clear));
+  CHECK(*all[0] > *needed(middling));
+
+  // Equal ones: the last is told only once the first is, at the strictest level.
+  const auto alike = prompts_needed(std::vector<Paired>(10, middling));
+  for (const auto& one : alike) CHECK(one == level_needs(middling, 0.05 / 10));
+  // What can never be told leaves those behind it without an answer, too.
+  const auto never = prompts_needed(std::vector<Paired>{clear, spread(0.0001, 0.2), spread(0, 0.2)});
+  CHECK(never[0].has_value());
+  CHECK_FALSE(never[1]);
+  CHECK_FALSE(never[2]);
 }
 
 TEST_CASE("a budget reads as what stays, whichever way it was asked for", "[paired]") {

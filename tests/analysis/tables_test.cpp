@@ -8,6 +8,8 @@
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <filesystem>
 #include <random>
@@ -79,7 +81,10 @@ TEST_CASE("means over dumps have n - 1 and Student's interval", "[tables]") {
   const OverDumps gaps = over({std::nan(""), 2, std::nan(""), 4});
   CHECK(gaps.n == 2);
   CHECK(gaps.mean == 3);
-  CHECK(gaps.high - 3 == Approx(12.706204736174698).epsilon(1e-9));
+  CHECK(gaps.sd == Approx(std::sqrt(2.0)));
+  CHECK(std::isnan(gaps.low));  // two prompts have no interval
+  CHECK(std::isnan(gaps.high));
+  CHECK(mean_text(gaps) == "3");
   const OverDumps one = over({7, std::nan("")});
   CHECK(one.n == 1);
   CHECK(one.mean == 7);
@@ -123,8 +128,61 @@ TEST_CASE("of positive figures over decades the interval is that of the geometri
   const OverDumps zero = over({0, 0.1, 0.2});
   CHECK(std::isnan(zero.geometric_mean));
   CHECK(zero.center() == Approx(0.1));
-  CHECK(zero.low < 0);
-  CHECK(mean_text(over({1500, 1600})) == "1549 [1028, 2334]");
+  CHECK(zero.low == 0);  // which an error cannot be less than
+  CHECK(zero.high == Approx(0.1 + 4.302652729749464 * 0.1 / std::sqrt(3.0)));
+  CHECK(mean_text(over({1500, 1600})) == "1549");
+  CHECK(mean_text(over({1500, 1600, 1550})) == "1549 [1430, 1679]");
+}
+
+TEST_CASE("rank correlations are averaged by Fisher's z", "[tables]") {
+  const auto over = [](std::initializer_list<double> values) {
+    RunningMean mean(FigureScale::correlation);
+    for (const double value : values) mean.add(value);
+    return mean.result();
+  };
+  // z: 0.5493061443, 1.4722194895, 1.9459101491; their mean 1.3224785943, standard deviation 0.7102411128.
+  const OverDumps three = over({0.5, 0.9, 0.96});
+  CHECK(three.mean == Approx(0.8673989969).epsilon(1e-9));
+  CHECK(three.center() == three.mean);
+  CHECK(std::isnan(three.geometric_mean));
+  CHECK(three.sd == Approx(std::sqrt((0.0821777778 + 0.0128444444 + 0.0300444444) / 2)).epsilon(1e-8));
+  CHECK(three.low == Approx(-0.4151834652).epsilon(1e-9));
+  CHECK(three.high == Approx(0.9958413508).epsilon(1e-9));
+  // As far the other way round.
+  const OverDumps turned = over({-0.5, -0.9, -0.96});
+  CHECK(turned.mean == Approx(-three.mean).epsilon(1e-14));
+  CHECK(turned.low == Approx(-three.high).epsilon(1e-14));
+  CHECK(std::isnan(over({0.5, 0.9}).low));
+  CHECK(over({0.5, 0.9}).mean == Approx(std::tanh((0.5493061443 + 1.4722194895) / 2)).epsilon(1e-9));
+
+  // A correlation of 1 has no z: the plain mean, and an interval that ends where correlations do.
+  const OverDumps exact = over({1, 0.7, 0.4});
+  CHECK(exact.mean == Approx(0.7));
+  CHECK(exact.low == Approx(0.7 - 4.302652729749464 * 0.3 / std::sqrt(3.0)).epsilon(1e-9));
+  CHECK(exact.high == 1);
+  const OverDumps perfect = over({1, 1, 1});
+  CHECK(mean_text(perfect) == "1 [1, 1]");
+  CHECK(mean_text(over({-1, -1, -1})) == "-1 [-1, -1]");
+}
+
+TEST_CASE("no interval goes beyond what its figure can be", "[tables]") {
+  const auto over = [](FigureScale scale, std::initializer_list<double> values) {
+    RunningMean mean(scale);
+    for (const double value : values) mean.add(value);
+    return mean.result();
+  };
+  const OverDumps share = over(FigureScale::share, {0.1, 0.9, 1});
+  CHECK(share.mean == Approx(2.0 / 3));
+  CHECK(share.low == 0);
+  CHECK(share.high == 1);
+  const OverDumps inside = over(FigureScale::share, {0.4, 0.5, 0.6});
+  CHECK(inside.low == Approx(0.5 - 4.302652729749464 * 0.1 / std::sqrt(3.0)).epsilon(1e-9));
+  CHECK(inside.high == Approx(0.5 + 4.302652729749464 * 0.1 / std::sqrt(3.0)).epsilon(1e-9));
+  const OverDumps gain = over(FigureScale::gain, {-2, 0.9, 0.8});
+  CHECK(gain.high == 1);
+  CHECK(gain.low < -2);
+  const OverDumps plain = over(FigureScale::linear, {1, 9, 2});
+  CHECK(plain.low < 0);
 }
 
 TEST_CASE("the interval covers the true mean as often as it says", "[tables]") {
@@ -140,6 +198,33 @@ TEST_CASE("the interval covers the true mean as often as it says", "[tables]") {
   }
   // 0.95 +- 4 standard deviations of a share of 20000.
   CHECK(static_cast<double>(covered) / kTrials == Approx(0.95).margin(0.0062));
+}
+
+TEST_CASE("the median head stands beside errors summed over heads", "[tables]") {
+  const TempDir dir;
+  const std::string eviction = "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value\n";
+  const auto row = [](const char* scope, const char* metric, double value) {
+    return fmt::format("{},h2o,paper,prefill,0.5,4,future,{},{}\n", scope, metric, value);
+  };
+  const ResultReader results = results_of(
+      dir / "e", "evictions",
+      eviction + row("0,0", "output_error", 0.9) + row("0,1", "output_error", 0.02) + row("0,1", "bytes", 8) +
+          row("0,", "output_error", 0.5) + row("1,0", "output_error", 0.01) +
+          row("1,1", "output_error", 0.04) + row(",", "output_error", 0.6) + row(",", "bytes", 8));
+  std::vector<std::pair<std::string, double>> found;
+  each_median_head(results, Table::evictions, [&](const TableFigure& figure) {
+    CHECK(figure.level() == Level::model);
+    found.emplace_back(joined(figure.keys), figure.value);
+  });
+  REQUIRE(found.size() == 1);  // bytes are no error
+  CHECK(found[0].first == ",,h2o,paper,prefill,0.5,future,\"output_error, median head\"");
+  CHECK(found[0].second == Approx(0.03));
+  CHECK(is_error_of_heads(facts_of(EvictionFigure::output_error)));
+  CHECK(is_error_of_heads(facts_of(ChannelFigure::relative_reconstruction_error)));
+  CHECK(is_error_of_heads(facts_of(BudgetFigure::output_error)));
+  CHECK_FALSE(is_error_of_heads(facts_of(EvictionFigure::layer_output_error)));
+  CHECK_FALSE(is_error_of_heads(facts_of(EvictionFigure::excess_over_exchange)));
+  CHECK_FALSE(is_error_of_heads(kLossRow));
 }
 
 TEST_CASE("every table is figures under keys", "[tables]") {
@@ -232,7 +317,8 @@ TEST_CASE("a table over dumps has the figures that several dumps have", "[tables
   CHECK(report.find("output error over all heads, future rows\n") == 0);
   CHECK(report.find("kept 50 %") != std::string::npos);
   CHECK(report.find("h2o") != std::string::npos);
-  CHECK(report.find("0.592 [0.0698, 5.02]") != std::string::npos);
+  CHECK(report.find("0.592") != std::string::npos);
+  CHECK(report.find('[') == std::string::npos);  // of two dumps
 
   TableOverDumps alone(Table::evictions);
   alone.add(a);

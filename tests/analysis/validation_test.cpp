@@ -1,5 +1,8 @@
 #include "analysis/results/validation.hpp"
 
+#include "analysis/results/compare.hpp"
+#include "analysis/results/comparisons.hpp"
+#include "data/atomic_file.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/data/expect_error.hpp"
@@ -7,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 // What the model lost beside what was predicted: validate.csv is what kvvalidate.py would write, its numbers
@@ -54,6 +58,58 @@ TEST_CASE("what the model lost stands beside what each table predicted", "[valid
   for (const FigureFacts* const facts : validation.predictors(Table::evictions))
     names.emplace_back(facts->name);
   CHECK(names == std::vector<std::string>{"output_error", "layer_output_error", "eviction_loss"});
+}
+
+TEST_CASE("the KL that was measured is one more figure of its table", "[validation]") {
+  const TempDir temp;
+  const fs::path folder = validated_results(temp.path());
+  const auto measured = [&](Table table) {
+    std::vector<std::pair<std::string, double>> found;
+    each_measured(ResultReader(folder), table, [&](const TableFigure& figure) {
+      CHECK(figure.level() == Level::model);
+      found.emplace_back(joined(figure.keys), figure.value);
+    });
+    return found;
+  };
+  const auto evictions = measured(Table::evictions);
+  REQUIRE(evictions.size() == 6);
+  CHECK(evictions[0] == std::pair<std::string, double>(",,h2o,paper,prefill,0.5,future,kl", 0.04));
+  CHECK(measured(Table::budgets) == std::vector<std::pair<std::string, double>>{
+                                        {",,attn,uniform,0.5,kl", 0.03}, {",,attn,lu,0.5,kl", 0.02}});
+  REQUIRE(measured(Table::channels).size() == 1);
+  CHECK(measured(Table::channels)[0].second == 0.06);
+  CHECK(measured(Table::agreement).empty());
+
+  // Two prompts in which streaming loses twice as much as h2o.
+  Comparisons comparisons;
+  comparisons.add_prompt({ResultReader(folder)});
+  comparisons.add_prompt({ResultReader(folder)});
+  const std::vector<ComparedItems> all = comparisons.all();
+  const auto kl = std::find_if(all.begin(), all.end(), [](const ComparedItems& items) {
+    return items.table == Table::evictions && items.metric == "kl" && items.budget == "0.5";
+  });
+  REQUIRE(kl != all.end());
+  CHECK(kl->rows == "future");
+  const Comparison pair = comparisons_of(*kl).at(0);
+  CHECK(pair.left->name == "h2o");
+  CHECK(pair.right->name == "streaming");
+  CHECK(pair.over.center() == Approx(0.5).epsilon(1e-12));
+  CHECK(pair.over.wins == 2);
+
+  // Side by side: two rows of one folder.
+  const std::vector<TableComparison> tables =
+      compare(ResultReader(folder), {{"policy", "h2o"}}, ResultReader(folder), {{"policy", "streaming"}});
+  REQUIRE(tables.size() == 1);
+  const auto pivot = std::find_if(tables[0].pivots.begin(), tables[0].pivots.end(),
+                                  [](const ComparedPivot& one) { return one.metric == "kl"; });
+  REQUIRE(pivot != tables[0].pivots.end());
+  REQUIRE(pivot->figures.size() == 2);
+  CHECK(pivot->figures[1].a == 0.2);
+  CHECK(pivot->figures[1].b == 0.3);
+
+  // Of results that stood there before nothing is taken.
+  write_file(folder / "validate.json", R"({"results": "0000", "finished": true})");
+  CHECK(measured(Table::evictions).empty());
 }
 
 TEST_CASE("a validation of other results is none, and a damaged one is refused", "[validation]") {

@@ -18,6 +18,7 @@ ORACLES = {"oracle", "oracle_exact", "oracle_loss", "oracle_importance", "oracle
 RATIOS = {"output_error", "layer_output_error", "eviction_loss", "relative_reconstruction_error", "mean", "max", "last", "loss"}
 COMPARED = {"evictions": ["policy"], "decode": ["policy"], "budgets": ["order", "method"], "channels": ["method"], "agreement": ["score"]}
 DIFFERENCES = {"spearman", "recall@10%", "mass@10%", "oracle_recall", "reconstruction_gain", "output_gain"}
+FURTHEST = {"spearman": 2, "recall@10%": 1, "mass@10%": 1, "oracle_recall": 1}  # that two values of a figure can lie apart
 
 
 def incomplete_beta(a, b, x):
@@ -60,8 +61,8 @@ def holm(p):
     return adjusted
 
 
-def pair(left, right, ratio, larger):
-    """The row of two items: prompts, mean, low, high, wins, p not adjusted."""
+def pair(left, right, ratio, larger, furthest=np.inf):
+    """The row of two items: prompts, mean, low, high, wins, p not adjusted; of two prompts no more than a mean."""
     both = ~np.isnan(left) & ~np.isnan(right)
     a, b = left[both], right[both]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -71,9 +72,11 @@ def pair(left, right, ratio, larger):
     if n < 2 or not np.isfinite(apart).all():
         return n, np.nan, np.nan, np.nan, wins, np.nan
     mean, sd = apart.mean(), apart.std(ddof=1)
+    if n < 3:
+        return n, mean, np.nan, np.nan, wins, np.nan
     half = quantile(0.95, n - 1) * sd / math.sqrt(n)
     p = two_sided_p(mean / (sd / math.sqrt(n)), n - 1) if sd > 0 else float(mean == 0)
-    return n, mean, mean - half, mean + half, wins, p
+    return n, mean, max(mean - half, -furthest), min(mean + half, furthest), wins, p
 
 
 def rows_of(path):
@@ -142,7 +145,7 @@ def expected_rows(folder):
             for a, b in itertools.combinations(items, 2):
                 if a[0] != b[0] and a[1] != b[1]:
                     continue
-                row = pair(values[a], values[b], metric in RATIOS, metric in DIFFERENCES)
+                row = pair(values[a], values[b], metric in RATIOS, metric in DIFFERENCES, FURTHEST.get(metric, np.inf))
                 semantics = a[1] if a[1] == b[1] else f"{a[1]}/{b[1]}"
                 asked[is_oracle(a[0]) or is_oracle(b[0])].append(((table, a[0], b[0], semantics, *place), row))
             for family in asked.values():
@@ -190,6 +193,9 @@ def selftest():
     assert np.allclose(holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
     n, mean, low, high, wins, p = pair(np.array([1.0, 2, 4, np.nan]), np.array([2.0, 2, 2, 1]), True, False)
     assert (n, wins) == (3, 1) and abs(mean) < 1e-15 and abs(low + high) < 1e-12 and abs(p - 1) < 1e-9
+    two = pair(np.array([1.0, 2]), np.array([1.0, 1]), False, True)
+    assert two[1] == 0.5 and np.isnan([two[2], two[3], two[5]]).all()
+    assert pair(np.array([1, 0.2, 0.9]), np.array([0, 0, 0.9]), False, True, 1)[3] == 1
     assert is_oracle("snapkv~lu") and is_oracle("oracle_exact") and not is_oracle("snapkv~ada")
     print("selftest: ok")
 

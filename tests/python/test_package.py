@@ -104,6 +104,8 @@ class Program(unittest.TestCase):
                     heads = [float(row["value"]) for row in rows if row["policy"] == policy and row["rows"] == on
                              and row["kv_head"] and row["metric"] == "output_error"]
                     self.assertEqual(heads, error.heads["output_error"].tolist())
+                    self.assertEqual(error.median_head, np.median(heads))
+                    self.assertIn(f"({error.median_head} in the median head)", repr(error))
 
     def test_compensate(self):
         for precision, layer in self.each():

@@ -99,11 +99,11 @@ class Presses(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def replayed(self, policy, ratio, semantics):
-        """bool [layers, n_kv, l], by the program of the dump."""
+    def replayed(self, policy, ratio, semantics=None):
+        """bool [layers, n_kv, l], by the program of the dump; without semantics under its own default."""
         out = Path(self.folder.name) / "evict"
         subprocess.run([kvreplay.program(), "evict", self.dump, "--out", out, "--policy", policy, "--sigma", str(ratio),
-                        "--semantics", semantics, "--force", "--quiet"], check=True)
+                        *(() if semantics is None else ("--semantics", semantics)), "--force", "--quiet"], check=True)
         files = [next((out / f"layer_{layer:02d}/kept").iterdir()) for layer in range(LAYERS)]
         return np.stack([np.load(file) for file in files])
 
@@ -122,6 +122,18 @@ class Presses(unittest.TestCase):
                                                    (cache.layers[layer].values, self.full.layers[layer].values)):
                             left = all_states[0, head, torch.from_numpy(want[layer][head])]
                             self.assertTrue(torch.equal(states[0, head], left))
+
+    def test_it_keeps_what_semantics_kvpress_keeps_and_not_the_default(self):
+        for policy in ("h2o+joint", "tova"):
+            with self.subTest(policy):
+                press, paper = kvreplay.press(policy, 0.5), kvreplay.press(policy, 0.5, semantics="paper")
+                for each in (press, paper):
+                    read(self.model, self.ids, each)
+                kept, kept_by_paper = (np.stack([each.kept[layer][0] for layer in range(LAYERS)]) for each in (press, paper))
+                np.testing.assert_array_equal(kept, self.replayed(policy, 0.5, "kvpress"))
+                default = self.replayed(policy, 0.5)
+                np.testing.assert_array_equal(kept_by_paper, default)
+                self.assertTrue((kept != default).any())
 
     def test_generation_goes_on_with_it(self):
         press, cache = kvreplay.press("h2o+exact_remove", 0.5), transformers.DynamicCache()

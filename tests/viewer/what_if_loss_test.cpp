@@ -80,6 +80,8 @@ TEST_CASE("what if: the losses of kvreplay evict, of a head and of the model", "
         CHECK(model.row() == Approx(of_model("loss_row")).epsilon(1e-12));
         CHECK(model.layer() == Approx(of_model("loss_layer")).epsilon(1e-12));
         CHECK(model.layer() != Approx(model.row()).epsilon(1e-3));
+        CHECK(model.step() == Approx(of_model("loss_step")).epsilon(1e-12));
+        CHECK(model.step() != Approx(model.row()).epsilon(1e-3));
       }
     }
 }
@@ -98,6 +100,7 @@ TEST_CASE("what if: keeping everything loses no nats", "[loss]") {
   CHECK(all.future.loss.row == 0);
   CHECK(model.row() == 0);
   CHECK(model.layer() == 0);
+  CHECK(model.step() == 0);
 }
 
 TEST_CASE("what if: tokens kept by hand change the nats to those of this kept set", "[loss]") {

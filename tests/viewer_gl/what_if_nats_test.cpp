@@ -90,14 +90,14 @@ TEST_CASE("What if has the nats of evict, of the head and of all heads", "[nats]
   CHECK(panel.answer(panel.state().settings()[1], 0, 1).future.loss.row ==
         measured("0,1", "snapkv", "loss_row"));
   panel.settle();
-  CHECK(panel.shows("Loss in nats, window"));
-  CHECK(panel.shows("Loss in nats, future"));
-  CHECK(panel.shows("all heads, by layer"));
+  CHECK(panel.shows("loss_row, window"));
+  CHECK(panel.shows("loss_row, future"));
+  CHECK(panel.shows("loss_layer, all heads"));
   const auto both = [&](const std::string& metric) {
     return fmt::format("{} / {}", number_text(measured(",", "streaming", metric)),
                        number_text(measured(",", "snapkv", metric)));
   };
-  CHECK(panel.shows(both("loss_row")));
+  CHECK(panel.shows(both("loss_step")));
   CHECK(panel.shows(NumberColumn(std::array{measured(",", "streaming", "loss_layer"),
                                             measured(",", "snapkv", "loss_layer")})
                         .text(measured(",", "snapkv", "loss_layer"))));
@@ -121,8 +121,8 @@ TEST_CASE("What if with nats looks as it was looked at", "[nats][golden]") {
 TEST_CASE("What if without gradients is as it was", "[nats]") {
   WithNats panel(kSample);
   panel.load({{"figure", "loss_row_future"}, {"all_heads", true}});
-  CHECK_FALSE(panel.shows("Loss in nats"));
-  CHECK_FALSE(panel.shows("by layer"));
+  CHECK_FALSE(panel.shows("loss_row"));
+  CHECK_FALSE(panel.shows("loss_layer"));
   CHECK(panel.shows("Output error, future"));
   // The menu has them all the same, and does not take them.
   const auto click = [&](std::string part) {
@@ -136,8 +136,8 @@ TEST_CASE("What if without gradients is as it was", "[nats]") {
     panel.settle();
   };
   click("Output error, future");
-  REQUIRE(panel.shows("Loss in nats, future"));
-  click("Loss in nats, window");
+  REQUIRE(panel.shows("loss_row, future"));
+  click("loss_row, window");
   CHECK(panel.app.panel(PanelKind::what_if).save().at("figure") == "loss_row_future");
   panel.tap({"Escape"});
   // What was chosen is there again with the next dump that has it.
@@ -180,7 +180,7 @@ TEST_CASE("the Head map and its sheet have the nats of a setting", "[nats][sheet
   };
   const std::vector<double> first = check_ranking();
   CHECK(panel.csv().rfind("layer,kv_head,setting_a~loss_row_future\n", 0) == 0);
-  CHECK(panel.shows("Loss in nats, future"));
+  CHECK(panel.shows("loss_row, future"));
   // It follows the setting and the desk's budget.
   panel.state().setting_a.base = "keydiff";
   panel.state().budget.sigma = 0.95;

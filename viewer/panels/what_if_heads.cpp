@@ -1,8 +1,10 @@
 #include "viewer/panels/what_if_heads.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <cmath>
+#include <numeric>
 
 namespace kvreplay::viewer {
 
@@ -39,16 +41,23 @@ const WhatIfFigures* WhatIfHeads::current(Index head) const {
   return head < round_.count() && round_.answered(head) ? at(head) : nullptr;
 }
 
+std::vector<double> WhatIfHeads::values(std::size_t figure) const {
+  std::vector<double> values;
+  for (Index h = 0; h < heads(); ++h)
+    if (const WhatIfFigures* figures = current(h); figures != nullptr && !std::isnan((*figures)[figure]))
+      values.push_back((*figures)[figure]);
+  return values;
+}
+
 double WhatIfHeads::mean(std::size_t figure) const {
-  double sum = 0;
-  Index n = 0;
-  for (Index h = 0; h < heads(); ++h) {
-    const WhatIfFigures* figures = current(h);
-    if (figures == nullptr || std::isnan((*figures)[figure])) continue;
-    sum += (*figures)[figure];
-    ++n;
-  }
-  return n > 0 ? sum / static_cast<double>(n) : kNone;
+  const std::vector<double> all = values(figure);
+  const double sum = std::accumulate(all.begin(), all.end(), 0.0);
+  return all.empty() ? kNone : sum / static_cast<double>(all.size());
+}
+
+double WhatIfHeads::median(std::size_t figure) const {
+  std::vector<double> all = values(figure);
+  return quantile(all, 0.5);
 }
 
 std::optional<ModelLoss> WhatIfHeads::loss(RowSet rows) const {

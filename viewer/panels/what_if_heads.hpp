@@ -32,6 +32,8 @@ class WhatIfHeads {
   const WhatIfFigures* current(Index head) const;
   /// NaN where no head has the figure; over the heads of this very setting.
   double mean(std::size_t figure) const;
+  /// The same of the median head, which no few heads rule.
+  double median(std::size_t figure) const;
   /// The predicted loss of all heads together, once all of this very setting have answered.
   std::optional<ModelLoss> loss(RowSet rows) const;
   /// Grows whenever a figure changes.
@@ -45,6 +47,9 @@ class WhatIfHeads {
     WhatIfFigures figures;
     PredictedLoss window, future;
   };
+  /// Of all heads that have it.
+  std::vector<double> values(std::size_t figure) const;
+
   std::vector<std::optional<Known>> heads_;
   BackgroundRound round_;  // of this setting; until it comes to a head, that has the figures of the last one
   std::uint64_t version_ = 0;

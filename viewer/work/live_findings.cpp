@@ -162,6 +162,7 @@ PanelKind follow(const Finding& finding, AppState& state) {
     case FindingKind::budgets:
       return PanelKind::budgets;
     case FindingKind::channels:
+    case FindingKind::sum:
       return PanelKind::channels;
   }
   return PanelKind::heads;

@@ -42,11 +42,11 @@ const PredictedLoss& loss_on(const WhatIf& answer) {
   return (rows == RowSet::window ? answer.window : answer.future).loss;
 }
 
-/// In nats, which is all that its title has room for; `about` says of what.
+/// In nats, by the name that tables have for it; `about` says of what.
 template <RowSet rows>
 WhatIfFigure of_loss(const FigureFacts& facts, double (*of)(const WhatIf&)) {
   WhatIfFigure figure = on_rows(facts, rows, of, number_text);
-  figure.title = fmt::format("Loss in nats, {}", name_of(rows));
+  figure.title = fmt::format("{}, {}", facts.name, name_of(rows));
   figure.about += fmt::format(" ({}, {})", facts.name, facts.unit);
   figure.loss_on = rows;
   return figure;

@@ -15,13 +15,17 @@ PredictedLoss predicted_loss(const HeadGroup<float>& group, const LossRows& ther
   if (loss.rows == 0) return loss;
   loss.row = loss.head = 0;
   loss.samples.assign(static_cast<std::size_t>(there.samples), 0.0);
+  loss.steps.assign(static_cast<std::size_t>(there.samples * loss.rows), 0.0);
+  const auto add = [](const std::vector<double>& to_add, std::vector<double>& sums) {
+    std::transform(to_add.begin(), to_add.end(), sums.begin(), sums.begin(), std::plus<>{});
+  };
   for (const ChangeLoss& of_query_head :
        change_losses(rows == RowSet::window ? group.g_window : group.g_future, there.on(rows),
                      {changes.change.front()}, measured, workers)) {
     loss.row += of_query_head.row;
     loss.head += of_query_head.head;
-    std::transform(of_query_head.samples.begin(), of_query_head.samples.end(), loss.samples.begin(),
-                   loss.samples.begin(), std::plus<>{});
+    add(of_query_head.samples, loss.samples);
+    add(of_query_head.steps, loss.steps);
   }
   loss.row /= static_cast<double>(loss.rows);
   loss.head /= static_cast<double>(loss.rows);
@@ -31,24 +35,27 @@ PredictedLoss predicted_loss(const HeadGroup<float>& group, const LossRows& ther
 void ModelLoss::add(Index layer, const PredictedLoss& head) {
   if (head.rows == 0) return;
   if (layer != layer_) {
-    layers_ += of_samples();
+    layers_ += half_mean(samples_);
     layer_ = layer;
     samples_.assign(head.samples.size(), 0.0);
   }
   rows_ = head.rows;
   row_ += head.row;
   std::transform(head.samples.begin(), head.samples.end(), samples_.begin(), samples_.begin(), std::plus<>{});
+  steps_.resize(head.steps.size(), 0.0);
+  std::transform(head.steps.begin(), head.steps.end(), steps_.begin(), steps_.begin(), std::plus<>{});
 }
 
-double ModelLoss::of_samples() const {
+double ModelLoss::half_mean(const std::vector<double>& sums) const {
   double squares = 0;
-  for (const double sum : samples_) squares += sum * sum;
+  for (const double sum : sums) squares += sum * sum;
   return samples_.empty() ? 0
                           : squares / (2 * static_cast<double>(samples_.size()) * static_cast<double>(rows_));
 }
 
 double ModelLoss::row() const { return rows_ > 0 ? row_ : kNone; }
-double ModelLoss::layer() const { return rows_ > 0 ? layers_ + of_samples() : kNone; }
+double ModelLoss::layer() const { return rows_ > 0 ? layers_ + half_mean(samples_) : kNone; }
+double ModelLoss::step() const { return rows_ > 0 ? half_mean(steps_) : kNone; }
 
 std::string why_no_nats(const Dump& dump, RowSet rows) {
   const DumpShape& shape = dump.shape();

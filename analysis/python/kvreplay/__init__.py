@@ -24,9 +24,12 @@ from .results import ResultsError, open_results
 
 
 def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, reference=None, reference_rows=None, case=None, **options):
-    """A press of kvpress that keeps what evict() keeps: `with kvreplay.press("h2o+joint", 0.8)(model): model.generate(..)`.
+    """A press of kvpress: `with kvreplay.press("h2o+joint", 0.8)(model): model.generate(..)`.
 
-    policy and options are evict()'s, the semantics those of kvpress if none are given. compression_ratio: the share evicted of
+    It keeps what `kvreplay evict --policy h2o+joint --sigma 0.8 --semantics kvpress` keeps, not what evict keeps by default,
+    which is the paper's semantics: press("h2o+joint", 0.8, semantics="paper") keeps those tokens.
+
+    policy and options are evict()'s. compression_ratio: the share evicted of
     every head; or budgets [layers, n_kv], the tokens kept of each, as allocate() gives them.
 
     compensate: a method of compensate(), as "fit", fitted to `reference` rows: behind the prompt the kept values (and keys, where

@@ -93,8 +93,15 @@ class OutputError:
     loss_joint: Any = None  # of one layer loss_layer too
     dnll: Any = None
 
+    @property
+    def median_head(self) -> Any:
+        """output_error of the median KV head, which no head of large outputs rules; [cases] as output_error."""
+        found = np.median(self.heads["output_error"], axis=-1)
+        return float(found) if found.ndim == 0 else found
+
     def __repr__(self) -> str:
-        return f"OutputError: {self.output_error} on rows {self.rows[0]} to {self.rows[1] - 1}"
+        return (f"OutputError: {self.output_error} ({self.median_head} in the median head) on rows {self.rows[0]} to "
+                f"{self.rows[1] - 1}")
 
     def _repr_html_(self) -> str:
         figures = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("rows", "heads")}

@@ -58,7 +58,7 @@ class ValidationPanel final : public Panel {
   void draw_plot();
   PlotAxis axis_of(const std::string& title, bool of_both, bool predicted) const;
 
-  std::string figure_{"loss_row"}, setting_;
+  std::string figure_{"loss_step"}, setting_;
   std::shared_ptr<const Validation> validation_;
   Key run_;
   std::vector<const FigureFacts*> figures_;

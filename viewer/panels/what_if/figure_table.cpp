@@ -28,14 +28,22 @@ void add_model_lines(const WhatIfFigure& figure, const std::array<WhatIfHeads, 2
     return fmt::format("{} ({}, {}), on the same rows; known once all heads are computed", what, facts.name,
                        facts.unit);
   };
-  lines.push_back({&figure, "Nats, all heads", about(kLossRow, "The same, summed over all heads and layers"),
-                   of(&ModelLoss::row)});
+  lines.push_back({&figure, "loss_step, all heads",
+                   about(kLossStep,
+                         "What the model is predicted to lose: with what all heads and layers do in a row "
+                         "added up before it is squared"),
+                   of(&ModelLoss::step)});
   lines.push_back(
-      {&figure, "Nats, all heads, by layer",
+      {&figure, "loss_layer, all heads",
        about(kLossLayer,
              "Of all heads and layers, with what the rows and heads of a layer do added up before "
              "it is squared"),
        of(&ModelLoss::layer)});
+  lines.push_back({&figure, "loss_row, all heads",
+                   about(kLossRow,
+                         "The sum of all heads' own losses, which leaves out that what they do adds up or "
+                         "cancels"),
+                   of(&ModelLoss::row)});
 }
 
 }  // namespace

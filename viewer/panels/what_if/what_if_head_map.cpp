@@ -56,14 +56,21 @@ void WhatIfHeadMap::choose_figure(const Dump& dump, float beside) {
   tip(what_if_figures()[shown_].about);
 }
 
-std::pair<const char*, std::string> WhatIfHeadMap::over_heads() const {
+std::vector<WhatIfHeadMap::OverHeads> WhatIfHeadMap::over_heads() const {
   const WhatIfFigure& what = what_if_figures()[shown_];
-  const auto of = [&](const WhatIfHeads& heads) {
-    if (!what.loss_on) return what.text(heads.mean(shown_));
-    const auto loss = heads.loss(*what.loss_on);
-    return what.text(loss ? loss->row() : kNone);
+  const auto both = [&](const auto& of) {
+    return fmt::format("{} / {}", what.text(of(heads_[0])), what.text(of(heads_[1])));
   };
-  return {what.loss_on ? "sum" : "mean", fmt::format("{} / {}", of(heads_[0]), of(heads_[1]))};
+  if (what.loss_on)
+    return {{kLossStep.name.data(),
+             "What all heads together are predicted to cost, A / B, once all are known",
+             both([&](const WhatIfHeads& heads) {
+               const auto loss = heads.loss(*what.loss_on);
+               return loss ? loss->step() : kNone;
+             })}};
+  return {{"mean", "Mean over heads, A / B", both([&](const WhatIfHeads& h) { return h.mean(shown_); })},
+          {"median", "Median head, A / B: no few heads rule it",
+           both([&](const WhatIfHeads& h) { return h.median(shown_); })}};
 }
 
 void WhatIfHeadMap::draw(PanelContext& context, ImVec2 size) {
@@ -84,8 +91,8 @@ void WhatIfHeadMap::draw(PanelContext& context, ImVec2 size) {
   segments("show", kShow, show_);
   draw_progress();
   const auto width_over_heads = [&] {
-    const auto [name, numbers] = over_heads();
-    return figure_width(name, numbers);
+    const OverHeads first = over_heads().front();
+    return figure_width(first.name, first.numbers);
   };
   choose_figure(*run.dump(), width_over_heads() + ImGui::GetStyle().ItemSpacing.x);
   ImGui::PopStyleVar();
@@ -96,11 +103,13 @@ void WhatIfHeadMap::draw(PanelContext& context, ImVec2 size) {
     dim_text(fmt::format("{} of every head, {}:", what_if_figures()[shown_].title, kShow[show_]));
     flow(width_over_heads());
   }
-  ImGui::AlignTextToFramePadding();
-  const auto [name, numbers] = over_heads();
-  figure(name, numbers);
-  tip(what_if_figures()[shown_].loss_on ? "Sum over heads, A / B, once all are known"
-                                        : "Mean over heads, A / B");
+  bool first = true;  // for which there is room already
+  for (const auto& [name, about, numbers] : over_heads()) {
+    if (!std::exchange(first, false)) flow(figure_width(name, numbers));
+    ImGui::AlignTextToFramePadding();
+    figure(name, numbers);
+    tip(about);
+  }
   const Index failed = heads_[0].failed() + heads_[1].failed();
   if (failed > 0)
     error_line(fmt::format("{} of {} failed: {}", failed, heads_[0].heads() + heads_[1].heads(),

@@ -32,8 +32,12 @@ class WhatIfHeadMap {
   void draw_progress() const;
   void choose_figure(const Dump& dump, float beside);
   void draw_map(AppState& state, ImVec2 size);
-  /// The name and the numbers of what the figure is over all heads, A / B.
-  std::pair<const char*, std::string> over_heads() const;
+  /// The names and the numbers of what the figure is over all heads, A / B, and what the names say.
+  struct OverHeads {
+    const char *name, *about;
+    std::string numbers;
+  };
+  std::vector<OverHeads> over_heads() const;
 
   std::optional<bool> all_heads_;
   std::size_t figure_ = kFutureError, shown_ = kFutureError;  // shown_: where the dump has it
