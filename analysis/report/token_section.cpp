@@ -5,6 +5,7 @@
 #include "analysis/report/series.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/report/token_figures.hpp"
+#include "analysis/report/window_figure.hpp"
 #include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
@@ -184,6 +185,7 @@ Section token_section(const Tables& tables) {
     return section;
   }
   section.figures.push_back(recall_figure(figures));
+  if (auto by_window = window_figure(tables.agreement)) section.figures.push_back(std::move(*by_window));
   section.figures.push_back(scatter_figure(tables, figures));
   return section;
 }
