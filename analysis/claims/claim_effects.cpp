@@ -12,7 +12,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::size_t kFewest = 3;
 /// An interval that holds no effect and ends within this of it says that there is no large one.
 constexpr double kAlikeRatio = 0.2, kAlikeDifference = 0.05;
 
@@ -44,7 +43,7 @@ void average(ClaimEffect& effect, const std::vector<double>& left, const std::ve
                                claim.effect == Effect::ratio ? FigureScale::log : FigureScale::share);
     effect.mean = over.center(), effect.low = over.lower(), effect.high = over.upper();
   }
-  if (effect.prompts < kFewest) effect.low = effect.high = report::kNan;
+  if (effect.prompts < static_cast<std::size_t>(kFewestPrompts)) effect.low = effect.high = report::kNan;
   if (effect.prompts == 1)  // itself, not by way of its logarithm
     effect.mean = *std::find_if_not(effect.dumps.begin(), effect.dumps.end(),
                                     [](double value) { return std::isnan(value); });

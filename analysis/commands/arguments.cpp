@@ -115,15 +115,18 @@ CLI::Option* CommandLine::add(const std::string& name, const OptionFacts& facts,
   const BoundOption& first = given.bound.front();
   const std::string dashed = "--" + name, meaning = in_lines(std::string(facts.meaning) + first.words);
   if (first.flag()) return given.option = add_flag(dashed, given.flag, meaning)->option_text(" ");
-  given.option = first.list
+  // Parts that share an option take a list if all of them do.
+  given.list = std::all_of(given.bound.begin(), given.bound.end(), [](const auto& one) { return one.list; });
+  given.option = given.list
                      ? add_option(dashed, given.words, meaning)->delimiter(',')->allow_extra_args(false)
                      : add_option(dashed, given.word, meaning);
   const std::string otherwise(facts.otherwise.empty() ? std::string_view(first.initial) : facts.otherwise);
   given.option->option_text(otherwise.empty() ? std::string(facts.takes)
                                               : fmt::format("{} [{}]", facts.takes, otherwise));
-  if (first.complaint)
-    given.option->check(
-        CLI::Validator([complaint = first.complaint](std::string& word) { return complaint(word); }, ""));
+  for (const BoundOption& one : given.bound)
+    if (one.complaint)
+      given.option->check(
+          CLI::Validator([complaint = one.complaint](std::string& word) { return complaint(word); }, ""));
   return given.option;
 }
 
@@ -147,7 +150,7 @@ std::string CommandLine::help_text() {
 void CommandLine::read_options(const Arguments& arguments) {
   const auto read = [](const BoundOption& bound, const Given& given) {
     try {
-      bound.read(bound.list ? with_brackets_whole(given.words) : std::vector<std::string>{given.word});
+      bound.read(given.list ? with_brackets_whole(given.words) : std::vector<std::string>{given.word});
     } catch (const OptionError& error) {
       throw OptionError(error.line().naming(bound.facts->name, given.name));
     }

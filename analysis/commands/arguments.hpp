@@ -55,7 +55,7 @@ class CommandLine : public CLI::App {
     CLI::Option* option = nullptr;
     std::vector<std::string> words;  ///< as they were given; one where it is no list
     std::string word;
-    bool flag = false;
+    bool flag = false, list = false;
   };
   std::deque<Given> given_;  // whose places CLI11 knows
   std::vector<CLI::Option*> hidden_;

@@ -62,7 +62,7 @@ int run_tokens(const Arguments& arguments) {
       "Computes for every token of every KV head what evicting it costs (exact single-token "
       "errors,\noracles), what each score says it costs, and how well the scores follow.",
       "kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n"
-      "kvreplay tokens DUMP --out DIR --window 64 --metrics attn,key,exact_key --reserve 0,32",
+      "kvreplay tokens DUMP --out DIR --window 8,32,5%,all --metrics attn,joint,oracle_next --reserve 0,20",
       arguments, kMake<TokenStage>);
 }
 

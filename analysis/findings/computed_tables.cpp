@@ -19,16 +19,16 @@ FigureEntry empty_entry(std::vector<std::string> key, std::size_t layers, Index 
 }  // namespace
 
 FigureTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers, Index n_kv,
-                              Index l, Index compared) {
+                              Index l, Index window) {
   assert(std::ssize(table.heads) == std::ssize(layers) * n_kv);
   FigureTable figures(Table::agreement);
   for (std::size_t pair = 0; pair < table.pairs.size(); ++pair)
     for (const AgreementFigure figure : kAgreementFigures.all()) {
       const TokenPair& of = table.pairs[pair];
-      if (!figure_applies(figure, static_cast<std::size_t>(compared), of.same_unit())) continue;
+      if (!figure_applies(figure, static_cast<std::size_t>(l), of.same_unit())) continue;
       FigureEntry entry =
           empty_entry({of.score.name, std::string(name_of(of.reference)), std::string(of.rows()),
-                       std::to_string(l - compared), std::string(name_of(figure))},
+                       std::to_string(window), "0", std::string(name_of(figure))},
                       layers.size(), n_kv);
       for (std::size_t head = 0; head < table.heads.size(); ++head)
         entry.heads[head] = table.heads[head].agreements[pair][figure];

@@ -11,10 +11,10 @@
 
 namespace kvreplay {
 
-/// agreement.csv of `kvreplay tokens` over these heads, one a layer of `layers` and KV head, of which the
-/// first `compared` of l candidates were compared. The heads of `table` are in that order.
+/// agreement.csv of `kvreplay tokens` over these heads of l candidates, one a layer of `layers` and KV head,
+/// on a window of as many rows. The heads of `table` are in that order.
 report::FigureTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers,
-                                      Index n_kv, Index l, Index compared);
+                                      Index n_kv, Index l, Index window);
 
 /// evictions.csv of `kvreplay evict`.
 report::FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures);

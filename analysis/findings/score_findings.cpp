@@ -97,8 +97,8 @@ std::optional<Finding> misranked_head(const report::FigureTables& tables, const 
   const FigureTable& agreement = tables.agreement;
   const std::string reference = exact_reference(agreement);
   if (reference.empty()) return std::nullopt;
-  const std::vector<std::string> reserves = agreement.distinct("reserve", {{"reference", reference}});
-  Wanted common = {{"reference", reference}, {"rows", "window"}, {"reserve", reserves.front()}};
+  Wanted common = agreement.first_of_swept();
+  common = report::with(report::with(common, "reference", reference), "rows", "window");
   // Attention is what most policies rank by.
   std::string score(name_of(TokenMetric::attn));
   const std::vector<std::string> scores = agreement.distinct("score", common);
@@ -124,8 +124,7 @@ std::optional<Finding> misranked_head(const report::FigureTables& tables, const 
                   score, layer, head, worst, reference, middle),
       (1 - worst) / std::max(1 - middle, kFinest),
       {Table::agreement, {{"score", score}, {"reference", reference}, {"metric", "spearman"}}, layer, head}};
-  const auto reserve = static_cast<Index>(number_in(reserves.front()));
-  if (const auto missed = missed_token(tokens, layer, head, score, reference, tables.shape.l - reserve)) {
+  if (const auto missed = missed_token(tokens, layer, head, score, reference, tables.shape.l)) {
     finding.place.token = missed->token;
     const std::string text = quoted_token(tokens.labels(), missed->token);
     finding.text +=
@@ -147,6 +146,10 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   const bool has_usual = std::find(futures.begin(), futures.end(), usual) != futures.end();
   const std::string future = has_usual ? usual : futures.front();
 
+  const Wanted first = agreement.first_of_swept();
+  const auto wanted = [&](const std::string& reference, const char* metric) {
+    return report::with(report::with(first, "reference", reference), "metric", metric);
+  };
   /// Of the median head, the best score.
   struct Best {
     double value = report::kNan;
@@ -154,11 +157,10 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   };
   const auto best = [&](const std::string& reference, const char* metric) {
     Best found;
+    const Wanted these = wanted(reference, metric);
     for (const FigureEntry& entry : agreement.entries()) {
       const std::string& score = agreement.key(entry, "score");
-      if (!agreement.matches(entry, {{"reference", reference}, {"metric", metric}}) ||
-          kind_named(score) != MetricKind::score)
-        continue;
+      if (!agreement.matches(entry, these) || kind_named(score) != MetricKind::score) continue;
       if (const double here = report::median(entry.heads); !(here <= found.value) && !std::isnan(here))
         found = {here, score};
     }
@@ -167,7 +169,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   const Best recall = best(future, "recall@10%"), rho = best(exact, "spearman");
   if (!(recall.value <= kFound) || !(rho.value >= kPrecise)) return std::nullopt;
   const FigureEntry* const itself =
-      agreement.find({{"score", exact}, {"reference", future}, {"metric", "recall@10%"}});
+      agreement.find(report::with(wanted(future, "recall@10%"), "score", exact));
   const double by_exact = itself == nullptr ? report::kNan : report::median(itself->heads);
   return Finding{
       FindingKind::future,

@@ -66,6 +66,7 @@ nb::dict arrays_of(const Dump& dump, const TokenPlan& plan, const CallOptions& c
 
 nb::tuple token_metrics(const Layer& layer, const nb::dict& keywords) {
   const auto [options, call] = g_token_keywords.read(keywords);
+  require_one(token_option::window, options.window.size());
   const TokenPlan plan = token_plan(layer.dump(), options);
   const nb::dict arrays = in_float32(call.precision) ? arrays_of<float>(layer.dump(), plan, call)
                                                      : arrays_of<double>(layer.dump(), plan, call);

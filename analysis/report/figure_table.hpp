@@ -41,6 +41,15 @@ class KeyedTable {
                        [&](const auto& pair) { return key(entry, pair.first) == pair.second; });
   }
 
+  /// The first value of each key that the table is swept over: what stands for all. Views of this table.
+  Wanted first_of_swept() const {
+    Wanted first;
+    for (const std::string& column : columns_)
+      if (is_swept(table_, column) && !entries_.empty())
+        first.emplace_back(column, key(entries_.front(), column));
+    return first;
+  }
+
   /// The first entry with these values; null where there is none.
   const Entry* find(const Wanted& wanted) const {
     const auto found = std::find_if(entries_.begin(), entries_.end(),

@@ -30,6 +30,7 @@ bool divided_by_oracle(const MapName& name) {
 /// same.
 std::array<std::string, 4> picks_of(const MapName& name) {
   std::string against = name.table == Table::agreement ? name.against : rows_text(name.against);
+  if (name.window) against += fmt::format(", window {}", *name.window);
   if (name.reserve) against += fmt::format(", reserve{}", *name.reserve);
   return {kind_of_map(name.table), name.figure, name.item + (divided_by_oracle(name) ? " (oracle)" : ""),
           against};

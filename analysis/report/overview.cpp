@@ -15,7 +15,7 @@ namespace {
 
 /// Scores down; Spearman and recall, of the median and the worst head, across.
 CellMap agreement_map(const FigureTable& agreement, const std::string& reference, const std::string& rows,
-                      const std::string& reserve) {
+                      const std::string& window, const std::string& reserve) {
   CellMap map;
   map.title = fmt::format("How well each score follows {} on the {}", reference, rows_text(rows));
   map.column_label = "rank correlation (Spearman), and recall of the costliest 10 %";
@@ -24,7 +24,7 @@ CellMap agreement_map(const FigureTable& agreement, const std::string& reference
   map.scale = {.low = 0, .high = 1, .flipped = true};
   map.value_label = "darker is worse";
   map.numbers = true;
-  const Wanted common = {{"reference", reference}, {"rows", rows}, {"reserve", reserve}};
+  const Wanted common = {{"reference", reference}, {"rows", rows}, {"window", window}, {"reserve", reserve}};
   map.rows = agreement.distinct("score", common);
   map.values.resize(std::ssize(map.rows), 4);
   for (std::size_t i = 0; i < map.rows.size(); ++i) {
@@ -50,13 +50,14 @@ std::optional<Figure> agreement_figure(const FigureTable& agreement) {
   Variants maps("scores");
   for (const std::string& reference : references)
     for (const std::string& rows : agreement.distinct("rows", {{"reference", reference}}))
-      for (const std::string& reserve : agreement.distinct("reserve", {{"reference", reference}})) {
-        CellMap map = agreement_map(agreement, reference, rows, reserve);
-        map.id = maps.next_id();
-        maps.add({fmt::format("{} ({})", reference, rows_text(rows)), reserve}, map);
-      }
+      for (const std::string& window : agreement.distinct("window", {{"reference", reference}}))
+        for (const std::string& reserve : agreement.distinct("reserve", {{"reference", reference}})) {
+          CellMap map = agreement_map(agreement, reference, rows, window, reserve);
+          map.id = maps.next_id();
+          maps.add({fmt::format("{} ({})", reference, rows_text(rows)), window, reserve}, map);
+        }
   if (maps.empty()) return std::nullopt;
-  Figure figure = maps.figure({"against", "last tokens left out"});
+  Figure figure = maps.figure({"against", "window", "last tokens reserved"});
   figure.heading =
       fmt::format("How well each score follows the exact error of {}",
                   references.front() == "exact_remove" ? "removing a token" : references.front());

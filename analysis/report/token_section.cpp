@@ -5,6 +5,7 @@
 #include "analysis/report/series.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/report/token_figures.hpp"
+#include "analysis/report/window_figure.hpp"
 #include "analysis/results/csv.hpp"
 
 #include <fmt/format.h>
@@ -110,8 +111,9 @@ std::string rho_json(const Tables& tables, const TokenFigures& figures) {
   if (figures.heads.size() !=
       tables.results.layers().size() * static_cast<std::size_t>(tables.results.shape().n_kv))
     return json;  // arrays of query heads
+  const Wanted spearman = with(table.first_of_swept(), "metric", "spearman");
   for (const auto& entry : table.entries())
-    if (table.key(entry, "metric") == "spearman" && table.key(entry, "reserve") == "0")
+    if (table.matches(entry, spearman))
       json += fmt::format(
           "{}{}:{}", json.empty() ? "" : ",",
           json_string(fmt::format("{}~{}", table.key(entry, "score"), table.key(entry, "reference"))),
@@ -152,8 +154,8 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
   plot.tokens = figures.positions.front();
   plot.across = figures.values.front().at(score);
   plot.up = figures.values.front().at(reference);
-  if (const auto* const rho = tables.agreement.find(
-          {{"score", score}, {"reference", reference}, {"metric", "spearman"}, {"reserve", "0"}});
+  if (const auto* const rho =
+          tables.agreement.find({{"score", score}, {"reference", reference}, {"metric", "spearman"}});
       rho != nullptr && figures.heads.size() == rho->heads.size() && !std::isnan(rho->heads.front()))
     plot.corner = fmt::format("rho {:.4g}", rho->heads.front());
   const auto shown_points = std::ssize(plot.tokens);
@@ -183,6 +185,7 @@ Section token_section(const Tables& tables) {
     return section;
   }
   section.figures.push_back(recall_figure(figures));
+  if (auto by_window = window_figure(tables.agreement)) section.figures.push_back(std::move(*by_window));
   section.figures.push_back(scatter_figure(tables, figures));
   return section;
 }

@@ -67,17 +67,24 @@ struct SideTable {
   std::optional<OptionText> missing;  // why the filter lets nothing through
 };
 
-/// What a filter lets through of one table.
+constexpr const char* kWindowKey = "window";
+
+/// Whether tokens scored on one window, which then tells no figure from another.
+bool one_window(const ResultReader& results) { return asked_windows(results).size() == 1; }
+
+/// What a filter lets through of one table; with `any_window` a figure is the same whatever its window.
 SideTable read_side(const ResultReader& results, Table table, const KeyFilter& filter,
-                    const OptionFacts& option) {
+                    const OptionFacts& option, bool any_window) {
   SideTable side;
   const std::vector<std::string> names = figure_keys(table);
   std::vector<std::optional<std::string>> wanted;
+  std::vector<bool> told(names.size());  // whether the key tells figures apart
   std::vector<std::set<std::string>> met(names.size());
-  for (const std::string& name : names) {
-    const auto found = filter.find(name);
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const auto found = filter.find(names[k]);
     wanted.push_back(found == filter.end() ? std::nullopt : std::optional(found->second));
-    if (!wanted.back()) side.keys.push_back(name);
+    told[k] = !wanted[k] && !(any_window && names[k] == kWindowKey);
+    if (told[k]) side.keys.push_back(names[k]);
   }
   const std::string file = (results.folder() / file_of(table)).string();
   std::vector<std::string> kept;
@@ -86,10 +93,8 @@ SideTable read_side(const ResultReader& results, Table table, const KeyFilter& f
     kept.clear();
     bool passes = true;
     for (std::size_t k = 0; k < keys.size(); ++k) {
-      if (!wanted[k]) {
-        kept.push_back(keys[k]);
-        continue;
-      }
+      if (told[k]) kept.push_back(keys[k]);
+      if (!wanted[k]) continue;
       met[k].insert(keys[k]);
       passes = passes && keys[k] == *wanted[k];
     }
@@ -338,8 +343,9 @@ std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& lef
   std::optional<OptionText> why_not;  // the filters meet no rows
   for (const Table table : in_a) {
     if (std::find(in_b.begin(), in_b.end(), table) == in_b.end() || !has_keys(table, left)) continue;
-    const SideTable mine = read_side(a, table, left, compare_option::left),
-                    other = read_side(b, table, right, compare_option::right);
+    const bool any_window = !left.contains(kWindowKey) && one_window(a) && one_window(b);
+    const SideTable mine = read_side(a, table, left, compare_option::left, any_window),
+                    other = read_side(b, table, right, compare_option::right, any_window);
     if (const auto& missing = mine.missing ? mine.missing : other.missing) {
       if (!why_not) why_not = missing;
       continue;

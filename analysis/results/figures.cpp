@@ -139,6 +139,46 @@ void each_median_head(const ResultReader& results, Table table, const VisitFigur
   });
 }
 
+FirstOfSwept::FirstOfSwept(Table table, std::span<const std::string> names) {
+  for (std::size_t k = 0; k < names.size(); ++k)
+    if (is_swept(table, names[k])) at_.push_back(k);
+}
+
+bool FirstOfSwept::operator()(std::span<const std::string> keys) {
+  for (std::size_t i = 0; i < at_.size(); ++i) {
+    if (first_.size() == i) first_.push_back(keys[at_[i]]);
+    if (first_[i] != keys[at_[i]]) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> asked_windows(const ResultReader& results) {
+  const nlohmann::ordered_json* at = &results.summary();
+  for (const char* key : {"options", "tokens", "window"}) {
+    if (!at->is_object() || !at->contains(key)) return {};
+    at = &(*at)[key];
+  }
+  std::vector<std::string> asked;
+  for (const auto& window : *at)
+    asked.push_back(window.is_string() ? window.get<std::string>() : window.dump());
+  return asked;
+}
+
+void each_figure_of_prompt(const ResultReader& results, Table table, const VisitFigure& visit) {
+  const std::vector<std::string> names = figure_keys(table), asked = asked_windows(results);
+  const auto column = std::find(names.begin(), names.end(), "window") - names.begin();
+  std::vector<std::string> rows;
+  each_figure_and_median(results, table, [&](const TableFigure& figure) {
+    if (column == std::ssize(names)) return visit(figure);
+    std::vector<std::string> keys(figure.keys.begin(), figure.keys.end());
+    if (const std::size_t place = place_in(rows, keys[column]); place < asked.size())
+      keys[column] = asked[place];
+    TableFigure named = figure;
+    named.keys = keys;
+    visit(named);
+  });
+}
+
 Level level_of(std::span<const std::string> keys) {
   return !keys[1].empty() ? Level::head : !keys[0].empty() ? Level::layer : Level::model;
 }

@@ -40,6 +40,24 @@ void each_figure(const ResultReader& results, Table table, const VisitFigure& vi
 /// The same; of tables with rows of heads only, the medians over the heads, NaN left out, follow as the
 /// figures of the model.
 void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit);
+/// The same for figures that stand beside those of other prompts: `window` is what was asked for, "all", not
+/// the rows that it came to, which differ with the prompts' lengths.
+void each_figure_of_prompt(const ResultReader& results, Table table, const VisitFigure& visit);
+/// The windows that `kvreplay tokens` was asked for, in the order of its tables; none where it did not run.
+std::vector<std::string> asked_windows(const ResultReader& results);
+
+/// Tells the figures that stand for all of a table's swept keys: those with the first value of each. The
+/// figure that it is asked of first says what these are.
+class FirstOfSwept {
+ public:
+  /// `names` of the keys; one that is not among them sweeps nothing.
+  FirstOfSwept(Table table, std::span<const std::string> names);
+  bool operator()(std::span<const std::string> keys);
+
+ private:
+  std::vector<std::size_t> at_;
+  std::vector<std::string> first_;
+};
 
 /// Whether a figure of the model is a sum over heads of errors, which a few heads may rule: the median head
 /// stands beside it, under the figure's name with kMedianHead behind it.

@@ -62,7 +62,7 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
     const auto found = std::find(keys.begin(), keys.end(), name);
     return found == keys.end() ? std::nullopt : std::optional(static_cast<std::size_t>(found - keys.begin()));
   };
-  const auto metric = key("metric"), rows = key("rows"), reserve = key("reserve");
+  const auto metric = key("metric"), rows = key("rows");
   std::vector<Pivot> all;
   const std::string_view across_key = facts_of(table).across;
   for (Pivot& pivot : blocks_of(table)) {
@@ -83,12 +83,10 @@ std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
         if (wanted(figure) && (pivot.rows.empty() || figure[*rows] == "future")) pivot.rows = figure[*rows];
       if (!pivot.rows.empty()) pivot.title += fmt::format(", {} rows", pivot.rows);
     }
-    std::optional<std::string> first_reserve;
+    FirstOfSwept is_first(table, keys);
     for (std::size_t f = 0; f < figures.size(); ++f) {
       const auto& figure = figures[f];
-      if (!wanted(figure) || (by_rows && figure[*rows] != pivot.rows)) continue;
-      if (reserve && figure[*reserve] != first_reserve.value_or(figure[*reserve])) continue;
-      if (reserve) first_reserve = figure[*reserve];
+      if (!wanted(figure) || (by_rows && figure[*rows] != pivot.rows) || !is_first(figure)) continue;
       std::vector<std::string> item;
       for (const std::size_t at : item_at) item.push_back(figure[at]);
       const std::string across = setting ? setting_text(across_key, figure[*setting]) : std::string();

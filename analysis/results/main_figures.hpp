@@ -27,7 +27,7 @@ struct Pivot {
 
 /// Lays out the figures of the whole model among `figures`, given by their keys
 /// (analysis/results/figures.hpp) under the names `keys`. On the future rows where there are any, else on the
-/// window; agreement with the first reserve. Empty where the table has no such figures.
+/// window; of swept keys with the first value. Empty where the table has no such figures.
 std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
                           std::span<const std::vector<std::string>> figures);
 

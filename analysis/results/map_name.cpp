@@ -1,17 +1,18 @@
 #include "analysis/results/map_name.hpp"
 
+#include "analysis/options/option.hpp"
 #include "sim/compensation/compensation_facts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
 namespace {
 
-constexpr std::string_view kReserve = "reserve";
+constexpr std::string_view kWindow = "window", kReserve = "reserve";
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -21,6 +22,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
     at = end + 1;
   }
   return parts;
+}
+
+/// 32 of "window32", "window" being the word.
+std::optional<Index> number_behind(std::string_view word, std::string_view text) {
+  const auto number = text.starts_with(word) ? index_in(text.substr(word.size())) : std::nullopt;
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 }  // namespace
@@ -47,25 +54,25 @@ std::string MapName::text() const {
     case Table::compensation:
       break;
   }
-  const std::string name = fmt::format("{}~{}~{}", item, against, figure);
-  return reserve ? fmt::format("{}~{}{}", name, kReserve, *reserve) : name;
+  std::string name = fmt::format("{}~{}~{}", item, against, figure);
+  if (window) name += fmt::format("~{}{}", kWindow, *window);
+  if (reserve) name += fmt::format("~{}{}", kReserve, *reserve);
+  return name;
 }
 
 std::optional<MapName> map_named(std::string_view text) {
   const std::vector<std::string> parts = split(text, '~');
   if (parts.size() == 1) {
     const bool metric = figure_named(Table::channels, parts[0]) == nullptr;
-    return MapName{metric ? Table::heads : Table::channels, parts[0], "", "", {}};
+    return MapName{.table = metric ? Table::heads : Table::channels, .figure = parts[0]};
   }
-  if (parts.size() == 2) return MapName{Table::budgets, parts[1], parts[0], "", {}};
-  if (parts.size() > 4) return std::nullopt;
-  MapName name{Table::agreement, parts[2], parts[0], parts[1], {}};
-  if (parts.size() == 4) {
-    if (!parts[3].starts_with(kReserve)) return std::nullopt;
-    const char *const first = parts[3].data() + kReserve.size(), *const last =
-                                                                     parts[3].data() + parts[3].size();
-    const auto [end, error] = std::from_chars(first, last, name.reserve.emplace());
-    if (error != std::errc() || end != last || *name.reserve < 0) return std::nullopt;
+  if (parts.size() == 2) return MapName{.table = Table::budgets, .figure = parts[1], .item = parts[0]};
+  MapName name{.table = Table::agreement, .figure = parts[2], .item = parts[0], .against = parts[1]};
+  if (parts.size() > 3) {
+    std::size_t at = 3;
+    for (const auto& [word, to] : {std::pair(kWindow, &name.window), std::pair(kReserve, &name.reserve)})
+      if (at < parts.size() && (*to = number_behind(word, parts[at]))) ++at;
+    if (at < parts.size()) return std::nullopt;
   } else if (parts[1] == name_of(RowSet::window) || parts[1] == name_of(RowSet::future) ||
              parts[1] == name_of(RowSet::reference)) {
     // "<method>-<ratio>", "<policy>-<semantics>-<phase>-<kept>", or this and "-<method>".

@@ -20,7 +20,7 @@ struct MapName {
       {};  ///< the score, or the kept set, allocation or selection as its array is called; or empty
   std::string against =
       {};  ///< the reference, or the rows: "window", "future"; empty where the table has neither
-  std::optional<Index> reserve = {};  ///< of agreement, but for the run's first
+  std::optional<Index> window = {}, reserve = {};  ///< of agreement, but for the run's first
 
   /// The file's name without ".npy".
   std::string text() const;

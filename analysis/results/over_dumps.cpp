@@ -66,7 +66,7 @@ TableOverDumps::TableOverDumps(Table table) : table_(table), keys_(figure_keys(t
 void TableOverDumps::add(const ResultReader& results) {
   if (!results.has(table_)) return;
   ++dumps_;
-  each_figure_and_median(results, table_, [&](const TableFigure& read) {
+  each_figure_of_prompt(results, table_, [&](const TableFigure& read) {
     const std::string name = joined(read.keys);
     const auto [at, is_new] = names_.add(name);
     if (is_new) {

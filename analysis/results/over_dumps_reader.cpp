@@ -131,7 +131,7 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
   for (std::size_t i = 0; i < dumps_.size(); ++i)
     for (const ResultReader* const results : {&dumps_[i], left_one_out_[i] ? &*left_one_out_[i] : nullptr}) {
       if (results == nullptr || !results->has(table)) continue;
-      each_figure_and_median(*results, table, [&](const TableFigure& figure) {
+      each_figure_of_prompt(*results, table, [&](const TableFigure& figure) {
         if (figure.level() != Level::model) return;
         if (const auto at = places.find(joined(figure.keys.subspan(kPlace))))
           figures[*at].dumps[i] = figure.value;

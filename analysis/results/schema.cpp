@@ -116,6 +116,11 @@ std::vector<std::string> split_list(std::string_view text) {
   return parts;
 }
 
+bool is_swept(Table table, std::string_view key) {
+  const std::vector<std::string> keys = split_list(facts_of(table).swept);
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 bool is_wide(Table table) { return !facts_of(table).columns.ends_with("metric,value"); }
 
 std::vector<std::string> key_columns(Table table) {

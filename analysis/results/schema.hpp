@@ -416,6 +416,8 @@ struct TableFacts {
   std::string_view items;        ///< the keys that are laid out downwards among the main figures,
   std::string_view across = {};  ///< and that from left to right, or none
   std::string_view main = {};    ///< the title where all figures are laid out as one; else each has its own
+  /// The keys of which the run's first value stands for all where there is room for one.
+  std::string_view swept = {};
   /// The keys that name what is better or worse, all else alike; none where nothing is.
   std::string_view compared = {};
 };
@@ -431,11 +433,12 @@ inline constexpr auto kTables = facts_table<TableFacts>({
     {.id = Table::agreement,
      .name = "agreement",
      .title = "Agreement",
-     .columns = "layer,kv_head,score,reference,rows,reserve,metric,value",
+     .columns = "layer,kv_head,score,reference,rows,window,reserve,metric,value",
      .heads_only = true,
      .count = "agreement_rows",
      .items = "score",
      .across = "reference",
+     .swept = "window,reserve",
      .compared = "score"},
     {.id = Table::evictions,
      .name = "evictions",
@@ -508,6 +511,8 @@ std::string meaning_of(const FigureFacts& facts, std::string_view before, std::s
 
 /// "a,b" as its parts; none of an empty text.
 std::vector<std::string> split_list(std::string_view text);
+/// Whether it is one of the table's swept keys.
+bool is_swept(Table table, std::string_view key);
 /// Whether every figure has a column of its own, instead of `metric` and `value`.
 bool is_wide(Table table);
 /// The columns that together tell a row from all others.

@@ -13,6 +13,48 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kFirstRecall = static_cast<std::size_t>(AgreementFigure::recall_40);
 constexpr std::size_t kFirstMass = static_cast<std::size_t>(AgreementFigure::mass_40);
 
+/// The cuts that hold more than what is reserved.
+std::array<std::optional<std::size_t>, kCuts> cuts_above(std::size_t n, std::size_t reserve) {
+  auto cuts = agreement_cuts(n);
+  for (auto& k : cuts)
+    if (k && *k <= reserve) k.reset();
+  return cuts;
+}
+
+/// Recall and mass of every cut, NaN where there is none. A token is in both top-k sets once k exceeds its
+/// place in both orders; one pass down the score's order, the reserved tokens in front, counts that for every
+/// cut, and gathers the reference's mass on the way.
+void count_tops(const Ranking& score, const Ranking& reference, std::size_t reserve, Agreement& result) {
+  const std::size_t n = score.size();
+  const auto cuts = cuts_above(n, reserve);
+  std::array<std::size_t, kCuts> hits{};
+  std::array<double, kCuts> mass{};
+  std::size_t deepest = 0, taken = 0;
+  for (const auto& k : cuts) deepest = std::max(deepest, k.value_or(0));
+  double held = 0;
+  const auto take = [&](std::size_t p) {
+    held += reference.values()[p];
+    const std::size_t enters = std::max(taken, static_cast<std::size_t>(reference.place()[p]));
+    ++taken;
+    for (std::size_t c = 0; c < kCuts; ++c) {
+      if (!cuts[c]) continue;
+      if (enters < *cuts[c]) ++hits[c];
+      if (taken == *cuts[c]) mass[c] = held;
+    }
+  };
+  const std::size_t others = n - std::min(reserve, n);
+  if (deepest > 0)
+    for (std::size_t p = others; p < n; ++p) take(p);
+  for (std::size_t j = 0; taken < deepest; ++j)
+    if (const auto p = static_cast<std::size_t>(score.order()[j]); p < others) take(p);
+  for (std::size_t c = 0; c < kCuts; ++c) {
+    const bool there = cuts[c].has_value();
+    result.values[kFirstRecall + c] =
+        there ? static_cast<double>(hits[c]) / static_cast<double>(*cuts[c]) : kNan;
+    result.values[kFirstMass + c] = there && reference.total() > 0 ? mass[c] / reference.total() : kNan;
+  }
+}
+
 }  // namespace
 
 std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n) {
@@ -24,11 +66,11 @@ std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n) {
   return cuts;
 }
 
-bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit) {
+bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit, std::size_t reserve) {
   const auto f = static_cast<std::size_t>(figure);
   if (figure == AgreementFigure::rel_l1) return same_unit;
   if (f < kFirstRecall) return true;
-  return agreement_cuts(n)[(f - kFirstRecall) % kCuts].has_value();
+  return cuts_above(n, reserve)[(f - kFirstRecall) % kCuts].has_value();
 }
 
 Ranking::Ranking(std::span<const double> values) : values_(values), total_(compensated_sum(values)) {
@@ -92,30 +134,13 @@ Agreement agreement(const Ranking& score, const Ranking& reference, bool same_un
     result.values[static_cast<std::size_t>(AgreementFigure::spearman)] = rho;
   }
 
-  // A token is in both top-k sets once k exceeds its place in both orders; one pass down the score's order
-  // counts that for every cut, and gathers the reference's mass on the way.
-  const auto cuts = agreement_cuts(n);
-  std::array<std::size_t, kCuts> hits{};
-  std::array<double, kCuts> mass{};
-  std::size_t deepest = 0;
-  for (const auto& k : cuts) deepest = std::max(deepest, k.value_or(0));
-  double held = 0;
-  for (std::size_t j = 0; j < deepest; ++j) {
-    const auto p = static_cast<std::size_t>(score.order()[j]);
-    held += e[p];
-    const std::size_t enters = std::max(j, static_cast<std::size_t>(reference.place()[p]));
-    for (std::size_t c = 0; c < kCuts; ++c) {
-      if (!cuts[c]) continue;
-      if (enters < *cuts[c]) ++hits[c];
-      if (j + 1 == *cuts[c]) mass[c] = held;
-    }
-  }
-  for (std::size_t c = 0; c < kCuts; ++c) {
-    if (!cuts[c]) continue;
-    result.values[kFirstRecall + c] = static_cast<double>(hits[c]) / static_cast<double>(*cuts[c]);
-    if (reference.total() > 0) result.values[kFirstMass + c] = mass[c] / reference.total();
-  }
+  count_tops(score, reference, 0, result);
   return result;
+}
+
+Agreement with_reserve(Agreement plain, const Ranking& score, const Ranking& reference, std::size_t reserve) {
+  count_tops(score, reference, reserve, plain);
+  return plain;
 }
 
 Agreement agreement(std::span<const double> score, std::span<const double> reference, bool same_unit) {

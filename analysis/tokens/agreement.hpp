@@ -16,9 +16,9 @@ namespace kvreplay {
 inline constexpr std::size_t kCuts = 5;
 std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n);
 
-/// Whether a figure is there at all among n candidates: not where its k exceeds n, and rel_l1 only between
-/// equal units.
-bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit);
+/// Whether a figure is there at all among n candidates, the last `reserve` of them reserved: recall and mass
+/// only where reserve < k <= n, and rel_l1 only between equal units.
+bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit, std::size_t reserve = 0);
 
 /// One metric over the compared candidates, ranked once for any number of pairs. Refers to `values`, which
 /// must outlive it.
@@ -55,6 +55,11 @@ struct Agreement {
 
 /// Both rankings are over the same candidates. O(n) a pair.
 Agreement agreement(const Ranking& score, const Ranking& reference, bool same_unit);
+
+/// agreement() of the pair, `plain`, with the last `reserve` candidates reserved: they are allocated inside
+/// the k of the score's top-k, beside its k - reserve best of the others; the reference's stays as it is
+/// (OBCache fig. 2b). Only recall and mass depend on it.
+Agreement with_reserve(Agreement plain, const Ranking& score, const Ranking& reference, std::size_t reserve);
 
 /// For a single pair.
 Agreement agreement(std::span<const double> score, std::span<const double> reference, bool same_unit);

@@ -9,6 +9,14 @@
 #include <span>
 
 namespace kvreplay {
+namespace {
+
+template <class Values>
+std::size_t extent(const Values& values) {
+  return static_cast<std::size_t>(values.size());
+}
+
+}  // namespace
 
 std::vector<TokenPair> token_pairs(const MetricSet& metrics, const std::vector<std::string>& given) {
   std::vector<TokenScore> scores;
@@ -52,24 +60,43 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics) {
   return summed;
 }
 
-std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
-                                        Index compared, Workers& workers, const GivenScores& given) {
-  const Index own = std::ssize(kTokenMetrics);
-  std::vector<std::optional<Ranking>> rankings(kTokenMetrics.size() + given.size());
-  workers.parallel_for(std::ssize(rankings), [&](Index m) {
-    const double* const values = m < own ? metrics.values[m].data() : given[m - own].data();
-    if (m >= own || metrics.values[m].size() > 0)
-      rankings[m].emplace(std::span(values, static_cast<std::size_t>(compared)));
+TokenRankings::TokenRankings(const GivenScores& given, Workers& workers)
+    : workers_(workers), metrics_(kTokenMetrics.size()), given_(given.size()) {
+  workers_.parallel_for(std::ssize(given_),
+                        [&](Index s) { given_[s].emplace(std::span(given[s].data(), extent(given[s]))); });
+}
+
+void TokenRankings::rank(const TokenMetrics& metrics) {
+  workers_.parallel_for(std::ssize(metrics_), [&](Index m) {
+    const Matrix<double>& values = metrics.values[m];
+    if (values.size() > 0) metrics_[m].emplace(std::span(values.data(), extent(values)));
   });
-  std::vector<Agreement> agreements(pairs.size());
-  workers.parallel_for(std::ssize(pairs), [&](Index at) {
+}
+
+const Ranking& TokenRankings::of(const TokenScore& score) const {
+  return score.metric ? *metrics_[static_cast<std::size_t>(*score.metric)] : *given_[score.given];
+}
+
+std::vector<Agreement> TokenRankings::agreements(const std::vector<TokenPair>& pairs,
+                                                 const std::vector<Index>& reserves) const {
+  std::vector<Agreement> agreements(pairs.size() * reserves.size());
+  workers_.parallel_for(std::ssize(pairs), [&](Index at) {
     const TokenPair& pair = pairs[at];
-    const std::size_t score = pair.score.metric ? static_cast<std::size_t>(*pair.score.metric)
-                                                : kTokenMetrics.size() + pair.score.given;
-    agreements[at] =
-        agreement(*rankings[score], *rankings[static_cast<std::size_t>(pair.reference)], pair.same_unit());
+    const Ranking &score = of(pair.score), &reference = of(pair.reference);
+    const Agreement plain = agreement(score, reference, pair.same_unit());
+    for (std::size_t r = 0; r < reserves.size(); ++r)
+      agreements[static_cast<std::size_t>(at) * reserves.size() + r] =
+          reserves[r] == 0 ? plain
+                           : with_reserve(plain, score, reference, static_cast<std::size_t>(reserves[r]));
   });
   return agreements;
+}
+
+std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
+                                        Workers& workers, const GivenScores& given) {
+  TokenRankings rankings(given, workers);
+  rankings.rank(metrics);
+  return rankings.agreements(pairs, {0});
 }
 
 TensorAgreement tensor_agreement(const HeadGroup<float>& group, TokenOptions options, const Compute& tensor) {

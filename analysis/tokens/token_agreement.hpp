@@ -50,10 +50,29 @@ std::vector<TokenPair> token_pairs(const MetricSet& metrics, const std::vector<s
 /// [1, l] as it is.
 TokenMetrics summed_over_group(const TokenMetrics& metrics);
 
-/// The agreement of every pair over the first `compared` candidates of one head's [1, l] metrics and its part
-/// of the user's scores. Ranks each once.
+/// One head's metrics and its part of the user's scores, each ranked once for all pairs and reserves. Refers
+/// to them.
+class TokenRankings {
+ public:
+  explicit TokenRankings(const GivenScores& given, Workers& workers);
+  /// Ranks the metrics that are there, [1, l] each, in place of what was ranked of the same names: another
+  /// window brings only those that look at it.
+  void rank(const TokenMetrics& metrics);
+  /// Of every pair in turn with each of `reserves` (with_reserve()).
+  std::vector<Agreement> agreements(const std::vector<TokenPair>& pairs,
+                                    const std::vector<Index>& reserves) const;
+
+ private:
+  const Ranking& of(const TokenScore& score) const;
+
+  Workers& workers_;
+  std::vector<std::optional<Ranking>> metrics_;
+  std::vector<std::optional<Ranking>> given_;
+};
+
+/// The agreement of every pair over one head's [1, l] metrics.
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
-                                        Index compared, Workers& workers, const GivenScores& given = {});
+                                        Workers& workers, const GivenScores& given = {});
 
 /// How near --precision tensor comes to float32: over the metrics of one head, the largest
 /// ||tensor - f32|| / ||f32||, and the least Spearman correlation (1 where a metric is the same for all

@@ -2,6 +2,7 @@
 
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/options/option.hpp"
+#include "sim/positions.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
@@ -14,9 +15,10 @@ namespace kvreplay {
 using MetricChoice = std::optional<TokenMetric>;
 
 struct TokenStageOptions {
-  Index window = 32;
+  std::vector<Positions> window = {{32}};  ///< arrays and sums are those of the first
   std::vector<MetricChoice> metrics = {std::nullopt};
-  std::vector<Index> reserve = {0};  ///< recent candidates left out of the comparison; one table for each
+  /// Recent candidates that a score's top-k holds whatever it says of them.
+  std::vector<Index> reserve = {0};
   bool per_query_head = false;
   std::vector<NamedFile> scores;
 };
@@ -25,10 +27,15 @@ struct TokenStageOptions {
 BoundOptions bound(TokenStageOptions& options);
 
 namespace token_option {
-inline constexpr OptionFacts window{"window", "N", "Rows of scores and errors: the last N prompt queries", "",
-                                    1},
+inline constexpr OptionFacts window{
+    "window", "LIST",
+    "Rows of scores and errors: the last N prompt queries, 5% of them or all; "
+    "of several, arrays and heads.csv are of the first",
+    "", 1},
     metrics{"metrics", "LIST", "Token metrics, comma-separated"},
-    reserve{"reserve", "LIST", "Leave the last N candidates out of the agreement"},
+    reserve{"reserve", "LIST",
+            "Recall and mass with the last N candidates inside the k that a score finds, whatever it says of "
+            "them"},
     per_query_head{"per-query-head", "", "Token arrays for every query head, not summed over its group"},
     score{
         "score", "name=PATH",

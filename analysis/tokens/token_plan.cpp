@@ -31,14 +31,19 @@ TokenPlan token_plan(const Dump& dump, const TokenStageOptions& options) {
     }
     if (asked.contains(m)) plan.metrics.push_back(m);
   }
-  plan.options = {options.window, options.per_query_head, asked};
-
+  if (options.window.empty()) throw OptionError(token_option::window, "numbers of rows", "none");
   const DumpShape& shape = dump.shape();
-  const Index rows = window_rows(shape.l, shape.first_query(), options.window).count();
-  if (rows > 0 && rows < options.window)
-    plan.notes.push_back(
-        fmt::format("window {} clipped to {}: the dump holds the queries of {} prompt positions",
-                    options.window, rows, rows));
+  for (const Positions& window : options.window) {
+    const Index wanted = window.of(shape.l);
+    const Index rows = window_rows(shape.l, shape.first_query(), wanted).count();
+    if (std::find(plan.windows.begin(), plan.windows.end(), rows) != plan.windows.end()) continue;
+    plan.windows.push_back(rows);
+    plan.asked.push_back(window);
+    if (rows > 0 && rows < wanted)
+      plan.notes.push_back(fmt::format(
+          "window {} clipped to {}: the dump holds the queries of {} prompt positions", wanted, rows, rows));
+  }
+  plan.options = {plan.windows.front(), options.per_query_head, asked};
   return plan;
 }
 

@@ -12,7 +12,9 @@ namespace kvreplay {
 
 /// The metrics that a user asks for, as far as a dump can give them.
 struct TokenPlan {
-  TokenOptions options;
+  TokenOptions options;              ///< with the first window
+  std::vector<Index> windows;        ///< rows that score: clipped to those that the dump holds, each once
+  std::vector<Positions> asked;      ///< what each of `windows` was asked for
   std::vector<TokenMetric> metrics;  ///< those of `options`, in the order in which they are exported
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;

@@ -20,6 +20,8 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
   TokenPlan plan = token_plan(dump, options);
   token_options_ = plan.options;
   metrics_ = std::move(plan.metrics);
+  windows_ = std::move(plan.windows);
+  options_.window = std::move(plan.asked);
   left_out_ = std::move(plan.left_out);
   notes_ = std::move(plan.notes);
   options_.metrics.assign(metrics_.begin(), metrics_.end());
@@ -54,19 +56,29 @@ Json TokenStage::options() const {
 }
 
 std::size_t TokenStage::figures_per_head() const {
-  return metrics_.size() + pairs_.size() * options_.reserve.size() * kAgreementFigures.size() +
+  return metrics_.size() +
+         windows_.size() * pairs_.size() * options_.reserve.size() * kAgreementFigures.size() +
          (compute_.precision == Precision::tensor ? kTensorFigures : 0);
 }
 
-Index TokenStage::column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const {
-  return static_cast<Index>(metrics_.size() +
-                            (pair * options_.reserve.size() + reserve) * kAgreementFigures.size() +
+Index TokenStage::column(Case of, AgreementFigure figure) const {
+  const std::size_t before = (of.window * pairs_.size() + of.pair) * options_.reserve.size() + of.reserve;
+  return static_cast<Index>(metrics_.size() + before * kAgreementFigures.size() +
                             static_cast<std::size_t>(figure));
 }
 
 bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const {
-  return figure_applies(figure, static_cast<std::size_t>(shape_.l - options_.reserve[reserve]),
-                        pair.same_unit());
+  return figure_applies(figure, static_cast<std::size_t>(shape_.l), pair.same_unit(),
+                        static_cast<std::size_t>(options_.reserve[reserve]));
+}
+
+TokenOptions TokenStage::options_of(std::size_t window) const {
+  TokenOptions options = token_options_;
+  options.window = windows_[window];
+  if (window > 0)
+    for (const TokenMetric metric : kTokenMetrics.all())
+      if (kTokenMetrics[metric].rows != MetricRows::window) options.metrics.erase(metric);
+  return options;
 }
 
 void TokenStage::begin_layer(Index) {
@@ -97,7 +109,7 @@ std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigu
   return worst;
 }
 
-void TokenStage::keep(TokenMetrics metrics, Index layer, Index kv_head, std::span<double> figures) {
+void TokenStage::keep_arrays(const TokenMetrics& metrics, Index kv_head) {
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const Matrix<double>& values = metrics[metrics_[m]];
     const auto offset = static_cast<std::size_t>(kv_head * values.size());
@@ -108,34 +120,43 @@ void TokenStage::keep(TokenMetrics metrics, Index layer, Index kv_head, std::spa
         layer_f64_[m][offset + p] = values.data()[p];
     }
   }
-  if (options_.per_query_head) metrics = summed_over_group(metrics);
+}
 
-  for (std::size_t m = 0; m < metrics_.size(); ++m) {
-    const Matrix<double>& values = metrics[metrics_[m]];
-    figures[m] = compensated_sum({values.data(), static_cast<std::size_t>(values.size())});
-  }
-  const GivenScores given = scores_of_head(given_, layer * shape_.n_kv + kv_head, shape_.l);
-  for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
-    const auto agreements =
-        token_agreements(metrics, pairs_, shape_.l - options_.reserve[r], compute_.workers, given);
-    for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
-      std::copy(agreements[pair].values.begin(), agreements[pair].values.end(),
-                figures.begin() + column(pair, r, AgreementFigure::rel_l1));
+template <class T>
+void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures) {
+  const GivenScores given = scores_of_head(given_, group.layer * shape_.n_kv + group.kv_head, shape_.l);
+  TokenRankings rankings(given, compute_.workers);
+  TokenMetrics first, other;  // the rankings refer to both
+  for (std::size_t w = 0; w < windows_.size(); ++w) {
+    const TokenOptions options = options_of(w);
+    TokenMetrics& metrics = w == 0 ? first : other;
+    if (!options.metrics.empty())
+      metrics = compute_.backend.token_metrics(group, options, compute_.workers, stored);
+    if (w == 0) keep_arrays(metrics, group.kv_head);
+    if (options_.per_query_head) metrics = summed_over_group(metrics);
+    for (std::size_t m = 0; w == 0 && m < metrics_.size(); ++m) {
+      const Matrix<double>& values = metrics[metrics_[m]];
+      figures[m] = compensated_sum({values.data(), static_cast<std::size_t>(values.size())});
+    }
+    rankings.rank(metrics);
+    const std::vector<Agreement> agreements = rankings.agreements(pairs_, options_.reserve);
+    auto to = figures.begin() + column({.window = w}, AgreementFigure::rel_l1);
+    for (const Agreement& one : agreements) to = std::copy(one.values.begin(), one.values.end(), to);
   }
 }
 
 void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) {
   std::optional<StoredGroup> stored;
-  if (compute_.backend.reads_stored())
-    stored = load_stored_group(dump_, group.layer, group.kv_head, first_row_of(token_options_, shape_));
-  const StoredGroup* numbers = stored ? &*stored : nullptr;
-  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers, numbers), group.layer,
-       group.kv_head, figures);
+  if (compute_.backend.reads_stored()) {
+    TokenOptions widest = token_options_;
+    widest.window = *std::max_element(windows_.begin(), windows_.end());
+    stored = load_stored_group(dump_, group.layer, group.kv_head, first_row_of(widest, shape_));
+  }
+  measure(group, stored ? &*stored : nullptr, figures);
   if (compute_.precision == Precision::tensor) compare_with_float32(group, figures);
 }
 void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures) {
-  keep(compute_.backend.token_metrics(group, token_options_, compute_.workers), group.layer, group.kv_head,
-       figures);
+  measure(group, nullptr, figures);
 }
 
 void TokenStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures) {
@@ -208,11 +229,13 @@ std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFi
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
       csv.set("score", pairs_[pair].score.name).set("reference", name_of(pairs_[pair].reference));
       csv.set("rows", pairs_[pair].rows());
-      for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
-        csv.set("reserve", options_.reserve[r]);
-        for (const AgreementFigure figure : kAgreementFigures.all())
-          if (applies(pairs_[pair], r, figure)) csv.add(figure, figures.values(row, column(pair, r, figure)));
-      }
+      for (std::size_t w = 0; w < windows_.size(); ++w)
+        for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
+          csv.set("window", windows_[w]).set("reserve", options_.reserve[r]);
+          for (const AgreementFigure figure : kAgreementFigures.all())
+            if (applies(pairs_[pair], r, figure))
+              csv.add(figure, figures.values(row, column({w, pair, r}, figure)));
+        }
     }
   }
   return csv.finish();
@@ -225,16 +248,21 @@ void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figur
   };
   for (std::size_t m = 0; m < metrics_.size(); ++m)
     write({.table = Table::heads, .figure = std::string(name_of(metrics_[m]))}, static_cast<Index>(m));
+  const auto unless_first = [](const std::vector<Index>& all, std::size_t at) {
+    return at == 0 ? std::nullopt : std::optional(all[at]);
+  };
   for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
-    for (std::size_t r = 0; r < options_.reserve.size(); ++r)
-      for (const AgreementFigure figure : kAgreementFigures.all())
-        if (applies(pairs_[pair], r, figure))
-          write({.table = Table::agreement,
-                 .figure = std::string(name_of(figure)),
-                 .item = pairs_[pair].score.name,
-                 .against = std::string(name_of(pairs_[pair].reference)),
-                 .reserve = r == 0 ? std::nullopt : std::optional(options_.reserve[r])},
-                column(pair, r, figure));
+    for (std::size_t w = 0; w < windows_.size(); ++w)
+      for (std::size_t r = 0; r < options_.reserve.size(); ++r)
+        for (const AgreementFigure figure : kAgreementFigures.all())
+          if (applies(pairs_[pair], r, figure))
+            write({.table = Table::agreement,
+                   .figure = std::string(name_of(figure)),
+                   .item = pairs_[pair].score.name,
+                   .against = std::string(name_of(pairs_[pair].reference)),
+                   .window = unless_first(windows_, w),
+                   .reserve = unless_first(options_.reserve, r)},
+                  column({w, pair, r}, figure));
 }
 
 Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
@@ -249,7 +277,7 @@ Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
         compensated_sum({heads.data(), static_cast<std::size_t>(heads.size())});
   }
   Json totals = {{"candidates", shape_.l},
-                 {"window_rows", window_rows(shape_.l, shape_.first_query(), options_.window).count()},
+                 {"window_rows", windows_.front()},
                  {"future_rows", future_rows(shape_.l, shape_.T, shape_.first_query()).count()},
                  {"agreement_rows", agreement_rows},
                  {"sums", sums}};
@@ -269,7 +297,7 @@ std::string TokenStage::report(const HeadFigures& figures) const {
     for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
       for (const AgreementFigure figure : kAgreementFigures.all())
         head.agreements[pair].values[static_cast<std::size_t>(figure)] =
-            figures.values(row, column(pair, 0, figure));
+            figures.values(row, column({.pair = pair}, figure));
     table.heads.push_back(std::move(head));
   }
   std::string text = compact_text(table);

@@ -39,14 +39,23 @@ class TokenStage final : public Stage {
   std::string report(const HeadFigures& figures) const override;
 
  private:
-  void keep(TokenMetrics metrics, Index layer, Index kv_head, std::span<double> figures);
+  template <class T>
+  void measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures);
+  /// What the arrays have of a head.
+  void keep_arrays(const TokenMetrics& metrics, Index kv_head);
+  /// Those of one window: the first one's are all, others only what looks at the window.
+  TokenOptions options_of(std::size_t window) const;
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
   /// A layer's part of a score of the user's, as the other arrays: a row a KV head, or a query head.
   std::vector<double> given_rows(const GivenArray<double>& given, Index layer) const;
-  /// Column of a pair's figure among a head's figures.
-  Index column(std::size_t pair, std::size_t reserve, AgreementFigure figure) const;
+  /// One comparison: a pair on a window, with so many reserved.
+  struct Case {
+    std::size_t window = 0, pair = 0, reserve = 0;  // numbers in windows_, pairs_ and the reserves
+  };
+  /// Column of its figure among a head's figures.
+  Index column(Case of, AgreementFigure figure) const;
   bool applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const;
   void write_heads(const ResultFolder& folder, const HeadFigures& figures) const;
   /// Returns the number of rows.
@@ -59,6 +68,7 @@ class TokenStage final : public Stage {
   TokenOptions token_options_;
   DumpShape shape_;
   std::vector<TokenMetric> metrics_;  // in canonical order
+  std::vector<Index> windows_;        // rows of each
   std::vector<GivenArray<double>> given_;
   std::vector<TokenPair> pairs_;
   std::vector<LeftOut> left_out_;

@@ -58,7 +58,7 @@ class _Kind(NamedTuple):
 
 TABLES = {
     "heads": _Kind("tokens", "layer,kv_head"),
-    "agreement": _Kind("tokens", "layer,kv_head,score,reference,rows,reserve,metric,value", "agreement_rows"),
+    "agreement": _Kind("tokens", "layer,kv_head,score,reference,rows,window,reserve,metric,value", "agreement_rows"),
     "evictions": _Kind("evict", "layer,kv_head,policy,semantics,phase,budget,kept,rows,metric,value", "eviction_rows"),
     "decode": _Kind(DECODE, "layer,kv_head,policy,semantics,budget,metric,value"),
     "diff": _Kind(DIFF, "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value"),

@@ -180,3 +180,92 @@ TEST_CASE("long rows stay exact", "[agreement]") {
   std::iota(rising.begin(), rising.end(), 0.0);
   CHECK(agreement(rising, rising, false)[AgreementFigure::spearman] == 1.0);
 }
+
+namespace {
+
+/// Recall at k straight from the definition: the last r are in, and the k - r best of the others.
+double recall_by_sorting(const std::vector<double>& s, const std::vector<double>& e, std::size_t k,
+                         std::size_t r) {
+  const auto best = [](const std::vector<double>& x, std::size_t n, std::size_t k_) {
+    std::vector<std::size_t> order(n);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return x[a] > x[b]; });
+    order.resize(k_);
+    return order;
+  };
+  std::vector<std::size_t> found = best(s, s.size() - r, k - r);
+  for (std::size_t p = s.size() - r; p < s.size(); ++p) found.push_back(p);
+  const std::vector<std::size_t> wanted = best(e, e.size(), k);
+  const auto hits = std::count_if(found.begin(), found.end(), [&](std::size_t p) {
+    return std::find(wanted.begin(), wanted.end(), p) != wanted.end();
+  });
+  return static_cast<double>(hits) / static_cast<double>(k);
+}
+
+Agreement reserved(const std::vector<double>& s, const std::vector<double>& e, std::size_t r) {
+  const Ranking score(s), reference(e);
+  return with_reserve(agreement(score, reference, true), score, reference, r);
+}
+
+constexpr AgreementFigure kOfTops[] = {AgreementFigure::recall_40,   AgreementFigure::recall_1pc,
+                                       AgreementFigure::recall_5pc,  AgreementFigure::recall_10pc,
+                                       AgreementFigure::recall_20pc, AgreementFigure::mass_40,
+                                       AgreementFigure::mass_1pc,    AgreementFigure::mass_5pc,
+                                       AgreementFigure::mass_10pc,   AgreementFigure::mass_20pc};
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+}  // namespace
+
+TEST_CASE("nothing reserved changes nothing, and ranks know no reserve", "[agreement]") {
+  const auto e = random_values(200, 7), s = random_values(200, 8);
+  const Agreement plain = agreement(s, e, true), none = reserved(s, e, 0), some = reserved(s, e, 17);
+  CHECK(plain.values == none.values);
+  CHECK(some[AgreementFigure::rel_l1] == plain[AgreementFigure::rel_l1]);
+  CHECK(some[AgreementFigure::spearman] == plain[AgreementFigure::spearman]);
+}
+
+TEST_CASE("reserved tokens count as found inside the k, by sorting", "[agreement]") {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    auto e = random_values(203, 30 + seed), s = random_values(203, 40 + seed);
+    for (double& x : s) x = std::floor(x * 6);  // many ties
+    for (const std::size_t r : {1, 9, 20, 39}) {
+      INFO("reserve " << r);
+      const Agreement a = reserved(s, e, r);
+      const auto cuts = agreement_cuts(203);
+      for (std::size_t c = 0; c < kCuts; ++c) {
+        const double recall = a.values[static_cast<std::size_t>(AgreementFigure::recall_40) + c];
+        CHECK(same(recall, *cuts[c] > r ? recall_by_sorting(s, e, *cuts[c], r) : std::nan("")));
+      }
+    }
+  }
+}
+
+TEST_CASE("what is reserved replaces what the score would have kept, by hand", "[agreement]") {
+  // Ten candidates, the last two reserved, k = 2 leaves no choice; with one reserved 20 % are it and position
+  // 0.
+  const std::vector<double> s = {9, 8, 7, 6, 5, 4, 3, 2, 1, 0}, e = {1, 0, 0, 0, 0, 0, 0, 0, 2, 3};
+  CHECK(agreement(s, e, false)[AgreementFigure::recall_20pc] == 0);  // {0, 1} of {9, 8}
+  const Agreement one = reserved(s, e, 1);
+  CHECK(one[AgreementFigure::recall_20pc] == 0.5);  // {9, 0}
+  CHECK(one[AgreementFigure::mass_20pc] == Approx(4.0 / 6));
+  CHECK(std::isnan(one[AgreementFigure::recall_10pc]));  // k = 1
+  for (const AgreementFigure f : kOfTops) CHECK(std::isnan(reserved(s, e, 2)[f]));
+  // A score that has the reserved ones on top anyway is as it was.
+  const std::vector<double> rising = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const Agreement with = reserved(rising, e, 1), without = agreement(rising, e, false);
+  CHECK(with[AgreementFigure::recall_20pc] == without[AgreementFigure::recall_20pc]);
+  CHECK(with[AgreementFigure::mass_20pc] == Approx(without[AgreementFigure::mass_20pc]));
+}
+
+TEST_CASE("more reserved than there are, and a single candidate, leave no figure of a top", "[agreement]") {
+  const std::vector<double> s = {2, 1, 3}, e = {1, 2, 3};
+  for (const std::size_t r : {3, 4, 1000})
+    for (const AgreementFigure f : kOfTops) CHECK(std::isnan(reserved(s, e, r)[f]));
+  CHECK(agreement({{5.0}}, {{2.0}}, false)[AgreementFigure::recall_20pc] == 1);
+  for (const AgreementFigure f : kOfTops) CHECK(std::isnan(reserved({5}, {2}, 1)[f]));
+  CHECK(figure_applies(AgreementFigure::recall_40, 40, false, 39));
+  CHECK_FALSE(figure_applies(AgreementFigure::recall_40, 40, false, 40));
+  CHECK_FALSE(figure_applies(AgreementFigure::recall_40, 39, false, 0));
+  CHECK(figure_applies(AgreementFigure::spearman, 40, false, 40));
+}

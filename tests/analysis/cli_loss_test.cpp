@@ -197,9 +197,9 @@ TEST_CASE("losses rank tokens as any score does", "[loss]") {
   succeed({"tokens", dump, "--out", temp / "t", "--metrics",
            "exact_remove,exact_loss,oracle_future,oracle_loss"});
   const std::string agreement = file_text(temp / "t/agreement.csv");
-  CHECK(contains(agreement, "exact_loss,oracle_loss,future,0,rel_l1,"));
-  CHECK(contains(agreement, "exact_remove,oracle_loss,future,0,spearman,"));
-  CHECK_FALSE(contains(agreement, "exact_remove,oracle_loss,future,0,rel_l1,"));
+  CHECK(contains(agreement, "exact_loss,oracle_loss,future,32,0,rel_l1,"));
+  CHECK(contains(agreement, "exact_remove,oracle_loss,future,32,0,spearman,"));
+  CHECK_FALSE(contains(agreement, "exact_remove,oracle_loss,future,32,0,rel_l1,"));
   succeed({"evict", dump, "--out", temp / "e", "--policy",
            "h2o+exact_loss,snapkv+exact_loss,score:oracle_loss,streaming", "--keep", "40%", "--semantics",
            "kvpress", "--precision", "f64"});

@@ -147,7 +147,7 @@ TEST_CASE("parts that make no whole are refused in a line", "[cli][merge]") {
           run_kvreplay({"tokens", dump, "--out", other, "--window", "16", "--shard", part, "--force"}).code ==
           0);
       CHECK(contains(error({other, two, three}),
-                     *(part + 2) == '3' ? "options.tokens.window was 16, is 32" : "found 1/2 and 2/3"));
+                     *(part + 2) == '3' ? "options.tokens.window was [16], is [32]" : "found 1/2 and 2/3"));
     }
   }
   SECTION("of another schema") {

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,reserve,metric,value";
+constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,window,reserve,metric,value";
 
 std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
   list.insert(list.end(), more.begin(), more.end());

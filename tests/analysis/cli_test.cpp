@@ -59,8 +59,9 @@ TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw=8"}),
                  "unknown option '--windw'; did you mean '--window'"));
   CHECK(contains(complaint({"tokens", dump, "more", "--out", out}), "more: expected a dump folder"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "0"}),
-                 "--window: expected a whole number of at least 1, found '0'"));
+  CHECK(contains(
+      complaint({"tokens", dump, "--out", out, "--window", "0"}),
+      "--window: expected a whole number of at least 1, a share of the prompt as 5%, or all, found '0'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "many"}), "found 'many'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--threads", "-1"}), "found '-1'"));
   CHECK(contains(complaint({"tokens", dump, "--out", out, "--metrics", "exact_kye"}),
@@ -111,7 +112,8 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
   CHECK(difference(temp / "a", temp / "b").empty());
   // the command line wins
   REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "c", "--config", config, "--window", "9"}).code == 0);
-  CHECK(nlohmann::json::parse(file_text(temp / "c/summary.json"))["options"]["tokens"]["window"] == 9);
+  CHECK(nlohmann::json::parse(file_text(temp / "c/summary.json"))["options"]["tokens"]["window"] ==
+        nlohmann::json::array({9}));
 
   std::ofstream(config) << "windw = 8\n";
   CHECK(contains(complaint({"tokens", dump, "--out", temp / "d", "--config", config}),

@@ -2,12 +2,14 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -68,13 +70,13 @@ TEST_CASE("the result folder is as its format says", "[cli][tokens]") {
   CHECK(heads[3].rfind("1,0,", 0) == 0);
 
   const auto agreement = rows(out + "/agreement.csv");
-  CHECK(agreement[0] == "layer,kv_head,score,reference,rows,reserve,metric,value");
-  CHECK(agreement[1].rfind("0,0,attn,exact_value,window,0,spearman,", 0) == 0);
+  CHECK(agreement[0] == "layer,kv_head,score,reference,rows,window,reserve,metric,value");
+  CHECK(agreement[1].rfind("0,0,attn,exact_value,window,32,0,spearman,", 0) == 0);
   // 94 pairs, 14 scores by 7 references less 4 with themselves; 11 figures each; rel_l1 for 7 scores by 6
   // references less 4
   CHECK(agreement.size() == 1 + 12 * (94 * 11 + 7 * 6 - 4));
   CHECK(std::count_if(agreement.begin(), agreement.end(), [](const std::string& row) {
-          return contains(row, ",oracle_future,future,0,");
+          return contains(row, ",oracle_future,future,32,0,");
         }) == 12 * (14 * 11 + 7));
 
   std::string header;
@@ -145,9 +147,62 @@ TEST_CASE("some layers, some metrics, several reserves", "[cli][tokens]") {
   CHECK(contains(header, "(3, 2)"));
   CHECK(fs::exists(out + "/maps/attn~exact_remove~spearman~reserve860.npy"));
   CHECK(fs::exists(out + "/maps/attn~exact_remove~recall@40.npy"));
-  CHECK_FALSE(
-      fs::exists(out + "/maps/attn~exact_remove~recall@40~reserve860.npy"));  // 36 candidates are left
-  CHECK(rows(out + "/agreement.csv").size() == 1 + 6 * (11 + 9));
+  // All that the score may choose is reserved away.
+  CHECK_FALSE(fs::exists(out + "/maps/attn~exact_remove~recall@40~reserve860.npy"));
+  CHECK(file_text(out + "/maps/attn~exact_remove~spearman.npy") ==
+        file_text(out + "/maps/attn~exact_remove~spearman~reserve860.npy"));
+  // With 32 reserved, k = 9 is left out; with 860 every k is.
+  CHECK(rows(out + "/agreement.csv").size() == 1 + 6 * ((11 - 2) + 1));
+}
+
+TEST_CASE("the rows of a window are those of a run with it alone", "[cli][tokens]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);  // 61 candidates
+  const std::string more = GENERATE("", "--per-query-head"), precision = GENERATE("f32", "f64");
+  const auto run = [&](const std::string& out, const std::string& windows) {
+    std::vector<std::string> arguments{"tokens", dump,        "--out", temp / out,    "--window",
+                                       windows,  "--reserve", "5,0",   "--precision", precision};
+    if (!more.empty()) arguments.push_back(more);
+    const ProcessResult done = run_kvreplay(arguments);
+    INFO(done.err);
+    REQUIRE(done.code == 0);
+    return done;
+  };
+  // 5 % of 61 is 3; 61 and all, 3 and 5 % are the same rows.
+  const ProcessResult all = run("all", "8,5%,all,3,61,1000");
+  CHECK_FALSE(contains(all.out, "clipped"));  // of a window that is there already
+  CHECK(summary(temp / "all")["options"]["tokens"]["window"] == Json({8, "5%", "all"}));
+  CHECK(summary(temp / "all")["totals"]["window_rows"] == 8);
+  std::map<std::string, std::vector<std::string>> of_window;
+  for (const std::string& row : rows(temp / "all/agreement.csv")) {
+    std::istringstream fields(row);
+    std::string window;
+    for (int column = 0; column <= 5; ++column) std::getline(fields, window, ',');
+    of_window[window].push_back(row);
+  }
+  CHECK(of_window.size() == 4);  // the header's "window" among them
+  std::string header;
+  for (const auto& [window, name] : {std::pair("8", "8"), {"3", "5%"}, {"61", "all"}}) {
+    INFO(window);
+    const std::string alone = temp / (std::string("alone") + window);
+    run(std::string("alone") + window, name);
+    auto wanted = rows(alone + "/agreement.csv");
+    wanted.erase(wanted.begin());
+    CHECK(of_window[window] == wanted);
+    const std::string suffix = window == std::string("8") ? "" : fmt::format("~window{}", window);
+    for (const char* reserve : {"", "~reserve0"})
+      CHECK(file_text(alone + "/maps/joint~oracle_next~recall@20%" + reserve + ".npy") ==
+            file_text(temp / fmt::format("all/maps/joint~oracle_next~recall@20%{}{}.npy", suffix, reserve)));
+  }
+  CHECK(file_text(temp / "all/heads.csv") == file_text(temp / "alone8/heads.csv"));
+  for (const char* metric : {"attn", "exact_remove", "oracle_next", "knorm"})
+    CHECK(file_text(temp / fmt::format("all/layer_01/tokens/{}.npy", metric)) ==
+          file_text(temp / fmt::format("alone8/layer_01/tokens/{}.npy", metric)));
+  REQUIRE(run_kvreplay({"report", temp / "all"}).code == 0);
+  CHECK(contains(file_text(temp / "all/report/index.html"), "Recall of the costliest tokens, by window"));
+  REQUIRE(run_kvreplay({"report", temp / "alone8"}).code == 0);
+  CHECK_FALSE(contains(file_text(temp / "alone8/report/index.html"), "costliest tokens, by window"));
 }
 
 TEST_CASE("every query head's own values add up to the group's", "[cli][tokens]") {
@@ -204,10 +259,10 @@ TEST_CASE("an existing folder is neither overwritten nor computed twice", "[cli]
   CHECK(file_text(out + "/run.json") == run_file);
   const ProcessResult other = tokens(out, {"--resume", "--window", "8"});
   CHECK(other.code == 2);
-  CHECK(contains(other.err, "options.tokens.window was 32, is 8"));
+  CHECK(contains(other.err, "options.tokens.window was [32], is [8]"));
   CHECK(contents(out) == before);
   CHECK(tokens(out, {"--force", "--window", "8"}).code == 0);
-  CHECK(summary(out)["options"]["tokens"]["window"] == 8);
+  CHECK(summary(out)["options"]["tokens"]["window"] == Json::array({8}));
   const ProcessResult dump = run_kvreplay({"tokens", sample_dump(), "--out", sample_dump(), "--force"});
   CHECK(dump.code == 2);
   CHECK(contains(dump.err, "--out: expected a folder apart from what is read"));

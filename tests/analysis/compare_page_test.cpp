@@ -146,7 +146,7 @@ TEST_CASE("a comparison of what is alike has a page, too", "[compare][report]") 
   CHECK_FALSE(contains(same, "<figure"));
   // Another window changes the scores and leaves the rest.
   const std::string window = page_of(results() / "a", results() / "w", temp / "window.html");
-  CHECK(contains(window, "<th scope=\"row\">options.tokens.window</th><td>32</td><td>8</td>"));
+  CHECK(contains(window, "<th scope=\"row\">options.tokens.window</th><td>[32]</td><td>[8]</td>"));
   CHECK(contains(window, "<figure id=\"agreement-spearman\">"));
 }
 

@@ -198,10 +198,10 @@ TEST_CASE("of correlations and shares differences are told, no ratios", "[compar
   const TempDir dir;
   const auto folder = [&](const std::string& name, const std::string& value) {
     write_file(dir.path() / name / "summary.json", replaced_options(summary("[0]", "[0.5]")));
-    write_file(
-        dir.path() / name / "agreement.csv",
-        "layer,kv_head,score,reference,rows,reserve,metric,value\n0,0,attn,exact_remove,window,0,spearman," +
-            value + "\n");
+    write_file(dir.path() / name / "agreement.csv",
+               "layer,kv_head,score,reference,rows,window,reserve,metric,value\n0,0,attn,exact_remove,window,"
+               "32,0,spearman," +
+                   value + "\n");
     return ResultReader(dir.path() / name);
   };
   const FolderComparison two = comparison_of(folder("a", "0.9"), {}, folder("b", "0.5"), {});

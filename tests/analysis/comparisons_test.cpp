@@ -215,11 +215,11 @@ TEST_CASE("scores are compared by the difference of what their median head reach
   Comparisons comparisons;
   for (const int i : {0, 1}) {
     const auto line = [&](const char* score, const char* reserve, double value) {
-      return fmt::format("0,0,{},exact_remove,window,{},spearman,{}\n", score, reserve, value);
+      return fmt::format("0,0,{},exact_remove,window,32,{},spearman,{}\n", score, reserve, value);
     };
     comparisons.add_prompt(
         {prompt(dir / fmt::format("p{}", i), 60, "agreement",
-                "layer,kv_head,score,reference,rows,reserve,metric,value\n" + line("attn", "0", 0.5) +
+                "layer,kv_head,score,reference,rows,window,reserve,metric,value\n" + line("attn", "0", 0.5) +
                     line("joint", "0", 0.7 + 0.1 * i) + line("joint", "32", 0.1))});
   }
   const std::vector<ComparedItems> all = comparisons.all();

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEvictions =
     "layer,kv_head,policy,semantics,phase,budget,kept,kept_share,rows,metric,value";
-constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,reserve,metric,value";
+constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,window,reserve,metric,value";
 
 double middle(std::vector<double> values) {
   std::sort(values.begin(), values.end());

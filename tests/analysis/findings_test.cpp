@@ -52,11 +52,11 @@ std::string eviction(const std::string& policy, const std::string& budget, const
 
 void write_agreement(const TempDir& dir) {
   write_file(dir / "agreement.csv",
-             "layer,kv_head,score,reference,rows,reserve,metric,value\n" +
-                 agreement("attn,exact_remove,window,0,spearman", {0.96, 0.98, 0.5, 0.96}) +
-                 agreement("value,exact_remove,window,0,spearman", {0.99, 0.98, 0.98, 0.98}) +
-                 agreement("attn,oracle_future,future,0,recall@10%", {0.5, 0.25, 0.5, 0.5}) +
-                 agreement("exact_remove,oracle_future,future,0,recall@10%", {0.5, 0.5, 1, 0.75}));
+             "layer,kv_head,score,reference,rows,window,reserve,metric,value\n" +
+                 agreement("attn,exact_remove,window,32,0,spearman", {0.96, 0.98, 0.5, 0.96}) +
+                 agreement("value,exact_remove,window,32,0,spearman", {0.99, 0.98, 0.98, 0.98}) +
+                 agreement("attn,oracle_future,future,32,0,recall@10%", {0.5, 0.25, 0.5, 0.5}) +
+                 agreement("exact_remove,oracle_future,future,32,0,recall@10%", {0.5, 0.5, 1, 0.75}));
 }
 
 void write_tokens(const TempDir& dir, const std::vector<double>& attn) {
@@ -325,8 +325,8 @@ TEST_CASE("findings pass over figures without a value and refuse damaged files",
   write_file(dir / "summary.json", kSummary);
   write_file(dir / "evictions.csv", std::string(kEvictions) + "\n");
   write_file(dir / "agreement.csv",
-             "layer,kv_head,score,reference,rows,reserve,metric,value\n"
-             "0,0,attn,exact_remove,window,0,spearman,\n0,1,attn,exact_remove,window,0,spearman,\n");
+             "layer,kv_head,score,reference,rows,window,reserve,metric,value\n"
+             "0,0,attn,exact_remove,window,32,0,spearman,\n0,1,attn,exact_remove,window,32,0,spearman,\n");
   CHECK(texts(dir.path()).empty());
   write_agreement(dir);
   write_tokens(dir, attn_of_tokens());

@@ -145,8 +145,8 @@ TEST_CASE("means, intervals and dots over dumps are those of the tables", "[repo
   // Scores: medians over the heads, of which the single tables have every one.
   for (const CsvRow& row : figure_rows("agreement")) {
     std::vector<double> heads;
-    for (const CsvRow& of :
-         csv_rows(folder / "b" / "agreement.csv", "layer,kv_head,score,reference,rows,reserve,metric,value"))
+    for (const CsvRow& of : csv_rows(folder / "b" / "agreement.csv",
+                                     "layer,kv_head,score,reference,rows,window,reserve,metric,value"))
       if (of.at("score") == row.at("item") && of.at("reference") == "exact_remove" &&
           of.at("metric") == "spearman")
         heads.push_back(std::stod(of.at("value")));

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,reserve,metric,value";
+constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,window,reserve,metric,value";
 
 void results_of(const std::string& command, const std::string& dump, const std::string& out,
                 const std::vector<std::string>& more = {}) {

@@ -25,7 +25,7 @@ const std::string kSummary = R"({"program": "kvreplay", "schema": 1,
   "dump": {"model": "m", "fingerprint": "f", "layers": 4, "n_q": 4, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0,
            "T": 12, "T_q": 12, "l": 9},
   "layers": [1, 3], "totals": {"agreement_rows": 2}})";
-const std::string kAgreement = "layer,kv_head,score,reference,rows,reserve,metric,value\n";
+const std::string kAgreement = "layer,kv_head,score,reference,rows,window,reserve,metric,value\n";
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
@@ -68,20 +68,20 @@ TEST_CASE("a result folder states its dump and its layers", "[results]") {
 TEST_CASE("tables are read by column name, quoted fields whole", "[results]") {
   const TempDir dir;
   const ResultReader results =
-      results_with(dir, kAgreement + "1,0,\"a,\"\"b\"\"\n\",exact_key,window,0,spearman,0.5\r\n" +
-                            "3,1,attn,\"\",window,0,recall@1%,nan\n");
+      results_with(dir, kAgreement + "1,0,\"a,\"\"b\"\"\n\",exact_key,window,32,0,spearman,0.5\r\n" +
+                            "3,1,attn,\"\",window,32,0,recall@1%,nan\n");
   std::vector<std::vector<std::string>> rows;
   std::vector<double> values;
   results.each_row(Table::agreement, [&](const CsvReader& csv, const std::vector<std::string>& row) {
-    CHECK(csv.columns().size() == 8);
-    CHECK(csv.column("value") == 7);
+    CHECK(csv.columns().size() == 9);
+    CHECK(csv.column("value") == 8);
     CHECK_FALSE(csv.column("values"));
     rows.push_back(row);
     values.push_back(csv.number(row, csv.need("value")));
   });
   REQUIRE(rows.size() == 2);
   CHECK(rows[0][2] == "a,\"b\"\n");
-  CHECK(rows[0][7] == "0.5");
+  CHECK(rows[0][8] == "0.5");
   CHECK(rows[1][3].empty());
   REQUIRE(values.size() == 2);
   CHECK(values[0] == 0.5);
@@ -90,7 +90,7 @@ TEST_CASE("tables are read by column name, quoted fields whole", "[results]") {
 
 TEST_CASE("a table that is cut, torn or another is an error in one line", "[results]") {
   const TempDir dir;
-  const std::string row = "1,0,attn,exact_key,window,0,spearman,0.5\n";
+  const std::string row = "1,0,attn,exact_key,window,32,0,spearman,0.5\n";
   const auto message = [&](const std::string& csv, std::initializer_list<std::string_view> parts) {
     INFO(csv);
     expect_error([&] { rows_of(results_with(dir, csv), Table::agreement); }, parts);
@@ -98,20 +98,24 @@ TEST_CASE("a table that is cut, torn or another is an error in one line", "[resu
   message("", {"agreement.csv: expected a line of column names, found an empty file"});
   message("layer,kv_head,score\n",
           {"agreement.csv: expected a column reference, found columns 'layer,kv_head"});
+  message("layer,kv_head,score,reference,rows,reserve,metric,value\n",
+          {"agreement.csv: expected a column window, found columns 'layer,kv_head"});
   message(kAgreement.substr(0, 20),
           {"agreement.csv: line 1: expected a line end, found the end of the file"});
   message(kAgreement + row + row.substr(0, row.size() - 1), {"line 3: expected a line end"});
-  message(kAgreement + row + "1,0\n", {"line 3: expected 8 fields, found 2"});
-  message(kAgreement + row + "\n", {"line 3: expected 8 fields, found 1"});
+  message(kAgreement + row + "1,0\n", {"line 3: expected 9 fields, found 2"});
+  message(kAgreement + row + "\n", {"line 3: expected 9 fields, found 1"});
   message(kAgreement + "1,0,\"attn\n,\"\"\n", {"line 2: expected a quote that closes"});
-  message(kAgreement + "1,0,\"at\ntn\",exact_key,window,0,spearman,0.5\n1\n", {"line 4: expected 8 fields"});
-  message(kAgreement + "1,0,\"attn\"x,exact_key,window,0,spearman,0.5\n", {"line 2: expected quotes around"});
-  message(kAgreement + "1,0,at\"tn,exact_key,window,0,spearman,0.5\n", {"line 2: expected quotes around"});
+  message(kAgreement + "1,0,\"at\ntn\",exact_key,window,32,0,spearman,0.5\n1\n",
+          {"line 4: expected 9 fields"});
+  message(kAgreement + "1,0,\"attn\"x,exact_key,window,32,0,spearman,0.5\n",
+          {"line 2: expected quotes around"});
+  message(kAgreement + "1,0,at\"tn,exact_key,window,32,0,spearman,0.5\n", {"line 2: expected quotes around"});
   message(kAgreement + row, {"agreement.csv: expected 2 rows, as summary.json says, found 1"});
   expect_error([&] { rows_of(results_with(dir, kAgreement), Table::heads); },
                {"heads.csv: expected a file, found none"});
 
-  const ResultReader results = results_with(dir, kAgreement + row + "x,-1,a,b,c,0,d,0.5z\n");
+  const ResultReader results = results_with(dir, kAgreement + row + "x,-1,a,b,c,32,0,d,0.5z\n");
   const auto read = [&](const char* column, bool whole) {
     results.each_row(Table::agreement, [&](const CsvReader& csv, const std::vector<std::string>& fields) {
       if (whole)

@@ -174,10 +174,14 @@ TEST_CASE("the name of a map says what it is of", "[schema]") {
   CHECK(agreement.against == "exact_remove");
   CHECK(agreement.figure == "recall@10%");
   CHECK(agreement.reserve == 32);
+  CHECK_FALSE(agreement.window);
+  CHECK(of("attn~exact_remove~recall@10%~window8").window == 8);
+  CHECK(of("attn~exact_remove~recall@10%~window8~reserve32").reserve == 32);
   CHECK(of("snapkv-paper-prefill-448~future~output_error").table == Table::evictions);
   CHECK(of("iap-0.5~window~output_error").table == Table::channels);
   CHECK(of("snapkv-lu-0.5~loss").table == Table::budgets);
-  for (const char* bad : {"a~b~c~d", "a~b~c~reserve", "a~b~c~reserve-1", "a~b~c~reserve1~e"}) {
+  for (const char* bad : {"a~b~c~d", "a~b~c~reserve", "a~b~c~reserve-1", "a~b~c~reserve1~e", "a~b~c~window",
+                          "a~b~c~reserve1~window2"}) {
     INFO(bad);
     CHECK_FALSE(map_named(bad));
   }

@@ -39,7 +39,7 @@ TEST_CASE("a score of the user's meets every error and oracle, and has no unit",
   values[TokenMetric::key] = s;
   values[TokenMetric::exact_key] = values[TokenMetric::oracle_next] = e;
   const Vector<double> falling = Vector<double>::LinSpaced(4, 1, -1);
-  const auto found = token_agreements(values, pairs, 4, workers, {s.row(0).transpose(), falling});
+  const auto found = token_agreements(values, pairs, workers, {s.row(0).transpose(), falling});
   CHECK(found[3][AgreementFigure::spearman] == 1.0);
   CHECK(found[5][AgreementFigure::spearman] == -1.0);
 }
@@ -75,17 +75,29 @@ TEST_CASE("query heads reduce to their group", "[agreement]") {
   CHECK(group[TokenMetric::expected_attention](0, 0) == 4);  // the first four: the largest of the others
 }
 
-TEST_CASE("a reserve takes the last candidates out", "[agreement]") {
+TEST_CASE("pairs come with every reserve, another window's metrics in place of the first's", "[agreement]") {
   Workers workers(2);
-  TokenMetrics metrics;
-  Matrix<double> s(1, 5), e(1, 5);
-  s << 1, 2, 3, 4, 0;
-  e << 1, 2, 3, 4, 50;
-  metrics[TokenMetric::key] = s;
-  metrics[TokenMetric::exact_key] = e;
-  const auto pairs = token_pairs({TokenMetric::key, TokenMetric::exact_key});
-  CHECK(token_agreements(metrics, pairs, 4, workers)[0][AgreementFigure::spearman] == 1.0);
-  CHECK(token_agreements(metrics, pairs, 4, workers)[0][AgreementFigure::rel_l1] == 0.0);
-  CHECK(token_agreements(metrics, pairs, 5, workers)[0][AgreementFigure::spearman] < 1.0);
-  CHECK(token_agreements(metrics, pairs, 5, workers)[0][AgreementFigure::mass_20pc] == Approx(4.0 / 60));
+  const auto row = [](std::vector<double> values) {
+    return Matrix<double>(Eigen::Map<const Matrix<double>>(values.data(), 1, std::ssize(values)));
+  };
+  TokenMetrics first, other;
+  first[TokenMetric::key] = row({1, 2, 3, 4, 5, 6, 7, 8, 9, 0});
+  first[TokenMetric::oracle_next] = row({1, 2, 3, 4, 5, 6, 7, 8, 9, 50});
+  other[TokenMetric::key] = row({9, 8, 7, 6, 5, 4, 3, 2, 1, 0});
+  const auto pairs = token_pairs({TokenMetric::key, TokenMetric::oracle_next});
+  REQUIRE(pairs.size() == 1);
+  const GivenScores none;
+  TokenRankings rankings(none, workers);
+  rankings.rank(first);
+  const auto at_first = rankings.agreements(pairs, {0, 1});
+  REQUIRE(at_first.size() == 2);
+  CHECK(at_first[0][AgreementFigure::recall_20pc] == 0.5);  // {8, 7} of {9, 8}
+  CHECK(at_first[1][AgreementFigure::recall_20pc] == 1);    // {9, 8}
+  CHECK(at_first[1][AgreementFigure::spearman] == at_first[0][AgreementFigure::spearman]);
+  rankings.rank(other);
+  const auto at_other = rankings.agreements(pairs, {1});
+  CHECK(at_other[0][AgreementFigure::recall_20pc] == 0.5);  // {9, 0}
+  CHECK(at_other[0][AgreementFigure::mass_20pc] == Approx(51.0 / 95));
+  CHECK(token_agreements(first, pairs, workers)[0][AgreementFigure::mass_20pc] ==
+        at_first[0][AgreementFigure::mass_20pc]);
 }

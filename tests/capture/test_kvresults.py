@@ -40,7 +40,7 @@ else:
 
 # Names for the result folders, and the commands that fill them; {work} is where they lie. Together they write every kind of file.
 COMMANDS = {
-    "tokens": "tokens --reserve 0,32",
+    "tokens": "tokens --window 32,5% --reserve 0,32",
     "query_heads": "tokens --per-query-head --layers 3,1 --metrics attn,joint,exact_remove --precision f64",
     "evict": "evict --policy h2o,snapkv --diff paper,kvpress --sigma 0.5 --kept null={work}/kept.npy --layers 2,5",
     "own": "evict --policy snapkv,snapkv[window=16,pool=5],score:mine --sigma 0.5 --score mine={work}/mine.npy --layers 4",
@@ -60,6 +60,7 @@ AXES = {
     "query_heads tokens/attn": "layer 2 x query_head 4 x token 896, float64",
     "tokens maps/attn": "layer 6 x kv_head 2, float64",
     "tokens maps/attn~exact_remove~recall@10%~reserve32": "layer 6 x kv_head 2, float64",
+    "tokens maps/attn~exact_remove~recall@10%~window45~reserve32": "layer 6 x kv_head 2, float64",
     "evict kept/snapkv-kvpress-prefill-448": "layer 2 x kv_head 2 x token 896, bool",
     "evict diff/snapkv-paper-kvpress-prefill-0.5": "layer 2 x kv_head 2 x token 896, int32",
     "evict maps/h2o-paper-prefill-448~future~output_error": "layer 2 x kv_head 2, float64",

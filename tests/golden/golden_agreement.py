@@ -25,26 +25,32 @@ def top(x, k):
     return np.argsort(-x, kind="stable")[:k]
 
 
-def cuts(n):
-    """{label: k}: 40 and 1, 5, 10, 20 % of n, without those above n."""
+def top_with_reserve(x, k, reserve):
+    """The last `reserve` positions, and of the others the k - reserve largest."""
+    last = len(x) - reserve
+    return np.concatenate([np.arange(last, len(x)), top(x[:last], k - reserve)])
+
+
+def cuts(n, reserve=0):
+    """{label: k}: 40 and 1, 5, 10, 20 % of n, without those above n and those that hold no more than what is reserved."""
     ks = {"40": 40}
     for percent in (1, 5, 10, 20):
         ks[f"{percent}%"] = max(1, (2 * percent * n + 100) // 200)  # floor(x n / 100 + 1/2)
-    return {label: k for label, k in ks.items() if k <= n}
+    return {label: k for label, k in ks.items() if reserve < k <= n}
 
 
-def agreement(s, e, same_unit):
-    """{metric: value}; nan where a figure is undefined (no error at all, or all ranks equal)."""
+def agreement(s, e, same_unit, reserve=0):
+    """{metric: value}; the last `reserve` tokens are among those that the score finds, whatever it says of them. nan where a figure is undefined (no error at all, or all ranks equal)."""
     whole = e.sum()
     figures = {}
     if same_unit:
         figures["rel_l1"] = np.abs(s - e).sum() / whole if whole > 0 else np.nan
     figures["spearman"] = spearman(s, e)
-    ks = cuts(len(s))
-    for label, k in ks.items():
-        figures[f"recall@{label}"] = len(np.intersect1d(top(s, k), top(e, k))) / k
-    for label, k in ks.items():
-        figures[f"mass@{label}"] = e[top(s, k)].sum() / whole if whole > 0 else np.nan
+    found = {label: (k, top_with_reserve(s, k, reserve)) for label, k in cuts(len(s), reserve).items()}
+    for label, (k, tokens) in found.items():
+        figures[f"recall@{label}"] = len(np.intersect1d(tokens, top(e, k))) / k
+    for label, (k, tokens) in found.items():
+        figures[f"mass@{label}"] = e[tokens].sum() / whole if whole > 0 else np.nan
     return figures
 
 
@@ -53,7 +59,5 @@ def head_agreement(metrics, reserve):
     for score in SCORES:
         for reference in [*EXACT, *ORACLES, *LOSSES]:
             if score in metrics and reference in metrics:
-                n = len(metrics[score]) - reserve
                 same_unit = score in SQUARED_CHANGE and reference in SQUARED_CHANGE
-                if n > 0:
-                    yield score, reference, agreement(metrics[score][:n], metrics[reference][:n], same_unit)
+                yield score, reference, agreement(metrics[score], metrics[reference], same_unit, reserve)

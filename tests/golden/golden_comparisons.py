@@ -91,7 +91,7 @@ def values_of(folder, name, table):
     path = folder / name / f"{table}.csv"
     if not path.exists():
         return found
-    first_reserve = None
+    first = None
     for row in rows_of(path):
         of_head = row["kv_head"] != ""
         if row["layer"] != "" and not of_head:
@@ -109,8 +109,8 @@ def values_of(folder, name, table):
             if table == "channels" and row["recent"] != "32":
                 budget += f" recent {row['recent']}"
             if table == "agreement":
-                first_reserve = first_reserve or row["reserve"]
-                if row["reserve"] != first_reserve:
+                first = first or (row["window"], row["reserve"])
+                if (row["window"], row["reserve"]) != first:
                     continue
                 metric = f"{row['reference']}~{metric}"
             place = (row.get("phase", ""), budget, row.get("rows", ""), metric)

@@ -1,5 +1,6 @@
 """Compares a result folder of `kvreplay tokens` with golden_tokens.py's values; `make_golden.py --check` runs it."""
 import csv
+import json
 import sys
 
 import numpy as np
@@ -81,7 +82,7 @@ def rank_slack(s, e, tolerance, trials=4):
     return one_swap + 3 * max(abs(spearman(disturbed(s), disturbed(e)) - rho) for _ in range(trials))
 
 
-def figure_tolerance(name, s, e, tolerance):
+def figure_tolerance(name, s, e, reserve, tolerance):
     """Slack of an agreement figure when scores and errors move within `tolerance`: near ties may swap at the edge of the top k."""
     _, relative, _ = tolerance
     if name == "rel_l1":
@@ -89,18 +90,20 @@ def figure_tolerance(name, s, e, tolerance):
     if name == "spearman":
         return relative + rank_slack(s, e, tolerance)
     kind, label = name.split("@")
-    k = cuts(len(s))[label]
-    swaps, near = edge(s, k, relative)
+    k = cuts(len(s), reserve)[label]
+    swaps, near = edge(s[:len(s) - reserve], k - reserve, relative)
     if kind == "recall":
         return 1e-9 + (swaps + edge(e, k, relative)[0]) / k
     return relative + (swaps * np.ptp(e[near]) / e.sum() if swaps else 0.0)
 
 
-def read_agreement(path):
-    """{(layer, kv_head, score, reference, reserve, metric): value}, errors on window rows and oracles on future rows."""
+def read_agreement(path, window):
+    """{(layer, kv_head, score, reference, reserve, metric): value} on this window, errors on its rows and oracles on future rows."""
     found = {}
     with open(path, newline="") as file:
         for line in csv.DictReader(file):
+            if int(line["window"]) != window:
+                continue
             future = line["reference"] in ORACLES or LOSSES.get(line["reference"]) == "future"
             rows = "future" if future else "window"
             key = (int(line["layer"]), int(line["kv_head"]), line["score"], line["reference"], int(line["reserve"]), line["metric"])
@@ -115,24 +118,30 @@ def read_heads(path):
 
 
 class Check:
-    def __init__(self, folder, names):
-        self.folder, self.names = folder, names
+    def __init__(self, folder, names, window, first):
+        """`first`: whether heads.csv and the arrays are of this window."""
+        self.folder, self.names, self.first = folder, names, first
         self.tokens, self.sums, self.figures = {}, {}, {}
         self.misses = []
         self.heads = read_heads(folder / "heads.csv")
         path = folder / "agreement.csv"
-        self.agreement = read_agreement(path) if path.exists() else {}
-        if not path.exists():
-            self.misses.append(f"{path} is missing")
+        self.agreement = read_agreement(path, window) if path.exists() else {}
+        if not self.agreement:
+            self.misses.append(f"{path} is missing, or has no row of the window {window}")
         self.reserves = sorted({key[4] for key in self.agreement} or {0})
 
     def layer(self, index, layer, heads):
         """heads: the metrics of every KV head of the layer."""
-        tolerance = self.arrays(index, layer, heads)
+        tolerance = self.arrays(index, layer, heads) if self.first else self.tolerance(index)
         if tolerance:
             for g, metrics in enumerate(heads):
-                self.head_sums(index, g, metrics, tolerance)
+                if self.first:
+                    self.head_sums(index, g, metrics, tolerance)
                 self.head_figures(index, g, metrics, tolerance)
+
+    def tolerance(self, index):
+        arrays = sorted((self.folder / f"layer_{index:02d}" / "tokens").glob("*.npy"))
+        return TOLERANCES[np.load(arrays[0], mmap_mode="r").dtype]
 
     def arrays(self, index, layer, heads):
         """Compares layer_XX/tokens/*.npy; returns the tolerance of their type."""
@@ -169,7 +178,6 @@ class Check:
             for score, reference, figures in head_agreement(metrics, reserve):
                 if score not in self.names or reference not in self.names:
                     continue
-                n = len(metrics[score]) - reserve
                 for name, want in figures.items():
                     got = self.agreement.pop((index, g, score, reference, reserve, name), None)
                     if np.isnan(want) and (got is None or np.isnan(got)):
@@ -178,7 +186,7 @@ class Check:
                     if got is None:
                         self.misses.append(f"agreement.csv: {where}: {name} is missing")
                         continue
-                    slack = figure_tolerance(name, metrics[score][:n], metrics[reference][:n], tolerance)
+                    slack = figure_tolerance(name, metrics[score], metrics[reference], reserve, tolerance)
                     slack *= max(1.0, abs(want))
                     self.figures.setdefault(name, Worst()).add(abs(got - want), 0.0, abs(got - want) / slack, where)
 
@@ -201,10 +209,30 @@ class Check:
         return good
 
 
+def asked_windows(folder):
+    """Those of the run: numbers of rows, "5%" or "all"."""
+    return json.loads((folder / "summary.json").read_text())["options"]["tokens"]["window"]
+
+
+def rows_of(window, layer):
+    """The rows that a window comes to, of the queries that the dump holds."""
+    share = 100 if window == "all" else float(window[:-1]) if isinstance(window, str) else None
+    rows = window if share is None else max(1, int(np.floor(share * layer.l / 100 + 0.5)))
+    return len(layer.window_rows(rows))
+
+
 def check_result(folder, dump, window, layers, prompt_len, names):
-    check = Check(folder, names)
-    for index in layers:
-        layer = load_layer(dump, index, prompt_len)
-        check.layer(index, layer, [head_metrics(layer, g, window) for g in range(layer.n_kv)])
-        print(f"layer {index} computed", file=sys.stderr, flush=True)
-    return check.report()
+    """Every window of the run, or one alone; True when everything is within tolerance."""
+    first_layer = load_layer(dump, layers[0], prompt_len)
+    all_rows = [rows_of(asked, first_layer) for asked in asked_windows(folder)]
+    checked = [rows for rows in all_rows if window is None or rows == rows_of(window, first_layer)]
+    good = bool(checked)
+    for rows in checked:
+        check = Check(folder, names, rows, first=rows == all_rows[0])
+        for index in layers:
+            layer = load_layer(dump, index, prompt_len)
+            check.layer(index, layer, [head_metrics(layer, g, rows) for g in range(layer.n_kv)])
+            print(f"window {rows}, layer {index} computed", file=sys.stderr, flush=True)
+        print(f"\nwindow {rows}")
+        good = check.report() and good
+    return good

@@ -1,6 +1,6 @@
 """Small cases with known answers; `make_golden.py --selftest` runs them."""
 import numpy as np
-from golden_agreement import agreement, cuts, mid_ranks, spearman, top
+from golden_agreement import agreement, cuts, mid_ranks, spearman, top, top_with_reserve
 from golden_dump import Layer
 from golden_tokens import EXACT, ORACLES, SCORES, Row, add_row_scores, caote, exact_errors, expected_attention, head_metrics, keydiff
 from golden_tokens import rotation, softmax, squared_norm
@@ -184,6 +184,18 @@ def test_agreement():
     near(figures["recall@20%"], 0)
     near(figures["mass@20%"], 2 / 40)
     assert "recall@40" not in figures
+
+
+def test_reserve():
+    """The last tokens count as found, the reference's own top stays as it is."""
+    assert list(top_with_reserve(np.array([9.0, 8, 9, 1, 2, 0]), 4, 2)) == [4, 5, 0, 2]
+    assert cuts(50, 3) == {"40": 40, "10%": 5, "20%": 10}
+    falling = np.arange(10.0, 0, -1)
+    error = np.array([1.0] + 8 * [0] + [3])
+    plain, reserved = agreement(falling, error, False), agreement(falling, error, False, 1)
+    near([plain["recall@20%"], plain["mass@20%"]], [0.5, 0.25])  # finds 0 and 1 of 0 and 9
+    near([reserved["recall@20%"], reserved["mass@20%"]], [1, 1])  # finds 9 and 0
+    assert set(reserved) == {"spearman", "recall@20%", "mass@20%"} and reserved["spearman"] == plain["spearman"]
 
 
 def selftest():

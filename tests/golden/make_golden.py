@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--dump", type=Path, default=SAMPLE, help="folder with layer_XX/{q,k,v}.npy (default: the sample dump)")
     parser.add_argument("--out", type=Path, help="write golden files of --dump here")
     parser.add_argument("--check", type=Path, metavar="DIR", help="result folder to compare; exit 1 on a miss")
-    parser.add_argument("--window", type=int, default=32)
+    parser.add_argument("--window", type=int, help="rows that score (default: 32; with --check every window of the run)")
     parser.add_argument("--layers", help="such as 0,3-5 (default: all)")
     parser.add_argument("--prompt-len", type=int, help="split the dump here instead")
     parser.add_argument("--metrics", help="compare these only, comma-separated")
@@ -98,7 +98,7 @@ def main():
         layers = layer_list(args.layers, args.dump)
         sys.exit(0 if check_result(args.check, args.dump, args.window, layers, args.prompt_len, names) else 1)
     elif args.out:
-        write_golden(args.dump, args.out, args.window, layer_list(args.layers, args.dump), args.prompt_len)
+        write_golden(args.dump, args.out, args.window or 32, layer_list(args.layers, args.dump), args.prompt_len)
     else:
         write_golden(SAMPLE, HERE, 32, range(6), None)
         write_golden(SAMPLE, HERE, 896, [0, 5], None)

@@ -71,6 +71,7 @@ def cases(dump, shape, quick, backend):
     yield case("tokens f32", "tokens", "--reserve", f"0,{prompt // 28},{prompt // 7}", quick=True, keep=True)
     yield case("tokens f64", "tokens", "--precision", "f64", quick=True, keep=True)
     yield case("tokens, a wide window", "tokens", "--window", str(prompt // 2), "--per-query-head", quick=True)
+    yield case("tokens, several windows", "tokens", "--window", f"{prompt // 14},5%,all", "--reserve", f"0,{prompt // 28}")
     yield case("tokens, half the prompt", "tokens", "--prompt-len", str(prompt // 2), "--metrics", "attn,caote,oracle_next,oracle_importance")
     yield case("tokens, every row", "tokens", "--window", "1000000", "--metrics", "attn,key,exact_key,exact_remove,knorm")
 

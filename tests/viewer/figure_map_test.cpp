@@ -171,7 +171,7 @@ TEST_CASE("maps of a reserve say so, whichever came first", "[figures]") {
   CHECK(figures.figures[1].name == "attn~exact_key~spearman~reserve0");
   CHECK(figures.figures[1].title == "spearman of attn against exact_key");
   CHECK(figures.figures[2].name == "attn~exact_key~spearman");
-  CHECK(figures.figures[2].title == "spearman of attn against exact_key, without the last 4 tokens");
+  CHECK(figures.figures[2].title == "spearman of attn against exact_key, the last 4 tokens reserved");
   CHECK(figures.figures[1].path != figures.figures[2].path);
 }
 

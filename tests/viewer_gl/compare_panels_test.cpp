@@ -213,6 +213,37 @@ TEST_CASE("the curves' table has every score at every budget, as agreement() has
     CHECK(scores.contains(std::string(name_of(m))) == there.contains(m));
 }
 
+TEST_CASE("the recall on every window is drawn at the budget, with and without reserved tokens", "[panels]") {
+  OnePanel curves(PanelKind::curves);
+  curves.app.state().comparison.reference = TokenMetric::oracle_next;
+  curves.app.state().budget = {.sigma_budget = false, .budget = 40};
+  curves.app.panel(PanelKind::curves).load({{"windows", {{"shown", true}, {"reserve", 20}}}});
+  curves.settle();
+  CHECK(curves.failed_job().empty());
+  const auto rows = test::cells_of(curves.csv());
+  REQUIRE(rows.size() > 1);
+  CHECK(rows[0].back() == "recall");
+  HeadSummaryOptions options;
+  options.metrics = {TokenMetric::attn, TokenMetric::oracle_next};
+  Workers workers(2);
+  const HeadSummary head =
+      summarise_head(load_head_group<float>(Dump::open(kSample), 3, 1), options, workers);
+  std::set<std::string> windows, reserves;
+  int found = 0;
+  for (std::size_t r = 1; r < rows.size(); ++r) {
+    REQUIRE(rows[r].size() == 9);
+    windows.insert(rows[r][6]);
+    reserves.insert(rows[r][7]);
+    if (rows[r][4] != "attn" || rows[r][6] != "32" || rows[r][7] != "0") continue;
+    ++found;
+    CHECK(std::stod(rows[r][8]) ==
+          head.value({TokenMetric::attn, TokenMetric::oracle_next, AgreementFigure::recall_40}));
+  }
+  CHECK(found == 1);
+  CHECK(windows.size() == 11);  // powers of two below 896, and all
+  CHECK(reserves == std::set<std::string>{"0", "20"});
+}
+
 TEST_CASE("panels that compare keep their settings, and load anything without complaint", "[panels]") {
   const auto junk = {nlohmann::json(), nlohmann::json(3), nlohmann::json::array({1, 2}),
                      nlohmann::json{{"mode", 7}, {"log_y", {1, "x"}}, {"hidden", {3, "attn", "no"}}},
@@ -220,10 +251,12 @@ TEST_CASE("panels that compare keep their settings, and load anything without co
   for (const bool first : {true, false}) {
     const auto make = first ? make_panel<PanelKind::scatter> : make_panel<PanelKind::curves>;
     for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
-    const nlohmann::json settings =
-        first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}
-              : nlohmann::json{
-                    {"mode", "loss"}, {"log_y", {true, false, false}}, {"hidden", {"key"}}, {"less", true}};
+    const nlohmann::json settings = first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}
+                                          : nlohmann::json{{"mode", "loss"},
+                                                           {"log_y", {true, false, false}},
+                                                           {"hidden", {"key"}},
+                                                           {"less", true},
+                                                           {"windows", {{"shown", true}, {"reserve", 20}}}};
     const auto panel = make();
     CHECK(panel->save() != settings);
     panel->load(settings);

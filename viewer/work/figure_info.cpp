@@ -32,7 +32,7 @@ float badness(Better better, float place) {
   return better == Better::larger ? 1 - within : within;
 }
 
-FigureInfo figure_info(const HeadFigure& figure, Index reserve) {
+FigureInfo figure_info(const HeadFigure& figure, Index reserve, std::optional<Index> window) {
   if (!figure.reference) {
     const FigureFacts& facts = *figure_named(Table::heads, name_of(figure.metric));
     return {name_of(figure), Table::heads, {std::string(facts.name)}, std::string(facts.title), facts};
@@ -44,10 +44,11 @@ FigureInfo figure_info(const HeadFigure& figure, Index reserve) {
                   {reference, score, what},
                   fmt::format("{} of {} against {}", what, score, reference),
                   facts_of(figure.figure)};
-  if (reserve > 0) {
-    info.path.back() += fmt::format(" without the last {}", reserve);
-    info.title += fmt::format(", without the last {}", counted(reserve, "token"));
-  }
+  std::string setting;
+  if (window) setting += fmt::format(", window {}", *window);
+  if (reserve > 0) setting += fmt::format(", the last {} reserved", counted(reserve, "token"));
+  info.path.back() += setting;
+  info.title += setting;
   return info;
 }
 

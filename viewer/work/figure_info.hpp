@@ -4,6 +4,7 @@
 #include "viewer/model/value_scale.hpp"
 #include "viewer/work/head_figures.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ ScaleKind scale_kind(FigureScale scale);
 /// the end that is better on; the place itself where neither end is.
 float badness(Better better, float place);
 
-/// A metric or its agreement; the last `reserve` candidates took no part in the comparison.
-FigureInfo figure_info(const HeadFigure& figure, Index reserve = 0);
+/// A metric or its agreement, with the last `reserve` candidates reserved and on another `window` than what
+/// stands beside it.
+FigureInfo figure_info(const HeadFigure& figure, Index reserve = 0, std::optional<Index> window = {});
 
 }  // namespace kvreplay::viewer

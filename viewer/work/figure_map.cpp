@@ -25,10 +25,11 @@ Index first_reserve(const ResultReader& results) {
   return at->is_array() && !at->empty() && at->front().is_number_unsigned() ? at->front().get<Index>() : 0;
 }
 
-/// Metrics, then agreement by reference, score, reserve and figure.
+/// Metrics, then agreement by reference, score, window, reserve and figure.
 std::vector<FigureInfo> token_figures(const ResultReader& results) {
   struct TokenMap {
     HeadFigure figure;
+    std::optional<Index> window;  // but for the run's first
     Index reserve;
     std::string name;
   };
@@ -37,17 +38,18 @@ std::vector<FigureInfo> token_figures(const ResultReader& results) {
   for (const std::string& name : results.map_names()) {
     const auto map = map_named(name);
     const auto figure = map ? head_figure_of(*map) : std::nullopt;
-    if (figure) maps.push_back({*figure, figure->reference ? map->reserve.value_or(reserve) : 0, name});
+    if (figure)
+      maps.push_back({*figure, map->window, figure->reference ? map->reserve.value_or(reserve) : 0, name});
   }
   std::sort(maps.begin(), maps.end(), [](const TokenMap& a, const TokenMap& b) {
     const auto key = [](const TokenMap& map) {
-      return std::tuple(map.figure.reference, map.figure.metric, map.reserve, map.figure.figure);
+      return std::tuple(map.figure.reference, map.figure.metric, map.window, map.reserve, map.figure.figure);
     };
     return key(a) < key(b);
   });
   std::vector<FigureInfo> figures;
   for (const TokenMap& map : maps) {
-    figures.push_back(figure_info(map.figure, map.reserve));
+    figures.push_back(figure_info(map.figure, map.reserve, map.window));
     figures.back().name = map.name;
   }
   return figures;

@@ -28,7 +28,7 @@ inline std::size_t bytes_of(const FigureMap& map) {
   return sizeof(map) + static_cast<std::size_t>(map.values.size()) * sizeof(double);
 }
 
-/// What summaries of a dump's heads hold: metrics and their agreement over n compared candidates.
+/// What summaries of a dump's heads hold: metrics and their agreement over n candidates.
 std::vector<FigureInfo> dump_figures(const MetricSet& metrics, Index n);
 /// A map to be filled head by head.
 FigureMap empty_map(FigureInfo figure, std::vector<Index> layers, Index n_kv);

@@ -45,7 +45,7 @@ std::optional<HeadFigure> head_figure_of(const MapName& map) {
 
 std::optional<HeadFigure> head_figure_named(std::string_view name) {
   const auto map = map_named(name);
-  return map && !map->reserve ? head_figure_of(*map) : std::nullopt;
+  return map && !map->window && !map->reserve ? head_figure_of(*map) : std::nullopt;
 }
 
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n) {
@@ -106,9 +106,8 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
     summary.l = values.cols();
     summary.sums[static_cast<std::size_t>(m)] = compensated_sum(row_of(values));
   }
-  summary.compared = summary.l - std::clamp<Index>(options.reserve, 0, std::max<Index>(summary.l - 1, 0));
   summary.pairs = token_pairs(summary.metrics);
-  summary.agreements = token_agreements(metrics, summary.pairs, summary.compared, workers);
+  summary.agreements = token_agreements(metrics, summary.pairs, workers);
   if (options.keep_tokens) summary.tokens = std::make_shared<const TokenMetrics>(std::move(metrics));
   return summary;
 }

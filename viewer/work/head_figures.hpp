@@ -33,23 +33,21 @@ struct HeadFigure {
 /// As files in maps/ are called: "attn", "attn~exact_remove~recall@10%".
 std::string name_of(const HeadFigure& figure);
 std::optional<HeadFigure> head_figure_named(std::string_view name);
-/// Of a map of the tokens stage, whatever its reserve.
+/// Of a map of the tokens stage, whatever its window and reserve.
 std::optional<HeadFigure> head_figure_of(const MapName& map);
-/// All that are exported of these metrics over n compared candidates, in the order of the tables.
+/// All that are exported of these metrics over n candidates, in the order of the tables.
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);
 
 struct HeadSummaryOptions {
   Index window = 32;
   MetricSet metrics = MetricSet::standard();  ///< must be available (metrics_of)
-  Index reserve = 0;  ///< recent candidates left out of the comparison; brought below the prompt's length
   bool keep_tokens = true;  ///< else only the figures: some kilobytes a head instead of 8 l bytes a metric
 };
 
 /// All figures of one head, and what they are made of.
 struct HeadSummary {
   Index layer = 0, kv_head = 0;
-  Index l = 0;         ///< candidates
-  Index compared = 0;  ///< of them, the first so many were compared
+  Index l = 0;  ///< candidates
   MetricSet metrics;
   std::array<double, kTokenMetrics.size()> sums{};  ///< over all tokens; NaN for metrics that are not there
   std::vector<TokenPair> pairs;

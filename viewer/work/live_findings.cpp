@@ -15,11 +15,11 @@ constexpr const char* kPolicies[] = {"streaming", "h2o",          "tova",   "sna
                                      "keydiff",   "snapkv+joint", "oracle", "oracle_exact"};
 
 report::FigureTable agreement_of(const std::vector<std::shared_ptr<const HeadSummary>>& heads,
-                                 const std::vector<Index>& layers, Index n_kv) {
+                                 const std::vector<Index>& layers, Index n_kv, Index window) {
   AgreementTable table;
   table.pairs = heads.front()->pairs;
   for (const auto& head : heads) table.heads.push_back({head->layer, head->kv_head, head->agreements});
-  return agreement_figures(table, layers, n_kv, heads.front()->l, heads.front()->compared);
+  return agreement_figures(table, layers, n_kv, heads.front()->l, window);
 }
 
 const std::string& key_of(const Finding& finding, std::string_view column) {
@@ -97,7 +97,11 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
   tables.shape = run->shape();
   tables.layers.resize(static_cast<std::size_t>(run->shape().layers));
   std::iota(tables.layers.begin(), tables.layers.end(), Index{0});
-  if (!heads.empty()) tables.agreement = agreement_of(heads, tables.layers, run->shape().n_kv);
+  if (!heads.empty()) {
+    const DumpShape& shape = run->shape();
+    tables.agreement = agreement_of(heads, tables.layers, shape.n_kv,
+                                    window_rows(shape.l, shape.first_query(), window).count());
+  }
   if (!layers.empty()) {
     const EvictStage stage(*run->dump(), finding_evictions(), job.compute());
     std::vector<const LayerEvictions*> parts;

@@ -3,6 +3,7 @@
 #include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/curves/curve_plot.hpp"
 #include "viewer/panels/curves/curve_rows.hpp"
+#include "viewer/panels/curves/window_recall.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
@@ -29,13 +30,14 @@ MetricSet hidden_at_first() {
   return hidden;
 }
 
-/// What is won and lost at every budget when a score's largest are kept, all scores in one plot.
+/// What is won and lost at every budget when a score's largest are kept, all scores in one plot; of recall,
+/// at one budget on every window, too.
 class CurvesPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override {
-    return with_pinned({}, context.state, pinned_.beside(shown_) != nullptr, less_ ? "less" : "dashed:");
+    return with_pinned({}, context.state, beside() != nullptr, less_ ? "less" : "dashed:");
   }
   std::string csv(PanelContext& context) const override;
   nlohmann::json save() const override;
@@ -44,8 +46,11 @@ class CurvesPanel final : public Panel {
  private:
   bool look(PanelContext& context);
   const ScoreCurves& curves() const { return *shown_.get(); }
+  /// The pinned run's curves, where they are drawn; null: none.
+  const ScoreCurves* beside() const { return by_window() ? nullptr : pinned_.beside(shown_); }
   void draw_controls(AppState& state, const MetricSet& available);
-  void draw_plot(AppState& state, ImVec2 size);
+  void draw_plot(PanelContext& context, ImVec2 size);
+  bool by_window() const { return windows_.shown && mode_ == CurveMode::recall; }
   CurveFigure shown_figure() const;
   void edit_budget(AppState& state, Index k);
   void draw_table(PanelContext& context);
@@ -57,6 +62,7 @@ class CurvesPanel final : public Panel {
   std::array<bool, kCurveModes> log_{false, false, true};
   MetricSet hidden_ = hidden_at_first();
   bool less_ = false;  // where a run is pinned: what is other, in place of both
+  WindowRecall windows_;
   CurvePlot plot_;
   ComparedFacts<ScoreCurves> shown_, pinned_;
   std::optional<TokenMetric> pointed_, pointed_next_;  // under the mouse, in the plot or in the table
@@ -67,7 +73,11 @@ nlohmann::json CurvesPanel::save() const {
   for (const TokenMetric metric : kTokenMetrics.all())
     if (hidden_.contains(metric)) hidden.push_back(name_of(metric));
   for (const bool one : log_) log.push_back(one);
-  return {{"mode", name_of(mode_)}, {"log_y", log}, {"hidden", hidden}, {"less", less_}};
+  return {{"mode", name_of(mode_)},
+          {"log_y", log},
+          {"hidden", hidden},
+          {"less", less_},
+          {"windows", windows_.save()}};
 }
 
 void CurvesPanel::load(const nlohmann::json& json) {
@@ -79,6 +89,7 @@ void CurvesPanel::load(const nlohmann::json& json) {
     for (std::size_t i = 0; i < std::min(log.size(), log_.size()); ++i)
       if (log[i].is_boolean()) log_[i] = log[i].get<bool>();
   if (const auto less = find("less"); less.is_boolean()) less_ = less.get<bool>();
+  windows_.load(find("windows"));
   if (const auto hidden = find("hidden"); hidden.is_array()) {
     hidden_ = {};
     for (const auto& name : hidden)
@@ -112,13 +123,13 @@ void CurvesPanel::draw(PanelContext& context) {
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   if (room.x < t.px(300)) {
-    draw_plot(state, {room.x, std::max({room.y * 0.6F, room.y - t.px(190), t.px(150)})});
+    draw_plot(context, {room.x, std::max({room.y * 0.6F, room.y - t.px(190), t.px(150)})});
     draw_table(context);
     return;
   }
   const float table = std::clamp(room.x * 0.41F, t.px(150), t.px(218));
   const ImVec2 at = ImGui::GetCursorPos();
-  draw_plot(state, {room.x - table - t.px(4), room.y});
+  draw_plot(context, {room.x - table - t.px(4), room.y});
   ImGui::SetCursorPos({at.x + room.x - table, at.y});
   ImGui::BeginChild("table", {table, room.y});
   draw_table(context);
@@ -128,7 +139,7 @@ void CurvesPanel::draw(PanelContext& context) {
 bool CurvesPanel::look(PanelContext& context) {
   const TokenMetric reference = context.state.comparison.reference;
   const auto compute = [reference](const std::shared_ptr<const HeadSummary>& head, JobControl& job) {
-    return score_curves(*head->tokens, head->metrics, reference, head->compared, kPoints, job.workers());
+    return score_curves(*head->tokens, head->metrics, reference, head->l, kPoints, job.workers());
   };
   const std::string key = fmt::format("curves/{}", name_of(reference)),
                     title = fmt::format("Curves against {}", name_of(reference));
@@ -151,6 +162,8 @@ void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
   const float width = (ImGui::GetContentRegionAvail().x - check_width("Log")) / theme().scale - 10;
   choose_metric("##reference", *state.run(), available, state.comparison.reference,
                 std::clamp(width, 90.0F, 150.0F));
+  if (mode_ == CurveMode::recall) windows_.draw_controls(state, hidden_);
+  if (by_window()) return;
   flow(check_width("Log"));
   ImGui::BeginDisabled(less_ && state.subtracted() != nullptr);
   ImGui::Checkbox("Log", &log_[static_cast<std::size_t>(mode_)]);
@@ -164,16 +177,22 @@ void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
 }
 
 CurveFigure CurvesPanel::shown_figure() const {
-  const ScoreCurves* pinned = pinned_.beside(shown_);
+  const ScoreCurves* pinned = beside();
   if (pinned != nullptr && (pinned->reference != curves().reference || pinned->n != curves().n))
     pinned = nullptr;
   const bool less = less_ && pinned != nullptr;
   return {&curves(), pinned, less, mode_, !less && log_[static_cast<std::size_t>(mode_)], hidden_};
 }
 
-void CurvesPanel::draw_plot(AppState& state, ImVec2 size) {
-  const CurvePlot::Done done =
-      plot_.draw(size, shown_figure(), shown_.run(), budget(state), pointed_, shown_.pending() ? 0.45F : 1);
+void CurvesPanel::draw_plot(PanelContext& context, ImVec2 size) {
+  AppState& state = context.state;
+  const float fade = shown_.pending() ? 0.45F : 1;
+  if (by_window()) {
+    pointed_next_ = windows_.draw(context, size, {shown_.head(), curves().reference, budget(state)}, hidden_,
+                                  pointed_, fade);
+    return;
+  }
+  const CurvePlot::Done done = plot_.draw(size, shown_figure(), shown_.run(), budget(state), pointed_, fade);
   if (done.budget) set_budget(state, *done.budget);
   pointed_next_ = done.pointed;
 }
@@ -210,7 +229,7 @@ void CurvesPanel::draw_table(PanelContext& context) {
     ImGui::PopTextWrapPos();
     tip("Whose values these are. The head bar selects one query head of the group.");
   }
-  if (const std::shared_ptr<const Run> pinned = state.subtracted(); pinned && pinned_.beside(shown_)) {
+  if (const std::shared_ptr<const Run> pinned = state.subtracted(); pinned && beside() != nullptr) {
     if (less_)
       elided_text(fmt::format("less {}", pinned->name()), theme().dim);
     else
@@ -220,10 +239,11 @@ void CurvesPanel::draw_table(PanelContext& context) {
 }
 
 std::string CurvesPanel::figure_title(PanelContext& context) const {
+  if (by_window()) return windows_.title(context.state.comparison.reference);
   const std::string title = fmt::format("{} of every score against {}, by budget", title_of(mode_),
                                         name_of(context.state.comparison.reference));
   const std::shared_ptr<const Run> pinned = context.state.subtracted();
-  if (!pinned || !pinned_.beside(shown_)) return title;
+  if (!pinned || beside() == nullptr) return title;
   return less_ ? less_than_pinned(title, *pinned) : fmt::format("{}, dashed: {}", title, pinned->name());
 }
 
@@ -231,6 +251,7 @@ std::string CurvesPanel::csv(PanelContext& context) const {
   const ScoreCurves* all = shown_.of(context.state.run().get());
   if (all == nullptr) return {};
   const ComparedHead& head = shown_.head();
+  if (by_window()) return windows_.csv(head);
   const ScoreCurves* pinned = shown_figure().pinned;
   using Curve = ScoreCurves::Curve;
   CsvTable table(fmt::format("layer,kv_head,query_head,reference,score,budget,recall,mass,loss{}",

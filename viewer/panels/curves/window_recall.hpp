@@ -1,0 +1,46 @@
+#pragma once
+
+#include "viewer/panels/compared_head.hpp"
+#include "viewer/panels/curves/window_plot.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+// The recall at one budget on every window, in place of the recall at every budget on one.
+
+namespace kvreplay::viewer {
+
+class WindowRecall {
+ public:
+  struct Question {
+    const ComparedHead& head;
+    TokenMetric reference;
+    Index k;
+  };
+
+  bool shown = false;
+
+  /// Whether it is shown, and with how many reserved tokens; what it comes with is taken out of `hidden`.
+  void draw_controls(const AppState& state, MetricSet& hidden);
+  /// The plot, or a hint that says why there is none. Returns the score whose curve is under the mouse.
+  std::optional<TokenMetric> draw(PanelContext& context, ImVec2 size, const Question& question,
+                                  const MetricSet& hidden, std::optional<TokenMetric> pointed, float fade);
+
+  std::string title(TokenMetric reference) const;
+  /// Of what was drawn last; empty where nothing was.
+  std::string csv(const ComparedHead& head) const;
+  nlohmann::json save() const;
+  void load(const nlohmann::json& json);
+
+ private:
+  std::shared_ptr<const WindowCurves> look(PanelContext& context, const Question& question) const;
+
+  Index reserve_ = 0;  // last tokens inside the k
+  WindowPlot plot_;
+  std::shared_ptr<const WindowCurves> curves_;  // that were drawn last
+};
+
+}  // namespace kvreplay::viewer
