@@ -121,13 +121,13 @@ std::string json_of(const PromptText& text) {
 /// A row a token shown: sums over all heads, and how many of them keep it.
 std::string csv_of(const PromptText& text) {
   std::string csv = "token,text";
-  for (const TextMetric& metric : text.metrics) csv += "," + csv_field(metric.name);
-  for (const TextPolicy& policy : text.policies) csv += "," + csv_field("kept by " + policy.name);
+  for (const TextMetric& metric : text.metrics) csv += fmt::format(",{}", csv_field(metric.name));
+  for (const TextPolicy& policy : text.policies) csv += fmt::format(",{}", csv_field("kept by " + policy.name));
   csv += '\n';
   for (std::size_t i = 0; i < text.shown.size(); ++i) {
     const Index token = text.shown[i];
     csv += fmt::format("{},{}", token, csv_field(text.text[static_cast<std::size_t>(token)]));
-    for (const TextMetric& metric : text.metrics) csv += "," + csv_number(metric.values[i]);
+    for (const TextMetric& metric : text.metrics) csv += fmt::format(",{}", csv_number(metric.values[i]));
     for (const TextPolicy& policy : text.policies) csv += fmt::format(",{}", policy.kept[i]);
     csv += '\n';
   }

@@ -25,7 +25,8 @@ import transformers
 
 import kvvalidate
 from kvcapture import capture
-from model_loop import FIGURES, Change, ModelLoop, Quantization, figures
+from changed_cache import Change, Quantization
+from model_loop import FIGURES, ModelLoop, figures
 
 KEYS = ["policy", "semantics", "phase", "budget", "kept"]
 
