@@ -101,7 +101,7 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(window, options.window), bind_option(sinks, options.sinks),
       bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
       bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
-      bind_option(channels, options.channels), bound_protection(protect, options.protect).needing(channels),
+      bind_option(channels, options.channels), bound_protection(protect, options.protect),
       bind_option(bits, options.bits), bind_option(group, options.group).needing(bits),
       bind_option(residual, options.residual).needing(bits),
       bind_option(compensate, options.compensate)

@@ -352,6 +352,9 @@ class Planner {
     if (options_.by && !any_run([&](const PolicyRun& run) { return may_search_by(kBases[run.policy.base]); }))
       plan_.notes.push_back(option_text("{} has no effect: {} is not among the policies", evict_option::by,
                                         fmt::join(kBases.names_where(may_search_by), ", ")));
+    if (options_.protect && !options_.channels)
+      plan_.notes.push_back(
+          option_text("{} has no effect: it is of {}", evict_option::protect, evict_option::channels));
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));

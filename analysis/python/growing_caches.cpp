@@ -13,13 +13,13 @@
 namespace kvreplay::python {
 namespace {
 
-BoundOptions options_of(Asked<EvictionOptions>& asked) {
+BoundOptions growing_options_of(Asked<EvictionOptions>& asked) {
   return policy_options(asked,
                         [](const OptionFacts* facts) { return facts == &evict_option::decode_window; });
 }
-Keywords<Asked<EvictionOptions>> g_growing_keywords(options_of);
+Keywords<Asked<EvictionOptions>> g_growing_keywords(growing_options_of);
 
-EvictionPlan plan_of(const Dump& dump, const EvictionOptions& options) {
+EvictionPlan growing_plan(const Dump& dump, const EvictionOptions& options) {
   require_one_case(options);
   const Phase phase = options.phases.front();
   if (phase.kind == Phase::Kind::prefill)
@@ -29,9 +29,9 @@ EvictionPlan plan_of(const Dump& dump, const EvictionOptions& options) {
 
 /// The caches of a layer's KV heads, or of its query heads where each has one of its own.
 template <class T>
-class Heads {
+class HeadCaches {
  public:
-  Heads(const Dump& dump, const EvictionPlan& plan, Workers& workers) {
+  HeadCaches(const Dump& dump, const EvictionPlan& plan, Workers& workers) {
     const DumpShape& shape = dump.shape();
     const Index parts = plan.per_query_head ? shape.group() : 1;
     for (Index g = 0; g < shape.n_kv; ++g) {
@@ -72,7 +72,7 @@ class GrowingCaches {
   GrowingCaches(const Layer& room, const nb::dict& keywords) : shape_(room.dump().shape()) {
     auto [options, call] = g_growing_keywords.read(keywords);
     call_ = call;
-    plan_ = plan_of(room.dump(), options);
+    plan_ = growing_plan(room.dump(), options);
     computed(call_, [&](const Compute& compute) {
       if (in_float32(call_.precision))
         single_.emplace(room.dump(), plan_, compute.workers);
@@ -117,8 +117,8 @@ class GrowingCaches {
   DumpShape shape_;
   CallOptions call_;
   EvictionPlan plan_;
-  std::optional<Heads<float>> single_;
-  std::optional<Heads<double>> wide_;
+  std::optional<HeadCaches<float>> single_;
+  std::optional<HeadCaches<double>> wide_;
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ import transformers
 from dump_files import CaptureError
 from changed_cache import Change, Quantization
 from model_loop import ModelLoop, figures, figures_of_steps
+from plain_loop import evicting
 
 T = PROMPT + DECODE
 IDS = prompt(T)[0].tolist()
@@ -312,7 +313,7 @@ class AgainstTransformers(unittest.TestCase):
                 model = build(name)
                 n_kv = model.config.num_attention_heads if name == "gpt 2" else model.config.num_key_value_heads
                 last = random_last_rows(model.config.num_hidden_layers, n_kv, seed=12)
-                expected = evicting(model, [PROMPT] + [1] * DECODE, Recorded(last).left)[PROMPT:]
+                expected = evicting(model, IDS, [PROMPT] + [1] * DECODE, Recorded(last).left)[PROMPT:]
                 with ModelLoop(model) as loop:
                     loop.read(IDS, PROMPT)
                     at_once = loop.feed({i: Change(last=last[i]) for i in loop.layers})
@@ -335,7 +336,7 @@ class AgainstTransformers(unittest.TestCase):
                         held = list(rng.permutation(held + list(range(begin, end))))
                         while len(held) > 11:
                             last[place][held.pop()] = end - 1
-                expected = evicting(model, chunks, Recorded(last).left)[PROMPT:]
+                expected = evicting(model, IDS, chunks, Recorded(last).left)[PROMPT:]
                 caches = {i: Recorded(last, i, chunks[:-1]) for i in range(3)}
                 with ModelLoop(model) as loop:
                     loop.read(IDS, PROMPT)
@@ -403,35 +404,8 @@ class Recorded:
         self.size += q.shape[1]
         return self.left(self.layer, self.size)
 
-    def left(self, layer, size):
+    def left(self, layer, size, *_):
         return [np.flatnonzero(head == size - 1) for head in self.last[layer]]
-
-
-def evicting(model, chunks, left):
-    """Logits of the text, read a chunk at a time over transformers' own cache, from which left(layer, size) is gathered out
-    behind every chunk: positions of every head, as many in each."""
-    cache, begin, logits, held = None, 0, [], {}
-    for rows in chunks:
-        at = torch.arange(begin, begin + rows)
-        n = 0 if cache is None else cache.layers[0].keys.shape[2]
-        seen = torch.cat((torch.ones(rows, n), torch.tril(torch.ones(rows, rows))), dim=1)
-        mask = torch.where(seen > 0, 0.0, torch.finfo(torch.float32).min)[None, None]
-        with torch.no_grad():
-            out = model(input_ids=torch.tensor([IDS[begin : begin + rows]]), past_key_values=cache, position_ids=at[None],
-                        attention_mask=mask, use_cache=True)
-        cache, begin = out.past_key_values, begin + rows
-        logits.append(out.logits[0])
-        for i, layer in enumerate(cache.layers):
-            held.setdefault(i, [np.zeros(0, int)] * layer.keys.shape[1])
-            stay = []
-            for head, gone in enumerate(left(i, begin)):
-                there = np.append(held[i][head], at.numpy())
-                stay.append(np.flatnonzero(~np.isin(there, gone)))
-                held[i][head] = there[stay[-1]]
-            rows_of = torch.from_numpy(np.stack(stay))[None, :, :, None]
-            layer.keys = layer.keys.gather(2, rows_of.expand(-1, -1, -1, layer.keys.shape[3]))
-            layer.values = layer.values.gather(2, rows_of.expand(-1, -1, -1, layer.values.shape[3]))
-    return torch.cat(logits)
 
 
 class Figures(unittest.TestCase):

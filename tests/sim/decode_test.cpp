@@ -171,8 +171,8 @@ TEST_CASE("what comes a position at a time leaves the cache as in a whole run", 
       for (const DecodeOptions& options :
            {DecodeOptions{}, DecodeOptions{.window = 2}, DecodeOptions{.append_only = true}}) {
         INFO(unkind.name << ", " << named.name << name_of_options(options));
-        const std::vector<std::int32_t> last = last_rows(
-            start, group.T_all(), fast(group, named.rule, start, unkind.budget, options));
+        const std::vector<std::int32_t> last =
+            last_rows(start, group.T_all(), fast(group, named.rule, start, unkind.budget, options));
         const auto so_far = std::make_shared<HeadGroup<double>>(group);
         for (HeadMatrix<double>* rows : {&so_far->k, &so_far->v})
           rows->bottomRows(group.T_all() - group.l).setConstant(kNan);
