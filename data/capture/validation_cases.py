@@ -73,7 +73,7 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     options = results.summary.get("options", {}).get("evict", {})
     bits = options.get("bits")
     quantization = None if bits is None else Quantization(bits, options["group"], options["residual"])
-    prunes = options.get("channels") is not None
+    prunes, l = options.get("channels") is not None, results.summary["dump"]["l"]
 
     def change(name: str, recent: int, layer: int) -> Change:
         kept, pruned = results.kept(name, layer).values, results.pruned(name, layer).values if prunes else None
@@ -93,7 +93,7 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         elif prunes and not has(results, "pruned", name):
             yield name, "these results do not say which channels were pruned (evict writes that: --force)"
         else:
-            yield name, Case(name, keys, functools.partial(change, name, recent_of(options, semantics)))
+            yield name, Case(name, keys, functools.partial(change, name, recent_of(options, semantics, l)))
 
 
 def once(rows: Iterator[dict[str, str]]) -> dict[tuple[str, ...], None]:
@@ -108,11 +108,16 @@ def has(results: Results, kind: str, name: str) -> bool:
         return False
 
 
-def recent_of(options: dict[str, Any], semantics: str) -> int:
+def recent_of(options: dict[str, Any], semantics: str, l: int) -> int:
     """The kept keys that lose no channels: as asked for, or the semantics' own; a kept set of the user's follows the first."""
-    if options.get("recent") is not None:
-        return options["recent"]
-    return 0 if (semantics if semantics != "given" else options["semantics"][0]) == "kvpress" else 32
+    asked = options.get("recent")
+    if isinstance(asked, str):  # "5%" of the prompt, or "all"
+        share = 100.0 if asked == "all" else float(asked.rstrip("%"))
+        return max(1, int(share * l / 100 + 0.5))
+    if asked is not None:
+        return asked
+    first = options["semantics"] if isinstance(options["semantics"], str) else options["semantics"][0]
+    return 0 if (first if semantics == "given" else semantics) == "kvpress" else 32
 
 
 def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:
