@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <memory>
 #include <nanobind/stl/string.h>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -35,7 +38,7 @@ class HeadCaches {
     const DumpShape& shape = dump.shape();
     const Index parts = plan.per_query_head ? shape.group() : 1;
     for (Index g = 0; g < shape.n_kv; ++g) {
-      const HeadGroup<T> room = loaded_head<T>(dump, g, HeadParts{.others = false}, workers);
+      const HeadGroup<T> room = loaded_head<T>(dump, g, {}, workers);
       for (Index part = 0; part < parts; ++part)  // a copy has numbers of its own
         caches_.push_back(std::make_unique<GrowingCache<T>>(
             plan.per_query_head ? query_head_group(room, part) : HeadGroup<T>(room), plan));

@@ -4,6 +4,9 @@
 #include "analysis/python/calls.hpp"
 #include "analysis/python/keywords.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 // The keywords of calls that ask for one policy at one budget in one phase.
 
 namespace kvreplay::python {

@@ -71,6 +71,8 @@ class GrowingCaches(unittest.TestCase):
         for policy in ("h2o", "tova", "snapkv", "snapkv+caote", "h2o+key", "keydiff", "knorm", "streaming", "snapkv[window=16,pool=3]"):
             for block in (1, 7, 16, 60):
                 for options in ({}, {"per_query_head": True}, {"sliding_window": WINDOW}, {"semantics": "kvpress"}):
+                    if policy == "tova" and "semantics" in options:
+                        continue  # one ranking for the layer, which no block has
                     with self.subTest(policy, block=block, **options):
                         facts = {key: options[key] for key in ("sliding_window",) if key in options}
                         asked = {"policy": policy, "keep": "30%", "phase": f"blockwise:{block}", **options}
