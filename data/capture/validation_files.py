@@ -43,6 +43,8 @@ class ValidationFiles:
                 was, what = before[key], f"{self.folder}: cannot resume (--force begins anew): {key}"
                 near = key == "nll" and None not in (now, was) and abs(now - was) <= SAME_NLL
                 require(near or was == now, what, was, now)
+            if not (self.folder / "validate_steps.npy").exists():
+                return  # written before there were steps: all is done again
             self.whole = read_figures(self.folder / "validate.csv", KEYS)
             kl = np.load(self.folder / "validate_steps.npy")
             if kl.shape[1:] != (self.how["steps"],) or len(kl) < len(self.whole):
