@@ -57,7 +57,7 @@ BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan,
       layers_(std::move(layers)),
       allocations_(std::move(allocations)),
       losses_(columns_of(plan).losses),
-      kept_(dump.shape().n_kv, dump.shape().l, labels_of(plan)),
+      kept_("kept", dump.shape().n_kv, dump.shape().l, labels_of(plan)),
       measured_(dump, compute.precision, columns_of(plan)) {}
 
 std::size_t BudgetMeasureStage::figures_per_head() const {

@@ -31,24 +31,25 @@ constexpr const char* kOff = "off";
 
 }  // namespace
 
-BoundOptions bound(ChannelOptions& options) {
-  using namespace channel_option;
-  BoundOption share = bind_option(protect, options.protect);
-  share.read = [&options](const std::vector<std::string>& words) {
-    options.protect = words.front() == kOff
-                          ? std::nullopt
-                          : std::optional(OptionValue<Protection>::parse(protect, words.front()));
+BoundOption bound_protection(const OptionFacts& option, std::optional<Protection>& protection) {
+  BoundOption share = bind_option(option, protection);
+  share.read = [&option, &protection](const std::vector<std::string>& words) {
+    protection = words.front() == kOff ? std::nullopt
+                                       : std::optional(OptionValue<Protection>::parse(option, words.front()));
   };
-  share.read_json = [&options, read = share.read](const Json& json, const std::string& where) {
+  share.read_json = [&protection, read = share.read](const Json& json, const std::string& where) {
     if (json.is_array() && json.size() == 2)
-      options.protect = {OptionValue<double>::from_json(json[0], where),
-                         OptionValue<double>::from_json(json[1], where)};
+      protection = {OptionValue<double>::from_json(json[0], where),
+                    OptionValue<double>::from_json(json[1], where)};
     else
       read({option_detail::word_of(json, where)});
   };
-  share.write = [&options] {
-    return options.protect ? Json{options.protect->least, options.protect->most} : Json();
-  };
+  share.write = [&protection] { return protection ? Json{protection->least, protection->most} : Json(); };
+  return share;
+}
+
+BoundOptions bound(ChannelOptions& options) {
+  using namespace channel_option;
   return {bind_option(method, options.methods)
               .keyed("methods")
               .saying(fmt::format(": {}; exchange+METHOD: from another than iap",
@@ -57,7 +58,7 @@ BoundOptions bound(ChannelOptions& options) {
           bind_option(semantics, options.semantics),
           bind_option(recent, options.recent),
           bind_option(window, options.window),
-          share,
+          bound_protection(protect, options.protect),
           bind_option(png, options.png)};
 }
 

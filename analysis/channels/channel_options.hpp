@@ -39,6 +39,9 @@ inline constexpr OptionFacts method{"method", "LIST", "What chooses the channels
     png{"png", "", "Heatmaps of every head as pictures too"};
 }  // namespace channel_option
 
+/// "off" is none.
+BoundOption bound_protection(const OptionFacts& option, std::optional<Protection>& protection);
+
 /// METHOD:RATIO.
 struct RuleAndRatio {
   ChannelRule rule;

@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/claims/claim.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/csv_reader.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/validation.hpp"
@@ -196,13 +197,6 @@ std::string text_of(const nlohmann::ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-std::vector<std::string> windows_asked(const ResultReader& results) {
-  std::vector<std::string> windows;
-  if (const auto* const options = options_of(results, "tokens"); options && options->contains("window"))
-    for (const auto& window : (*options)["window"]) windows.push_back(text_of(window));
-  return windows;
-}
-
 /// ", semantics raw", ", sinks 8": what was asked for beside the papers' setting.
 std::string divided_text(const ResultReader& results) {
   const auto* const options = options_of(results, "budget");
@@ -229,7 +223,7 @@ std::string divided_text(const ResultReader& results) {
 }  // namespace
 
 ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_one_out) {
-  ClaimTables tables{report::Tables(results), windows_asked(results), divided_text(results)};
+  ClaimTables tables{report::Tables(results), asked_windows(results), divided_text(results)};
   add_true_losses(tables, results);
   if (left_one_out != nullptr) {
     FigureTables others = report::Tables(*left_one_out);

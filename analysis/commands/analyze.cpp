@@ -100,7 +100,7 @@ constexpr OptionFacts kOnly{"only", "LIST", "Narrow it to some of: ", "all"};
 constexpr std::string_view kOfWindow[] = {"tokens", "evict", "channels"},
                            kOfSemantics[] = {"evict", "budget", "channels"},
                            kOfBudgets[] = {"evict", "budget"}, kOfScores[] = {"tokens", "evict", "budget"},
-                           kOfHeads[] = {"tokens", "evict"};
+                           kOfHeads[] = {"tokens", "evict"}, kOfChannels[] = {"channels"};
 const SharedOption kShared[] = {
     {{"window", "N", "The last N queries of the prompt: rows of scores and errors, and what ranks channels",
       "each part's own", 1},
@@ -112,6 +112,7 @@ const SharedOption kShared[] = {
     {{"budget", "LIST", "Budgets as tokens kept of a head; 20% is a share"}, kOfBudgets},
     {{"sinks", "N", "Pin the first N positions", "each part's own"}, kOfBudgets},
     {{"recent", "N", "Pin the last N positions", "each part's own"}, kOfBudgets},
+    {channel_option::protect, kOfChannels},
     {{"score", "name=PATH",
       "Your score, .npy [layers, kv_heads, l]: compared with every exact error, a policy score:name, an "
       "order of budgets; {dump} in PATH is the dump's name, and a folder holds one array a dump, <dump>.npy"},

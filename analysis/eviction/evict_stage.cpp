@@ -19,6 +19,15 @@ std::vector<std::string> file_names(const EvictionPlan& plan) {
   return names;
 }
 
+/// Cases that decode: by what they were asked for, since heads may hold other numbers of tokens at the end.
+std::vector<std::string> decode_file_names(const EvictionPlan& plan) {
+  std::vector<std::string> names;
+  for (const EvictionCase& which : plan.cases)
+    names.push_back(fmt::format("{}-{}-{}-{}", file_word(which.policy), which.semantics,
+                                which.phase.file_name(), which.budget_label));
+  return names;
+}
+
 }  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
@@ -26,7 +35,9 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       options_(options),
       plan_(eviction_plan(dump, options)),
       columns_(plan_),
-      kept_(plan_.per_query_head ? dump.shape().n_q : dump.shape().n_kv, dump.shape().l, file_names(plan_)),
+      kept_("kept", cache_rows(), dump.shape().l, file_names(plan_)),
+      pruned_("pruned", cache_rows(), dump.shape().d, file_names(plan_)),
+      last_rows_("last_rows", cache_rows(), dump.shape().T, decode_file_names(plan_)),
       measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())),
       compensations_(dump, options, plan_, columns_.count(), compute) {
   options_.budgets = plan_.budgets;
@@ -73,6 +84,8 @@ Json EvictStage::options() const {
 
 void EvictStage::begin_layer(Index layer) {
   kept_.begin();
+  pruned_.begin();
+  last_rows_.begin();
   measured_.begin();
   compensations_.begin_layer();
   if (in_float32(compute_.precision))
@@ -131,6 +144,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
       kept_.at(c, kept_row) = std::move(found.kept);
+      pruned_.at(c, kept_row) = std::move(found.pruned);
+      last_rows_.at(c, kept_row) = std::move(found.last_rows);
     }
   }
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
@@ -168,12 +183,16 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   finish_layer(layer, figures);
   compensations_.write_layer(folder, layer);
   kept_.write(folder, layer);
+  pruned_.write(folder, layer);
+  last_rows_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
 }
 
 void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
   const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
   kept_.save(kv_head * rows, rows, out);
+  pruned_.save(kv_head * rows, rows, out);
+  last_rows_.save(kv_head * rows, rows, out);
   measured_.save_head(kv_head, out);
   compensations_.save_head(kv_head, out);
 }
@@ -181,6 +200,8 @@ void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
 void EvictStage::load_head(Index kv_head, ByteReader& in) {
   const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
   kept_.load(kv_head * rows, rows, in);
+  pruned_.load(kv_head * rows, rows, in);
+  last_rows_.load(kv_head * rows, rows, in);
   measured_.load_head(kv_head, in);
   compensations_.load_head(kv_head, in);
 }

@@ -8,6 +8,7 @@
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +16,9 @@
 namespace kvreplay {
 
 /// Policies x budgets x phases: kept sets and their exact errors.
-///   layer_XX/kept/, evictions.csv, decode.csv, decode/, maps/, and with several semantics diff.csv,
-///   layer_XX/diff/; with something that compensates also what CompensatedCases writes.
+///   layer_XX/kept/, where a phase decodes last_rows/, with channels pruned/, evictions.csv, decode.csv,
+///   decode/, maps/, and with several semantics diff.csv, layer_XX/diff/; with something that compensates
+///   also what CompensatedCases writes.
 class EvictStage final : public Stage {
  public:
   EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute);
@@ -49,6 +51,8 @@ class EvictStage final : public Stage {
   EvictionTable table(const HeadFigures& figures) const;
 
  private:
+  /// Of a layer: KV heads, or query heads with per_query_head.
+  Index cache_rows() const { return plan_.per_query_head ? dump_.shape().n_q : dump_.shape().n_kv; }
   template <class T>
   void rank_layer(Index layer);
   template <class T>
@@ -58,7 +62,8 @@ class EvictStage final : public Stage {
   EvictionPlan plan_;
   EvictionColumns columns_;
   LayerScores layer_scores_;
-  KeptLayer kept_;  // of KV heads, or query heads with per_query_head
+  KeptLayer kept_, pruned_;
+  CaseRows<std::int32_t> last_rows_;
   MeasuredLayer measured_;
   CompensatedCases compensations_;
 };

@@ -101,8 +101,9 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(window, options.window), bind_option(sinks, options.sinks),
       bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
       bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
-      bind_option(channels, options.channels), bind_option(bits, options.bits),
-      bind_option(group, options.group).needing(bits), bind_option(residual, options.residual).needing(bits),
+      bind_option(channels, options.channels), bound_protection(protect, options.protect),
+      bind_option(bits, options.bits), bind_option(group, options.group).needing(bits),
+      bind_option(residual, options.residual).needing(bits),
       bind_option(compensate, options.compensate)
           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
       bind_option(reference, options.reference).needing(compensate),
@@ -110,7 +111,9 @@ BoundOptions bound(EvictionOptions& options) {
       // What a file holds counts, not its name.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
   for (BoundOption& option : all)
-    if (option.needs == &bits)
+    if (option.facts == &protect)  // what results that have none did not say either
+      option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
+    else if (option.needs == &bits)
       option.write = [&options, write = option.write] { return options.bits ? write() : std::nullopt; };
     else if (option.needs == &compensate || option.facts == &compensate)
       option.write = [&options, write = option.write] {

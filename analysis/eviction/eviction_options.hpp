@@ -56,6 +56,7 @@ struct EvictionOptions {
   std::optional<SearchBy> by;
   bool per_query_head = false;
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
+  std::optional<Protection> protect;     ///< of these
   std::optional<Index> bits;             ///< quantizes what is kept
   Index group = Quantization{}.group, residual = Quantization{}.residual;
   std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
@@ -94,7 +95,8 @@ inline constexpr OptionFacts policy{"policy", "LIST",
            "Rows of the scores, and window rows measured: the last N queries, or a share as 5%",
            "the policy's own; 32 measured", 1},
     sinks{"sinks", "N", "Pin the first N positions", "the policy's own"},
-    recent{"recent", "N", "Pin the last N positions", "the policy's own"},
+    recent{"recent", "N", "Pin the last N positions, which lose no key channels either",
+           "the policy's own; of channels 32"},
     pool{"pool", "KIND", "Pool the scores over neighbours: max:7, avg:5, none", "the policy's own"},
     on{"on", "ROWS", "Rows on which greedy_exact, greedy_loss and exchange search: window or future"},
     by{"by", "WHAT", "What exchange makes small: error or loss", "error"},
@@ -105,8 +107,10 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     channels{"channels", "METHOD:RATIO",
-             "Prune key channels of what is kept too, its last 32 keys left whole: a method and a ratio of "
-             "the command channels, which ranks by the queries of the window"},
+             "Prune key channels of what is kept too, its last keys (32, or those of recent) left whole: a "
+             "method and a ratio of the command channels, which ranks by the queries of the window"},
+    protect{"protect", "A:B", "Never prune channels of outstanding key norm: between A and B percent of them",
+            "off"},
     bits{"bits", "N", "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8"},
     group{"group", "N", "Numbers that share a step of the quantization", "", 1},
     residual{"residual", "N", "The most recent tokens kept are not quantized"},

@@ -44,6 +44,11 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
     const auto& [rule, ratio] = *options.channels;
     compression.channels = rule;
     compression.ratio = ratio;
+    if (options.recent) compression.recent = options.recent->of(dump.shape().l);
+    compression.protection = options.protect;
+    if (options.protect)
+      check_protection(evict_option::protect, *options.protect,
+                       OptionValue<Protection>::text(*options.protect));
     if (window.count() == 0)
       throw OptionError(option_text("{}: channels are ranked by queries of the prompt, and the dump has none",
                                     evict_option::channels));
@@ -64,7 +69,7 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
 
 /// What the plan's compression leaves as it was, or does otherwise than one may think; a line each.
 std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpShape& shape) {
-  const auto& [channels, ratio, quantization] = *plan.compression;
+  const auto& [channels, ratio, recent, protection, quantization] = *plan.compression;
   std::vector<std::string> whole, exact, keys;  // numbers of tokens kept
   std::vector<OptionText> notes;
   const auto add = [](std::vector<std::string>& to, Index kept) {
@@ -73,7 +78,8 @@ std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpSh
   };
   for (const EvictionCase& which : plan.cases) {
     if (!which.kept || *which.kept == 0) continue;
-    if (channels && *which.kept <= default_recent(semantics_of(plan, which))) add(whole, *which.kept);
+    if (channels && *which.kept <= plan.compression->recent_of(semantics_of(plan, which)))
+      add(whole, *which.kept);
     if (quantization && quantized_values(*which.kept, *quantization) == 0)
       add(exact, *which.kept);
     else if (quantization && quantized_keys(*which.kept, *quantization) == 0)
@@ -82,7 +88,8 @@ std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpSh
   const auto note = [&](const std::vector<std::string>& kept, const OptionText& what) {
     if (!kept.empty()) notes.push_back(option_text("with {} tokens kept {}", fmt::join(kept, ", "), what));
   };
-  note(whole, fmt::format("no key loses channels: the last {} stay whole", default_recent(Semantics::paper)));
+  note(whole, fmt::format("no key loses channels: the last {} stay whole",
+                          plan.compression->recent_of(Semantics::paper)));
   if (quantization) {
     note(exact, option_text("nothing is quantized: the last {} stay as they are ({})", quantization->residual,
                             evict_option::residual));
@@ -345,6 +352,9 @@ class Planner {
     if (options_.by && !any_run([&](const PolicyRun& run) { return may_search_by(kBases[run.policy.base]); }))
       plan_.notes.push_back(option_text("{} has no effect: {} is not among the policies", evict_option::by,
                                         fmt::join(kBases.names_where(may_search_by), ", ")));
+    if (options_.protect && !options_.channels)
+      plan_.notes.push_back(
+          option_text("{} has no effect: it is of {}", evict_option::protect, evict_option::channels));
     if (options_.decode_window &&
         std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));

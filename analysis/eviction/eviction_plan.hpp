@@ -52,8 +52,11 @@ struct SemanticsPair {
 /// What is done to the tokens that an eviction keeps.
 struct Compression {
   std::optional<ChannelRule> channels;
-  double ratio = 0;  ///< of the channels
+  double ratio = 0;             ///< of the channels
+  std::optional<Index> recent;  ///< the cache's last keys, which lose none; unset: the semantics' own
+  std::optional<Protection> protection;
   std::optional<Quantization> quantization;
+  Index recent_of(Semantics semantics) const { return recent.value_or(default_recent(semantics)); }
 };
 
 struct EvictionPlan {

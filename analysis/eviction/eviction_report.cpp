@@ -47,7 +47,7 @@ int width_of(const EvictionPlan& plan) { return plan.compression ? 29 : 24; }
 
 /// "then iap:0.5 prunes key channels, 4 bits quantize the rest (groups of 32, the last 128 tokens exact)".
 std::string compression_text(const Compression& compression) {
-  const auto& [channels, ratio, quantization] = compression;
+  const auto& [channels, ratio, recent, protection, quantization] = compression;
   std::string text = "after the eviction";
   if (channels) text += fmt::format(", {} prunes {:g} of the key channels", channels->name, ratio);
   if (quantization)

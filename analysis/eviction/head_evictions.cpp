@@ -134,6 +134,7 @@ class HeadSimulator {
     for (std::size_t n = 0; n < decoding.size(); ++n) {
       CaseFigures& figures = result_.cases[decoding[n]];
       DecodeReplay<T>& replay = replays[n];
+      figures.last_rows = last_rows(figures.kept, group_.T_all(), replay);
       figures.kept = std::move(replay.kept);
       figures[C::tokens] = static_cast<double>(replay.cache_size);
       const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
@@ -153,7 +154,8 @@ class HeadSimulator {
     cache.quantization = plan_.compression->quantization;
     if (!plan_.compression->channels) return cache;
     const Semantics semantics = semantics_of(plan_, which);
-    const ChannelSetting setting{semantics, default_recent(semantics), plan_.window_asked, std::nullopt};
+    const ChannelSetting setting{semantics, plan_.compression->recent_of(semantics), plan_.window_asked,
+                                 plan_.compression->protection};
     const ChannelRule& rule = *plan_.compression->channels;
     ChannelBasis basis = rule.alone() ? channel_diagonal(group_, kept, setting, compute_.workers)
                                       : channel_basis(group_, kept, setting, rule.needs_outputs(), compute_);
@@ -173,6 +175,7 @@ class HeadSimulator {
       CaseFigures& figures = result_.cases[measured[m]];
       const auto& [kept, pruned, prunable, quantization] = caches[m] =
           cache_of(plan_.cases[measured[m]], figures.kept);
+      figures.pruned = pruned;
       figures[C::bytes] =
           cache_bytes(kept, pruned, prunable, group_.d(), group_.d_v(), quantization, plan_.elements);
     });

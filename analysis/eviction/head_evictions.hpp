@@ -19,7 +19,9 @@ struct CaseFigures {
   KeptSet kept;  ///< [l], at the end where the phase decodes
   /// By column, but for those of outputs; nan without the decoding steps that a figure needs.
   std::array<double, EvictionColumns::kCaseFigures> figures{};
-  std::vector<double> step_change_sq;  ///< [steps], where the phase decodes
+  std::vector<double> step_change_sq;   ///< [steps], where the phase decodes
+  std::vector<std::int32_t> last_rows;  ///< [T], where the phase decodes
+  ChannelSet pruned;                    ///< [d], where channels are
 
   double& operator[](Column column) { return figures[column]; }
   double operator[](Column column) const { return figures[column]; }

@@ -130,28 +130,46 @@ void MeasuredLayer::load_head(Index kv_head, ByteReader& in) {
   steps_[kv_head] = in.get<double>();
 }
 
-KeptLayer::KeptLayer(Index rows, Index l, std::vector<std::string> names)
-    : rows_(static_cast<std::size_t>(rows)), l_(l), names_(std::move(names)) {}
+template <class T>
+CaseRows<T>::CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names)
+    : kind_(std::move(kind)),
+      rows_(static_cast<std::size_t>(rows)),
+      length_(static_cast<std::size_t>(length)),
+      names_(std::move(names)) {}
 
-void KeptLayer::begin() { kept_.assign(names_.size(), std::vector<KeptSet>(rows_)); }
+template <class T>
+void CaseRows<T>::begin() {
+  cases_.assign(names_.size(), std::vector<std::vector<T>>(rows_));
+}
 
-void KeptLayer::write(const ResultFolder& folder, Index layer) const {
-  const std::size_t shape[] = {rows_, static_cast<std::size_t>(l_)};
+template <class T>
+void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
+  const std::size_t shape[] = {rows_, length_};
   for (std::size_t c = 0; c < names_.size(); ++c) {
-    std::vector<std::uint8_t> all;
-    for (const KeptSet& kept : kept_[c]) all.insert(all.end(), kept.begin(), kept.end());
-    write_npy_bool(folder.layer_file(layer, "kept/" + names_[c] + ".npy"), shape, all);
+    std::vector<T> all;
+    for (const std::vector<T>& row : cases_[c]) all.insert(all.end(), row.begin(), row.end());
+    if (all.empty() && length_ > 0) continue;
+    AtomicFile file = folder.layer_file(layer, kind_ + "/" + names_[c] + ".npy");
+    if constexpr (sizeof(T) == 1)
+      write_npy_bool(std::move(file), shape, all);
+    else
+      write_npy(std::move(file), shape, std::span<const T>(all));
   }
 }
 
-void KeptLayer::save(Index first_row, Index rows, ByteWriter& out) const {
-  for (const std::vector<KeptSet>& kept : kept_)
-    for (Index row = first_row; row < first_row + rows; ++row) out.put(kept[row]);
+template <class T>
+void CaseRows<T>::save(Index first_row, Index rows, ByteWriter& out) const {
+  for (const std::vector<std::vector<T>>& rows_of_case : cases_)
+    for (Index row = first_row; row < first_row + rows; ++row) out.put(rows_of_case[row]);
 }
 
-void KeptLayer::load(Index first_row, Index rows, ByteReader& in) {
-  for (std::vector<KeptSet>& kept : kept_)
-    for (Index row = first_row; row < first_row + rows; ++row) kept[row] = in.get<std::uint8_t>();
+template <class T>
+void CaseRows<T>::load(Index first_row, Index rows, ByteReader& in) {
+  for (std::vector<std::vector<T>>& rows_of_case : cases_)
+    for (Index row = first_row; row < first_row + rows; ++row) rows_of_case[row] = in.get<T>();
 }
+
+template class CaseRows<std::uint8_t>;
+template class CaseRows<std::int32_t>;
 
 }  // namespace kvreplay

@@ -10,6 +10,7 @@
 #include "sim/schedule.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
@@ -160,24 +161,26 @@ class MeasuredLayer {
   std::vector<std::vector<double>> steps_;  // of every KV head, as a layer's `whole`
 };
 
-/// What every row of a layer (its KV heads, or its query heads) keeps in every case.
-class KeptLayer {
+/// Numbers of every row of a layer (its KV heads, or its query heads) in every case: booleans, or int32.
+template <class T>
+class CaseRows {
  public:
-  /// `names` are those of the cases' files.
-  KeptLayer(Index rows, Index l, std::vector<std::string> names);
+  /// `names` are those of the cases' files, layer_XX/KIND/NAME.npy, [rows, length].
+  CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names);
   void begin();
-  KeptSet& at(std::size_t which, Index row) { return kept_[which][row]; }
-  const std::vector<std::vector<KeptSet>>& all() const { return kept_; }  ///< [cases][rows]
-  /// layer_XX/kept/NAME.npy, booleans [rows, l].
+  std::vector<T>& at(std::size_t which, Index row) { return cases_[which][row]; }
+  const std::vector<std::vector<std::vector<T>>>& all() const { return cases_; }  ///< [cases][rows][length]
+  /// Those that any row has something in.
   void write(const ResultFolder& folder, Index layer) const;
   void save(Index first_row, Index rows, ByteWriter& out) const;
   void load(Index first_row, Index rows, ByteReader& in);
 
  private:
-  std::size_t rows_;
-  Index l_;
+  std::string kind_;
+  std::size_t rows_, length_;
   std::vector<std::string> names_;
-  std::vector<std::vector<KeptSet>> kept_;
+  std::vector<std::vector<std::vector<T>>> cases_;
 };
+using KeptLayer = CaseRows<std::uint8_t>;
 
 }  // namespace kvreplay

@@ -3,6 +3,7 @@
 #include "analysis/python/calls.hpp"
 #include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
+#include "analysis/python/policy_keywords.hpp"
 #include "analysis/python/texts.hpp"
 
 #include <fmt/format.h>
@@ -17,18 +18,8 @@
 namespace kvreplay::python {
 namespace {
 
-/// The options that decide about kept sets, of one policy at one budget in one phase.
 BoundOptions options_of(Asked<EvictionOptions>& asked) {
-  using namespace evict_option;
-  asked.of.policies.clear();  // a call is asked for one
-  asked.of.budgets.clear();
-  const OptionFacts* const others[] = {&diff,  &decode_window, &channels, &bits,
-                                       &group, &residual,      &score,    &kept};
-  return joined(those_of(bound(asked.of),
-                         [&](const OptionFacts* facts) {
-                           return std::find(std::begin(others), std::end(others), facts) == std::end(others);
-                         }),
-                bound(asked.call));
+  return policy_options(asked, [](const OptionFacts*) { return false; });
 }
 Keywords<Asked<EvictionOptions>> g_evict_keywords(options_of);
 
@@ -46,10 +37,7 @@ std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShap
 
 /// The plan of the only case that there is to be.
 EvictionPlan plan_of(const Dump& dump, EvictionOptions& options, std::vector<GivenArray<double>> scores) {
-  require_one(evict_option::policy, options.policies.size());
-  require_one(evict_option::keep, options.budgets.size());
-  require_one(evict_option::phase, options.phases.size());
-  if (!options.policies.front()) throw OptionError(evict_option::policy, "a policy", "'none'");
+  require_one_case(options);
   if (options.phases.front().decodes())
     throw OptionError(evict_option::phase, "prefill or blockwise:N", options.phases.front().name());
   for (std::size_t s = 0; s < scores.size(); ++s)

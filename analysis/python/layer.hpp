@@ -27,6 +27,7 @@ class Layer {
 void bind_layer(nb::module_& module);
 void bind_tokens(nb::module_& module);
 void bind_evictions(nb::module_& module);
+void bind_growing_caches(nb::module_& module);
 void bind_outputs(nb::module_& module);
 void bind_channels(nb::module_& module);
 void bind_budgets(nb::module_& module);

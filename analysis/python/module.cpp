@@ -43,6 +43,7 @@ NB_MODULE(_core, module) {
   bind_layer(module);
   bind_tokens(module);
   bind_evictions(module);
+  bind_growing_caches(module);
   bind_outputs(module);
   bind_channels(module);
   bind_budgets(module);

@@ -111,7 +111,7 @@ void Comparisons::add_prompt(const std::vector<ResultReader>& results) {
 void Comparisons::add(const ResultReader& results, Table table) {
   std::vector<const FigureFacts*> offered = offered_figures(table);
   if (const FigureFacts* const measured = measured_figure(table)) offered.push_back(measured);
-  FirstOfSwept is_first(table, figure_keys(table));
+  FirstOfSwept of_first(table, figure_keys(table));
   const auto note_kept = [&](auto& kept, const std::string& name, std::string_view tokens) {
     kept[name].resize(prompts_);
     if (kept[name].back().empty()) kept[name].back() = tokens;
@@ -121,7 +121,7 @@ void Comparisons::add(const ResultReader& results, Table table) {
     const auto facts = std::find_if(offered.begin(), offered.end(),
                                     [&](const FigureFacts* one) { return one->name == figure.metric(); });
     if (facts == offered.end() || !paired_by((*facts)->better, (*facts)->scale)) return;
-    if (!is_first(figure.keys)) return;
+    if (!of_first(figure.keys)) return;
     const std::string item = item_of(figure, table), semantics = value_of(figure, "semantics"),
                       phase = value_of(figure, "phase"), budget = budget_of(figure, table),
                       rows = value_of(figure, "rows"), metric = metric_of(figure, table);

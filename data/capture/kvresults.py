@@ -71,7 +71,8 @@ OVER_DUMPS = {name: _Kind("", "layer,metric,n,mean,sd,ci_low,ci_high", f"{name}_
               for name in (f"{table}_over_dumps" for table in TABLES)}
 OVER_DUMPS["comparisons"] = _Kind("", "table,left,right,budget,metric,prompts,log_ratio,difference,low,high,wins,p", "comparison_rows")
 # The folders of arrays, one a layer or one for all, each with a command that writes it.
-LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "diff": DIFF, "channels": "channels"}
+LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "last_rows": DECODE, "pruned": "evict --channels iap:0.5",
+                "diff": DIFF, "channels": "channels"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other",
          "name", "model", "fingerprint", "table", "left", "right")
@@ -278,7 +279,7 @@ class Results(_Folder):
         super().__init__(folder)
         self.layers, sizes = _layers_and_sizes(self.folder / "summary.json", self.summary)
         self._sizes = {"layer": len(self.layers), "sigma": 99, "kv_head": sizes["n_kv"], "query_head": sizes["n_q"],
-                       "token": sizes["l"], "budget": sizes["l"] + 1,
+                       "token": sizes["l"], "position": sizes["T"], "budget": sizes["l"] + 1,
                        "step": min(sizes["T"] - sizes["l"], sizes["T_q"]),
                        **dict.fromkeys(("channel", "other_channel", "eigenvalue", "rank"), sizes["d"])}
         self._arrays: dict[str, list[str]] = {}  # by folder, without .npy
@@ -312,7 +313,7 @@ class Results(_Folder):
         return list(self.table("agreement")["reference"].unique())
 
     def names(self, kind: str) -> list[str]:
-        """The arrays of a kind that are there: of tokens, kept, diff, channels, maps, curves or decode."""
+        """The arrays of a kind that are there: of tokens, kept, last_rows, pruned, diff, channels, maps, curves or decode."""
         command = {**LAYER_ARRAYS, **WHOLE_ARRAYS}.get(kind)
         if command is None:
             raise ResultsError(f"no arrays are called {kind}: expected {', '.join([*LAYER_ARRAYS, *WHOLE_ARRAYS])}")
@@ -329,6 +330,15 @@ class Results(_Folder):
     def kept(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, token], true where kept: "snapkv-paper-prefill-448" of evict, "snapkv-lu-0.5" of budget."""
         return self.array("kept", name, layer)
+
+    def last_rows(self, name: str, layer: Optional[int] = None) -> Array:
+        """[layer, head, position]: the last row that sees each position in a phase that decodes; l - 1 where the prompt's cut
+        took it, T where it stays."""
+        return self.array("last_rows", name, layer)
+
+    def pruned(self, name: str, layer: Optional[int] = None) -> Array:
+        """[layer, head, channel], true where the kept keys of an eviction lose the channel: "h2o-paper-prefill-448"."""
+        return self.array("pruned", name, layer)
 
     def kept_difference(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, token]: 1 where only the first of two semantics keeps a token, -1 where only the other does."""
@@ -389,12 +399,25 @@ class Results(_Folder):
         values = np.array(list(shares.values())).reshape(len(layers), heads)
         return self._labelled(f"head_budgets/{name}", values, ("layer", "kv_head"))
 
+    def kl_by_step(self) -> Dict[Tuple[str, ...], np.ndarray]:
+        """[steps] for each case that kvvalidate.py measured, by (policy, semantics, phase, budget, kept): KL in nats."""
+        table, path = self.folder / "validate.csv", self.folder / "validate_steps.npy"
+        data = _bytes(table, LARGEST[".csv"])
+        lines = _parsed(table, "a table", lambda: list(csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)))
+        cases = list(dict.fromkeys(tuple(line[:5]) for line in lines[1:]))
+        kl = _array(path, _bytes(path, LARGEST[".csv"]))
+        wanted = (len(cases), self._sizes["position"] - self._sizes["token"])
+        if kl.shape != wanted:
+            raise ResultsError(f"{path}: expected {wanted[0]} cases x {wanted[1]} steps, found shape {kl.shape}")
+        return dict(zip(cases, kl))
+
     def decode_steps(self, name: str) -> Array:
         """[layer, kv_head, step]: the output error at every decoding step of a run with evictions in it."""
         return self.array("decode", name)
 
     def array(self, kind: str, name: str, layer: Optional[int] = None) -> Array:
-        """Any array, by its folder (tokens, kept, diff, channels, maps, curves, decode) and its file name without .npy."""
+        """Any array, by its folder (tokens, kept, last_rows, pruned, diff, channels, maps, curves, decode) and its file name
+        without .npy."""
         if name not in (names := self.names(kind)):
             raise ResultsError(f"{self.folder}: no {name}.npy of {kind}; {_alternatives(name, names)}")
         axes = _axes(kind, name)
@@ -508,7 +531,7 @@ def _axes(kind: str, name: str) -> tuple[str, ...]:
         last = {"maps": (), "curves": ("budget",), "decode": ("step",)}[kind]
         return ("sigma", "layer", "kv_head") if sigmas else ("layer", "kv_head", *last)
     if kind != "channels":
-        return ("head", "token")
+        return ("head", {"last_rows": "position", "pruned": "channel"}.get(kind, "token"))
     if name == "rope_pair":
         return ("channel",)
     if name.startswith("query_"):

@@ -6,14 +6,22 @@ the model.
   kvvalidate.py --model model.gguf --results RESULTS    (of one dump or several, where run.json says that they are)
 
 The model that was captured reads the prompt whole; its decoding steps are then fed again, once for every case, while
-in every layer and head they see of the prompt only what the case left there. RESULTS/validate.csv has, for every case,
+in every layer and head they see only what the case left there: of the prompt, and where a phase evicts while it decodes
+of the steps before. RESULTS/validate.csv has, for every case,
 
   kl, kl_median, kl_p95   KL(full || changed) of the next-token distributions in nats: over the steps the mean, the
                           median and the 95th percentile
   dnll                    what the change adds to the negative log-likelihood of the text's tokens: mean over the steps
   same_top1               the share of steps at which the likeliest token stays the same
 
-and validate.json what they were computed with. The model runs in float32, whatever the checkpoint's dtype (--compute);
+validate_steps.npy the KL of every step, and validate.json what they were computed with and which steps cost most.
+
+Kept sets, and the steps at which tokens leave, are those that the results decided on the dump. --feedback runs phases
+blockwise:N, decode and append-only once more with caches that really evict: the model reads the text a block, or decodes
+it a token, at a time over the cut caches, and every next cut is decided by what it makes of them. validate.csv calls their
+phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
+
+The model runs in float32, whatever the checkpoint's dtype (--compute);
 figures are formed in float64. Needs torch, numpy and transformers 4.56 or later (GGUF: also gguf and accelerate), and
 the files beside this one. A request that cannot be met is one line and exit status 2.
 """
@@ -23,13 +31,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fnmatch
+import importlib.util
 import io
+import json
 import math
 import sys
 import time
 from pathlib import Path
 from typing import Iterator, NamedTuple, Tuple
 
+from costly_steps import costliest, sentence, steps_of_half, texts_of
 from dump_files import CaptureError, one_line, require
 from gguf_file import GgufFile
 from kvcapture import Progress, refuse_arguments
@@ -42,7 +53,7 @@ try:
     import transformers
 
     from capture_request import one_line_errors
-    from model_loop import FIGURES, ModelLoop, figures
+    from model_loop import FIGURES, ModelLoop, figures_of_steps, over_steps
     from validation_cases import KEYS, Case, Dump, cases_of
     from validation_files import ValidationFiles, read_figures
 except ImportError as missing:
@@ -69,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: from where run.json says that they are)")
     add("--policy", nargs="+", metavar="NAME", help="only these, as validate.csv names them; * stands for anything")
     add("--each-layer", action="store_true", help="every layer changed alone as well: validate_layers.csv")
+    add("--feedback", action="store_true", help="also with caches that the running model itself evicts from")
     add("--resume", action="store_true", help="go on where a validation was cut short")
     add("--force", action="store_true", help="replace a validation")
     add("--compute", choices=COMPUTE, default="float32", help="what the model runs in (16 bits blur small losses)")
@@ -77,6 +89,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         args = parser.parse_args(arguments)
         require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
+        require(not args.feedback or importlib.util.find_spec("kvreplay"), "--feedback",
+                "the package kvreplay (pip install . at the repository's root, or ./bootstrap.sh build --python)", "none")
         with Progress() as progress:
             run(args, progress)
         return 0
@@ -90,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace, progress: Progress) -> None:
     """Whatever is wrong with the folders is found before the model is read."""
-    targets = find_targets(Path(args.results), args.dump, args.policy, progress)
+    targets = find_targets(Path(args.results), args, progress)
     for target in targets:
         before = target.results.folder / "validate.json"
         fresh = args.resume or args.force or not before.exists()
@@ -106,13 +120,14 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
                 ids, l = prompt_of(target, model)
                 full, read = loop.read(ids, l), target.dump.folder
                 require_same_model(target, loop)
-            validate(target, loop, full, ids[l + 1 :], args, clock)
+            validate(target, loop, full, ids, args, clock)
     progress.clear()
     for target in targets:
         print_figures(target)
 
 
-def find_targets(folder: Path, dumps: list[str] | None, policies: list[str] | None, progress: Progress) -> list[Target]:
+def find_targets(folder: Path, args: argparse.Namespace, progress: Progress) -> list[Target]:
+    dumps, policies = args.dump, args.policy
     opened = open_results(folder)
     parts = {"": [opened]}  # by the dump's name: its results, and its budgets by the profile of the others
     if isinstance(opened, ResultsOverDumps):
@@ -127,7 +142,7 @@ def find_targets(folder: Path, dumps: list[str] | None, policies: list[str] | No
     targets, known = [], set()
     for name, dump in find_dumps(folder, {name: results for name, (results, *_) in parts.items()}, dumps, progress):
         for results in parts[name]:
-            cases, left_out = cases_of(results)
+            cases, left_out = cases_of(results, args.feedback)
             why = "; ".join(f"{what}: {reason}" for what, reason in list(left_out.items())[:2]) or "none"
             wanted = "kept sets, head budgets or channel selections, as kvreplay evict, budget and channels write them"
             require(cases, results.folder, wanted, why)
@@ -135,6 +150,8 @@ def find_targets(folder: Path, dumps: list[str] | None, policies: list[str] | No
             targets.append(Target(results, dump, list(filter(chosen, cases)), left_out))
     targets = [target for target in targets if target.cases]
     require(targets, f"--policy {' '.join(policies or [])}", f"some of {', '.join(sorted(known))}", "none")
+    fed_back = any(case.grow for target in targets for case in target.cases)
+    require(fed_back or not args.feedback, folder, "with --feedback a phase blockwise:N, decode or append-only", "none")
     return targets
 
 
@@ -229,16 +246,17 @@ class Clock:
         self.left -= 1
 
 
-def validate(target: Target, loop: ModelLoop, full: torch.Tensor, following: list[int], args: argparse.Namespace,
+def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int], args: argparse.Namespace,
              clock: Clock) -> None:
     """Every case of one result folder whose figures are not there yet."""
-    results, left_out = target.results, target.left_out
+    results, left_out, l = target.results, target.left_out, len(loop.layers[0].k[0])
+    following = ids[l + 1 :]
     logp = full.double().log_softmax(-1)[range(len(following)), following]
     how = {
         "model": Path(args.model).name,
         "compute": args.compute,
         "results": results.summary.get("files_xxh3"),
-        "prompt_len": len(loop.layers[0].k[0]),
+        "prompt_len": l,
         "steps": len(full),
         "each_layer": args.each_layer,
         "nll": float(-logp.mean()) if following else None,
@@ -253,24 +271,30 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, following: lis
             clock.skip()
             continue
         clock.begin(f"{results.folder.name}: {' '.join(case.keys)}")
-        changes = {of_model[layer]: case.change(layer) for layer in results.layers}
-        for layer in results.layers if args.each_layer else []:
-            alone = loop.feed({of_model[layer]: changes[of_model[layer]]})
-            files.single[(str(layer), *case.keys)] = figures(full, alone, following)
-        files.whole[case.keys] = figures(full, loop.feed(changes), following)
+        layers = {layer: of_model[layer] for layer in results.layers}
+        for layer in layers if args.each_layer else []:
+            alone = figures_of_steps(full, case.feed(loop, {layer: layers[layer]}), following)
+            files.single[(str(layer), *case.keys)] = over_steps(*alone)
+        steps = figures_of_steps(full, case.feed(loop, layers), following)
+        files.steps[case.keys], files.whole[case.keys] = steps[0], over_steps(*steps)
         clock.end()
         files.write(finished=False)
+    files.also["costliest"] = costliest(files.steps, l, ids, texts_of(target.dump.folder, len(ids)))
     files.write(finished=True)
 
 
 def print_figures(target: Target) -> None:
     folder, whole = target.results.folder, read_figures(target.results.folder / "validate.csv", KEYS)
+    kl_of, how = target.results.kl_by_step(), json.loads((folder / "validate.json").read_text(encoding="utf-8"))
     names = [" ".join(filter(None, case.keys[:4])) for case in target.cases]
     width = max(map(len, names))
-    print(f"{one_line(folder)}: nats over the decoding steps\n{'':{width}}" + "".join(f"{f:>11}" for f in FIGURES))
+    columns = (*FIGURES, "half_in")
+    print(f"{one_line(folder)}: nats over the decoding steps\n{'':{width}}" + "".join(f"{name:>11}" for name in columns))
     for name, case in zip(names, target.cases):
         values = ("" if x is None else format(x, ".3g") for x in whole[case.keys].values())
-        print(f"{name:{width}}" + "".join(f"{value:>11}" for value in values))
+        half = str(steps_of_half(kl_of[case.keys]))  # steps that hold half of the KL
+        print(f"{name:{width}}" + "".join(f"{value:>11}" for value in (*values, half)))
+    print(one_line(sentence(how["costliest"], how["steps"])))
     for what, why in target.left_out.items():
         print(f"left out: {what}: {why}")
 

@@ -3,12 +3,15 @@
   with ModelLoop(model) as loop:
       full = loop.read(ids, prompt_len)           # logits [steps, vocabulary] of the model as it is
       changed = loop.feed({3: Change(kept=kept)})    # layer 3 holds only kept [n_kv, l] of the prompt
+      changed = loop.feed({3: Change(last=last)})    # and what it holds changes while it decodes
+      changed = loop.feed_growing({3: caches})       # caches that decide themselves what to evict
       print(figures(full, changed, ids[prompt_len + 1:]))
 
 read() notes the keys and values that every layer's attention makes of the prompt. feed() then passes all decoding steps
 through the model at once, with a function registered with the transformers attention interface: in every head a row
 attends over what the head's cache holds of the prompt, and over the decoding steps up to itself, as far as the layer's
-sliding window goes.
+sliding window goes, but for those that an eviction took in a step before. feed_growing() reads the whole text once more,
+a chunk at a time, over caches that evict behind every chunk by what the model makes of the cut caches.
 
 Needs torch and transformers 4.56 or later.
 """
@@ -17,83 +20,20 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 import torch
 
+from changed_cache import Change
 from dump_files import require
-from kvresults import Compensated
 from model_attention import own_attention, stand_in, window_of
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
+ROWS_OF_CHUNK = 512  # that attend at once
 # Fed at once or read whole, the steps' logits differ by rounding; nats of KL that this may come to.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
-
-
-class Quantization(NamedTuple):
-    """As sim/channels/CHANNELS.md has it."""
-
-    bits: int
-    group: int
-    residual: int
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a layer's cache of the prompt becomes. Arrays have a row for every KV head, or one for every query head."""
-
-    kept: np.ndarray | None = None  # [heads, l], true where kept
-    pruned: np.ndarray | None = None  # [heads, d], true where a key loses the channel
-    recent: int = 0  # the prompt's last keys, which lose none
-    quantization: Quantization | None = None
-    held: Sequence[Compensated] | None = None  # a KV head each, in place of all this
-
-    def cache(self, k: torch.Tensor, v: torch.Tensor,
-              head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Of all keys [l, d] and values [l, d_v]: the positions that a head holds, what it reads there, and biases of their
-        logits where there are any."""
-        at = torch.arange(len(k), device=k.device)
-        if self.held is not None:
-            mine = self.held[head]
-            at = torch.as_tensor(mine.tokens, dtype=torch.long, device=k.device)
-            k, v = (k[at] if x is None else torch.as_tensor(x).to(k) for x in (mine.keys, mine.values))
-            return at, k, v, torch.as_tensor(mine.bias, device=k.device)
-        if self.kept is not None:
-            at = at[torch.from_numpy(self.kept[head]).to(k.device)]
-        k, v = k[at], v[at]
-        if self.pruned is not None:
-            rows, channels = at < len(at) - self.recent, torch.from_numpy(self.pruned[head]).to(k.device)
-            k[rows[:, None] & channels] = 0
-        if self.quantization is not None:
-            quantize(k, v, self.quantization)
-        return at, k, v, None
-
-    def heads(self, n_kv: int) -> int:
-        return next((len(x) for x in (self.kept, self.pruned) if x is not None), n_kv)
-
-
-def quantize(k: torch.Tensor, v: torch.Tensor, q: Quantization) -> None:
-    """In place: keys [n, d] of the cache's tokens, in groups of tokens; values [n, d_v] in groups of channels."""
-    old = max(len(k) - q.residual, 0)
-    whole = old // q.group * q.group
-    k[:whole] = on_grid(k[:whole].reshape(-1, q.group, k.shape[1]), 1, q.bits).reshape(whole, -1)
-    for begin in range(0, v.shape[1], q.group):
-        v[:old, begin : begin + q.group] = on_grid(v[:old, begin : begin + q.group], 1, q.bits)
-
-
-def on_grid(x: torch.Tensor, axis: int, bits: int) -> torch.Tensor:
-    """x read back from 2^bits steps between the smallest and the largest along an axis, both of which stay."""
-    if not x.numel():
-        return x
-    wide, last = x.double(), 2**bits - 1
-    low, high = wide.amin(axis, keepdim=True), wide.amax(axis, keepdim=True)
-    step = (high - low) / last
-    place = torch.floor((wide - low) / step + 0.5)
-    read = torch.where(place >= last, high, low + step * place)
-    return torch.where(step > 0, read, wide).to(x.dtype)
 
 
 class Layer(NamedTuple):
@@ -107,6 +47,31 @@ class Layer(NamedTuple):
     softcap: float | None
     sinks: torch.Tensor | None  # [n_q]
 
+    def sinks_of(self, head: int, heads: int) -> torch.Tensor | None:
+        """Those of the query heads that read one of so many caches."""
+        return None if self.sinks is None else self.sinks.reshape(heads, -1)[head]
+
+
+class GrowingCaches(Protocol):
+    """A layer's caches that evict behind every chunk of rows, as kvreplay.GrowingCaches does."""
+
+    heads: int  # KV heads, or query heads
+    next_rows: int  # of the chunk that it evicts behind; 0: it evicts no more
+
+    def add(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Sequence[np.ndarray]:
+        """The chunk's queries [n_q, rows, d], keys [n_kv, rows, d] and values; the positions that leave every head."""
+
+
+class Held:
+    """What a layer's caches hold while the text is read over them: keys and values of all positions so far, and the last
+    row that sees each of them."""
+
+    def __init__(self, layer: Layer, T: int, caches: GrowingCaches | None):
+        self.k, self.v = (x.new_zeros(len(x), T, x.shape[2]) for x in (layer.k, layer.v))
+        self.caches = caches
+        heads = len(layer.k) if caches is None else caches.heads
+        self.last = torch.full((heads, T), T, device=layer.k.device)
+
 
 class ModelLoop:
     """A causal model that reads one text; `layers` is what its attention made of the prompt, by layer."""
@@ -114,7 +79,7 @@ class ModelLoop:
     def __init__(self, model: torch.nn.Module):
         self.model = model
         self.layers: dict[int, Layer] = {}
-        self._reading, self._changes = True, {}
+        self._as, self._changes = self._attend_reading, {}
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
         self._cuts = "logits_to_keep" in takes
@@ -130,9 +95,9 @@ class ModelLoop:
 
     def read(self, ids: Sequence[int], prompt_len: int) -> torch.Tensor:
         """The whole text through the model; the logits [steps, vocabulary] of its steps, as feed() has them."""
-        self.layers, self._reading, self._ids, self._l = {}, True, list(ids), prompt_len
-        whole = self._forward(0)
-        self._reading = False
+        self.layers, self._ids, self._l = {}, list(ids), prompt_len
+        self._as = self._attend_reading
+        whole = self._forward(0, len(ids), len(ids) - prompt_len)
         count = self.model.config.get_text_config().num_hidden_layers
         missing = ", ".join(str(i) for i in range(count) if i not in self.layers)
         name, wanted = type(self.model).__name__, "every layer's attention through the transformers attention interface"
@@ -143,34 +108,79 @@ class ModelLoop:
         require(off <= ROUNDING[self.model.dtype], name, wanted, f"{off:.1e} nats between them")
         return full
 
+    @property
+    def positions(self) -> int:
+        """Of the whole text."""
+        return len(self._ids)
+
     def feed(self, changes: Mapping[int, Change]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps over the prompt's cache, changed in these layers."""
-        self._changes = changes
-        return self._forward(self._l)
+        self._changes, self._as = changes, self._attend_changed
+        steps = len(self._ids) - self._l
+        return self._forward(self._l, len(self._ids), steps)
 
-    def _forward(self, begin: int) -> torch.Tensor:
-        """Positions begin, begin + 1, ... as one pass without a cache of the model's own."""
+    def feed_growing(self, caches: Mapping[int, GrowingCaches]) -> torch.Tensor:
+        """The logits [steps, vocabulary] behind the decoding steps once the whole text is read a chunk at a time, in these
+        layers over the caches that evict behind each; caches serve once. All have their chunks in common."""
+        T, begin, logits = len(self._ids), 0, []
+        self._held = {i: Held(layer, T, caches.get(i)) for i, layer in self.layers.items()}
+        self._as = self._attend_growing
+        while begin < T:
+            self._begin, rows = begin, next(iter(caches.values())).next_rows or T - begin
+            steps = max(begin + rows - max(begin, self._l), 0)
+            chunk = self._forward(begin, begin + rows, max(steps, 1))
+            if steps:
+                logits.append(chunk)
+            begin += rows
+        self._held = {}
+        return torch.cat(logits)
+
+    def _forward(self, begin: int, end: int, keep: int) -> torch.Tensor:
+        """Positions begin .. end - 1 as one pass without a cache of the model's own; the logits of the last `keep`."""
         device = self.model.get_input_embeddings().weight.device
-        at, steps = torch.arange(begin, len(self._ids), device=device), len(self._ids) - self._l
-        ids, keep = torch.tensor([self._ids[begin:]], device=device), {"logits_to_keep": steps} if self._cuts else {}
+        at, ids = torch.arange(begin, end, device=device), torch.tensor([self._ids[begin:end]], device=device)
+        cut = {"logits_to_keep": keep} if self._cuts else {}
         with torch.no_grad():
-            result = self.model(input_ids=ids, position_ids=at[None], use_cache=False, **keep)
-        return result.logits[0, -steps:]
+            result = self.model(input_ids=ids, position_ids=at[None], use_cache=False, **cut)
+        return result.logits[0, -keep:]
 
     def _attend(self, module, query, key, value, mask, called):
         """The attention of query [1, n_q, rows, d], key [1, n_kv, rows, d] and value [1, n_kv, rows, d_v]."""
-        index = module.layer_idx
-        if self._reading:
-            self.layers[index] = self._layer(module, query, key[0, :, : self._l], value[0, :, : self._l], called)
-            return own_attention(self.own, module)(module, query, key, value, mask, **called)
-        layer, change = self.layers[index], self._changes.get(index, Change())
+        return self._as(module, query, key, value, mask, called)
+
+    def _attend_reading(self, module, query, key, value, mask, called):
+        self.layers[module.layer_idx] = self._layer(module, query, key[0, :, : self._l], value[0, :, : self._l], called)
+        return own_attention(self.own, module)(module, query, key, value, mask, **called)
+
+    def _attend_changed(self, module, query, key, value, _mask, _called):
+        layer, change = self.layers[module.layer_idx], self._changes.get(module.layer_idx, Change())
         heads, outputs = change.heads(len(layer.k)), []
         for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
             g = head * len(layer.k) // heads
             at, k, v, bias = change.cache(layer.k[g], layer.v[g], head)
-            sinks = None if layer.sinks is None else layer.sinks.reshape(heads, -1)[head]
+            last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
             k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
-            outputs.append(attend(q, at, k, v, self._l, layer, sinks, bias))
+            outputs.append(attend(q, at, k, v, self._l, layer, layer.sinks_of(head, heads), bias, last))
+        return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
+
+    def _attend_growing(self, module, query, key, value, _mask, _called):
+        layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin
+        heads, rows, outputs = len(held.last), query.shape[2], []
+        held.k[:, begin : begin + rows], held.v[:, begin : begin + rows] = key[0], value[0]
+        for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
+            g, parts = head * len(layer.k) // heads, []
+            for first in range(0, rows, ROWS_OF_CHUNK):
+                mine = torch.arange(begin + first, begin + min(first + ROWS_OF_CHUNK, rows), device=q.device)
+                at = torch.nonzero(held.last[head, : mine[0]] >= mine[0])[:, 0]
+                seen = torch.cat((at, mine))
+                some = q[:, first : first + ROWS_OF_CHUNK]
+                sinks = layer.sinks_of(head, heads)
+                parts.append(attend(some, at, held.k[g, seen], held.v[g, seen], int(mine[0]), layer, sinks))
+            outputs.append(torch.cat(parts, dim=1))
+        if held.caches is not None and held.caches.next_rows:
+            chunk = (x[0].double().cpu().numpy() for x in (query, key, value))
+            for head, left in enumerate(held.caches.add(*chunk)):
+                held.last[head, torch.as_tensor(left, device=held.last.device)] = begin + rows - 1
         return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:
@@ -183,9 +193,10 @@ class ModelLoop:
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,
-           sinks: torch.Tensor | None, bias: torch.Tensor | None = None) -> torch.Tensor:
+           sinks: torch.Tensor | None, bias: torch.Tensor | None = None, last: torch.Tensor | None = None) -> torch.Tensor:
     """o [group, rows, d_v] of q [group, rows, d], the rows l, l + 1, ..., over a cache whose first keys are those of
-    positions `at`, with these biases, followed by the rows' own: in float32 at least."""
+    positions `at`, with these biases, followed by the rows' own, as far as the `last` row [T] that sees a position is
+    not before it: in float32 at least."""
     group, rows, d = q.shape
     wide = torch.promote_types(q.dtype, torch.float32)
     row = torch.arange(l, l + rows, device=q.device)
@@ -193,6 +204,8 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
     hidden = position > row[:, None]
     if rule.window:
         hidden |= position <= row[:, None] - rule.window
+    if last is not None:
+        hidden |= row[:, None] > last[position]
     z = rule.scale * (q.reshape(-1, d).to(wide) @ k.to(wide).T).reshape(group, rows, -1)
     if rule.softcap:
         z = rule.softcap * torch.tanh(z / rule.softcap)
@@ -222,6 +235,9 @@ def figures_of_steps(full: torch.Tensor, changed: torch.Tensor,
 
 def figures(full: torch.Tensor, changed: torch.Tensor, following: Sequence[int]) -> dict[str, float | None]:
     """What validate.csv has of a case, by FIGURES; dnll has no value where no following token is known."""
-    kl, same, added = figures_of_steps(full, changed, following)
+    return over_steps(*figures_of_steps(full, changed, following))
+
+
+def over_steps(kl: np.ndarray, same: np.ndarray, added: np.ndarray) -> dict[str, float | None]:
     values = (kl.mean(), np.median(kl), np.quantile(kl, 0.95), added.mean() if len(added) else None, same.mean())
     return {name: None if value is None else float(value) for name, value in zip(FIGURES, values)}

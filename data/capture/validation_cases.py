@@ -6,16 +6,22 @@ import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 import numpy as np
+import torch
 
+from changed_cache import Change, Quantization
 from dump_check import StoredArray, as_float64
 from dump_files import require
 from kvresults import Results, ResultsError, xxh3
-from model_loop import Change, Quantization
+from model_loop import GrowingCaches, Layer, ModelLoop
 
 KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case, as validate.csv has them
+DECODES = ("decode", "append-only")  # phases that evict while they decode
+FEEDBACK = "+feedback"  # behind a phase: the model decides about its own caches
+# Options of `evict` that make a policy's rule.
+CACHE_OPTIONS = ("window", "sinks", "recent", "pool", "per_query_head", "decode_window")
 DUMPED = ("k", "o", "q", "residual_norm", "v", "wo")
 # Of the norm of k about its mean: how far the model's keys may be from the dump's, in whose dtype the capture computed.
 # Measured: 0.09 (a mixture of experts; else 0.02), 0.003, 5e-7. Weights that are 5 % off give 0.24 and more.
@@ -24,17 +30,27 @@ TOLERANCES = {"bfloat16": 0.2, "float16": 0.05, "float32": 0.02, "float64": 0.02
 
 @dataclass(frozen=True)
 class Case:
-    """An eviction, division of a budget or selection of channels; change(layer) reads what it did to a layer."""
+    """An eviction, division of a budget or selection of channels. change(layer) reads what it did to a layer; or grow(rule,
+    T) makes caches that evict again as the model runs, of a layer that attends by the rule, for T positions."""
 
     name: str  # its files'
     keys: tuple[str, ...]
-    change: Callable[[int], Change]
+    change: Callable[[int], Change] | None = None
+    grow: Callable[[Layer, int], GrowingCaches] | None = None
+
+    def feed(self, loop: ModelLoop, layers: Mapping[int, int]) -> torch.Tensor:
+        """The logits behind the decoding steps, with these of the dump's layers changed, each with its number in the model."""
+        if self.grow is None:
+            return loop.feed({of_model: self.change(layer) for layer, of_model in layers.items()})
+        return loop.feed_growing({at: self.grow(loop.layers[at], loop.positions) for at in layers.values()})
 
 
-def cases_of(results: Results) -> tuple[list[Case], dict[str, str]]:
-    """All that can be validated, in the order of the tables, and why what else there is cannot."""
+def cases_of(results: Results, feedback: bool = False) -> tuple[list[Case], dict[str, str]]:
+    """All that can be validated, in the order of the tables, and why what else there is cannot; with feedback also the
+    evictions whose caches the model's own numbers decide about."""
     cases, left_out = {}, {}
-    for name, find in (("evictions", evictions), ("budgets", budgets), ("channels", channels), ("compensation", compensation)):
+    finders = [("evictions", evictions), ("budgets", budgets), ("channels", channels), ("compensation", compensation)]
+    for name, find in finders + [("evictions", with_feedback)] * feedback:
         if name not in results.tables:
             continue
         rows = (row for row in results.rows(name) if not row["layer"] and not row["kv_head"])  # of the whole model
@@ -55,18 +71,82 @@ Found = Iterator["tuple[str, Case | str]"]  # a name, and the case or why there 
 
 def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     options = results.summary.get("options", {}).get("evict", {})
-    quantization = Quantization(options["bits"], options["group"], options["residual"]) if "bits" in options else None
-    for row in rows:
-        keys = tuple(row[key] for key in KEYS)
-        policy, semantics, phase, _, kept = keys
+    bits = options.get("bits")
+    quantization = None if bits is None else Quantization(bits, options["group"], options["residual"])
+    prunes, l = options.get("channels") is not None, results.summary["dump"]["l"]
+
+    def change(name: str, recent: int, layer: int) -> Change:
+        kept, pruned = results.kept(name, layer).values, results.pruned(name, layer).values if prunes else None
+        return Change(kept=kept, pruned=pruned, recent=recent, quantization=quantization)
+
+    def while_decoding(name: str, layer: int) -> Change:
+        return Change(last=results.last_rows(name, layer).values)
+
+    for keys in once(rows):
+        policy, semantics, phase, budget, kept = keys
         name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}".replace(":", "_")
-        if "channels" in options:
-            yield name, f"evict --channels {options['channels']} does not write which channels; kvreplay channels does"
-        elif phase in ("decode", "append-only"):
-            yield name, "what it keeps changes with every step; phases prefill and blockwise:N end with the prompt"
+        steps = f"{policy}-{semantics}-{phase}-{budget}".replace(":", "_")
+        if phase in DECODES and not has(results, "last_rows", steps):
+            yield name, "these results do not say when tokens leave while it decodes (evict writes that: --force)"
+        elif phase in DECODES:
+            yield name, Case(name, keys, functools.partial(while_decoding, steps))
+        elif prunes and not has(results, "pruned", name):
+            yield name, "these results do not say which channels were pruned (evict writes that: --force)"
         else:
-            read = functools.partial(results.kept, name)
-            yield name, Case(name, keys, lambda layer, read=read: Change(kept=read(layer).values, quantization=quantization))
+            yield name, Case(name, keys, functools.partial(change, name, recent_of(options, semantics, l)))
+
+
+def once(rows: Iterator[dict[str, str]]) -> dict[tuple[str, ...], None]:
+    """The keys of every eviction among the rows of its figures."""
+    return dict.fromkeys(tuple(row[key] for key in KEYS) for row in rows)
+
+
+def has(results: Results, kind: str, name: str) -> bool:
+    try:
+        return name in results.names(kind)
+    except ResultsError:
+        return False
+
+
+def recent_of(options: dict[str, Any], semantics: str, l: int) -> int:
+    """The kept keys that lose no channels: as asked for, or the semantics' own; a kept set of the user's follows the first."""
+    asked = options.get("recent")
+    if isinstance(asked, str):  # "5%" of the prompt, or "all"
+        share = 100.0 if asked == "all" else float(asked.rstrip("%"))
+        return max(1, int(share * l / 100 + 0.5))
+    if asked is not None:
+        return asked
+    first = options["semantics"] if isinstance(options["semantics"], str) else options["semantics"][0]
+    return 0 if (first if semantics == "given" else semantics) == "kvpress" else 32
+
+
+def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:
+    """Phases that evict more than once, their scores formed by what the model makes of the caches that are left."""
+    options, size = results.summary.get("options", {}).get("evict", {}), results.summary["dump"]
+    for policy, semantics, phase, budget, kept in once(rows):
+        if phase not in DECODES and not phase.startswith("blockwise:"):
+            continue
+        name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}{FEEDBACK}".replace(":", "_")
+        if options.get("channels") is not None or options.get("bits") is not None:
+            yield name, "key channels and bits belong to what is left of the whole prompt"
+            continue
+        asked = {key: options.get(key) for key in CACHE_OPTIONS}
+        asked |= {"policy": policy, "semantics": semantics, "phase": phase}
+        asked["budget" if budget.isdigit() else "sigma"] = int(budget) if budget.isdigit() else float(budget)
+        grow = functools.partial(growing_caches, asked, size["l"])
+        yield name, Case(name, (policy, semantics, phase + FEEDBACK, budget, kept), grow=grow)
+
+
+def growing_caches(asked: dict[str, Any], l: int, rule: Layer, T: int) -> GrowingCaches:
+    import kvreplay  # where it is missing was found before
+
+    facts = {"scale": rule.scale, "sliding_window": rule.window, "logit_softcap": rule.softcap,
+             "sink_logit": None if rule.sinks is None else rule.sinks.double().cpu().numpy()}
+    sizes = (rule.n_q, len(rule.k), rule.k.shape[2], rule.v.shape[2])
+    try:
+        return kvreplay.GrowingCaches(*sizes, l, T - l, precision="f64", **asked, **facts)
+    except kvreplay.InputError as error:
+        raise ResultsError(f"{asked['policy']} in phase {asked['phase']}{FEEDBACK}: {error}") from None
 
 
 def budgets(results: Results, rows: Iterator[dict[str, str]]) -> Found:

@@ -1,4 +1,4 @@
-"""validate.csv, validate_layers.csv and validate.json of a result folder, for kvvalidate.py."""
+"""validate.csv, validate_layers.csv, validate_steps.npy and validate.json of a result folder, for kvvalidate.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, Optional, Tuple
 
+import numpy as np
 import torch
 import transformers
 
@@ -22,13 +23,15 @@ Figures = Dict[Tuple[str, ...], Dict[str, Optional[float]]]  # by a case's keys
 
 
 class ValidationFiles:
-    """What was found of the cases: `whole` by their keys, `single` by the layer changed alone and these."""
+    """What was found of the cases: `whole` and the KL of every step, `steps`, by their keys, `single` by the layer changed
+    alone and these."""
 
     def __init__(self, folder: Path, how: dict[str, Any], also: dict[str, Any]):
         """how: what the figures depend on; also: what else validate.json is to say."""
         self.folder, self.how, self.also = folder, how, also
         self.whole: Figures = {}
         self.single: Figures = {}
+        self.steps: Dict[Tuple[str, ...], np.ndarray] = {}
 
     def take_up(self) -> None:
         """What an earlier validation finished, if there is one; refused where it was computed otherwise."""
@@ -40,35 +43,49 @@ class ValidationFiles:
                 was, what = before[key], f"{self.folder}: cannot resume (--force begins anew): {key}"
                 near = key == "nll" and None not in (now, was) and abs(now - was) <= SAME_NLL
                 require(near or was == now, what, was, now)
+            if not (self.folder / "validate_steps.npy").exists():
+                return  # written before there were steps: all is done again
             self.whole = read_figures(self.folder / "validate.csv", KEYS)
+            kl = np.load(self.folder / "validate_steps.npy")
+            if kl.shape[1:] != (self.how["steps"],) or len(kl) < len(self.whole):
+                raise ValueError(f"validate_steps.npy of shape {kl.shape}")
+            self.steps = dict(zip(self.whole, kl))
             if self.how["each_layer"]:
                 self.single = read_figures(self.folder / "validate_layers.csv", ("layer", *KEYS))
-        except (ValueError, KeyError, TypeError, csv.Error) as error:
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             found = f"found a damaged one ({error!r}; --force begins anew)"
             raise ResultsError(f"{self.folder}: expected a validation to resume, {found}") from None
 
     def write(self, finished: bool) -> None:
-        """The table of single layers first: a case that validate.csv has is done."""
+        """validate.csv last: a case that it has is done."""
         origin = f"kvvalidate.py: torch {torch.__version__}, transformers {transformers.__version__}"
         write_json(self.folder / "validate.json", {**self.how, "finished": finished, **self.also, "origin": origin})
         if self.how["each_layer"]:
             write_figures(self.folder / "validate_layers.csv", ("layer", *KEYS), self.single)
         else:
             (self.folder / "validate_layers.csv").unlink(missing_ok=True)
+        kl = np.array(list(self.steps.values()), np.float64).reshape(-1, self.how["steps"])
+        file = io.BytesIO()
+        np.save(file, kl)
+        replace(self.folder / "validate_steps.npy", file.getvalue())
         write_figures(self.folder / "validate.csv", KEYS, self.whole)
 
 
 def write_figures(path: Path, keys: Iterable[str], figures_of: Figures) -> None:
-    """All of the table or nothing: an interruption leaves the former file."""
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*keys, "metric", "value"])
     for case, values in figures_of.items():
         for metric, value in values.items():
             table.writerow([*case, metric, "" if value is None else repr(value)])
+    replace(path, text.getvalue().encode("utf-8"))
+
+
+def replace(path: Path, data: bytes) -> None:
+    """All of the file or nothing: an interruption leaves the former one."""
     new = path.with_suffix(".new")
     try:
-        new.write_text(text.getvalue(), encoding="utf-8")
+        new.write_bytes(data)
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)

@@ -7,6 +7,7 @@
 #include "sim/tokens/keydiff.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -37,6 +38,27 @@ Vector<double> expected_attention(const HeadGroup<T>& group, const EvictionRule&
 }
 
 Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, static_cast<double>(l - 1)); }
+
+/// cut_after_block(), which takes a cache's KeyDiff from `keydiff` where there is one.
+template <class T>
+std::vector<Index> cut_cache(const HeadGroup<T>& group, const EvictionRule& rule,
+                             const std::vector<Index>& cache, Index budget, Index rows,
+                             const KeyDiff<T>* keydiff, const Compute& compute) {
+  if (std::ssize(cache) <= budget) return {};
+  EvictionRule within = rule;
+  within.window = within.pool_window = std::min(rule.window, rows);
+  // KeyDiff takes the cache's keys where they are. The others rank a copy of it, as it does to say what is
+  // not finite.
+  Vector<double> scores;
+  if (keydiff != nullptr) scores = keydiff->scores(cache);
+  if (keydiff == nullptr || !scores.allFinite())
+    scores = rule_scores(cache_group(group, cache, needs_rows(rule) ? rows : 0), std::span(&within, 1), {},
+                         compute)[0];
+  std::vector<Index> evicted;
+  for (const Index at : evicted_positions(keep_by(within, std::move(scores), budget)))
+    evicted.push_back(cache[at]);
+  return evicted;
+}
 
 }  // namespace
 
@@ -80,33 +102,31 @@ template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute) {
   std::vector<Index> cache;
-  EvictionRule within = rule;
-  // KeyDiff takes the cache's keys where they are. The others rank a copy of it, as it does to say what is
-  // not finite.
   std::optional<KeyDiff<T>> keydiff;
   if (rule.metric == TokenMetric::keydiff && !rule.given && !rule.per_visible_row)
     keydiff.emplace(group.k, group.l, compute.workers);
-  const auto scores_of_cache = [&](Index queries) {
-    if (keydiff)
-      if (Vector<double> scores = keydiff->scores(cache); scores.allFinite()) return scores;
-    return rule_scores(cache_group(group, cache, queries), std::span(&within, 1), {}, compute)[0];
-  };
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
     if (keydiff) keydiff->add(std::span(cache).last(end - begin));
-    if (std::ssize(cache) <= budget) continue;
-    within.window = within.pool_window = std::min(rule.window, end - begin);
-    const KeptSet kept = keep_by(within, scores_of_cache(needs_rows(rule) ? end - begin : 0), budget);
-    std::vector<Index> left, evicted;
-    for (std::size_t at = 0; at < cache.size(); ++at) (kept[at] != 0 ? left : evicted).push_back(cache[at]);
+    const std::vector<Index> evicted =
+        cut_cache(group, rule, cache, budget, end - begin, keydiff ? &*keydiff : nullptr, compute);
     if (keydiff) keydiff->remove(evicted);
+    std::vector<Index> left;
+    std::set_difference(cache.begin(), cache.end(), evicted.begin(), evicted.end(), std::back_inserter(left));
     cache = std::move(left);
     if (compute.workers.stopping()) throw Interrupted{};
   }
   KeptSet kept(group.l, 0);
   for (const Index p : cache) kept[p] = 1;
   return kept;
+}
+
+template <class T>
+std::vector<Index> cut_after_block(const HeadGroup<T>& group, const EvictionRule& rule,
+                                   const std::vector<Index>& cache, Index budget, Index rows,
+                                   const Compute& compute) {
+  return cut_cache<T>(group, rule, cache, budget, rows, nullptr, compute);
 }
 
 bool needs_rows(const EvictionRule& rule) {
@@ -139,5 +159,7 @@ template decltype(rule_scores<float>) rule_scores<float>;
 template decltype(rule_scores<double>) rule_scores<double>;
 template decltype(evict_in_blocks<float>) evict_in_blocks<float>;
 template decltype(evict_in_blocks<double>) evict_in_blocks<double>;
+template decltype(cut_after_block<float>) cut_after_block<float>;
+template decltype(cut_after_block<double>) cut_after_block<double>;
 
 }  // namespace kvreplay

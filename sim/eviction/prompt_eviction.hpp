@@ -33,6 +33,13 @@ template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute);
 
+/// One cut of these, after a block whose last position is the last of `cache` (positions, ascending): what
+/// leaves it, ascending. `rows` is the number of the block's positions.
+template <class T>
+std::vector<Index> cut_after_block(const HeadGroup<T>& group, const EvictionRule& rule,
+                                   const std::vector<Index>& cache, Index budget, Index rows,
+                                   const Compute& compute);
+
 /// Whether a metric is taken on window rows.
 constexpr bool on_window(TokenMetric metric) { return kTokenMetrics[metric].rows == MetricRows::window; }
 

@@ -131,7 +131,8 @@ TEST_CASE("pruning no channels changes nothing", "[cli][compress]") {
   }
   for (const char* layer : {"layer_00", "layer_01"}) {
     CHECK(names_in(temp / "plain" / layer) == std::set<std::string>{"kept"});
-    CHECK(difference(temp / "plain" / layer, temp / "zero" / layer) == "");
+    CHECK(names_in(temp / "zero" / layer) == std::set<std::string>{"kept", "pruned"});
+    CHECK(difference(temp / "plain" / layer / "kept", temp / "zero" / layer / "kept") == "");
   }
 }
 
@@ -144,7 +145,7 @@ TEST_CASE("channels and bits leave the kept sets alone", "[cli][compress]") {
                                joined(options, {"--channels", "think:0.5", "--bits", "4", "--residual", "4",
                                                 "--group", "4"}));
   for (const char* layer : {"layer_00", "layer_01"})
-    CHECK(difference(temp / "plain" / layer, temp / "both" / layer) == "");
+    CHECK(difference(temp / "plain" / layer / "kept", temp / "both" / layer / "kept") == "");
   for (const char* policy : {"h2o", "keydiff"})
     for (const char* budget : {"20", "50"}) {
       const std::string run = fmt::format("{},paper,prefill,{}", policy, budget);
@@ -199,6 +200,28 @@ TEST_CASE("the whole prompt without channels is what the command channels measur
       }
       CHECK(csv.at(scope, kNone, "", "bytes") == channels.at(scope, which, "", "bytes"));
     }
+  }
+}
+
+TEST_CASE("protected channels and recent keys are those of the command channels", "[cli][compress]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  const std::vector<std::string> setting = {"--protect", "20:40", "--recent", "6"};
+  run_command("channels", temp / "dump", temp / "c",
+              joined({"--method", "think,iap", "--ratio", "0.5"}, setting));
+  const ChannelFigures channels(temp / "c");
+  for (const char* method : {"think", "iap"}) {
+    const std::string which = fmt::format("{}-0.5", method);
+    const std::vector<std::string> none = {"--policy", "none", "--channels", fmt::format("{}:0.5", method)};
+    const Evictions csv = evict(temp / "dump", temp / method, joined(none, setting)),
+                    usual = evict(temp / "dump", temp / (which + "-usual"), none);
+    for (const char* layer : {"layer_00", "layer_01"})
+      CHECK(file_text(temp / method / layer / "pruned" / "none-paper-prefill-61.npy") ==
+            file_text(temp / "c" / layer / "channels" / (which + ".npy")));
+    for (const std::string& scope : kScopes)
+      CHECK(csv.at(scope, kNone, "future", "output_error") ==
+            channels.at(scope, which, "future", "output_error"));
+    CHECK(csv.at(",", kNone, "future", "output_error") != usual.at(",", kNone, "future", "output_error"));
   }
 }
 

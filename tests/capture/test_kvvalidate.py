@@ -7,6 +7,7 @@ capture_case.py says what that needs; without KVREPLAY nothing is tested (exit s
 """
 
 import csv
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -25,7 +26,10 @@ import transformers
 
 import kvvalidate
 from kvcapture import capture
-from model_loop import FIGURES, Change, ModelLoop, Quantization, figures
+from kvresults import open_results
+from changed_cache import Change, Quantization
+from model_loop import FIGURES, ModelLoop, figures
+from plain_loop import H2O, TOVA, chunks_of, evicting
 
 KEYS = ["policy", "semantics", "phase", "budget", "kept"]
 
@@ -65,7 +69,10 @@ class Validate(unittest.TestCase):
             "--kept every=all.npy --kept some=some.npy",
             "heads": "evict a --policy h2o --budget 12 --semantics official --per-query-head --window 8",
             "bits": "evict a --policy none,h2o --budget 30 --window 8 --bits 4 --group 4 --residual 6",
-            "both": "evict a --policy none --channels think:0.5 --window 8",
+            "both": "evict a --policy none,h2o --budget 30 --channels think:0.5 --protect 10:20 --recent 6 "
+            "--bits 4 --group 4 --residual 6 --window 8",
+            "grown": "evict a --policy h2o,tova --budget 12 --phase blockwise:10,decode,append-only",
+            "grown heads": "evict a --policy tova+caote --sigma 0.5 --phase blockwise:16,decode --per-query-head",
             "budget": "budget a --order keydiff --method uniform,lu --sigma 0.5",
             "channels": "channels a --method think,iap --ratio 0.5 --recent 6 --window 8",
             "official": "channels a --method think --ratio 0.4 --recent 6 --window 8 --semantics official",
@@ -122,6 +129,9 @@ class Validate(unittest.TestCase):
                 full, loop.feed({layer: change_of(layer) for layer in range(3)}), self.ids[dump][PROMPT + 1 :]
             )
 
+    def last_rows(self, folder, name):
+        return lambda layer: Change(last=np.load(folder / f"layer_{layer:02}" / "last_rows" / f"{name}.npy"))
+
     def kept(self, folder, name):
         return lambda layer: Change(kept=np.load(folder / f"layer_{layer:02}" / "kept" / f"{name}.npy"))
 
@@ -131,7 +141,7 @@ class Validate(unittest.TestCase):
         found = rows(folder)
         self.assertEqual(list(found[0]), [*KEYS, "metric", "value"])
         cases = list(dict.fromkeys(tuple(row[key] for key in KEYS) for row in found))
-        self.assertEqual(len(cases), 2 * 2 * 2 + 2)
+        self.assertEqual(len(cases), 2 * 2 * 3 + 2)
         self.assertEqual([row["metric"] for row in found], [*FIGURES] * len(cases))
         tables = {tuple(row[key] for key in KEYS) for row in rows(folder, "evictions.csv")}
         self.assertLessEqual(set(cases), tables)  # keys as evictions.csv has them
@@ -146,7 +156,14 @@ class Validate(unittest.TestCase):
         )
         every = figures_in(folder, policy="every")
         self.assertEqual(every, {**dict.fromkeys(FIGURES, 0.0), "same_top1": 1.0})
-        self.assertIn("left out: h2o-paper-decode-12: what it keeps changes with every step", text)
+        decoded = figures_in(folder, policy="h2o", phase="decode", budget="12")
+        self.assertEqual(decoded, self.in_the_loop(self.last_rows(folder, "h2o-paper-decode-12")))
+        self.assertNotEqual(decoded, figures_in(folder, policy="h2o", phase="prefill", budget="12"))
+        self.assertNotIn("left out", text)
+        results = open_results(folder)
+        self.assertEqual(list(results.last_rows("h2o-paper-decode-12").axes), ["layer", "kv_head", "position"])
+        held = np.asarray(results.last_rows("h2o-paper-decode-12"))[..., :PROMPT] == PROMPT + DECODE
+        self.assertTrue(np.array_equal(held, np.asarray(results.kept("h2o-paper-decode-12"))))
         how = json.loads((folder / "validate.json").read_text())
         self.assertEqual(
             (how["model"], how["compute"], how["prompt_len"], how["steps"], how["finished"]),
@@ -175,6 +192,85 @@ class Validate(unittest.TestCase):
             expected = self.in_the_loop(lambda layer: Change(kept(layer).kept, quantization=Quantization(4, 4, 6)))
             self.assertEqual(figures_in(folder, policy=name), expected)
             self.assertGreater(expected["kl"], 0)
+
+    def test_pruned_and_quantized_kept_sets(self):
+        folder = self.results("both")
+        self.done(folder)
+        for name, file in (("none", "none-paper-prefill-40"), ("h2o", "h2o-paper-prefill-30")):
+            kept, pruned = self.kept(folder, file), lambda layer: np.load(folder / f"layer_{layer:02}/pruned/{file}.npy")
+            self.assertEqual(pruned(0).sum(axis=1).tolist(), [8, 8])
+            self.assertEqual(list(open_results(folder).pruned(file).axes), ["layer", "kv_head", "channel"])
+            expected = self.in_the_loop(
+                lambda layer: Change(kept(layer).kept, pruned=pruned(layer), recent=6, quantization=Quantization(4, 4, 6))
+            )
+            self.assertEqual(figures_in(folder, policy=name), expected)
+            self.assertNotEqual(expected, self.in_the_loop(lambda layer: Change(kept(layer).kept, pruned=pruned(layer), recent=6)))
+
+    def test_the_kl_of_every_step(self):
+        folder = self.results("evict")
+        text = self.done(folder)
+        kl = np.load(folder / "validate_steps.npy")
+        cases = list(dict.fromkeys(tuple(row[key] for key in KEYS) for row in rows(folder)))
+        self.assertEqual(kl.shape, (len(cases), DECODE))
+        for case, steps in zip(cases, kl):
+            self.assertAlmostEqual(figures_in(folder, **dict(zip(KEYS, case)))["kl"], steps.mean(), places=12)
+        self.assertEqual(list(open_results(folder).kl_by_step()), cases)
+        shares = np.mean([steps / steps.sum() for case, steps in zip(cases, kl) if case[0] != "every"], axis=0)
+        found = json.loads((folder / "validate.json").read_text())["costliest"]
+        self.assertEqual(found["cases"], len(cases) - 1)  # one keeps everything
+        named = [one["step"] for one in found["steps"]]
+        self.assertEqual(named, np.argsort(-shares)[: len(named)].tolist())
+        held = [one["share"] for one in found["steps"]]
+        self.assertAlmostEqual(sum(held), shares[named].sum(), places=12)
+        self.assertTrue(sum(held[:-1]) < 0.5 <= sum(held))
+        self.assertEqual(found["steps"][0]["token"], self.ids["a"][PROMPT + named[0]])
+        self.assertRegex(text, rf"{len(named)} of {DECODE} steps hold [0-9]+% of the KL .mean share of {len(cases) - 1} cases.: ")
+
+    def test_results_that_do_not_say_when_tokens_leave(self):
+        folder = self.results("evict")
+        files = (folder / "files.csv").read_text().splitlines(keepends=True)
+        (folder / "files.csv").write_text("".join(line for line in files if "last_rows" not in line))
+        self.assertIn("left out: h2o-paper-decode-12: these results do not say when tokens leave", self.done(folder))
+
+    @unittest.skipUnless(importlib.util.find_spec("kvreplay"), "kvreplay is not there to be imported")
+    def test_feedback_equals_a_plain_loop_that_really_evicts(self):
+        folder = self.results("grown")
+        text = self.done(folder, "--feedback", "--policy", "h2o", "tova")
+        self.assertIn("decode+feedback", text)
+        eager = build("llama, eager")
+        with ModelLoop(self.model) as loop:
+            full = loop.read(self.ids["a"], PROMPT)
+        T = PROMPT + DECODE
+        for policy, plain in (("h2o", H2O), ("tova", TOVA)):
+            for phase in ("decode", "blockwise:10"):
+                with self.subTest(policy, phase=phase):
+                    rule = plain(12, PROMPT, phase != "decode")
+                    logits = evicting(eager, self.ids["a"], chunks_of(phase, PROMPT, T), rule)[PROMPT:]
+                    expected = figures(full, logits, self.ids["a"][PROMPT + 1 :])
+                    found = figures_in(folder, policy=policy, phase=f"{phase}+feedback")
+                    self.assertGreater(expected["kl"], 1e-2)
+                    for name, value in expected.items():
+                        self.assertAlmostEqual(found[name], value, delta=1e-4 * max(abs(value), expected["kl"]))
+                    self.assertNotEqual(found["kl"], figures_in(folder, policy=policy, phase=phase)["kl"])
+
+    @unittest.skipUnless(importlib.util.find_spec("kvreplay"), "kvreplay is not there to be imported")
+    def test_feedback_of_a_cache_for_every_query_head(self):
+        folder = self.results("grown heads")
+        self.done(folder, "--feedback", "--each-layer")
+        phases = {row["phase"] for row in rows(folder)}
+        self.assertEqual(phases, {"blockwise:16", "blockwise:16+feedback", "decode", "decode+feedback"})
+        for row in rows(folder, "validate_layers.csv"):  # before the first layer nothing feeds back, but what a block reads
+            if row["phase"] == "decode+feedback" and row["layer"] == "2":
+                mine = {**row, "phase": "decode"}
+                alone = [r for r in rows(folder, "validate_layers.csv") if {**r, "value": ""} == {**mine, "value": ""}]
+                self.assertAlmostEqual(float(alone[0]["value"]), float(row["value"]), places=5)
+
+    def test_feedback_is_refused_without_what_it_needs(self):
+        with mock.patch.object(importlib.util, "find_spec", lambda name: name):
+            wanted = "expected with --feedback a phase blockwise:N, decode or append-only, found none"
+            self.refused(wanted, self.results("bits"), "--feedback")
+        with mock.patch.object(importlib.util, "find_spec", lambda name: None):
+            self.refused("--feedback: expected the package kvreplay .*, found none", self.results("grown"), "--feedback")
 
     def test_head_budgets(self):
         folder = self.results("budget")
@@ -258,9 +354,9 @@ class Validate(unittest.TestCase):
         calls[:] = [None] * 10
         with mock.patch.object(ModelLoop, "feed", cut):
             self.done(folder, "--resume")
-        self.assertEqual(len(calls) - 10, 1 + 10 - 3)
-        for name in ("validate.csv", "validate.json"):
-            self.assertEqual((folder / name).read_text(), (whole / name).read_text())
+        self.assertEqual(len(calls) - 10, 1 + 14 - 3)
+        for name in ("validate.csv", "validate.json", "validate_steps.npy"):
+            self.assertEqual((folder / name).read_bytes(), (whole / name).read_bytes())
         self.done(folder, "--resume")  # nothing is left to do
         self.done(folder, "--force", "--policy", "every")
         self.assertEqual(len(rows(folder)), len(FIGURES))
@@ -302,11 +398,6 @@ class Validate(unittest.TestCase):
             "other: expected one of the dumps that .* is of, found another", several, "--dump", str(other), dump=None
         )
         self.refused("--policy nothing: expected some of .*h2o.*, found none", folder, "--policy", "nothing")
-        self.refused(
-            "expected kept sets, .* found none-paper-prefill-40: "
-            "evict --channels think:0.5 does not write which channels; kvreplay channels does",
-            self.results("both"),
-        )
         kept = folder / "layer_01/kept/h2o-paper-prefill-12.npy"
         kept.write_bytes(kept.read_bytes()[:-1] + b"\2")
         self.refused("h2o-paper-prefill-12.npy: expected the .* bytes that were written", folder, "--policy", "h2o")

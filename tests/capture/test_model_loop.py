@@ -9,6 +9,7 @@ capture_case.py says what that needs.
 
 import json
 import sys
+import types
 import unittest
 from pathlib import Path
 
@@ -20,7 +21,9 @@ import torch
 import transformers
 
 from dump_files import CaptureError
-from model_loop import Change, ModelLoop, Quantization, figures, figures_of_steps
+from changed_cache import Change, Quantization
+from model_loop import ModelLoop, figures, figures_of_steps
+from plain_loop import evicting
 
 T = PROMPT + DECODE
 IDS = prompt(T)[0].tolist()
@@ -35,6 +38,21 @@ def kept_sets(layers: int, heads: int, seed: int, share: float = 0.4, l: int = P
     return rng.random((layers, heads, l)) < share * rng.uniform(0.5, 1.5, (layers, heads, 1))
 
 
+def random_last_rows(layers: int, heads: int, seed: int) -> np.ndarray:
+    """[layers, heads, T]: a third of the prompt is left when decoding begins, and at every row a token leaves, its own at
+    times."""
+    rng = np.random.default_rng(seed)
+    last = np.full((layers, heads, T), T)
+    for place in np.ndindex(layers, heads):
+        held = list(rng.permutation(PROMPT))
+        for p in [held.pop() for _ in range(2 * PROMPT // 3)]:
+            last[place][p] = PROMPT - 1
+        for i in range(PROMPT, T):
+            held.append(i)
+            last[place][held.pop(rng.integers(len(held)))] = i
+    return last
+
+
 def read_back(x: np.ndarray, bits: int) -> np.ndarray:
     """A group of numbers, as sim/channels/CHANNELS.md quantizes it."""
     m, s = x.min(), (x.max() - x.min()) / (2**bits - 1)
@@ -43,7 +61,7 @@ def read_back(x: np.ndarray, bits: int) -> np.ndarray:
 
 class BruteForce:
     """A Llama in float64 from its weights. The rows from l on attend, in query head h, over themselves and over what
-    `cache(layer, h, k, v)` leaves of the prompt's keys and values."""
+    `cache(layer, h, k, v)` leaves of the prompt's keys and values; or every row i over what `cache.at(layer, h, i)` lists."""
 
     def __init__(self, weights, config):
         self.w = {name: np.asarray(x, np.float64) for name, x in weights.items()}
@@ -68,9 +86,13 @@ class BruteForce:
             o = np.zeros((n, n_q, d))
             for head in range(n_q):
                 g = head // (n_q // n_kv)
-                mine = cache(layer, head, k[g, :l].copy(), v[g, :l].copy())
+                listed = getattr(cache, "at", None)
+                mine = None if listed else cache(layer, head, k[g, :l].copy(), v[g, :l].copy())
                 for i in range(n):
                     keys, values = (
+                        (k[g, listed(layer, head, i)], v[g, listed(layer, head, i)])
+                        if listed
+                        else
                         (k[g, : i + 1], v[g, : i + 1])
                         if i < l
                         else (np.concatenate((held, own[g, l : i + 1])) for held, own in zip(mine, (k, v)))
@@ -127,6 +149,33 @@ class AgainstBruteForce(unittest.TestCase):
         self.agree(
             lambda layer: Change(kept=kept[layer]), lambda layer, h, k, v: (k[kept[layer, h]], v[kept[layer, h]])
         )
+
+    def test_caches_that_evict_while_decoding(self):
+        for heads in (2, 4):
+            last = random_last_rows(3, heads, seed=9)
+            at = lambda layer, h, i: [p for p in range(i + 1) if last[layer, h * heads // 4, p] >= i]
+            self.agree(lambda layer: Change(last=last[layer]), types.SimpleNamespace(at=at))
+
+    def test_pruned_and_quantized_kept_sets(self):
+        """What a key lost is not stored: it does not widen the steps of its channel."""
+        rng, kept = np.random.default_rng(10), kept_sets(3, 2, seed=11, share=0.9)
+        pruned, recent = rng.random((3, 2, 16)) < 0.5, 6
+
+        def cache(layer, h, k, v):
+            mine, lost = kept[layer, h // 2], pruned[layer, h // 2]
+            k, v = k[mine], v[mine]
+            for begin in range(0, (len(k) - 3) // 5 * 5, 5):
+                for c in range(16):
+                    rows = [n for n in range(begin, begin + 5) if not (lost[c] and n < len(k) - recent)]
+                    if rows:
+                        k[rows, c] = read_back(k[rows, c], 4)
+            k[: len(k) - recent, lost] = 0
+            for row in range(len(k) - 3):
+                for begin in range(0, 16, 5):
+                    v[row, begin : begin + 5] = read_back(v[row, begin : begin + 5], 4)
+            return k, v
+
+        self.agree(lambda layer: Change(kept=kept[layer], pruned=pruned[layer], recent=recent, quantization=Quantization(4, 5, 3)), cache)
 
     def test_nothing_kept(self):
         kept = np.zeros((2, PROMPT), bool)
@@ -256,6 +305,47 @@ class AgainstTransformers(unittest.TestCase):
                     found = loop.feed({i: Change(kept=kept[i]) for i in kept})
                 self.assertLess((found - expected).abs().max(), 1e-5 * expected.abs().max())
 
+    def test_equals_a_cache_that_really_evicts_at_every_step(self):
+        """transformers' own cache, gathered anew behind every decoded token; fed at once under a mask, and a token at a time
+        by caches that say the same."""
+        for name in ("llama", "qwen 2", "qwen 3", "cohere (interleaved)", "gpt 2"):
+            with self.subTest(name):
+                model = build(name)
+                n_kv = model.config.num_attention_heads if name == "gpt 2" else model.config.num_key_value_heads
+                last = random_last_rows(model.config.num_hidden_layers, n_kv, seed=12)
+                expected = evicting(model, IDS, [PROMPT] + [1] * DECODE, Recorded(last).left)[PROMPT:]
+                with ModelLoop(model) as loop:
+                    loop.read(IDS, PROMPT)
+                    at_once = loop.feed({i: Change(last=last[i]) for i in loop.layers})
+                    caches = {i: Recorded(last, i, [PROMPT] + [1] * DECODE) for i in loop.layers}
+                    one_by_one = loop.feed_growing(caches)
+                for found in (at_once, one_by_one):
+                    self.assertLess((found - expected).abs().max(), 1e-5 * expected.abs().max())
+
+    def test_equals_a_prompt_that_is_read_in_blocks_over_a_cut_cache(self):
+        """All later blocks and layers see what a cut left: their keys and values are others than the whole prompt's."""
+        chunks = [7] * 5 + [5, DECODE]
+        for name in ("llama", "qwen 3", "glm (partial, interleaved)"):
+            with self.subTest(name):
+                model, last = build(name), np.full((3, 2, T), T)
+                rng = np.random.default_rng(13)
+                for place in np.ndindex(3, 2):
+                    held = []
+                    for begin in range(0, PROMPT, 7):
+                        end = min(begin + 7, PROMPT)
+                        held = list(rng.permutation(held + list(range(begin, end))))
+                        while len(held) > 11:
+                            last[place][held.pop()] = end - 1
+                expected = evicting(model, IDS, chunks, Recorded(last).left)[PROMPT:]
+                caches = {i: Recorded(last, i, chunks[:-1]) for i in range(3)}
+                with ModelLoop(model) as loop:
+                    loop.read(IDS, PROMPT)
+                    found = loop.feed_growing(caches)
+                    whole = loop.feed({i: Change(kept=last[i, :, :PROMPT] == T) for i in range(3)})
+                self.assertLess((found - expected).abs().max(), 1e-5 * expected.abs().max())
+                self.assertGreater((found - whole).abs().max(), 1e-3 * expected.abs().max())
+                self.assertTrue(all(cache.size == PROMPT for cache in caches.values()))
+
     def test_a_change_of_one_layer_leaves_those_before_it(self):
         kept, seen = np.zeros((2, PROMPT), bool), []
         model = build("llama")
@@ -296,6 +386,26 @@ class AgainstTransformers(unittest.TestCase):
         ):
             with ModelLoop(model) as loop:
                 loop.read(IDS, PROMPT)
+
+
+class Recorded:
+    """Caches whose evictions are known beforehand."""
+
+    def __init__(self, last, layer=0, chunks=()):
+        self.last, self.layer, self.chunks, self.size = last, layer, list(chunks), 0
+        self.heads = last.shape[1]
+
+    @property
+    def next_rows(self):
+        return self.chunks[0] if self.chunks else 0
+
+    def add(self, q, k, v):
+        assert q.shape[1] == k.shape[1] == v.shape[1] == self.chunks.pop(0)
+        self.size += q.shape[1]
+        return self.left(self.layer, self.size)
+
+    def left(self, layer, size, *_):
+        return [np.flatnonzero(head == size - 1) for head in self.last[layer]]
 
 
 class Figures(unittest.TestCase):

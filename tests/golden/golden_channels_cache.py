@@ -35,9 +35,10 @@ class Compression:
         self.bits = given.get("bits") or 0
         self.group = GROUP if given.get("group") is None else given["group"]
         self.residual = RESIDUAL if given.get("residual") is None else given["residual"]
+        self.asked_recent, self.protect = given.get("recent"), given.get("protect")
 
     def recent(self, semantics):
-        return 0 if semantics == "kvpress" else RECENT
+        return self.asked_recent if self.asked_recent is not None else 0 if semantics == "kvpress" else RECENT
 
     def pruned_channels(self, layer, g, kept, semantics="paper"):
         """bool [d] for the kept positions [n]"""
@@ -46,7 +47,8 @@ class Compression:
         if not self.method or m == 0:
             return np.zeros(d, bool)
         rows = layer.window_rows(min(WINDOW, layer.l))
-        problem = Problem(layer, list(layer.heads_of(g)), rows, layer.k[g, kept if semantics == "official" else kept[:m]], kept, m, self.slack)
+        problem = Problem(layer, list(layer.heads_of(g)), rows, layer.k[g, kept if semantics == "official" else kept[:m]], kept, m, self.slack,
+                          self.protect)
         return problem.select(self.method, count)[0]
 
     def cache(self, layer, g, kept, width, semantics="paper"):

@@ -26,7 +26,8 @@ except ImportError as missing:
 import kvreplay
 from kvreplay import _press, capture
 from kvreplay._logit_biases import set_biases
-from kvreplay._scripts.model_loop import Change, ModelLoop
+from kvreplay._scripts.changed_cache import Change
+from kvreplay._scripts.model_loop import ModelLoop
 from kvreplay._scripts.validation_cases import cases_of
 
 LENGTH, LAYERS, HEADS, GROUP, STEPS = 96, 3, 2, 2, 8

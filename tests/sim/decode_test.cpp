@@ -5,6 +5,9 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
 
+#include <limits>
+#include <memory>
+
 using namespace kvreplay;
 using namespace kvreplay::test;
 
@@ -155,6 +158,42 @@ TEST_CASE("the tokens that left tell the cache after every step", "[decode]") {
           CHECK(KeptSet(cached.begin(), cached.begin() + group.l) == replay.kept);
         }
   }
+}
+
+TEST_CASE("what comes a position at a time leaves the cache as in a whole run", "[decode]") {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  int runs = 0;
+  for (const Unkind& unkind : unkind_groups()) {
+    const HeadGroup<double> group = random_group(unkind.spec);
+    if (group.first_query() > group.l) continue;
+    const KeptSet start = spread(group.l, std::min(unkind.budget, group.l));
+    for (const NamedRule& named : all_rules(group.l, unkind.budget, true))
+      for (const DecodeOptions& options :
+           {DecodeOptions{}, DecodeOptions{.window = 2}, DecodeOptions{.append_only = true}}) {
+        INFO(unkind.name << ", " << named.name << name_of_options(options));
+        const std::vector<std::int32_t> last =
+            last_rows(start, group.T_all(), fast(group, named.rule, start, unkind.budget, options));
+        const auto so_far = std::make_shared<HeadGroup<double>>(group);
+        for (HeadMatrix<double>* rows : {&so_far->k, &so_far->v})
+          rows->bottomRows(group.T_all() - group.l).setConstant(kNan);
+        for (HeadMatrix<double>& rows : so_far->q) rows.bottomRows(group.T_all() - group.l).setConstant(kNan);
+        Workers workers(1);
+        DecodingCache<double> cache(so_far, named.rule, start, unkind.budget, options,
+                                    decode_start_scores(group, named.rule, options, workers));
+        for (Index p = 0; p < group.l; ++p) CHECK((last[p] >= group.l) == (start[p] != 0));
+        for (Index i = group.l; i < group.T_all(); ++i, ++runs) {
+          so_far->k.row(i) = group.k.row(i);
+          so_far->v.row(i) = group.v.row(i);
+          const Index row = i - group.first_query();
+          for (Index g = 0; g < group.G(); ++g) so_far->q[g].row(row) = group.q[g].row(row);
+          std::vector<Index> expected;
+          for (Index p = 0; p < group.T_all(); ++p)
+            if (last[p] == i) expected.push_back(p);
+          CHECK(cache.step() == expected);
+        }
+      }
+  }
+  CHECK(runs > 100);
 }
 
 TEST_CASE("append-only never drops a token of the start", "[decode]") {

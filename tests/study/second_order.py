@@ -33,11 +33,11 @@ class Partly(ModelLoop):
 
     part = 1.0
 
-    def _attend(self, module, query, key, value, mask, called):
-        full = changed = super()._attend(module, query, key, value, mask, called)[0]
-        if not self._reading and module.layer_idx in self._changes:
+    def _attend_changed(self, module, query, key, value, mask, called):
+        full = changed = super()._attend_changed(module, query, key, value, mask, called)[0]
+        if module.layer_idx in self._changes:
             changes, self._changes = self._changes, {}
-            full = super()._attend(module, query, key, value, mask, called)[0]
+            full = super()._attend_changed(module, query, key, value, mask, called)[0]
             self._changes = changes
         return full + self.part * (changed - full), None
 

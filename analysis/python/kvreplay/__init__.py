@@ -17,6 +17,7 @@ from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
 from ._compensations import Compensation, ErrorSplit, compensate
 from ._evictions import Eviction, OutputError, evict, output_error
+from ._growing import GrowingCaches
 from ._layer import Dump, Layer
 from ._program import Comparison, analyze, compare, program
 from ._tokens import TokenMetrics, token_metrics
@@ -57,6 +58,6 @@ def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, refer
                         None if compensate is None else {"method": compensate, **fitted})
 
 
-__all__ = ["Allocation", "Comparison", "Compensation", "Dump", "ErrorSplit", "Eviction", "InputError", "Interaction", "Layer", "OutputError",
+__all__ = ["Allocation", "Comparison", "Compensation", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
            "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "evict",
            "open_results", "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]

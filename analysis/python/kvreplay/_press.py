@@ -17,7 +17,7 @@ from ._evictions import evict
 from ._layer import Layer
 from ._logit_biases import set_biases
 from ._scripts.model_attention import PROBE_TOLERANCE, rotation_now
-from ._scripts.model_loop import Change
+from ._scripts.changed_cache import Change
 from ._scripts.validation_cases import Case, Dump, cases_of
 from .results import Results
 
@@ -143,6 +143,8 @@ class ResultsPress(CachePress):
             raise _core.InputError(f"{self.results.folder}: expected a model that reads the prompt that these are of, keys and values of shape "
                                    f"{wanted[0]} and {wanted[1]}, found {found[0]} and {found[1]}")
         change = self.case.change(layer)
+        if change.last is not None:
+            raise _core.InputError(f"{self.results.folder}: expected a case that ends with the prompt, found one that evicts as it decodes")
         if change.heads(size["n_kv"]) != size["n_kv"]:
             raise _core.InputError(f"{self.results.folder}: expected a kept set of every KV head, found those of query heads")
         return [change]

@@ -5,6 +5,8 @@
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,6 +57,11 @@ struct DecodeReplay {
   std::vector<DecodeMove> left;
 };
 
+/// The last row that sees each position's token, [T]: l - 1 for what the prompt's cut took, T for what a
+/// cache still holds at the end of a run that began with `start`.
+template <class T>
+std::vector<std::int32_t> last_rows(const KeptSet& start, Index T_all, const DecodeReplay<T>& replay);
+
 /// Why a rule cannot rank a cache while decoding, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
 
@@ -87,6 +94,26 @@ struct DecodeRequest {
   Index budget = 0;
   DecodeOptions options;
   const Matrix<double>* start_scores = nullptr;
+};
+
+/// decode_replay() for a model that runs: the queries, key and value of every position behind the prompt come
+/// when it is decoded, and what leaves the cache is told.
+template <class T>
+class DecodingCache {
+ public:
+  /// The group has room for all of the positions and the numbers of the prompt's; otherwise as for
+  /// decode_replay().
+  DecodingCache(std::shared_ptr<HeadGroup<T>> group, const EvictionRule& rule, const KeptSet& start,
+                Index budget, const DecodeOptions& options, const Matrix<double>& start_scores);
+  ~DecodingCache();
+
+  /// The next position, whose numbers the group has by now: joins, attends, and the cache is cut. What leaves
+  /// it, ascending.
+  std::vector<Index> step();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 /// decode_replay() for each of the runs, which the workers share.

@@ -212,6 +212,13 @@ void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& le
   for (const Index slot : lowest) remove(slot);
 }
 
+/// The query heads of position i, over all of a cache.
+template <class T>
+void attend(AttentionRows<T>& attention, const TokenSlots<T>& slots, Index i) {
+  for (Index g = 0; g < attention.rows(); ++g) attention.set(g, g, i, slots.size());
+  attention.attend(slots);
+}
+
 }  // namespace
 
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
@@ -280,8 +287,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
     cache.join(i);
     if (i >= steps.begin) {
       const auto step = static_cast<std::size_t>(i - steps.begin);
-      for (Index g = 0; g < G; ++g) attention.set(g, g, i, cache.slots().size());
-      attention.attend(cache.slots());
+      attend(attention, cache.slots(), i);
       for (Index g = 0; g < G; ++g) {
         const auto whole = full[g].row(i - steps.begin);
         auto change = replay.change[g].row(i - steps.begin);
@@ -298,6 +304,58 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   for (Index slot = 0; slot < replay.cache_size; ++slot)
     if (cache.slots().position(slot) < group.l) replay.kept[cache.slots().position(slot)] = 1;
   return replay;
+}
+
+template <class T>
+struct DecodingCache<T>::Parts {
+  std::shared_ptr<HeadGroup<T>> group;
+  EvictionRule rule;
+  RankedCache<T> cache;
+  AttentionRows<T> attention;
+  Index next;
+
+  Parts(std::shared_ptr<HeadGroup<T>> of, const EvictionRule& by, const KeptSet& start, Index budget,
+        const DecodeOptions& options, const Matrix<double>& start_scores)
+      : group(std::move(of)),
+        rule(by),
+        cache(*group, rule, start, budget, options, start_scores),
+        attention(*group, cache.slots().capacity(), group->G()),
+        next(group->l) {}
+};
+
+template <class T>
+DecodingCache<T>::DecodingCache(std::shared_ptr<HeadGroup<T>> group, const EvictionRule& rule,
+                                const KeptSet& start, Index budget, const DecodeOptions& options,
+                                const Matrix<double>& start_scores)
+    : parts_(std::make_unique<Parts>(std::move(group), rule, start, budget, options, start_scores)) {}
+
+template <class T>
+DecodingCache<T>::~DecodingCache() = default;
+
+template <class T>
+std::vector<Index> DecodingCache<T>::step() {
+  auto& [group, rule, cache, attention, next] = *parts_;
+  if (next == group->T_all()) throw std::logic_error("a position that the group has no room for");
+  cache.join(next);
+  attend(attention, cache.slots(), next);
+  cache.add_scores(attention);
+  std::vector<DecodeMove> left;
+  cache.cut(next, left);
+  ++next;
+  std::vector<Index> positions;
+  for (const DecodeMove& move : left) positions.push_back(move.position);
+  return positions;
+}
+
+template <class T>
+std::vector<std::int32_t> last_rows(const KeptSet& start, Index T_all, const DecodeReplay<T>& replay) {
+  const Index l = std::ssize(start);
+  std::vector<std::int32_t> last(T_all, static_cast<std::int32_t>(T_all));
+  for (Index p = 0; p < l; ++p)
+    if (start[p] == 0) last[p] = static_cast<std::int32_t>(l - 1);
+  for (const DecodeMove& move : replay.left)
+    last[move.position] = static_cast<std::int32_t>(replay.first_step + move.step);
+  return last;
 }
 
 template <class T>
@@ -319,6 +377,10 @@ template decltype(decode_full_outputs<double>) decode_full_outputs<double>;
 template decltype(decode_replay<float>) decode_replay<float>;
 template decltype(decode_replay<double>) decode_replay<double>;
 template decltype(decode_replays<float>) decode_replays<float>;
+template decltype(last_rows<float>) last_rows<float>;
+template decltype(last_rows<double>) last_rows<double>;
+template class DecodingCache<float>;
+template class DecodingCache<double>;
 template decltype(decode_replays<double>) decode_replays<double>;
 
 }  // namespace kvreplay
