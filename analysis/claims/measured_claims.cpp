@@ -1,7 +1,7 @@
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/claims/claim.hpp"
-#include "analysis/results/figures.hpp"
 #include "analysis/results/csv_reader.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/validation.hpp"
 

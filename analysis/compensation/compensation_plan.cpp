@@ -51,8 +51,7 @@ CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& opti
   require_compensable(options);
   const bool fits = std::any_of(options.compensate.begin(), options.compensate.end(),
                                 [](Compensation method) { return kCompensations[method].fits(); });
-  plan.reference = {reference_of(dump, options), evictions.window_asked,
-                    options.reference_rows};
+  plan.reference = {reference_of(dump, options), evictions.window_asked, options.reference_rows};
   if (const auto why = why_no_reference(dump, plan.reference.kind); fits && why)
     throw OptionError(option_text("{}: a fit is unavailable: {}", compensate, *why));
   for (const Compensation method : options.compensate)

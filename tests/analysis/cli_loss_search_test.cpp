@@ -175,9 +175,8 @@ TEST_CASE("without gradients nothing chooses by loss, and nothing else changes",
 TEST_CASE("budgets from curves in nats", "[loss]") {
   const TempDir temp;
   const std::string dump = dump_with_gradients(temp);
-  const std::vector<std::string> options{"budget",  dump,      "--order",     "snapkv,oracle_loss",
-                                         "--sigma", "0.5,0.9", "--precision", "f64",
-                                         "--semantics", "raw"};
+  const std::vector<std::string> options{"budget",  dump,          "--order", "snapkv,oracle_loss", "--sigma",
+                                         "0.5,0.9", "--precision", "f64",     "--semantics",        "raw"};
   const auto budget = [&](const std::string& out, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = options;
     arguments.insert(arguments.end(), {"--out", temp / out});

@@ -138,7 +138,8 @@ TEST_CASE("a validation goes with the results that it tells of", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
   leave_results(path, true);
-  for (const char* name : {"validate.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"}) write(path / name);
+  for (const char* name : {"validate.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"})
+    write(path / name);
   open(path, Existing::resume);
   CHECK(fs::exists(path / "validate.csv"));
   open(path, Existing::replace);

@@ -170,7 +170,8 @@ TEST_CASE("what depends on the budget or on the dump", "[policy]") {
   CHECK(made(EvictionBase::streaming, Semantics::paper, {}, 1000, 4).recent == 0);
   CHECK(made(EvictionBase::streaming, Semantics::paper, {}, 1000, 3).recent == 0);
   CHECK(made(EvictionBase::streaming, Semantics::kvpress, {}, 1000, 5).recent == 1);
-  CHECK(!made(EvictionBase::expected_attention, Semantics::paper, {}, 1000, 100, false).expected.project_values);
+  CHECK(!made(EvictionBase::expected_attention, Semantics::paper, {}, 1000, 100, false)
+             .expected.project_values);
 }
 
 TEST_CASE("overrides replace a base's own choices", "[policy]") {
