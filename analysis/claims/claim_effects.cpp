@@ -2,6 +2,7 @@
 #include "analysis/results/csv.hpp"
 #include "analysis/results/over_dumps.hpp"
 #include "analysis/results/paired.hpp"
+#include "analysis/results/student.hpp"
 
 #include <fmt/format.h>
 

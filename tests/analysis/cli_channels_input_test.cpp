@@ -96,7 +96,7 @@ TEST_CASE("channels without something in the dump", "[cli][channels]") {
   SECTION("no decoding steps") {
     make_small_dump(temp / "prompt", {"--decode", "0"});
     const ProcessResult done = run_command("channels", temp / "prompt", out);
-    CHECK(contains(done.out, "output error over all heads on the window rows"));
+    CHECK(contains(done.out, "output error over all heads / of the median head on the window rows"));
     CHECK(contains(left_out(out), "the metrics on future rows"));
     const ChannelFigures csv(out);
     for (const CsvRow& row : csv.rows()) CHECK(row.at("rows") != "future");

@@ -67,7 +67,7 @@ TEST_CASE("the sample's findings are what its tables say", "[findings]") {
   const fs::path folder = sample().temp / "r";
   std::vector<std::string> kinds;
   for (const auto& one : sample().said["findings"]) kinds.push_back(one["kind"]);
-  CHECK(kinds == std::vector<std::string>{"future", "head", "layer", "budgets", "policy"});
+  CHECK(kinds == std::vector<std::string>{"future", "head", "layer", "policy", "channels"});
 
   std::map<std::string, std::vector<double>> recall, rho;
   std::vector<CsvRow> attn;
@@ -153,19 +153,6 @@ TEST_CASE("the sample's findings are what its tables say", "[findings]") {
   CHECK(contains(sentence("layer"),
                  fmt::format("output error is {:.3g}, {:.2g} times the median layer's {:.3g}.", most,
                              most / middle(layers), middle(layers))));
-
-  double saved = 0;
-  std::map<std::string, double> uniform;
-  for (const bool first : {true, false})
-    for (const CsvRow& row :
-         csv_rows(folder / "budgets.csv",
-                  "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error"))
-      if (row.at("layer").empty() && row.at("order") == "snapkv") {
-        const double error = std::stod(row.at("output_error"));
-        if (first && row.at("method") == "uniform") uniform[row.at("sigma")] = error;
-        if (!first) saved = std::max(saved, 1 - error / uniform.at(row.at("sigma")));
-      }
-  CHECK(contains(sentence("budgets"), fmt::format("saves up to {:.0f} % of uniform's", 100 * saved)));
 }
 
 TEST_CASE("findings are the same every time, on a terminal, in JSON and on the page", "[findings][report]") {

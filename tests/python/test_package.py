@@ -179,7 +179,8 @@ class Program(unittest.TestCase):
         results = kvreplay.open_results(self.folders["budget", "f32"])
         budgets = [row for row in results.rows("budgets") if row["kv_head"] not in ("", None)]
         for method in ("uniform", "pyramid", "lu", "optimal"):
-            found = kvreplay.allocate(results.curves("snapkv"), method=method, sigma=0.8)
+            pinned = 4 + 32  # of LU-KV's setting, in every head
+            found = kvreplay.allocate(results.curves("snapkv"), method=method, sigma=0.8, floor=pinned / 896)
             want = [int(row["budget"]) for row in budgets if row["method"] == method]
             self.assertEqual(found.budgets.ravel().tolist(), want, method)
             with open(self.folders["budget", "f32"] / f"head_budgets/snapkv-{method}-0.8.json") as file:
@@ -441,7 +442,7 @@ class Refusals(unittest.TestCase):
                 ("positions: expected 10 of them", lambda: kvreplay.Layer(self.q, self.k, self.v, positions=[1, 2])),
                 ("positions: expected each above the one before", lambda: kvreplay.Layer(self.q[:, 5:], self.k, self.v, positions=[1] * 10)),
                 ("metrics: unknown metric 'atn'; did you mean 'attn'", lambda: kvreplay.token_metrics(layer, metrics="atn")),
-                ("window: expected a whole number of at least 1, found '0'", lambda: kvreplay.token_metrics(layer, window=0)),
+                ("window: expected a whole number of at least 1, a share of the prompt as 5%, or all, found '0'", lambda: kvreplay.token_metrics(layer, window=0)),
                 ("expected_attention is unavailable: it needs the rotary embedding: no rope is given", lambda: kvreplay.token_metrics(layer, metrics="expected_attention")),
                 ("precision: expected f32 or f64 or tensor, found 'f16'", lambda: kvreplay.token_metrics(layer, precision="f16")),
                 ("threads: expected a whole number from 1 to 4096, found '0'", lambda: kvreplay.token_metrics(layer, threads=0)),

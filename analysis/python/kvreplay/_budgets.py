@@ -43,6 +43,7 @@ def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] 
 
     curves [layers, n_kv, l + 1], or [n_kv, l + 1] of one layer: what a head loses when it keeps 0 .. l tokens, never rising; as
     open_results(..).curves(order) has them. total: tokens of all heads together; or keep, sigma, budget, of the mean head.
+    floor: the share that every head keeps; of the curves of `kvreplay budget` what is pinned there, 36 / l of the order snapkv.
     scores [.., l], for ada: every head's, largest first.
     """
     losses = np.asarray(curves)

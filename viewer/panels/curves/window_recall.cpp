@@ -103,7 +103,8 @@ nlohmann::json WindowRecall::save() const { return {{"shown", shown}, {"reserve"
 void WindowRecall::load(const nlohmann::json& json) {
   if (!json.is_object()) return;
   if (json.contains("shown") && json["shown"].is_boolean()) shown = json["shown"].get<bool>();
-  if (json.contains("reserve") && json["reserve"].is_number_unsigned() && json["reserve"] < (1U << 30U))
+  if (json.contains("reserve") && json["reserve"].is_number_integer() && json["reserve"] >= 0 &&
+      json["reserve"] < (1U << 30U))
     reserve_ = json["reserve"].get<Index>();
 }
 
