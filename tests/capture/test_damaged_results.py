@@ -257,8 +257,8 @@ class DamagedResultsTest(unittest.TestCase):
             (lambda: results.tokens("atn"), "near: attn$"),
             (lambda: results.tokens("attn", 2), "computed were 1, 4$"),
             (lambda: results.table("scores"), "no command writes it; there are heads, agreement$"),
-            (lambda: results.table("heads", "token"), "expected head, layer or model$"),
-            (lambda: results.names("token"), "expected tokens, kept, diff, channels, maps, curves, decode$"),
+            (lambda: results.table("heads", "token"), "expected head, layer, model or median head$"),
+            (lambda: results.names("token"), "expected tokens, kept, last_rows, pruned, diff, channels, maps, curves, decode$"),
             (
                 lambda: open_results(self.work / "over").table("heads"),
                 "there are heads_over_dumps, agreement_over_dumps$",

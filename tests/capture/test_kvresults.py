@@ -50,6 +50,7 @@ COMMANDS = {
     "profile": "budget --sigma 0.8 --order snapkv --method uniform --profile {work}/budget/budget_curves.npy",
     "profiles": "budget --sigma 0.8 --method uniform --profile {work}/budget/curves/{{order}}~lu.npy",
     "channels": "channels --ratio 0.5 --png",
+    "levers": "evict --policy snapkv --sigma 0.5 --channels iap:0.5 --protect 5:15 --layers 2",
     "official": "channels --ratio 0.4 --method think,iap --semantics official --layers 4",
     "fit": "evict --policy snapkv --sigma 0.9 --compensate none,mass,mean --layers 2",
     "analyze": "analyze --layers 1",
@@ -67,6 +68,8 @@ AXES = {
     "own kept/snapkv[window=16,pool=5]-paper-prefill-448": "layer 1 x kv_head 2 x token 896, bool",
     "own maps/score_mine-paper-prefill-448~future~output_error": "layer 1 x kv_head 2, float64",
     "compared tokens/mine": "layer 1 x kv_head 2 x token 896, float32",
+    "decode last_rows/h2o-paper-decode-256": "layer 2 x kv_head 2 x position 1024, int32",
+    "levers pruned/snapkv-paper-prefill-448": "layer 1 x kv_head 2 x channel 64, bool",
     "decode decode/h2o~append-only-paper-256": "layer 2 x kv_head 2 x step 128, float64",
     "budget kept/keydiff-lu-0.5": "layer 6 x kv_head 2 x token 896, bool",
     "budget curves/snapkv": "layer 6 x kv_head 2 x budget 897, float64",
@@ -130,7 +133,7 @@ class KvresultsTest(unittest.TestCase):
         seen = set()
         for name in COMMANDS:
             results, folder = self.open(name), self.work / name
-            for kind in ("tokens", "kept", "diff", "channels", "maps", "curves", "decode"):
+            for kind in ("tokens", "kept", "last_rows", "pruned", "diff", "channels", "maps", "curves", "decode"):
                 found = {path.stem for at in ("layer_*/", "") for path in folder.glob(f"{at}{kind}/*.npy")}
                 if found:
                     self.assertEqual(results.names(kind), sorted(found))
@@ -180,7 +183,7 @@ class KvresultsTest(unittest.TestCase):
 
     def reached(self, results, relative):
         """The array of a file, in the way that a user asks for it."""
-        method = {"tokens": "tokens", "kept": "kept", "diff": "kept_difference", "channels": "channel_array", "maps": "maps",
+        method = {"tokens": "tokens", "kept": "kept", "last_rows": "last_rows", "pruned": "pruned", "diff": "kept_difference", "channels": "channel_array", "maps": "maps",
                   "curves": "curves", "decode": "decode_steps"}
         if relative.name == "budget_curves.npy":
             return results.budget_curves().values
@@ -279,7 +282,7 @@ class KvresultsTest(unittest.TestCase):
             ours = levels["head"].query("order == @row.order and method == @row.method")["loss"]
             self.assertTrue(math.isclose(ours.sum(), total, rel_tol=1e-12))
         self.assert_refused("no rows of a model", self.open("tokens").table, "heads", "model")
-        self.assert_refused("expected head, layer or model", results.table, "budgets", "heads")
+        self.assert_refused("expected head, layer, model or median head", results.table, "budgets", "heads")
 
     def test_head_budgets_are_shares_of_the_tokens(self):
         results = self.open("budget")
@@ -323,7 +326,7 @@ class KvresultsTest(unittest.TestCase):
         self.assert_refused("no atn.npy of tokens; near: attn, ", results.tokens, "atn")
         self.assert_refused("no layer 6; computed were 0, 1, 2, 3, 4, 5", results.tokens, "attn", 6)
         self.assert_refused("no layer 0; computed were 1, 3", self.open("query_heads").tokens, "attn", layer=0)
-        self.assert_refused("expected tokens, kept, diff", results.names, "pictures")
+        self.assert_refused("expected tokens, kept, last_rows, pruned, diff", results.names, "pictures")
         with self.assertRaisesRegex(AttributeError, "no evictionss; the tables are heads"):
             results.evictionss
         self.assert_refused("no folder.csv; no command writes it; there are heads, agreement$", results.table, "folder")

@@ -36,7 +36,8 @@ def ratio_table(found):
         cells = []
         for low, high in BINS:
             counts = [(right[inside].sum(), inside.sum())
-                      for said, _, right, *_ in found[figure] for inside in [(said >= low) & (said < high)]]
+                      for said, _, right, *_ in found[figure] for at in [np.round(said, 9)]  # as on every machine
+                      for inside in [(at >= low) & (at < high)]]
             right, total = np.sum(counts, 0)
             cells.append(f"{100 * right / total:.0f} % of {total}" if total else "")
         rows.append([f"`{figure}`", *cells])
