@@ -42,7 +42,7 @@ class H2O:
     stays."""
 
     def __init__(self, budget, l, in_blocks):
-        self.budget, self.l, self.in_blocks, self.sums, self.recent = budget, l, in_blocks, {}, budget // 2
+        self.budget, self.l, self.in_blocks, self.sums, self.recent = budget, l, in_blocks, {}, (budget + 1) // 2
 
     def score(self, layer, head, held, attention):
         mine = attention.sum(axis=(0, 1))
