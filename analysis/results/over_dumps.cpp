@@ -45,9 +45,9 @@ OverDumps RunningMean::result() const {
   over.mean = infinite_ == 0 ? values_.mean : infinite_;
   if (infinite_ != 0) return over;
   const bool is_scaled = scaled_.n == over.n;
-  const auto [least, most] = range_of(scale_);
+  const FigureRange range = range_of(scale_);
   const auto shown = [&](double at) {
-    if (!is_scaled) return std::clamp(at, least, most);
+    if (!is_scaled) return std::clamp(at, range.low, range.high);
     return scale_ == FigureScale::log ? std::exp(at) : std::tanh(at);
   };
   const Moments& moments = is_scaled ? scaled_ : values_;

@@ -45,7 +45,7 @@ void count_tops(const Ranking& score, const Ranking& reference, std::size_t rese
   const std::size_t others = n - std::min(reserve, n);
   if (deepest > 0)
     for (std::size_t p = others; p < n; ++p) take(p);
-  for (std::size_t j = 0; taken < deepest; ++j)
+  for (std::size_t j = 0; j < n && taken < deepest; ++j)
     if (const auto p = static_cast<std::size_t>(score.order()[j]); p < others) take(p);
   for (std::size_t c = 0; c < kCuts; ++c) {
     const bool there = cuts[c].has_value();
