@@ -226,8 +226,8 @@ TEST_CASE("claims have their effects, intervals and verdicts over dumps", "[repo
     const CsvRow& row = claims.at(key);
     double sum = 0, squares = 0;
     for (const std::string& name : kNames) {
-      const auto of = [&](const std::string& method) {
-        return losses.at(name + method + "snapkv" + "0.5" + metric);
+      const auto of = [&, figure = metric](const std::string& method) {
+        return losses.at(name + method + "snapkv" + "0.5" + figure);
       };
       const double ratio = of(left) / of(right);
       CHECK(number(row.at(name)) == Approx(ratio).epsilon(1e-12));
