@@ -129,7 +129,8 @@ TEST_CASE("effects are formed within a prompt and averaged on their scale", "[cl
   CHECK(more.mean == Approx(0.2));
   CHECK(more.low == Approx(0.2 - kT2 * 0.1 / std::sqrt(3)));
 
-  const ClaimEffect rho = over(claim_of(Effect::correlation, Better::larger, 0.95), {{0.97, 0}});
+  const ClaimFacts correlation = claim_of(Effect::correlation, Better::larger, 0.95);
+  const ClaimEffect rho = over(correlation, {{0.97, 0}});
   CHECK(rho.mean == Approx(0.97));
   CHECK(rho.text() == "0.970");
 }
