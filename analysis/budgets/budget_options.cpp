@@ -121,10 +121,9 @@ BudgetDivision OptionValue<BudgetDivision>::parse(const OptionFacts& option, con
   division.name = word;
   read_own_options(option, word, {bind_option(alpha, division.alpha), bind_option(beta, division.beta)},
                    [&](const OptionFacts& own) -> std::optional<std::string> {
-                     if (*known == (&own == &alpha ? BudgetMethod::ada : BudgetMethod::pyramid))
-                       return std::nullopt;
-                     return fmt::format("it is one of {}",
-                                        name_of(&own == &alpha ? BudgetMethod::ada : BudgetMethod::pyramid));
+                     const BudgetMethod of = &own == &alpha ? BudgetMethod::ada : BudgetMethod::pyramid;
+                     if (*known == of) return std::nullopt;
+                     return fmt::format("it is one of {}", name_of(of));
                    });
   const auto refuse = [&](const OptionFacts& own, const char* expected, double found) {
     throw OptionError(option_text("{}: '{}': {}", option, word, own), expected, fmt::format("{}", found));

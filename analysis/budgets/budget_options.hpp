@@ -37,8 +37,8 @@ struct BudgetSemanticsFacts {
   Normalise normalise = Normalise::none;
   double floor = 0;  ///< share of the prompt that every head keeps
   Index sinks = 0;
-  bool keeps_window =
-      false;  ///< whether an order is led by the window that its policy pins, any other by the last token
+  /// Whether an order is led by the window that its policy pins, any other by the last token.
+  bool keeps_window = false;
 };
 inline constexpr auto kBudgetSemantics = facts_table<BudgetSemanticsFacts>({
     {.id = BudgetSemantics::paper,

@@ -18,7 +18,7 @@ namespace {
 
 /// Whether nothing but the semantics asks for pins and a floor, which a small budget then cuts.
 bool keeps_by_default(const BudgetOptions& options) {
-  return !options.sinks && !options.recent && !options.floor && !options.orders.empty() &&
+  return !options.sinks && !options.recent && !options.floor &&
          std::none_of(options.orders.begin(), options.orders.end(), [](const BudgetOrder& order) {
            return order.policy.own.sinks || order.policy.own.recent;
          });

@@ -18,6 +18,10 @@ std::optional<Finding> shared_budget(const report::FigureTable& budgets);
 std::optional<Finding> pruned_channels(const report::FigureTable& channels);
 std::optional<Finding> ruled_sum(const report::FigureTables& tables, const TokenSource& tokens);
 
+/// Of the ratios of channels pruned that a table has the one in the middle, of an even number the smaller of
+/// the two; nothing where it has none.
+std::optional<std::string> middle_ratio(const report::FigureTable& channels, const report::Wanted& common);
+
 /// Of the prompt's keys. Cost: reads them once.
 KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
 

@@ -121,14 +121,20 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   return finding;
 }
 
-std::optional<Finding> pruned_channels(const FigureTable& channels) {
-  const std::string rows = rows_that_judge(channels);
-  Wanted common = {{"metric", "output_error"}, {"rows", rows}};
+std::optional<std::string> middle_ratio(const FigureTable& channels, const report::Wanted& common) {
   std::vector<std::string> ratios = channels.distinct("ratio", common);
   if (ratios.empty()) return std::nullopt;
   std::sort(ratios.begin(), ratios.end(),
             [](const std::string& a, const std::string& b) { return number_in(a) < number_in(b); });
-  const std::string ratio = ratios[(ratios.size() - 1) / 2];
+  return ratios[(ratios.size() - 1) / 2];
+}
+
+std::optional<Finding> pruned_channels(const FigureTable& channels) {
+  const std::string rows = rows_that_judge(channels);
+  Wanted common = {{"metric", "output_error"}, {"rows", rows}};
+  const std::optional<std::string> middle = middle_ratio(channels, common);
+  if (!middle) return std::nullopt;
+  const std::string& ratio = *middle;
   common = report::with(common, "ratio", ratio);
   const FigureEntry *best = nullptr, *worst = nullptr;
   for (const FigureEntry& entry : channels.entries()) {

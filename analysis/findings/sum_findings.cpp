@@ -74,11 +74,9 @@ KeyReach key_reach(const Dump& dump, Index layer, Index kv_head) {
 std::optional<Finding> ruled_sum(const report::FigureTables& tables, const TokenSource& tokens) {
   const FigureTable& channels = tables.channels;
   Wanted common = {{"metric", name_of(ChannelFigure::reconstruction_error)}, {"rows", "window"}};
-  std::vector<std::string> ratios = channels.distinct("ratio", common);
-  if (ratios.empty()) return std::nullopt;
-  std::sort(ratios.begin(), ratios.end(),
-            [](const std::string& a, const std::string& b) { return number_in(a) < number_in(b); });
-  const std::string ratio = ratios[(ratios.size() - 1) / 2];
+  const std::optional<std::string> middle = middle_ratio(channels, common);
+  if (!middle) return std::nullopt;
+  const std::string& ratio = *middle;
   common = report::with(common, "ratio", ratio);
   const FigureEntry* entry = channels.find(report::with(common, "method", "think"));
   if (entry == nullptr) entry = channels.find(common);

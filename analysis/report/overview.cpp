@@ -77,6 +77,14 @@ void budgets_in_words(CellMap& map, Index l) {
   }
 }
 
+/// A figure of evictions of the whole model: policies down, budgets across.
+CellMap policy_map(const Tables& tables, const Wanted& common) {
+  CellMap map = model_map(tables.evictions, "policy", "budget", common);
+  map.column_label = "of the prompt's tokens";
+  budgets_in_words(map, tables.results.shape().l);
+  return map;
+}
+
 std::optional<Figure> eviction_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   Variants maps("policies");
@@ -88,11 +96,9 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
         const Wanted common = {
             {"metric", "output_error"}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
         if (table.find(common) == nullptr) continue;
-        CellMap map = model_map(table, "policy", "budget", common);
+        CellMap map = policy_map(tables, common);
         map.id = maps.next_id();
         map.title = fmt::format("Output error of every policy on the {}, phase {}", rows_text(rows), phase);
-        map.column_label = "of the prompt's tokens";
-        budgets_in_words(map, tables.results.shape().l);
         map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}, darker is worse", rows_text(rows));
         add_median_heads(map, table, "policy", "budget", common);
         mark_lowest(map, table.table(), "policy");
@@ -120,11 +126,9 @@ std::optional<Figure> nats_figure(const Tables& tables) {
         const Wanted common = {
             {"metric", facts->name}, {"rows", rows}, {"phase", phase}, {"semantics", semantics}};
         if (table.find(common) == nullptr) continue;
-        CellMap map = model_map(table, "policy", "budget", common);
+        CellMap map = policy_map(tables, common);
         map.id = maps.next_id();
         map.title = fmt::format("{} of every policy, phase {}", facts->name, phase);
-        map.column_label = "of the prompt's tokens";
-        budgets_in_words(map, tables.results.shape().l);
         map.value_label =
             fmt::format("{}, nats a step on the {}, darker is worse", facts->name, rows_text(rows));
         mark_lowest(map, table.table(), "policy");
