@@ -33,6 +33,8 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
            .window = semantics == Semantics::official ? pinned : AdaOptions{}.window});
     case BudgetMethod::lu:
       return greedy.budgets(frame.total);
+    case BudgetMethod::lu_without_gap:
+      return HullGreedy(by_importance(curves), greedy.lower()).budgets(frame.total);
     case BudgetMethod::optimal:
       return optimal(frame, curves, greedy);
     case BudgetMethod::profile:
@@ -59,8 +61,9 @@ std::string shown_name(std::string_view method) {
 
 std::string oracles_of_budgets() {
   const auto is_oracle = [](const BudgetMethodFacts& facts) { return facts.is_oracle; };
-  return fmt::format("{} are oracles: they look at the decoding steps that they are judged on",
-                     fmt::join(kBudgetMethods.names_where(is_oracle), " and "));
+  const std::vector<std::string> names = kBudgetMethods.names_where(is_oracle);
+  return fmt::format("{} and {} are oracles: they look at the decoding steps that they are judged on",
+                     fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
 
 Allocation allocate(const BudgetDivision& division, const AllocationInput& input) {

@@ -58,7 +58,7 @@ struct AdaOptions {
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
 
-enum class BudgetMethod { uniform, pyramid, ada, lu, optimal, profile };
+enum class BudgetMethod { uniform, pyramid, ada, lu, lu_without_gap, optimal, profile };
 
 /// A method, and what replaces its own choices: ada[alpha=0.5], pyramid[beta=10].
 struct BudgetDivision {
@@ -90,6 +90,7 @@ struct BudgetMethodFacts {
   bool is_oracle = false;       ///< divides by the curves, which look at the steps that it is judged on
   bool needs_profile = false;   ///< is there with a profile, and not asked for by name
   bool is_slow = false;         ///< may take seconds
+  bool is_usual = true;         ///< runs where no method is asked for
 };
 
 inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
@@ -105,6 +106,11 @@ inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
      .name = "lu",
      .meaning = "LU-KV: the largest gains of every curve's lower convex hull, greedily",
      .is_oracle = true},
+    {.id = BudgetMethod::lu_without_gap,
+     .name = "lu_without_gap",
+     .meaning = "LU-KV's ablation: lu as if every head's order were that of the importance itself",
+     .is_oracle = true,
+     .is_usual = false},
     {.id = BudgetMethod::optimal,
      .name = "optimal",
      .meaning = "The least total loss that integer budgets can have (multiple-choice knapsack)",
@@ -121,7 +127,7 @@ constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[
 std::string shown_name(BudgetMethod method);
 /// The same of a division's name, which stays as it is where no method has it.
 std::string shown_name(std::string_view method);
-/// "lu and optimal are oracles: ...", what the reader of a list of methods has to know; without a full stop.
+/// "lu, lu_without_gap and optimal are oracles: ...", what the reader of a list of methods has to know; without a full stop.
 std::string oracles_of_budgets();
 
 /// Budgets of all heads, and what they lose by the curves.

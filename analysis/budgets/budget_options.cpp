@@ -29,10 +29,10 @@ std::string settings_listed() {
 
 }  // namespace
 
-std::vector<BudgetDivision> named_budget_methods() {
+std::vector<BudgetDivision> usual_budget_methods() {
   std::vector<BudgetDivision> methods;
   for (const BudgetMethodFacts& facts : kBudgetMethods)
-    if (is_named(facts)) methods.emplace_back(facts.id);
+    if (is_named(facts) && facts.is_usual) methods.emplace_back(facts.id);
   return methods;
 }
 

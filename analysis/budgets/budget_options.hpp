@@ -10,8 +10,8 @@
 
 namespace kvreplay {
 
-/// The methods that are asked for by name.
-std::vector<BudgetDivision> named_budget_methods();
+/// The methods that run where none is asked for.
+std::vector<BudgetDivision> usual_budget_methods();
 
 /// What ranks a head's tokens, once for all budgets: a policy's scores (snapkv+joint[window=16]), or a token
 /// metric or score of the user's alone.
@@ -82,7 +82,7 @@ constexpr std::string_view name_of(CurveLoss loss) { return kCurveLosses[loss].n
 
 struct BudgetOptions {
   std::vector<BudgetOrder> orders = {parse_order("snapkv", {}), parse_order("keydiff", {})};
-  std::vector<BudgetDivision> methods = named_budget_methods();
+  std::vector<BudgetDivision> methods = usual_budget_methods();
   std::vector<Budget> sigmas = {{{}, 0.5}, {{}, 0.8}};  ///< of all heads; tokens are those of the mean head
   BudgetSemantics semantics = BudgetSemantics::paper;
   std::optional<CurveLoss> loss;  ///< importance where unset
@@ -106,7 +106,7 @@ BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& 
 namespace budget_option {
 inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
     method{"method", "LIST", "How the total is divided; ada and pyramid take options as in ada[alpha=0.5]",
-           "all of these"},
+           "all of these but lu_without_gap"},
     alpha{"alpha", "X", "The share of a head's even budget that is its own", "the semantics' own"},
     beta{"beta", "X", "The mean budget over the last layer's", "20"},
     sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},

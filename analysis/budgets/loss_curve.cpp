@@ -66,6 +66,19 @@ LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Inde
   return curves;
 }
 
+LossCurves by_importance(const LossCurves& curves) {
+  LossCurves best(curves.all_heads(), curves.l());
+  std::vector<std::int32_t> order(curves.l());
+  for (Index head = 0; head < curves.all_heads(); ++head) {
+    const std::span<const double> gain = curves.gain(head);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return gain[a] > gain[b]; });
+    best.set(head, order, gain);
+  }
+  return best;
+}
+
 double total_loss(const LossCurves& curves, const Budgets& budgets) {
   assert(std::ssize(budgets) == curves.all_heads());
   std::vector<double> losses(budgets.size());

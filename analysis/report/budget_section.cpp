@@ -1,6 +1,8 @@
 #include "analysis/budgets/allocation.hpp"
+#include "analysis/report/allocation_figure.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
+#include "analysis/report/layer_lines.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
@@ -105,11 +107,27 @@ std::optional<Figure> curve_figure(const Tables& tables) {
   return figure_of(series);
 }
 
+LayerLines layers_of_budgets() {
+  return {Table::budgets,
+          "budget-by-layer",
+          "Loss by layer",
+          "What each way to share the budget loses, layer by layer (LU-KV, fig. 3): a line that stays low "
+          "everywhere has no layer that pays for the others.",
+          offered_figures(Table::budgets),
+          "method",
+          {{"order", "tokens ranked by"}, {"sigma", "budget"}}};
+}
+
 }  // namespace
+
+std::optional<Figure> budget_layers_figure(const OverDumpsReader& results) {
+  return layer_lines(results, layers_of_budgets());
+}
 
 Section budget_section(const Tables& tables) {
   return section_of("budgets", "Head budgets",
-                    {loss_figure(tables.budgets), share_figure(tables), curve_figure(tables)},
+                    {loss_figure(tables.budgets), layer_lines(tables, tables.budgets, layers_of_budgets()),
+                     share_figure(tables), allocation_figure(tables), curve_figure(tables)},
                     "No budgets shared between heads; kvreplay budget DUMP --out DIR computes them.");
 }
 

@@ -1,5 +1,7 @@
 #include "analysis/report/figure.hpp"
+#include "analysis/report/layer_lines.hpp"
 #include "analysis/report/line_plot.hpp"
+#include "analysis/report/query_figure.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
@@ -51,11 +53,31 @@ std::optional<Figure> ratio_figure(const FigureTable& table) {
   return figure;
 }
 
+LayerLines layers_of_channels() {
+  return {
+      Table::channels,
+      "selection-by-layer",
+      "Gain and error by layer",
+      "What each selection saves of ThinK's error, and what it costs, layer by layer (IAP, fig. 3): above "
+      "0 a layer gains.",
+      offered_by_gain(),
+      "method",
+      {{"rows", "on the"}, {"ratio", "share pruned"}, {"semantics", "semantics"}, {"recent", "recent"}},
+      {"rows", "window"}};
+}
+
 }  // namespace
 
+std::optional<Figure> channel_layers_figure(const OverDumpsReader& results) {
+  return layer_lines(results, layers_of_channels());
+}
+
 Section channel_section(const Tables& tables) {
-  return section_of("channels", "Key channels", {ratio_figure(tables.channels), interaction_figure(tables)},
-                    "No channel interactions; kvreplay channels DUMP --out DIR computes them.");
+  return section_of(
+      "channels", "Key channels",
+      {ratio_figure(tables.channels), layer_lines(tables, tables.channels, layers_of_channels()),
+       query_figure(tables.results), interaction_figure(tables)},
+      "No channel interactions; kvreplay channels DUMP --out DIR computes them.");
 }
 
 }  // namespace kvreplay::report

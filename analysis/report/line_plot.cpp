@@ -47,9 +47,13 @@ std::string path_of(const LinePlot& plot, const LinePlot::Line& line, const Plot
     if (!std::isnan(y))
       path +=
           fmt::format("{}{} {}", pen_down ? 'L' : 'M', px(frame.x(plot.x.at(plot.at[i]))), px(frame.y(y)));
-    pen_down = !std::isnan(y);
+    pen_down = !std::isnan(y) || (plot.bridged && pen_down);
   }
   return path;
+}
+
+std::string line_class(const LineStyle& style) {
+  return fmt::format("line c{} d{}{}", style.color, style.dash, style.thin ? " thin" : "");
 }
 
 struct Label {
@@ -140,12 +144,14 @@ std::string svg_of(const LinePlot& plot) {
   for (const auto& line : plot.lines) label_width = std::max(label_width, text_width(line.name));
   Svg svg(plot.id, frame.left + frame.width + 44 + label_width, frame.top + frame.height + 44, plot.title);
   draw_x_axis(svg, frame, plot.x);
+  svg.raw("<g data-axis=\"y\">");
   draw_y_axis(svg, frame, plot.y);
+  svg.raw("</g>");
   svg.rect(frame.left, frame.top, frame.width, frame.height, "class=\"frame\"");
   for (std::size_t i = 0; i < plot.lines.size(); ++i) {
     const auto& line = plot.lines[i];
-    svg.raw(fmt::format("<path class=\"line c{} d{}\" data-line=\"{}\" d=\"{}\"/>", line.style.color,
-                        line.style.dash, i, path_of(plot, line, frame)));
+    svg.raw(fmt::format("<path class=\"{}\" data-line=\"{}\" d=\"{}\"/>", line_class(line.style), i,
+                        path_of(plot, line, frame)));
     if (!line.markers) continue;
     std::string shapes;
     for (std::size_t j = 0; j < plot.at.size(); ++j)
@@ -158,8 +164,8 @@ std::string svg_of(const LinePlot& plot) {
     const auto& line = plot.lines[label.line];
     if (!plot.listed && std::abs(label.y - label.wanted) > 1)
       svg.line(end + 1, label.wanted, end + 9, label.y, "leader");
-    svg.raw(fmt::format("<path class=\"line c{} d{}\" data-key=\"{}\" d=\"M{} {}h22\"/>", line.style.color,
-                        line.style.dash, label.line, px(end + 9), px(label.y)));
+    svg.raw(fmt::format("<path class=\"{}\" data-key=\"{}\" d=\"M{} {}h22\"/>", line_class(line.style),
+                        label.line, px(end + 9), px(label.y)));
     if (line.markers)
       svg.raw(fmt::format("<path class=\"mark c{}\" data-key=\"{}\" d=\"{}\"/>", line.style.color, label.line,
                           marker_path(line.style.marker, end + 20, label.y)));

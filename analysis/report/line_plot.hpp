@@ -10,9 +10,11 @@
 
 namespace kvreplay::report {
 
-/// How a line looks: colours 0..7 of figure.css, dashes 0..5 and markers 0..5.
+/// How a line looks: colours 0..7 of figure.css, dashes 0..5 and markers 0..5; thin where it stands behind
+/// others.
 struct LineStyle {
   int color = 0, dash = 0, marker = 0;
+  bool thin = false;
 };
 
 /// By the parts of a name "BASE+SCORE": colour and marker by the base, the dash by the score, each by the
@@ -20,7 +22,7 @@ struct LineStyle {
 std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names);
 
 /// Lines over shared x, each named beside the plot: at the height of its end, or with `listed` in order. NaN
-/// is a gap.
+/// is a gap; of `bridged` lines one that the line crosses.
 struct LinePlot {
   std::string id, title;
   Axis x, y;
@@ -34,6 +36,7 @@ struct LinePlot {
   };
   std::vector<Line> lines;
   bool listed = false;
+  bool bridged = false;
 };
 
 /// The settings by the numbers that they begin with.

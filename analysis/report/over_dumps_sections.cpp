@@ -1,4 +1,5 @@
 #include "analysis/budgets/allocation.hpp"
+#include "analysis/report/allocation_figure.hpp"
 #include "analysis/report/over_dumps_table.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
@@ -59,6 +60,7 @@ std::optional<Figure> figure_over_dumps(const OverDumpsTable& table, const PageF
 struct PagePart {
   std::vector<PageFigure> figures;
   const char* missing;
+  std::vector<std::optional<Figure> (*)(const OverDumpsReader&)> by_dump = {};  ///< a line a dump
 };
 
 std::vector<PagePart> page_parts() {
@@ -125,7 +127,8 @@ std::vector<PagePart> page_parts() {
          "method",
          {"metric", "tokens ranked by", "budget"},
          {"order", "sigma"}}},
-       "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them."},
+       "No budgets divided between heads; kvreplay budget DUMP DUMP --out DIR computes them.",
+       {budget_layers_figure, allocation_figure}},
       {{{Table::channels,
          false,
          "selections",
@@ -138,7 +141,8 @@ std::vector<PagePart> page_parts() {
          {"rows", "semantics", "ratio", "recent"},
          "rows",
          "future"}},
-       "No channel interactions; kvreplay channels DUMP DUMP --out DIR computes them."}};
+       "No channel interactions; kvreplay channels DUMP DUMP --out DIR computes them.",
+       {channel_layers_figure}}};
 }
 
 }  // namespace
@@ -152,6 +156,8 @@ Section figures_over_dumps(const OverDumpsReader& results) {
       if (auto figure = figure_over_dumps(wanted.gains ? means.gains("method", "uniform") : means, wanted))
         section.figures.push_back(std::move(*figure));
     }
+    for (const auto by_dump : part.by_dump)
+      if (auto figure = by_dump(results)) section.figures.push_back(std::move(*figure));
     if (section.figures.size() == before)
       section.html += fmt::format("<p class=\"missing\">{}</p>\n", escaped(part.missing));
   }

@@ -82,21 +82,25 @@ for (const probe of document.querySelectorAll(".probe[data-plot]")) {
   }
 }
 
-// Lines that change with the choice: data.values holds [line][x] by the numbers of the options.
+// Lines that change with the choice: data.values holds [line][x] by the numbers of the options, data.axes their y, where it changes.
 for (const host of document.querySelectorAll("[data-kind=series]")) {
   const figure = host.closest("figure"), data = JSON.parse(host.querySelector("script").textContent);
   const svg = host.querySelector("svg"), probe = svg.querySelector(".probe"), selects = picked(figure);
   const draw = () => {
-    const values = data.values[selects.map((s) => s.selectedIndex).join(",")];
+    const choice = selects.map((s) => s.selectedIndex).join(","), values = data.values[choice];
+    if (data.axes[choice]) {
+      probe.plot.y = data.axes[choice];
+      svg.querySelector("[data-axis=y]").replaceChildren(...axisNodes(probe.plot.frame, probe.plot.y, false));
+    }
     probe.plot.lines.forEach((line, i) => {
-      line.values = values[i];
+      line.values = values ? values[i] : line.values.map(() => null);
       let path = "", down = false;
       line.values.forEach((value, j) => {
         if (value !== null) {
           const [x, y] = place(probe.plot.frame, probe.plot.x, probe.plot.y, probe.plot.at[j], value);
           path += `${down ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
         }
-        down = value !== null;
+        down = value !== null || (data.bridged && down);
       });
       svg.querySelector(`path[data-line="${i}"]`).setAttribute("d", path);
     });

@@ -39,6 +39,9 @@ std::vector<std::string> head_names(const ResultReader& results);
 /// The rows to show first: those of the decoding steps where there are any.
 std::string best_rows(const FigureTable& table);
 
+/// Figures by layer, a line a prompt; nothing where the folder lacks them.
+std::optional<Figure> budget_layers_figure(const OverDumpsReader& results);
+std::optional<Figure> channel_layers_figure(const OverDumpsReader& results);
 /// The main figures of every analysis; of those that the folder does not hold, what would make them.
 Section figures_over_dumps(const OverDumpsReader& results);
 /// Who is better, prompt by prompt.

@@ -2,7 +2,6 @@
 
 #include "analysis/report/figure_table.hpp"
 #include "analysis/report/line_plot.hpp"
-#include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
@@ -17,8 +16,6 @@ namespace {
 
 constexpr Index kMostPoints = 64;
 constexpr std::size_t kMostLineValues = 600'000;
-
-std::string json_of(const Lines& lines) { return json_list(lines, json_numbers); }
 
 std::string csv_of(const SeriesFigure& series) {
   std::string csv =
@@ -78,41 +75,36 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
   if (series.values.empty()) return std::nullopt;
   const bool all_heads =
       series.values.size() * series.heads.size() * series.lines.size() * series.at.size() <= kMostLineValues;
-  LinePlot plot;
-  plot.id = series.name;
-  plot.title = fmt::format("{}, median of all heads", series.heading);
-  plot.at = series.at;
-  plot.listed = true;
-  plot.x = linear_axis(series.x_label, series.at, true);
-  if (series.at.back() > 0) plot.x.high = series.at.back();
-  std::vector<double> drawn;  // medians: single heads would stretch the axis
-  std::string json;
+  PickedLines drawn;
+  drawn.name = series.name;
+  drawn.heading = series.heading;
+  drawn.reading = series.reading;
+  drawn.at = series.at;
+  drawn.x = linear_axis(series.x_label, series.at, true);
+  if (series.at.back() > 0) drawn.x.high = series.at.back();
+  const std::vector<LineStyle> styles = styles_by_name(series.lines);
+  for (std::size_t i = 0; i < series.lines.size(); ++i)
+    drawn.lines.push_back({series.lines[i], styles[i], {}});
+  std::vector<double> medians;  // single heads would stretch the axis
   for (std::size_t o = 0; o < series.values.size(); ++o) {
-    const Lines medians = medians_of(series.values[o]);
-    json += fmt::format("{}\"0,{}\":{}", json.empty() ? "" : ",", o, json_of(medians));
+    Lines of_all = medians_of(series.values[o]);
+    for (const auto& line : of_all) medians.insert(medians.end(), line.begin(), line.end());
+    drawn.choices[{0, o}].values = std::move(of_all);
     for (std::size_t h = 0; h < series.heads.size() && all_heads; ++h)
-      json += fmt::format(",\"{},{}\":{}", h + 1, o, json_of(series.values[o][h]));
-    for (const auto& line : medians) drawn.insert(drawn.end(), line.begin(), line.end());
-    if (o > 0) continue;
-    const std::vector<LineStyle> styles = styles_by_name(series.lines);
-    for (std::size_t i = 0; i < series.lines.size(); ++i)
-      plot.lines.push_back({series.lines[i], styles[i], medians[i], "", false});
+      drawn.choices[{h + 1, o}].values = series.values[o][h];
   }
-  plot.y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, drawn, 6);
-  if (!series.share) plot.y.low /= 10, plot.y.high *= 10;
-  std::vector<std::string> heads{"median of all heads"};
-  if (all_heads) heads.insert(heads.end(), series.heads.begin(), series.heads.end());
-  Figure figure;
-  figure.name = series.name;
-  figure.heading = series.heading;
-  figure.reading = series.reading;
+  Axis y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, medians, 6);
+  if (!series.share) y.low /= 10, y.high *= 10;
+  for (auto& [picked, choice] : drawn.choices) choice.y = y;
+  Pick heads{"head", {kMedian}};
+  if (all_heads) heads.options.insert(heads.options.end(), series.heads.begin(), series.heads.end());
+  drawn.picks = {heads, series.second};
   if (std::ssize(series.at) < series.length)
-    figure.note = fmt::format("{} of {} points of every line are drawn, evenly spaced. ", series.at.size(),
-                              series.length);
-  if (!all_heads) figure.note += "Single heads are in the CSV.";
-  add_drawing(figure, {{"head", heads}, series.second}, "series", svg_of(plot),
-              fmt::format("{{\"values\":{{{}}}}}", json), csv_of(series));
-  return figure;
+    drawn.note = fmt::format("{} of {} points of every line are drawn, evenly spaced. ", series.at.size(),
+                             series.length);
+  if (!all_heads) drawn.note += "Single heads are in the CSV.";
+  drawn.csv = csv_of(series);
+  return figure_of(std::move(drawn));
 }
 
 }  // namespace kvreplay::report

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/report/figure.hpp"
+#include "analysis/report/picked_lines.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace kvreplay::report {
 
-using Lines = std::vector<std::vector<double>>;  // [line][entry]
+inline constexpr const char* kMedian = "median of all heads";
 
 /// The median over the heads of every entry.
 Lines medians_of(const std::vector<Lines>& heads);

@@ -18,17 +18,6 @@
 namespace kvreplay::report {
 namespace {
 
-constexpr const char* kMedian = "median of all heads";
-
-/// Three digits: the page has these of every head.
-std::string recall_json(const Lines& curves) {
-  return json_list(curves, [](const std::vector<double>& curve) {
-    return json_list(curve, [](double recall) {
-      return std::isnan(recall) ? std::string("null") : fmt::format("{:.3g}", recall);
-    });
-  });
-}
-
 std::string recall_csv(const TokenFigures& figures) {
   std::string csv = "head,reference,score,k,recall\n";
   for (std::size_t r = 0; r < figures.references.size(); ++r)
@@ -43,36 +32,29 @@ std::string recall_csv(const TokenFigures& figures) {
 }
 
 Figure recall_figure(const TokenFigures& figures) {
-  Figure figure;
-  figure.name = "recall";
-  figure.heading = "Recall of the costliest tokens, at every budget";
-  figure.reading =
+  PickedLines drawn;
+  drawn.name = "recall";
+  drawn.heading = "Recall of the costliest tokens, at every budget";
+  drawn.reading =
       "For every k: the share of the k tokens that cost most which a score finds with its k largest. 1 "
       "everywhere is perfect; a score that drops at small k misses the few tokens that matter most.";
-  LinePlot plot;
-  plot.id = "recall";
-  plot.title = fmt::format("Recall of the k costliest tokens by {}, {}", figures.references.front(), kMedian);
-  plot.at = figures.k;
-  plot.x = log_axis("k, tokens kept", figures.k);
-  plot.x.high = figures.k.back();
-  plot.y = {"recall@k", 0, 1, false};
-  plot.listed = true;
+  drawn.at = figures.k;
+  drawn.x = log_axis("k, tokens kept", figures.k);
+  drawn.x.high = figures.k.back();
   const std::vector<LineStyle> styles = styles_by_name(figures.scores);
-  std::vector<Lines> medians;
-  for (const auto& heads : figures.recall) medians.push_back(medians_of(heads));
   for (std::size_t s = 0; s < figures.scores.size(); ++s)
-    plot.lines.push_back({figures.scores[s], styles[s], medians.front()[s], "", false});
-
-  std::string values;
-  for (std::size_t r = 0; r < figures.references.size(); ++r)
-    for (std::size_t h = 0; h <= figures.heads.size(); ++h)
-      values += fmt::format("{}\"{},{}\":{}", values.empty() ? "" : ",", h, r,
-                            recall_json(h == 0 ? medians[r] : figures.recall[r][h - 1]));
-  std::vector<std::string> heads{kMedian};
-  heads.insert(heads.end(), figures.heads.begin(), figures.heads.end());
-  add_drawing(figure, {{"head", heads}, {"costliest by", figures.references}}, "series", svg_of(plot),
-              fmt::format("{{\"values\":{{{}}}}}", values), recall_csv(figures));
-  return figure;
+    drawn.lines.push_back({figures.scores[s], styles[s], {}});
+  Pick heads{"head", {kMedian}};
+  heads.options.insert(heads.options.end(), figures.heads.begin(), figures.heads.end());
+  drawn.picks = {heads, {"costliest by", figures.references}};
+  const Axis y{"recall@k", 0, 1, false};
+  for (std::size_t r = 0; r < figures.references.size(); ++r) {
+    drawn.choices[{0, r}] = {medians_of(figures.recall[r]), y};
+    for (std::size_t h = 0; h < figures.heads.size(); ++h)
+      drawn.choices[{h + 1, r}] = {figures.recall[r][h], y};
+  }
+  drawn.csv = recall_csv(figures);
+  return figure_of(std::move(drawn));
 }
 
 /// Logarithmic where nothing is negative.

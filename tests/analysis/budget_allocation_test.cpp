@@ -127,3 +127,42 @@ TEST_CASE("ada as published code has it", "[budgets]") {
   const Budgets all = ada(budget_frame(1, 2, 100, 0), scores, {Semantics::official, 0.5, 10});
   CHECK(sum(all) == 200);
 }
+
+TEST_CASE("lu_without_gap keeps the most important tokens of all heads, wherever an order puts them",
+          "[budgets]") {
+  Draw draw(23);
+  for (const std::string& kind : gain_kinds()) {
+    for (int round = 0; round < 30; ++round) {
+      const Index layers = 1 + draw.below(3), heads = 1 + draw.below(3), l = 1 + draw.below(30);
+      const Index n = layers * heads, lower = draw.below(l);
+      const Index total = lower * n + draw.below((l - lower) * n + 1);
+      const LossCurves curves = random_curves(kind, n, l, draw);
+      const BudgetFrame frame = frame_of(layers, heads, l, total, lower);
+      const HullGreedy greedy(curves, lower);
+      const Allocation found =
+          allocate(BudgetMethod::lu_without_gap, {.frame = frame, .curves = curves, .greedy = greedy});
+      CAPTURE(kind, layers, heads, l, total, lower, found.budgets);
+      REQUIRE(fits(frame, found.budgets));
+      // Brute force: every head's `lower` best, then the best of all.
+      double least = 0, by_best = 0;
+      std::vector<double> rest;
+      for (Index head = 0; head < n; ++head) {
+        std::vector<double> gains(curves.gain(head).begin(), curves.gain(head).end());
+        std::sort(gains.rbegin(), gains.rend());
+        rest.insert(rest.end(), gains.begin() + lower, gains.end());
+        by_best += std::accumulate(gains.begin() + found.budgets[head], gains.end(), 0.0);
+        REQUIRE(found.loss[head] == curves.loss(head)[found.budgets[head]]);
+        REQUIRE(found.loss[head] >= by_importance(curves).loss(head)[found.budgets[head]]);
+      }
+      std::sort(rest.rbegin(), rest.rend());
+      least = std::accumulate(rest.begin() + (total - lower * n), rest.end(), 0.0);
+      REQUIRE(by_best == Approx(least).epsilon(1e-12).margin(1e-300));
+    }
+  }
+  // A head whose order is right already: the same as lu.
+  const LossCurves falling = random_curves("falling", 4, 40, draw);
+  const BudgetFrame frame = frame_of(2, 2, 40, 50);
+  const HullGreedy greedy(falling, 0);
+  const AllocationInput input{.frame = frame, .curves = falling, .greedy = greedy};
+  CHECK(allocate(BudgetMethod::lu_without_gap, input).budgets == allocate(BudgetMethod::lu, input).budgets);
+}

@@ -100,9 +100,10 @@ TEST_CASE("a report over dumps is one page that refers to nothing elsewhere", "[
     CHECK(of.contains(".svg") == (name != "papers-claims"));
     CHECK(contains(html, fmt::format("<figure id=\"{}\">", name)));
   }
-  CHECK(names == std::set<std::string>{"agreement", "better-agreement", "better-budgets", "better-channels",
-                                       "better-evictions", "budget-gains", "budgets", "papers-claims",
-                                       "policies", "selections"});
+  CHECK(names == std::set<std::string>{"agreement", "allocation", "better-agreement", "better-budgets",
+                                       "better-channels", "better-evictions", "budget-by-layer",
+                                       "budget-gains", "budgets", "papers-claims", "policies",
+                                       "selection-by-layer", "selections"});
   CHECK(contains(html, "3 dumps of one model"));
   CHECK(contains(html, "prompts of 47 to 61 tokens, 9 decoding steps"));
   const auto dumps = csv_rows(fs::path(whole_results()) / "dumps.csv", "name,model,fingerprint,l,steps");
@@ -186,6 +187,51 @@ TEST_CASE("gains of divided budgets are formed dump by dump", "[report][many]") 
     CHECK(number(row.at("ci_high")) ==
           Approx(std::min(1.0, mean + 4.302652729749464 * sd / std::sqrt(3))).epsilon(1e-6).margin(1e-9));
   }
+}
+
+TEST_CASE("lines by layer and head have every prompt and their mean", "[report][many]") {
+  const std::string html = report_of(whole_results());
+  const fs::path folder = whole_results(), figures = folder / "report" / "figures";
+  std::map<std::string, std::vector<double>> layers;  // of lu, by the end of the row's key
+  for (const std::string& name : kNames)
+    for (const CsvRow& row : csv_rows(folder / name / "budgets.csv",
+                                      "layer,kv_head,order,method,sigma,budget,loss,output_error,"
+                                      "layer_output_error"))
+      if (row.at("method") == "lu" && row.at("order") == "snapkv" && row.at("sigma") == "0.5" &&
+          !row.at("layer").empty() && row.at("kv_head").empty())
+        layers[row.at("layer")].push_back(std::stod(row.at("output_error")));
+  const std::string header = "figure,method,tokens ranked by,budget,line,layer,value";
+  std::size_t compared = 0;
+  for (const CsvRow& row : csv_rows(figures / "budget-by-layer.csv", header)) {
+    if (row.at("figure") != "output_error" || row.at("method") != "lu (oracle)" ||
+        row.at("tokens ranked by") != "snapkv" || !row.at("budget").starts_with("kept 50 %"))
+      continue;
+    const std::vector<double>& of = layers.at(row.at("layer"));
+    const auto dump = std::find(kNames.begin(), kNames.end(), row.at("line"));
+    CHECK(number(row.at("value")) ==
+          Approx(dump != kNames.end() ? of[dump - kNames.begin()] : (of[0] + of[1] + of[2]) / 3));
+    ++compared;
+  }
+  CHECK(compared == 8);
+
+  std::map<std::string, std::vector<double>> kept;  // of layer 1, head 0
+  for (const CsvRow& row :
+       csv_rows(figures / "allocation.csv",
+                "head,tokens ranked by,line,\"sigma, the share of all tokens that is evicted\",value"))
+    if (row.at("head") == "layer 1, head 0" && row.at("tokens ranked by") == "keydiff")
+      kept[row.at("line")].push_back(number(row.at("value")));
+  REQUIRE(kept.size() == 5);
+  std::vector<double> mean(99);
+  for (const std::string& name : kNames) {
+    const auto profile = npy_file(folder / name / "curves" / "keydiff~lu.npy").as<float>();
+    REQUIRE(kept.at(name).size() == 99);
+    for (std::size_t i = 0; i < 99; ++i) {
+      CHECK(kept.at(name)[i] == Approx(1 - static_cast<double>(profile[4 * i + 2])).margin(1e-12));
+      mean[i] += kept.at(name)[i] / 3;
+    }
+  }
+  for (std::size_t i = 0; i < 99; ++i) CHECK(kept.at("mean")[i] == Approx(mean[i]).margin(1e-12));
+  CHECK(kept.at("optimal").size() == 2);
 }
 
 TEST_CASE("claims have their effects, intervals and verdicts over dumps", "[report][many]") {

@@ -106,7 +106,8 @@ TEST_CASE("a report is one page that refers to nothing elsewhere, with pictures 
   CHECK(repeated_ids(html).empty());
   for (const char* figure :
        {"scores", "policies", "shares", "pruning", "head-map", "recall", "scatter", "error-by-budget",
-        "error-by-layer", "loss-by-sigma", "shared-budget", "loss-curves", "error-by-ratio", "interaction"})
+        "error-by-layer", "loss-by-sigma", "budget-by-layer", "shared-budget", "allocation", "loss-curves",
+        "error-by-ratio", "selection-by-layer", "query-channels", "interaction"})
     CHECK(contains(html, fmt::format("<figure id=\"{}\">", figure)));
 }
 
@@ -122,7 +123,7 @@ TEST_CASE("every figure also stands beside the page, as a picture and as its num
     kinds[row.at("figure")].insert(file.extension().string());
     if (file.extension() == ".svg") CHECK(xml_fault(file_text(file)).empty());
   }
-  CHECK(kinds.size() == 16);
+  CHECK(kinds.size() == 20);
   for (const auto& [figure, of] : kinds) {
     INFO(figure);
     CHECK(of.contains(".csv"));
@@ -218,6 +219,67 @@ TEST_CASE("what the page's script draws from is what the arrays hold", "[report]
   for (std::size_t b = 0; b < length; ++b)
     CHECK(lines[0][b].get<double>() ==
           Approx(losses[length + b] / losses[length]).epsilon(1e-3).margin(1e-12));
+}
+
+TEST_CASE("lines by layer, head and channel are those of the tables and the arrays", "[report]") {
+  report_of(whole_results());
+  const fs::path folder = whole_results(), figures = folder / "report" / "figures";
+  const auto budgets = numbers_in(figures / "budget-by-layer.csv");
+  const auto allocation = numbers_in(figures / "allocation.csv");
+  std::size_t layers = 0, heads = 0;
+  for (const CsvRow& row : csv_rows(folder / "budgets.csv",
+                                    "layer,kv_head,order,method,sigma,budget,loss,output_error,"
+                                    "layer_output_error")) {
+    if (row.at("sigma") != "0.5" || row.at("layer").empty()) continue;
+    INFO(row.at("order") << " " << row.at("method") << " " << row.at("layer") << " " << row.at("kv_head"));
+    if (row.at("kv_head").empty()) {
+      for (const char* figure : {"loss", "output_error"})
+        CHECK(budgets.at(fmt::format("{},{},kept 50 %,{},{}", figure, row.at("order"), row.at("method"),
+                                     row.at("layer"))) == std::stod(row.at(figure)));
+      ++layers;
+    } else if (row.at("method") != "lu") {
+      CHECK(allocation.at(fmt::format("\"layer {}, head {}\",{},{},0.5", row.at("layer"), row.at("kv_head"),
+                                      row.at("order"), row.at("method"))) ==
+            Approx(std::stod(row.at("budget")) / 61).epsilon(1e-12));
+      ++heads;
+    }
+  }
+  CHECK(layers == 20);
+  CHECK(heads == 32);
+  const auto profile = npy_file(folder / "curves" / "snapkv~lu.npy").as<float>();
+  for (std::size_t i = 0; i < 99; ++i)
+    for (std::size_t head = 0; head < 4; ++head)
+      CHECK(allocation.at(fmt::format("\"layer {}, head {}\",snapkv,lu,{}", head / 2, head % 2,
+                                      static_cast<double>(10 * (i + 1)) / 1000)) ==
+            Approx(1 - static_cast<double>(profile[4 * i + head])).margin(1e-12));
+
+  const auto selections = numbers_in(figures / "selection-by-layer.csv");
+  std::size_t gains = 0;
+  for (const CsvRow& row : csv_rows(folder / "channels.csv",
+                                    "layer,kv_head,method,semantics,ratio,recent,pruned,rows,metric,value"))
+    if (row.at("metric") == "reconstruction_gain" && !row.at("layer").empty() && row.at("kv_head").empty() &&
+        !row.at("value").empty() && row.at("rows") == "window") {
+      CHECK(selections.at(fmt::format("reconstruction_gain,window,{},{},{},{},{}", row.at("ratio"),
+                                      row.at("semantics"), row.at("recent"), row.at("method"),
+                                      row.at("layer"))) == std::stod(row.at("value")));
+      ++gains;
+    }
+  CHECK(gains >= 20);
+
+  const auto queries = numbers_in(figures / "query-channels.csv");
+  const fs::path channels = folder / "layer_01" / "channels";
+  const Npy means = npy_file(channels / "query_future_mean.npy");
+  const auto mean = means.as<double>(), spread = npy_file(channels / "query_future_std.npy").as<double>();
+  for (std::size_t head = 0; head < means.shape[0]; ++head)
+    for (std::size_t channel = 0; channel < means.shape[1]; ++channel) {
+      const std::size_t at = head * means.shape[1] + channel;
+      const auto drawn = [&](const char* line) {
+        return queries.at(
+            fmt::format("\"layer 1, query head {}\",\"decoding, mean{}\",{}", head, line, channel));
+      };
+      CHECK(drawn("") == mean[at]);
+      CHECK(drawn(" - spread") == mean[at] - spread[at]);
+    }
 }
 
 TEST_CASE("decode curves end at the means of decode.csv", "[report]") {

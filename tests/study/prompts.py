@@ -43,6 +43,9 @@ PROMPTS = (
     Prompt("artistic", "licence, short", 700, "/usr/share/common-licenses/Artistic"),
     Prompt("services", "table of ports", 1500, "/etc/services"),
     Prompt("manual", "manual", 3500, "help(specialnames)"),
+    Prompt("recall", "retrieval, prose", 900, "recall.txt"),
+    Prompt("keys", "retrieval, keys", 600, "keys.txt"),
+    Prompt("rewrite", "copying, code", 900, "rewrite.txt"),
 )
 
 # Of what pystdlib-lm was trained on: modules of Python's standard library.
