@@ -13,8 +13,6 @@ class ChannelColumns {
   enum Head {
     off_diagonal_share,
     rope_pair_share,
-    window_logits_sq,  ///< ||Q K^T||_F^2 of the window's queries and the prunable keys
-    future_logits_sq,
     window_full_sq,  ///< sum of ||o_i||^2
     future_full_sq,
     window_layer_full_sq,
@@ -25,6 +23,8 @@ class ChannelColumns {
     pruned,  ///< channels; the mean over query heads where each has its own
     window_reconstruction,
     future_reconstruction,
+    window_logits_sq,  ///< ||Q K^T||_F^2 of the window's queries and the prunable keys
+    future_logits_sq,
     lower_bound,
     proven,
     window_change_sq,  ///< sum of ||o_i' - o_i||^2

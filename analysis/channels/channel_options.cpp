@@ -50,10 +50,17 @@ BoundOption bound_protection(const OptionFacts& option, std::optional<Protection
 
 BoundOptions bound(ChannelOptions& options) {
   using namespace channel_option;
-  return {bind_option(method, options.methods)
-              .keyed("methods")
-              .saying(fmt::format(": {}; exchange+METHOD: from another than iap",
-                                  fmt::join(kChannelMethods.names(), ", "))),
+  BoundOption methods = bind_option(method, options.methods)
+                            .keyed("methods")
+                            .saying(fmt::format(": {}; exchange+METHOD: from another than iap",
+                                                fmt::join(kChannelMethods.names(), ", ")));
+  methods.read = [&options](const std::vector<std::string>& words) {
+    options.methods.clear();
+    for (const std::string& word : words)
+      for (const std::string& each : with_each_alternative(word))
+        options.methods.push_back(OptionValue<ChannelRule>::parse(method, each));
+  };
+  return {methods,
           bind_option(ratio, options.ratios).keyed("ratios"),
           bind_option(semantics, options.semantics),
           bind_option(recent, options.recent),
@@ -78,8 +85,21 @@ Semantics OptionValue<Semantics>::parse(const OptionFacts& option, const std::st
 }
 
 ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto rule = channel_rule_named(word)) return *rule;
-  throw OptionError(option_text("{}: unknown method '{}'{}", option, word, alternatives(word, rule_names())));
+  const std::string name = word.substr(0, word.find('['));
+  auto rule = channel_rule_named(name);
+  if (!rule)
+    throw OptionError(
+        option_text("{}: unknown method '{}'{}", option, name, alternatives(name, rule_names())));
+  rule->name = word;
+  using namespace channel_option;
+  BoundOption share = bound_protection(protect, rule->protection);
+  share.read = [&rule, read = share.read](const std::vector<std::string>& words) {
+    read(words);
+    if (!rule->protection) rule->protection = Protection{};  // off, whatever holds for all
+  };
+  read_own_options(option, word, {share, bind_option(recent, rule->recent)},
+                   [](const OptionFacts&) { return std::nullopt; });
+  return *rule;
 }
 
 void check_protection(const OptionFacts& option, const Protection& share, const std::string& word) {

@@ -27,7 +27,10 @@ struct ChannelOptions {
 BoundOptions bound(ChannelOptions& options);
 
 namespace channel_option {
-inline constexpr OptionFacts method{"method", "LIST", "What chooses the channels"},
+inline constexpr OptionFacts method{
+    "method", "LIST",
+    "What chooses the channels; each takes protect and recent as in iap[protect=5:15,recent=0], and "
+    "several of them as in think[recent=0/32]"},
     ratio{"ratio", "LIST", "Shares of the channels to prune"},
     semantics{"semantics", "NAME",
               "Whose setting: paper (scores from the keys that lose channels); official (ThinK's code: a "
@@ -54,7 +57,8 @@ struct OptionValue<Semantics> {
   static std::string text(Semantics semantics) { return std::string(name_of(semantics)); }
 };
 
-/// METHOD or exchange+METHOD, with the nearest names where it is unknown.
+/// METHOD or exchange+METHOD, with options of its own in brackets; with the nearest names where it is
+/// unknown.
 template <>
 struct OptionValue<ChannelRule> {
   static ChannelRule parse(const OptionFacts& option, const std::string& word);

@@ -1,6 +1,7 @@
 #include "analysis/channels/channel_plan.hpp"
 
 #include "analysis/results/csv.hpp"
+#include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -15,9 +16,16 @@ bool ChannelPlan::needs_outputs() const {
 }
 
 std::optional<std::size_t> ChannelPlan::think_at(std::size_t which) const {
-  for (std::size_t c = 0; c < cases.size(); ++c)
-    if (rules[cases[c].rule].method == ChannelMethod::think && cases[c].ratio == cases[which].ratio) return c;
-  return std::nullopt;
+  std::optional<std::size_t> found;
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    const ChannelRule& rule = rules[cases[c].rule];
+    if (rule.method != ChannelMethod::think || cases[c].ratio != cases[which].ratio ||
+        setting_of(cases[c]).recent != setting_of(cases[which]).recent)
+      continue;
+    if (!rule.protection) return c;
+    if (!found) found = c;
+  }
+  return found;
 }
 
 std::optional<std::string> why_no_rope_pairs(const Dump& dump) {
@@ -65,6 +73,11 @@ ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
     if (rule.needs_rope())
       if (const auto why = why_no_rope_pairs(dump))
         throw OptionError(option_text("{}: {} is unavailable: {}", channel_option::method, rule.name, *why));
+    if (rule.recent && *rule.recent >= shape.l)
+      throw OptionError(
+          option_text("{}: '{}': {}", channel_option::method, rule.name, channel_option::recent),
+          fmt::format("0 to {} of the prompt's {} keys", shape.l - 1, shape.l),
+          fmt::format("{}", *rule.recent));
     const auto same = [&](const ChannelRule& other) { return other.name == rule.name; };
     if (std::none_of(plan.rules.begin(), plan.rules.end(), same)) plan.rules.push_back(rule);
   }
@@ -79,7 +92,7 @@ ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options) {
     for (const double ratio : plan.ratios)
       plan.cases.push_back({rule, ratio, shortest(ratio),
                             pruned_channels(ratio, shape.d, plan.setting.semantics),
-                            fmt::format("{}-{}", plan.rules[rule].name, shortest(ratio))});
+                            fmt::format("{}-{}", file_word(plan.rules[rule].name), shortest(ratio))});
 
   plan.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");

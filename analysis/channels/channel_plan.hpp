@@ -28,16 +28,18 @@ struct ChannelPlan {
   std::vector<ChannelRule> rules;
   std::vector<ChannelCase> cases;  ///< by rule, then ratio
   std::vector<double> ratios;
-  ChannelSetting setting;
+  ChannelSetting setting;   ///< where a rule chooses nothing itself
   RowRange window, future;  ///< the rows that errors are measured on; future may be empty
   LossRows losses;          ///< those that the dump has gradients of
   bool png = false;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 
+  ChannelSetting setting_of(const ChannelCase& which) const { return setting.of(rules[which.rule]); }
   bool per_query_head() const { return setting.semantics == Semantics::official; }
   bool needs_outputs() const;
-  /// The case of think at the ratio of another; none where think is not among the rules.
+  /// The case of think at the ratio of another and with as many recent keys, think without protection of its
+  /// own where there is one; none where there is none.
   std::optional<std::size_t> think_at(std::size_t which) const;
 };
 

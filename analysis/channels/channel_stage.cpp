@@ -72,8 +72,6 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
   add(columns_.of(C::off_diagonal_share), off_diagonal_share(basis.scores.logits));
   if (!layer_.rope_partner.empty())
     add(columns_.of(C::rope_pair_share), rope_pair_share(basis.scores.logits, layer_.rope_partner));
-  add(columns_.of(C::window_logits_sq), basis.window.sum());
-  add(columns_.of(C::future_logits_sq), basis.future.sum());
   layer_.spectrum[at] = spectrum(basis.scores.logits);
   for (Index g = 0; g < group.G(); ++g) {
     const auto head = static_cast<std::size_t>(first_query_head + g);
@@ -81,25 +79,44 @@ void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index firs
     if (plan_.future.count() > 0) layer_.future[head] = query_moments(group, g, plan_.future);
   }
 
+  // What rules choose themselves gives bases of their own.
+  std::vector<std::pair<ChannelSetting, ChannelBasis>> others;
+  std::vector<std::size_t> other_of;  // rules; 0 is the run's
+  for (const ChannelRule& rule : plan_.rules) {
+    const ChannelSetting setting = plan_.setting.of(rule);
+    const auto known =
+        std::find_if(others.begin(), others.end(), [&](const auto& other) { return other.first == setting; });
+    other_of.push_back(setting == plan_.setting ? 0 : static_cast<std::size_t>(known - others.begin()) + 1);
+    if (other_of.back() > others.size())
+      others.emplace_back(setting, channel_basis(group, all, setting, plan_.needs_outputs(), compute_));
+  }
+  const auto basis_of = [&](std::size_t rule) -> const ChannelBasis& {
+    return other_of[rule] == 0 ? basis : others[other_of[rule] - 1].second;
+  };
   std::vector<std::vector<Index>> orders;
   for (std::size_t r = 0; r < plan_.rules.size(); ++r) {
-    orders.push_back(channel_order(plan_.rules[r], basis.scores));
+    orders.push_back(channel_order(plan_.rules[r], basis_of(r).scores));
     if (plan_.rules[r].has_order()) layer_.order[r][at] = orders.back();
   }
   const CacheElements elements = cache_elements(dump_);
-  std::vector<CacheCase> caches(plan_.cases.size(), {all, {}, basis.keys.prunable});
+  std::vector<CacheCase> caches;
+  for (const ChannelCase& which : plan_.cases)
+    caches.push_back({all, {}, basis_of(which.rule).keys.prunable});
   compute_.workers.parallel_for(std::ssize(plan_.cases), [&](std::ptrdiff_t n) {
     const auto c = static_cast<std::size_t>(n);
     const ChannelCase& which = plan_.cases[c];
+    const ChannelBasis& its = basis_of(which.rule);
     ChannelSelection selection =
-        select_channels(plan_.rules[which.rule], basis.scores, orders[which.rule], which.pruned);
+        select_channels(plan_.rules[which.rule], its.scores, orders[which.rule], which.pruned);
     add(columns_.of(c, C::pruned),
         static_cast<double>(std::count(selection.pruned.begin(), selection.pruned.end(), 1)));
-    add(columns_.of(c, C::window_reconstruction), subset_error(basis.window, selection.pruned));
-    add(columns_.of(c, C::future_reconstruction), subset_error(basis.future, selection.pruned));
+    add(columns_.of(c, C::window_reconstruction), subset_error(its.window, selection.pruned));
+    add(columns_.of(c, C::future_reconstruction), subset_error(its.future, selection.pruned));
+    add(columns_.of(c, C::window_logits_sq), its.window.sum());
+    add(columns_.of(c, C::future_logits_sq), its.future.sum());
     add(columns_.of(c, C::lower_bound), selection.lower_bound.value_or(0));
     add(columns_.of(c, C::proven), selection.proven ? 1 : 0);
-    add(columns_.of(c, C::bytes), cache_bytes(all, selection.pruned, basis.keys.prunable, group.d(),
+    add(columns_.of(c, C::bytes), cache_bytes(all, selection.pruned, its.keys.prunable, group.d(),
                                               group.d_v(), std::nullopt, elements));
     caches[c].pruned = selection.pruned;
     layer_.pruned[c][at] = std::move(selection.pruned);

@@ -51,8 +51,8 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
     case ChannelFigure::reconstruction_error:
       return reconstruction();
     case ChannelFigure::relative_reconstruction_error:
-      return relative_error(reconstruction(),
-                            sum(scope, columns_.of(window ? C::window_logits_sq : C::future_logits_sq)));
+      return relative_error(reconstruction(), sum(scope, columns_.of(which, window ? C::window_logits_sq
+                                                                                   : C::future_logits_sq)));
     case ChannelFigure::reconstruction_gain:
       return gain(which, scope, ChannelFigure::reconstruction_error, rows);
     case ChannelFigure::lower_bound:
@@ -101,17 +101,19 @@ bool ChannelTable::has_pairs() const {
 std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
   TableWriter csv(folder, Table::channels);
   for (const Scope scope : scoped_.scopes()) {
-    const auto begin = [&]() -> TableWriter& {
+    const auto begin = [&](const ChannelSetting& setting) -> TableWriter& {
       csv.at(scoped_.layer_of(scope), scope.head);
-      return csv.set("semantics", name_of(plan_.setting.semantics)).set("recent", plan_.setting.recent);
+      return csv.set("semantics", name_of(setting.semantics)).set("recent", setting.recent);
     };
-    begin().set("rows", name_of(RowSet::window));
+    begin(plan_.setting).set("rows", name_of(RowSet::window));
     for (const Share& share : kShares)
       if (has_pairs() || share.figure != ChannelFigure::rope_pair_share)
         csv.add(share.figure, this->share(scope, share.column));
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       const ChannelCase& which = plan_.cases[c];
-      begin().set("method", plan_.rules[which.rule].name).set("ratio", which.ratio_label);
+      begin(plan_.setting_of(which))
+          .set("method", plan_.rules[which.rule].name)
+          .set("ratio", which.ratio_label);
       if (const auto channels = pruned(c, scope)) csv.set("pruned", *channels);
       for (const ChannelFigure figure : kChannelFigures.all())
         for (const RowSet rows : kRowSets)

@@ -1,6 +1,7 @@
 #include "analysis/channels/layer_channels.hpp"
 
 #include "analysis/drawing/heatmap.hpp"
+#include "analysis/results/map_name.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
@@ -141,7 +142,7 @@ void LayerChannels::write(const ResultFolder& folder, Index layer, const Channel
     for (std::size_t r = 0; r < rows; ++r)
       std::copy(order[rule][r].begin(), order[rule][r].end(),
                 all.begin() + static_cast<std::ptrdiff_t>(r * d));
-    write_npy(file(plan.rules[rule].name + "_order"), shape, std::span<const std::int32_t>(all));
+    write_npy(file(file_word(plan.rules[rule].name) + "_order"), shape, std::span<const std::int32_t>(all));
   }
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {
     std::vector<std::uint8_t> all;

@@ -44,11 +44,14 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
     const auto& [rule, ratio] = *options.channels;
     compression.channels = rule;
     compression.ratio = ratio;
+    if (rule.recent)
+      throw OptionError(evict_option::channels,
+                        option_text("a method whose recent keys {} says", evict_option::recent),
+                        fmt::format("'{}'", rule.name));
     if (options.recent) compression.recent = options.recent->of(dump.shape().l);
-    compression.protection = options.protect;
-    if (options.protect)
-      check_protection(evict_option::protect, *options.protect,
-                       OptionValue<Protection>::text(*options.protect));
+    compression.protection = rule.protection ? rule.protection : options.protect;
+    if (const auto& share = options.protect)
+      check_protection(evict_option::protect, *share, OptionValue<Protection>::text(*share));
     if (window.count() == 0)
       throw OptionError(option_text("{}: channels are ranked by queries of the prompt, and the dump has none",
                                     evict_option::channels));

@@ -229,6 +229,9 @@ nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
   check_ratio(ratio, options.ratios.front());
   const Matrices matrices = matrices_of(arrays);
   const ChannelRule& rule = options.methods.front();
+  if (rule.protection || rule.recent)
+    throw OptionError(method, "a method without options of its own: channel_interaction() takes them",
+                      "'" + rule.name + "'");
   require_fed(rule, matrices);
   const Index d = matrices.d, n = pruned_channels(options.ratios.front(), d, options.semantics);
   const auto rows = extent(matrices.n);

@@ -19,6 +19,12 @@ struct ChannelSetting {
   Index recent = 32;
   Index window = 32;
   std::optional<Protection> protection;
+
+  /// With what a rule chooses itself.
+  ChannelSetting of(const ChannelRule& rule) const {
+    return {semantics, rule.recent.value_or(recent), window, rule.protection ? rule.protection : protection};
+  }
+  bool operator==(const ChannelSetting&) const = default;
 };
 /// The recent keys that a setting leaves whole unless told otherwise.
 constexpr Index default_recent(Semantics semantics) { return semantics == Semantics::kvpress ? 0 : 32; }

@@ -60,11 +60,19 @@ inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
 });
 constexpr std::string_view name_of(ChannelMethod method) { return kChannelMethods[method].name; }
 
-/// METHOD, or exchange+METHOD: swaps from another start than iap.
+/// The share of channels to protect, in percent ([IAP] 3.3).
+struct Protection {
+  double least = 0, most = 0;
+  bool operator==(const Protection&) const = default;
+};
+
+/// METHOD, or exchange+METHOD: swaps from another start than iap; and what replaces the setting's choices.
 struct ChannelRule {
   std::string name;
   ChannelMethod method = ChannelMethod::think;
   ChannelMethod start = ChannelMethod::iap;  ///< of exchange
+  std::optional<Protection> protection = {};
+  std::optional<Index> recent = {};
 
   /// What gives the set, or the set that exchange starts from.
   ChannelMethod first() const { return method == ChannelMethod::exchange ? start : method; }
@@ -74,6 +82,7 @@ struct ChannelRule {
   bool needs_rope() const { return kChannelMethods[first()].needs_rope; }
   bool operator==(const ChannelRule&) const = default;
 };
+/// Without choices of its own; nothing where no method is called so.
 std::optional<ChannelRule> channel_rule_named(std::string_view name);
 
 /// What a selection looks at.
@@ -104,11 +113,6 @@ ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& s
 /// in floating point.
 Index pruned_channels(double ratio, Index d, Semantics semantics);
 
-/// The share of channels to protect, in percent ([IAP] 3.3).
-struct Protection {
-  double least = 0, most = 0;
-  bool operator==(const Protection&) const = default;
-};
 /// Channels with ||k_c|| above mean + one standard deviation, largest first, at least `least` and at most
 /// `most` percent of them all: [d].
 ChannelSet protected_channels(const Vector<double>& key_sq, const Protection& protection);

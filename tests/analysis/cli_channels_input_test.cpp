@@ -220,6 +220,13 @@ TEST_CASE("mistakes in the options of channels are one line, and leave no folder
   CHECK(contains(error({"--method", "thinks"}), "did you mean 'think'?"));
   CHECK(contains(error({"--method", "exchange+thnik"}), "'exchange+think'"));
   CHECK(contains(error({"--method", "iap,"}), "--method: expected a list without empty items, found 'iap,'"));
+  CHECK(contains(error({"--method", "iap[protect=20:10]"}),
+                 "'iap[protect=20:10]': protect: expected A:B, percent of the channels"));
+  CHECK(contains(error({"--method", "iap,think[recent=61]"}), "'think[recent=61]'"));
+  CHECK(contains(error({"--method", "think[recent=61]"}),
+                 "expected 0 to 60 of the prompt's 61 keys, found 61"));
+  CHECK(contains(error({"--method", "think[window=8]"}), "unknown option 'window'"));
+  CHECK(contains(error({"--method", "think[recent=]"}), "expected [NAME=VALUE,...] with protect, recent"));
   for (const char* protect : {"20:10", "a:b", "5", "-1:5", "0:101", ":", "5:", ":5", "5:6:7", "nan:5", ""})
     CHECK(contains(error({"--protect", protect}),
                    fmt::format("--protect: expected A:B, percent of the channels with 0 <= A <= B <= 100, or "

@@ -462,6 +462,58 @@ TEST_CASE("protected channels stay", "[cli][channels]") {
     CHECK(channel_array(temp / "zero", 0, file).data == channel_array(temp / "all", 0, file).data);
 }
 
+TEST_CASE("what a method chooses itself is what a run of its own would have chosen", "[cli][channels]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  const std::string semantics = GENERATE("paper", "official");
+  const auto run = [&](const char* out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--ratio", "0.3,0.5", "--semantics", semantics});
+    return channels(temp / "dump", temp / out, more);
+  };
+  const ChannelFigures swept =
+      run("swept", {"--method", "think,iap[protect=off/25:50,recent=32/16],think[recent=0],think[recent=16]",
+                    "--protect", "10:20"});
+  struct Own {
+    const char *name, *method, *protect, *recent;
+  };
+  for (const Own& own : {Own{"think", "think", "10:20", "32"},
+                         {"iap[protect=off,recent=32]", "iap", "off", "32"},
+                         {"iap[protect=off,recent=16]", "iap", "off", "16"},
+                         {"iap[protect=25:50,recent=32]", "iap", "25:50", "32"},
+                         {"iap[protect=25:50,recent=16]", "iap", "25:50", "16"},
+                         {"think[recent=0]", "think", "10:20", "0"},
+                         {"think[recent=16]", "think", "10:20", "16"}}) {
+    const std::string out =
+        fmt::format("{}-{}-{}", own.method, std::string(own.protect).substr(0, 2), own.recent);
+    const ChannelFigures alone = run(
+        out.c_str(), {"--method", own.method, "--protect", own.protect, "--recent", own.recent, "--force"});
+    for (const std::string& scope : kScopes)
+      for (const char* ratio : {"0.3", "0.5"})
+        for (const std::string& metric : kErrors) {
+          INFO(own.name << " " << scope << " " << ratio << " " << metric);
+          for (const char* rows : {"window", "future"})
+            CHECK(swept.at(scope, fmt::format("{}-{}", own.name, ratio), rows, metric) ==
+                  alone.at(scope, fmt::format("{}-{}", own.method, ratio), rows, metric));
+        }
+    std::string word = own.name;
+    std::replace(word.begin(), word.end(), ':', '_');
+    for (const char* array : {"-0.5", "_order"})
+      CHECK(npy_file(temp / fmt::format("swept/layer_01/channels/{}{}.npy", word, array)).data ==
+            npy_file(temp / fmt::format("{}/layer_01/channels/{}{}.npy", out, own.method, array)).data);
+    for (const CsvRow& row : swept.rows())
+      if (row.at("method") == own.name) CHECK(row.at("recent") == own.recent);
+  }
+  // A gain is over think with as many recent keys.
+  for (const char* recent : {"32", "16"}) {
+    const std::string think = recent == std::string("32") ? "think" : "think[recent=16]",
+                      iap = fmt::format("iap[protect=25:50,recent={}]", recent);
+    const double error = swept.at(",", iap + "-0.5", "window", "reconstruction_error"),
+                 reference = swept.at(",", think + "-0.5", "window", "reconstruction_error");
+    if (swept.has(",", iap + "-0.5", "window", "reconstruction_gain"))
+      CHECK(swept.at(",", iap + "-0.5", "window", "reconstruction_gain") == (reference - error) / reference);
+  }
+}
+
 TEST_CASE("float32 finds the same channels and errors as float64", "[cli][channels]") {
   const TempDir temp;
   const std::vector<std::string> options = {
