@@ -54,6 +54,7 @@ PAIRS = {
     "iap": [("channels:iap", "channels:think")],
     **{name: [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for other in ("uniform", "ada")]
        for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
+    "lukv gap": [(f"{order}~lu_without_gap", f"{order}~lu") for order in ("snapkv", "keydiff")],
     "lukv raw": [("snapkv~lu[raw]", "snapkv"), ("snapkv~lu[raw]", "snapkv~ada[raw]"), ("snapkv~optimal[raw]", "snapkv~lu[raw]"),
                  ("snapkv~lu[raw]", "snapkv~uniform[raw]"), ("snapkv~profile[raw]", "snapkv~uniform[raw]")],
     "snapkv": [("snapkv", other) for other in ("h2o", "tova", "streaming")],

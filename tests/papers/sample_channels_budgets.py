@@ -50,10 +50,10 @@ def iap_output(results):
 
 @found("iap protect")
 def protect(results):
-    plain, kept = (channel_values(results, folder, "relative_reconstruction_error", "future")
-                   for folder in ("iap", "iap-protect"))
-    return ", ".join(f"{ratio}: {short(plain[method, ratio, layer])} -> {short(value)}"
-                     for (method, ratio, layer), value in kept.items() if method == "iap" and not layer)
+    values = channel_values(results, "iap-protect", "relative_reconstruction_error", "future")
+    swept = ["iap", *(f"iap[protect={share}]" for share in ("5:15", "10:20", "20:40"))]
+    return ", ".join(f"{ratio}: " + " / ".join(short(values[method, ratio, ""]) for method in swept)
+                     for method, ratio, layer in values if method == "iap" and not layer)
 
 
 @found("iap optimal")
@@ -142,6 +142,17 @@ def largest_layer(results):
     for (order, sigma, method, _), value in largest.items():
         most[order, sigma, method] = max(most.get((order, sigma, method), 0), value)
     return f"largest loss of a layer: {by_method(most)}"
+
+
+@found("lukv gap")
+def without_gap(results):
+    said = []
+    for row in budgets(results, "lukv-gap", layer="", method="lu_without_gap"):
+        if row["sigma"] == "0.8":
+            lu = budgets(results, "lukv-gap", layer="", method="lu", order=row["order"], sigma="0.8")[0]
+            said.append(f"`{row['order']}` at 0.8 {percent(float(row['loss']) / float(lu['loss']) - 1, sign='+')}, "
+                        f"{short(float(row['output_error']))} over {short(float(lu['output_error']))}")
+    return "; ".join(said)
 
 
 @found("lukv shares")

@@ -44,6 +44,7 @@ RUNS = {
     "budget_pyramid": ("budget", "--sigma", SIGMAS, "--order", "snapkv[window=8]", "--method", "uniform,pyramid",
                        "--profile", "none"),
     "budget_raw": ("budget", "--sigma", SIGMAS, "--order", "snapkv", "--method", "uniform,lu", "--semantics", "raw"),
+    "budget_gap": ("budget", "--sigma", SIGMAS, "--order", "snapkv,keydiff", "--method", "lu_without_gap", "--profile", "none"),
     "channels": ("channels", "--method", "think,iap"),
     "bits4": ("evict", "--policy", "none", "--bits", "4"),
     "bits2": ("evict", "--policy", "none", "--bits", "2"),
@@ -53,7 +54,7 @@ COLUMNS = ("model", "prompt", "tokens", "run", "policy", "budget", "output_error
 TRUE = {"kl": "true_kl", "kl_median": "true_kl_median", "dnll": "true_dnll", "same_top1": "true_same_top1"}
 
 # What the tables compare: a title, and pairs of (run, policy) over (run, policy), named by the first where nothing else is said.
-E, B, S, P, R = "evict", "budget", "budget_scores", "budget_pyramid", "budget_raw"
+E, B, S, P, R, G = "evict", "budget", "budget_scores", "budget_pyramid", "budget_raw", "budget_gap"
 TABLES = {
     "papers caote": [((E, f"{base}+{score}"), (E, base)) for base in ("h2o", "tova", "snapkv")
                      for score in ("caote", "fastcaote")],
@@ -63,15 +64,17 @@ TABLES = {
     "papers budgets": [((B, "snapkv~ada"), (B, "snapkv~uniform")), ((B, "snapkv~lu"), (B, "snapkv~uniform")),
                        ((B, "snapkv~profile"), (B, "snapkv~uniform")), ((B, "snapkv~profile"), (B, "snapkv~ada")),
                        ((B, "keydiff~ada"), (B, "keydiff~uniform")), ((B, "keydiff~profile"), (B, "keydiff~uniform")),
+                       ((G, "snapkv~lu_without_gap"), (B, "snapkv~lu")), ((G, "keydiff~lu_without_gap"), (B, "keydiff~lu")),
                        ((R, "snapkv~lu"), (R, "snapkv~uniform")), ((R, "snapkv~profile"), (R, "snapkv~uniform")),
                        ((P, "snapkv[window=8]~pyramid"), (P, "snapkv[window=8]~uniform")),
                        ((S, "snapkv+value~ada"), (B, "snapkv~ada")), ((S, "snapkv+joint~ada"), (B, "snapkv~ada"))],
 }
 RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels pruned
 DIVIDED = (*((B, f"{order}~{method}") for order in ("snapkv", "keydiff") for method in ("uniform", "ada", "lu", "profile")),
+           *((G, f"{order}~lu_without_gap") for order in ("snapkv", "keydiff")),
            *((P, f"snapkv[window=8]~{method}") for method in ("uniform", "pyramid")),
            *((R, f"snapkv~{method}") for method in ("uniform", "lu", "profile")))
-ORACLES = ("lu", "optimal")
+ORACLES = ("lu", "lu_without_gap", "optimal")
 LONGEST = 1000  # tokens of a prompt
 PAGES = (HERE / "README.md", HERE.parents[1] / "analysis" / "budgets" / "FINDINGS.md")
 
