@@ -165,7 +165,7 @@ def channels(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         method, ratio, recent = (row[key] for key in ("method", "ratio", "recent"))
         if not method:
             continue
-        name = f"{method}-{ratio}"
+        name = f"{method}-{ratio}".replace(":", "_")
         read = functools.partial(results.channel_array, name)
         keys = (f"channels:{method}", row["semantics"], "prefill", ratio, str(l))
         change = lambda layer, read=read, n=int(recent): Change(pruned=read(layer).values, recent=n)  # noqa: E731

@@ -40,6 +40,15 @@ TEST_CASE("budget results: every division of the folder, sums and curves that ag
   for (const char* order : {"snapkv", "attn"}) {
     const BudgetResultCurves curves = read_budget_curves(tables, order);
     REQUIRE(curves.loss.size() == 12);
+    // What lu keeps by the profile is what it keeps by the table, to a token of the 896.
+    const BudgetResults::Division* half = results.find(order, "0.5");
+    REQUIRE(half != nullptr);
+    for (const BudgetShare& share : half->methods)
+      if (share.method == "lu")
+        for (std::size_t h = 0; h < 12; ++h) {
+          REQUIRE(curves.kept[h].size() == 99);
+          CHECK(curves.kept[h][49] == Approx(static_cast<double>(share.budgets[h]) / 896).margin(1e-6));
+        }
     for (const char* sigma : {"0.5", "0.9"}) {
       const BudgetResults::Division* division = results.find(order, sigma);
       REQUIRE(division != nullptr);
@@ -76,6 +85,7 @@ TEST_CASE("budget results: layers that the run left out have no budget and no cu
       CHECK(std::isnan(share.loss[h]) != there);
       CHECK((share.budgets[h] > 0) == there);
       CHECK(curves.loss[h].empty() != there);
+      CHECK(curves.kept[h].empty() != there);
     }
 }
 

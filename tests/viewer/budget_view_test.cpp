@@ -84,6 +84,11 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
   const Npy curves = npy_file(dir / ("r/curves/" + settings.order.name + ".npy"));
   REQUIRE(curves.shape == std::vector<std::size_t>{6, 2, 897});
   CHECK(curves.as<double>() == all.curves.curves->losses());
+  const auto profile = npy_file(dir / ("r/curves/" + settings.order.name + "~lu.npy")).as<float>();
+  const std::vector<double> kept = shares_kept(all.curves.profile, 7);
+  REQUIRE(kept.size() == 99);
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    CHECK(kept[i] == Approx(1 - static_cast<double>(profile[12 * i + 7])).margin(1e-7));
   const auto rows = csv_rows(dir / "r/budgets.csv",
                              "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error");
   REQUIRE(all.shares.size() == 5);
@@ -107,11 +112,11 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
     CHECK(share.total_loss == std::stod(whole.at("loss")));
 
     const std::size_t h = 7;  // layer 3, KV head 1
-    const Npy kept =
+    const Npy kept_file =
         npy_file(dir / fmt::format("r/layer_03/kept/{}-{}-0.7.npy", settings.order.name, share.method));
     KeptSet found(896, 0);
     for (Index j = 0; j < share.budgets[h]; ++j) found[heads[h]->order[j]] = 1;
-    CHECK(kept.data.substr(896, 896) == std::string(found.begin(), found.end()));
+    CHECK(kept_file.data.substr(896, 896) == std::string(found.begin(), found.end()));
   }
 }
 

@@ -53,6 +53,14 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
     CHECK(record.head.parts[p].off_diagonal_share == head.parts[p].off_diagonal_share);
     CHECK(record.outputs.outputs[p] == outputs.outputs[p]);
   }
+  REQUIRE(head.window.size() == 2);
+  REQUIRE(record.head.window.size() == 2);
+  for (std::size_t g = 0; g < 2; ++g)
+    for (const auto& [read, live] :
+         {std::pair{&record.head.window, &head.window}, std::pair{&record.head.future, &head.future}}) {
+      CHECK(read->at(g).mean == live->at(g).mean);
+      CHECK(read->at(g).deviation == live->at(g).deviation);
+    }
   CHECK(record.head.off_diagonal_share == head.off_diagonal_share);
   CHECK(record.head.rope_pair_share == head.rope_pair_share);
   CHECK(record.head.window_logits_sq == Approx(head.window_logits_sq).epsilon(1e-12));

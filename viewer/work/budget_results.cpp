@@ -90,7 +90,8 @@ BudgetResults read_budgets(const ResultReader& results) {
 
 std::size_t bytes_of(const BudgetResultCurves& curves) {
   std::size_t bytes = sizeof(curves);
-  for (const auto& loss : curves.loss) bytes += loss.size() * sizeof(double) + sizeof(std::vector<double>);
+  for (const auto* const all : {&curves.loss, &curves.kept})
+    for (const auto& of_head : *all) bytes += of_head.size() * sizeof(double) + sizeof(std::vector<double>);
   return bytes;
 }
 
@@ -108,6 +109,14 @@ BudgetResultCurves read_budget_curves(const ResultReader& results, const std::st
   for (const Index layer : results.layers())
     for (Index g = 0; g < shape.n_kv; ++g, from += shape.l + 1)
       curves.loss[layer * shape.n_kv + g].assign(from, from + shape.l + 1);
+  curves.kept.resize(curves.loss.size());
+  const std::filesystem::path lu = std::filesystem::path("curves") / (file_word(order) + "~lu.npy");
+  if (!results.has(lu)) return curves;
+  const BudgetProfile profile = load_profile(results.folder() / lu, std::ssize(results.layers()), shape.n_kv);
+  Index row = 0;
+  for (const Index layer : results.layers())
+    for (Index g = 0; g < shape.n_kv; ++g, ++row)
+      curves.kept[layer * shape.n_kv + g] = shares_kept(profile, row);
   return curves;
 }
 

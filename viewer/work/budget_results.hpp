@@ -36,6 +36,9 @@ BudgetResults read_budgets(const ResultReader& results);
 /// the file is missing or of another shape.
 struct BudgetResultCurves {
   std::vector<std::vector<double>> loss;  ///< [layers x n_kv]
+  /// The share that `lu` keeps of a head's tokens at sigma 0.01 .. 0.99, of curves/<order>~lu.npy: [layers x
+  /// n_kv], empty where unknown.
+  std::vector<std::vector<double>> kept;
 };
 std::size_t bytes_of(const BudgetResultCurves& curves);
 BudgetResultCurves read_budget_curves(const ResultReader& results, const std::string& order);

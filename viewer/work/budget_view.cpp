@@ -87,7 +87,19 @@ BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
       loss_curves(rows_of(result, &HeadWorth::worth), 0, result.l, result.n_kv, plan.normalise_by_layer);
   job.check();
   result.greedy.emplace(*result.curves, plan.orders.front().lower);
+  job.check();
+  BudgetFrame every_sigma = budget_frame(result.layers, result.n_kv, result.l, 0.5, 0);
+  every_sigma.lower = plan.orders.front().lower;
+  result.profile = lu_profile(every_sigma, *result.curves);
   return result;
+}
+
+std::vector<double> shares_kept(const BudgetProfile& profile, Index head) {
+  std::vector<double> kept;
+  const auto heads = static_cast<std::size_t>(profile.layers * profile.heads);
+  for (std::size_t at = static_cast<std::size_t>(head); at < profile.pruned.size(); at += heads)
+    kept.push_back(1 - profile.pruned[at]);
+  return kept;
 }
 
 BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const BudgetCurves& curves,
@@ -123,6 +135,7 @@ std::size_t bytes_of(const BudgetCurves& curves) {
   if (curves.curves)
     bytes += curves.heads.size() * static_cast<std::size_t>(2 * curves.l + 1) * sizeof(double);
   if (curves.greedy) bytes += curves.greedy->blocks() * sizeof(HullBlock);
+  bytes += curves.profile.pruned.size() * sizeof(double);
   return bytes;
 }
 

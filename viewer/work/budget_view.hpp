@@ -59,7 +59,10 @@ struct BudgetCurves {
   std::vector<std::shared_ptr<const HeadWorth>> heads;  ///< [layers, n_kv], null where unknown
   std::optional<LossCurves> curves;
   std::optional<HullGreedy> greedy;
+  BudgetProfile profile;  ///< of lu
 };
+/// The share of its tokens that a head keeps at sigma 0.01 .. 0.99 by a profile: [99].
+std::vector<double> shares_kept(const BudgetProfile& profile, Index head);
 /// `heads` [layers, n_kv], null where unknown.
 BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
                            std::vector<std::shared_ptr<const HeadWorth>> heads, JobControl& job);

@@ -1,6 +1,7 @@
 #include "viewer/work/channel_results.hpp"
 
 #include "analysis/results/figures.hpp"
+#include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
@@ -46,6 +47,22 @@ class HeadRows {
   std::size_t parts_ = 1, row_size_ = 1, first_ = 0;
 };
 
+/// The moments of a KV head's query heads; none where the run did not write them.
+std::vector<ChannelMoments> read_moments(const ResultReader& results, Index layer, Index kv_head,
+                                         const char* rows) {
+  const auto file = [&](const char* what) {
+    return folder_of(layer) / fmt::format("query_{}_{}.npy", rows, what);
+  };
+  std::vector<ChannelMoments> moments;
+  if (!results.has(file("mean"))) return moments;
+  const Index d = results.shape().d;
+  const HeadRows means(results, file("mean"), {d}, kv_head), spreads(results, file("std"), {d}, kv_head);
+  for (std::size_t g = 0; g < std::min(means.parts(), spreads.parts()); ++g)
+    moments.push_back({Eigen::Map<const Vector<double>>(means.part(g), d),
+                       Eigen::Map<const Vector<double>>(spreads.part(g), d)});
+  return moments;
+}
+
 ChannelHead read_head(const ResultReader& results, Index layer, Index kv_head) {
   const Index d = results.shape().d;
   const HeadRows interaction(results, folder_of(layer) / "interaction.npy", {d, d}, kv_head);
@@ -72,6 +89,8 @@ ChannelHead read_head(const ResultReader& results, Index layer, Index kv_head) {
     part.rope_pair_share = kNone;
     head.parts.push_back(std::move(part));
   }
+  head.window = read_moments(results, layer, kv_head, "window");
+  head.future = read_moments(results, layer, kv_head, "future");
   return head;
 }
 
@@ -166,8 +185,8 @@ void read_sets(const ResultReader& results, Index layer, Index kv_head, const st
                ChannelPrunings& prunings) {
   const Index d = results.shape().d;
   for (ChannelPruning& method : prunings.methods) {
-    const HeadRows sets(results, folder_of(layer) / fmt::format("{}-{}.npy", method.method, ratio), {d},
-                        kv_head);
+    const HeadRows sets(results, folder_of(layer) / fmt::format("{}-{}.npy", file_word(method.method), ratio),
+                        {d}, kv_head);
     for (std::size_t p = 0; p < sets.parts(); ++p) {
       ChannelSet& set = method.pruned.emplace_back();
       for (Index c = 0; c < d; ++c) set.push_back(sets.part(p)[c] != 0 ? 1 : 0);

@@ -123,6 +123,10 @@ ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan,
     head.parts.push_back(std::move(part));
     job.progress(static_cast<double>(p + 1) / static_cast<double>(groups.size()));
   }
+  for (Index g = 0; g < group.G(); ++g) {
+    head.window.push_back(query_moments(group, g, plan.window));
+    if (plan.future.count() > 0) head.future.push_back(query_moments(group, g, plan.future));
+  }
   head.off_diagonal_share /= static_cast<double>(groups.size());
   head.rope_pair_share /= static_cast<double>(groups.size());
   return head;
@@ -206,6 +210,9 @@ std::size_t bytes_of(const ChannelHead& head) {
     bytes += static_cast<std::size_t>(2 * part.spectrum.size()) * sizeof(double) +
              basis.scores.rope_partner.size() * sizeof(Index) + basis.scores.fixed.size();
   }
+  for (const auto* const moments : {&head.window, &head.future})
+    for (const ChannelMoments& one : *moments)
+      bytes += sizeof(one) + static_cast<std::size_t>(2 * one.mean.size()) * sizeof(double);
   return bytes;
 }
 

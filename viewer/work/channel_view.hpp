@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
+#include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "viewer/work/desk.hpp"
 
@@ -41,6 +42,7 @@ struct ChannelHead {
     double rope_pair_share = 0;  ///< nan where the dump does not say what rotates together
   };
   std::vector<Part> parts;
+  std::vector<ChannelMoments> window, future;  ///< of every query head's channels; empty where unknown
   double off_diagonal_share = 0, rope_pair_share = 0;  ///< means over the parts
   double window_logits_sq = 0, future_logits_sq = 0;   ///< ||Q K^T||_F^2 of the prunable keys, of all parts
 };

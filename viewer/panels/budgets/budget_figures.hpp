@@ -22,6 +22,8 @@ class BudgetFigures {
   /// L(0..l) of a head, in the importance's unit or, normalised, as a share of its layer's; empty while it is
   /// unknown.
   virtual const std::vector<double>& loss(Index head) = 0;
+  /// The share that `lu` keeps of a head's tokens at sigma 0.01 .. 0.99; empty while it is unknown.
+  virtual std::vector<double> kept(Index head) const = 0;
 
   const std::string& error() const { return error_; }
   const std::vector<std::string>& notes() const { return notes_; }

@@ -83,4 +83,9 @@ const std::vector<double>& BudgetResultSource::loss(Index head) {
   return curves_ != nullptr && h < curves_->loss.size() ? curves_->loss[h] : none;
 }
 
+std::vector<double> BudgetResultSource::kept(Index head) const {
+  const auto h = static_cast<std::size_t>(head);
+  return curves_ != nullptr && h < curves_->kept.size() ? curves_->kept[h] : std::vector<double>();
+}
+
 }  // namespace kvreplay::viewer

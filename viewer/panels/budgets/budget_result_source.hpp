@@ -26,6 +26,7 @@ class BudgetResultSource final : public BudgetFigures {
   Index heads() const override { return heads_; }
   const BudgetShare* find(const std::string& method) const override;
   const std::vector<double>& loss(Index head) override;
+  std::vector<double> kept(Index head) const override;
 
  private:
   std::shared_ptr<const BudgetResults> results_;

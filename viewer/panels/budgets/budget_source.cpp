@@ -139,6 +139,10 @@ const BudgetShare* BudgetSource::find(const std::string& name) const {
   return nullptr;
 }
 
+std::vector<double> BudgetSource::kept(Index head) const {
+  return curves_ != nullptr ? shares_kept(curves_->profile, head) : std::vector<double>();
+}
+
 const std::vector<double>& BudgetSource::loss(Index head) {
   static const std::vector<double> none;
   const auto h = static_cast<std::size_t>(head);

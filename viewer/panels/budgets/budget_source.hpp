@@ -24,6 +24,7 @@ class BudgetSource final : public BudgetFigures {
 
   const BudgetShare* find(const std::string& method) const override;
   const std::vector<double>& loss(Index head) override;
+  std::vector<double> kept(Index head) const override;
 
  private:
   struct Method {

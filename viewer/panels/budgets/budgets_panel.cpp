@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ class BudgetsPanel final : public Panel {
  private:
   bool look(PanelContext& context);
   void draw_map(AppState& state, ImVec2 size);
-  void draw_plot(const Run& run, Index selected, ImVec2 size);
+  void draw_plot(const PanelContext& context, Index selected, ImVec2 size);
 
   BudgetSettings settings_;
   std::string method_{name_of(BudgetMethod::optimal)};  // of the map
@@ -69,7 +70,7 @@ void BudgetsPanel::draw(PanelContext& context) {
     draw_budget_table(*shown_, methods_, selected, method_);
     const float height = std::max((ImGui::GetContentRegionAvail().y - gap) / 2, t.px(120));
     draw_map(state, {ImGui::GetContentRegionAvail().x, height});
-    return draw_plot(*run, selected, {ImGui::GetContentRegionAvail().x, height});
+    return draw_plot(context, selected, {ImGui::GetContentRegionAvail().x, height});
   }
   // Side by side: the table, the map and the curves, the table above the map where there is height for it.
   const bool high = room.y > t.px(330);
@@ -82,7 +83,7 @@ void BudgetsPanel::draw(PanelContext& context) {
   ImGui::BeginChild("right", {0, 0});
   const ImVec2 rest = ImGui::GetContentRegionAvail();
   if (high) {
-    draw_plot(*run, selected, rest);
+    draw_plot(context, selected, rest);
   } else {
     const ImVec2 half = {(rest.x - gap) / 2, rest.y};
     ImGui::BeginGroup();
@@ -90,7 +91,7 @@ void BudgetsPanel::draw(PanelContext& context) {
     ImGui::EndGroup();
     ImGui::SameLine(0, gap);
     ImGui::BeginGroup();
-    draw_plot(*run, selected, half);
+    draw_plot(context, selected, half);
     ImGui::EndGroup();
   }
   ImGui::EndChild();
@@ -158,13 +159,31 @@ void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
   ImGui::EndTooltip();
 }
 
-void BudgetsPanel::draw_plot(const Run& run, Index selected, ImVec2 size) {
+void BudgetsPanel::draw_plot(const PanelContext& context, Index selected, ImVec2 size) {
+  const Run& run = *context.state.run();
+  const float top = ImGui::GetCursorPosY();
+  {
+    const OutOfSight controls(context.figure);
+    constexpr std::string_view names[] = {"Loss", "Share kept"};
+    std::size_t chosen = plot_.shows_shares ? 1 : 0;
+    if (segments("plot", names, chosen)) plot_.shows_shares = chosen == 1;
+    tip("Loss: of the head at every budget. Share kept: what lu keeps of the head at every compression, "
+        "among "
+        "the other heads; dashed an even split (LU-KV fig. 2b).");
+  }
+  size.y -= ImGui::GetCursorPosY() - top;
   BudgetPlotContent content;
   content.key = {run.key(), shown_->version()};
   content.heads = shown_->heads();
+  content.l = run.shape().l;
+  content.head = fmt::format("layer {} head {}", selected / run.shape().n_kv, selected % run.shape().n_kv);
   content.selected = selected;
-  content.title = fmt::format("{}, layer {} head {}", by_layer_ ? "share of layer lost" : "loss",
-                              selected / run.shape().n_kv, selected % run.shape().n_kv);
+  content.title = fmt::format("{}, {}", by_layer_ ? "share of layer lost" : "loss", content.head);
+  const bool live = shown_ == &live_;
+  const double stored = std::strtod(stored_sigma_.c_str(), nullptr);  // a ratio, or tokens
+  content.sigma = live         ? settings_.sigma
+                  : stored < 1 ? stored
+                               : 1 - stored / static_cast<double>(std::max<Index>(content.l, 1));
   for (std::size_t m = 0; m < methods_.size(); ++m)
     if (const BudgetShare* share = shown_->find(methods_[m]);
         share != nullptr && !std::isnan(share->loss[selected]))
@@ -208,6 +227,7 @@ nlohmann::json BudgetsPanel::save() const {
   return {{"settings", to_json(settings_)},
           {"results", {{"order", stored_order_}, {"sigma", stored_sigma_}}},
           {"method", method_},
+          {"shares", plot_.shows_shares},
           {"map", map_.heatmap().save()}};
 }
 
@@ -221,6 +241,7 @@ void BudgetsPanel::load(const nlohmann::json& json) {
     of_results.read("sigma", stored_sigma_);
   }
   keys.read("method", method_);
+  keys.read("shares", plot_.shows_shares);
   if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
 }
 

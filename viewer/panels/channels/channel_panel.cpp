@@ -50,13 +50,13 @@ class ChannelPanel final : public Panel {
   ChannelControls controls_;
   double ratio_ = 0.5;
   std::string method_ = "exchange";
-  bool outputs_ = false, normalised_ = false, dim_ = false, future_ = true;
+  bool outputs_ = false, normalised_ = false, dim_ = false, future_ = true, queries_ = false;
 
   ChannelQuestions questions_, pinned_questions_;
   ChannelAnswers now_, pinned_;  // of this frame
   std::size_t part_ = 0;
   ChannelMap map_;
-  PlotView spectrum_view_;
+  PlotView spectrum_view_, query_view_;
 };
 
 const ChannelSet* ChannelPanel::pruned() const {
@@ -220,9 +220,20 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
                        context.figure);
   ImGui::Dummy({0, t.px(1)});
   draw_figures(context.state);
+  if (!now_.head->window.empty()) {
+    const OutOfSight controls(context.figure);
+    constexpr std::string_view names[] = {"Spectrum", "Queries"};
+    std::size_t chosen = queries_ ? 1 : 0;
+    if (segments("plot", names, chosen)) queries_ = chosen == 1;
+    tip("Spectrum: the eigenvalues of H. Queries: mean and spread of every channel of a query head, over the "
+        "window that channels are chosen by and over the decoding steps (IAP fig. 2).");
+  }
   const float rest = height - (ImGui::GetCursorPosY() - top) - t.px(2);
-  draw_spectrum(part().spectrum, {ImGui::GetContentRegionAvail().x, std::clamp(rest, t.px(104), t.px(420))},
-                spectrum_view_);
+  const ImVec2 size = {ImGui::GetContentRegionAvail().x, std::clamp(rest, t.px(104), t.px(420))};
+  if (queries_ && !now_.head->window.empty())
+    draw_queries(*now_.head, context.state.selection().query_head.value_or(0), size, query_view_);
+  else
+    draw_spectrum(part().spectrum, size, spectrum_view_);
 }
 
 std::string ChannelPanel::figure_title(PanelContext& context) const {
@@ -256,10 +267,9 @@ nlohmann::json ChannelPanel::save() const {
   nlohmann::json settings = to_json(settings_);
   settings.erase("methods");
   settings.erase("window");
-  return {{"settings", settings}, {"ratio", ratio_},
-          {"method", method_},    {"outputs", outputs_},
-          {"dim", dim_},          {"normalised", normalised_},
-          {"future", future_},    {"map", map_.heatmap().save()}};
+  return {{"settings", settings}, {"ratio", ratio_},     {"method", method_},
+          {"outputs", outputs_},  {"dim", dim_},         {"normalised", normalised_},
+          {"future", future_},    {"queries", queries_}, {"map", map_.heatmap().save()}};
 }
 
 void ChannelPanel::load(const nlohmann::json& json) {
@@ -269,6 +279,7 @@ void ChannelPanel::load(const nlohmann::json& json) {
   keys.read("dim", dim_);
   keys.read("normalised", normalised_);
   keys.read("future", future_);
+  keys.read("queries", queries_);
   keys.read("ratio", ratio_, 0.0, kMostChannelRatio);
   std::string method;
   keys.read("method", method);

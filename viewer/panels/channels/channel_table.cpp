@@ -2,6 +2,7 @@
 
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/panels/curve_lines.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -274,6 +275,53 @@ void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view) 
   figure("rank", fmt::format("{}", at));
   figure("eigenvalue", number_text(spectrum[at - 1]));
   figure("share up to here", number_text(spectrum.head(at).sum() / spectrum.sum()));
+  ImGui::EndTooltip();
+}
+
+void draw_queries(const ChannelHead& head, Index query_head, ImVec2 size, PlotView& view) {
+  const auto g = static_cast<std::size_t>(query_head);
+  struct Rows {
+    const char* name;
+    const ChannelMoments* moments;
+    ImU32 color;
+  };
+  std::vector<Rows> all;
+  const Theme& t = theme();
+  if (g < head.window.size()) all.push_back({"window", &head.window[g], t.series[0]});
+  if (g < head.future.size()) all.push_back({"decoding", &head.future[g], t.series[1]});
+  if (all.empty()) return;
+  double low = 0, high = 0;
+  for (const Rows& rows : all) {
+    low = std::min(low, (rows.moments->mean - rows.moments->deviation).minCoeff());
+    high = std::max(high, (rows.moments->mean + rows.moments->deviation).maxCoeff());
+  }
+  const Index d = all.front().moments->mean.size();
+  std::vector<double> channel(d);
+  std::iota(channel.begin(), channel.end(), 0.0);
+  const double room = std::max(0.04 * (high - low), 1e-30);
+  Plot plot("queries", size, {"channel of the query", false, 0, std::max(1.0, channel.back())},
+            {fmt::format("query head {}", query_head), false, low - room, high + room}, view);
+  plot.horizontal(0, faded(t.faint, 0.6F));
+  for (const Rows& rows : all) {
+    const Vector<double> above = rows.moments->mean + rows.moments->deviation,
+                         below = rows.moments->mean - rows.moments->deviation;
+    for (const Vector<double>* const edge : {&above, &below})
+      draw_curve(plot, channel, {edge->data(), channel.size()}, rows.color, Stroke::dotted, 1.0F);
+    plot.line(channel, {rows.moments->mean.data(), channel.size()}, rows.color);
+  }
+  float x = plot.low_corner().x + t.px(8);
+  for (const Rows& rows : all) {
+    plot.label({x, plot.low_corner().y + t.px(4)}, rows.name, rows.color);
+    x += ImGui::CalcTextSize(rows.name).x + t.px(12);
+  }
+  if (!plot.hovered()) return;
+  const auto at = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 0, d - 1);
+  plot.vertical(static_cast<double>(at), faded(t.faint, 0.8F));
+  ImGui::BeginTooltip();
+  figure("channel", fmt::format("{}", at));
+  for (const Rows& rows : all)
+    figure(rows.name, fmt::format("{} \u00b1 {}", number_text(rows.moments->mean[at]),
+                                  number_text(rows.moments->deviation[at])));
   ImGui::EndTooltip();
 }
 

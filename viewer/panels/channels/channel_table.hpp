@@ -23,5 +23,7 @@ void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& rati
 
 /// The eigenvalues by rank, on a log axis.
 void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view);
+/// Mean and spread of every channel of one of the head's queries, on the window and on the decoding steps.
+void draw_queries(const ChannelHead& head, Index query_head, ImVec2 size, PlotView& view);
 
 }  // namespace kvreplay::viewer
