@@ -74,7 +74,7 @@ build() {
   install_missing "${packages[@]}"
   if [[ " $* " = *" python "* ]]; then
     [ -x build/python-venv/bin/python ] || python3 -m venv build/python-venv
-    build/python-venv/bin/python -m pip install -q "nanobind>=2.9" numpy pandas matplotlib
+    build/python-venv/bin/python -m pip install -q "nanobind>=2.9" numpy pandas matplotlib xxhash
   fi
   if has_gpu && [ -z "${CUDAARCHS:-}" ]; then
     CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')

@@ -205,10 +205,11 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
     impl->manifest.rope_note = "there is no manifest.json to tell the rotation";
   }
   if (impl->manifest.incomplete)
-    throw InputError(folder.string(), "a whole dump",
-                     fmt::format("one whose capture was interrupted; kvreplay info {} says which layers are "
-                                 "whole",
-                                 folder.string()));
+    throw InputError(
+        folder.string(), "a whole dump",
+        fmt::format("one whose capture was interrupted; kvcapture.py --check {} says which layers "
+                    "are whole",
+                    folder.string()));
   auto found = find_arrays(folder, impl->notes);
 
   std::vector<StoredTensor> tensors;

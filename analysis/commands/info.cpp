@@ -1,6 +1,5 @@
 #include "analysis/commands/arguments.hpp"
 #include "analysis/run/fingerprint.hpp"
-#include "data/capture_progress.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/schedule.hpp"
@@ -239,44 +238,6 @@ void read_all_values(const Dump& dump, Workers& workers) {
   });
 }
 
-std::string text_of(const CaptureProgress& progress, const std::string& dump) {
-  std::string text = fmt::format("{:<12}{}\n", "dump", displayable(dump));
-  if (!progress.model.empty()) text += fmt::format("{:<12}{}\n", "model", progress.model);
-  text += fmt::format("{:<12}interrupted, or not at its end yet\n\n", "capture");
-  for (std::size_t i = 0; i < progress.layers.size(); ++i) {
-    const CaptureProgress::Layer& layer = progress.layers[i];
-    text += fmt::format("{:<12}{}, {} of {} positions written{}{}\n", fmt::format("layer {}", i),
-                        layer.whole() ? "whole" : "not whole", layer.written, layer.positions,
-                        layer.fault.empty() ? "" : "; ", layer.fault);
-  }
-  return text;
-}
-
-Json json_of(const CaptureProgress& progress, const std::string& dump) {
-  Json json = {
-      {"dump", dump}, {"model", nullptr}, {"incomplete", true}, {"whole_layers", progress.whole_layers()}};
-  if (!progress.model.empty()) json["model"] = progress.model;
-  json["layers"] = Json::array();
-  for (const CaptureProgress::Layer& layer : progress.layers)
-    json["layers"].push_back({{"whole", layer.whole()},
-                              {"written", layer.written},
-                              {"positions", layer.positions},
-                              {"fault", layer.fault.empty() ? Json() : Json(layer.fault)}});
-  return json;
-}
-
-/// Says how far a capture came, and throws what it lacks as the last line.
-[[noreturn]] void show_interrupted(const CaptureProgress& progress, const CommonOptions& options) {
-  if (options.json)
-    print_json(json_of(progress, options.dump));
-  else if (!options.quiet)
-    say("{}", text_of(progress, options.dump));
-  std::fflush(stdout);
-  throw InputError(options.dump, "a whole dump",
-                   fmt::format("one whose capture was interrupted, {} of {} whole: capture it again",
-                               progress.whole_layers(), counted(std::ssize(progress.layers), "layer")));
-}
-
 constexpr OptionFacts kValues{"values", "", "Read every value too, in search of NaN and infinity"};
 
 }  // namespace
@@ -291,7 +252,6 @@ int run_info(const Arguments& arguments) {
   app->add({bind_option(kValues, values)});
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  if (const auto progress = capture_progress(options.dump)) show_interrupted(*progress, options);
   const Dump dump = options.open();
   if (values) {
     Workers workers;

@@ -1,7 +1,6 @@
 #include "analysis/run/compute_choice.hpp"
 
 #include "sim/backend_cuda.hpp"
-#include "sim/backend_matrix.hpp"
 
 #include <fmt/format.h>
 
@@ -47,13 +46,9 @@ ChosenCompute choose_compute(BackendChoice choice, Precision precision, bool may
     return chosen;
   }
   if (!why_no_device.empty()) chosen.note = fmt::format("auto: {}", why_no_device);
-  if (!tensor) return chosen;
-  const MatrixUnit* unit = matrix_unit();
-  if (unit == nullptr)
-    throw OptionError(option_text("{} tensor: {}{}; use f32 or f64", compute_option::precision,
-                                  why_no_device.empty() ? "" : why_no_device + ", and ",
-                                  why_no_matrix_unit()));
-  chosen.backend = std::make_shared<const MatrixBackend>(*unit);
+  if (tensor)
+    throw OptionError(option_text("{} tensor: {}; use f32 or f64", compute_option::precision,
+                                  why_no_device.empty() ? "it is computed on a GPU" : why_no_device));
   return chosen;
 }
 

@@ -18,7 +18,8 @@
     r.left_one_out["story"].budgets                # its budgets by the profile of the others
 
 analysis/RESULTS-FORMAT.md says what every table and array holds. What files.csv records is read as it was written or not
-at all: whatever is missing, damaged or of another kind is a ResultsError of one line.
+at all: whatever is missing, of another size or of another kind is a ResultsError of one line, with the package xxhash
+other bytes are, too.
 """
 from __future__ import annotations
 
@@ -34,7 +35,6 @@ import os
 import re
 import reprlib
 import stat
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
@@ -45,6 +45,10 @@ try:
     import pandas as pd
 except ImportError:
     pd = None
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
 
 SCHEMA = 1
 DECODE, DIFF = "evict --phase decode", "evict --diff paper,kvpress"
@@ -641,7 +645,7 @@ def _bytes(path: Path, most: int, written: Optional[tuple[int, int]] = None) -> 
         raise refused("none") from None
     except (OSError, ValueError, MemoryError) as error:  # ValueError: of a name that no file can have
         raise refused(getattr(error, "strerror", None) or error or "no memory for it") from None
-    if written and xxh3(data) != written[1]:
+    if written and xxhash is not None and xxhash.xxh3_64_intdigest(data) != written[1]:
         raise refused("other bytes")
     return data
 
@@ -722,72 +726,3 @@ def _array(path: Path, data: bytearray) -> np.ndarray:
     if found != wanted:
         raise ResultsError(f"{path}: expected {wanted} bytes behind the header, found {found}")
     return np.frombuffer(data, dtype, offset=header.end()).reshape(shape)
-
-
-# ---------------------------------------------------------------- checksums: XXH3 as its specification has it, in NumPy
-
-
-_SECRET = bytes.fromhex("""
-    b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221
-    b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8
-    a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb
-    170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e""")
-_PRIME32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
-_PRIME64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
-_64_BITS = (1 << 64) - 1
-
-
-def xxh3(data: bytes) -> int:
-    """The hash of 64 bits without a seed; -1 of 16 bytes or less, which no file of a run has."""
-    size, last = len(data), len(data) - 16
-    if size < 17:
-        return -1
-    start = size * _PRIME64[0]
-    if size <= 128:
-        ends = (_mix(data, 16 * i, 32 * i) + _mix(data, last - 16 * i, 32 * i + 16) for i in range((size + 31) // 32))
-        return _avalanche(start + sum(ends))
-    if size <= 240:
-        start = _avalanche(start + sum(_mix(data, 16 * i, 16 * i) for i in range(8)))
-        rest = sum(_mix(data, 16 * i, 16 * i - 125) for i in range(8, size // 16))
-        return _avalanche(start + rest + _mix(data, last, 119))
-    lanes = _lanes(data)
-    return _avalanche(start + sum(_mix(lanes, 16 * i, 16 * i + 11) for i in range(4)))
-
-
-def _mix(data: bytes, at: int, secret: int) -> int:
-    """16 bytes of the data with as many of the secret, folded into 64 bits."""
-    (a, b), (x, y) = struct.unpack_from("<2Q", data, at), struct.unpack_from("<2Q", _SECRET, secret)
-    product = (a ^ x) * (b ^ y)
-    return product & _64_BITS ^ product >> 64
-
-
-def _avalanche(x: int) -> int:
-    x &= _64_BITS
-    x = (x ^ x >> 37) * 0x165667919E3779F9 & _64_BITS
-    return x ^ x >> 32
-
-
-def _lanes(data: bytes) -> bytes:
-    """Eight sums of 64 bits over stripes of 64 bytes; 16 stripes are a block, after which the sums are scrambled."""
-
-    def words(source: bytes, at: int, *shape: int) -> np.ndarray:
-        return np.frombuffer(source, "<u8", math.prod(shape) * 8, at).reshape(*shape, 8)
-
-    def sums(stripes: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        keyed = stripes ^ keys
-        products = (keyed & np.uint64(0xFFFFFFFF)) * (keyed >> np.uint64(32))
-        return stripes.sum(axis=-2)[..., [1, 0, 3, 2, 5, 4, 7, 6]] + products.sum(axis=-2)
-
-    keys = np.concatenate([words(_SECRET, 8 * i, 1) for i in range(16)])
-    scramble, shift, prime = words(_SECRET, 128, 1)[0], np.uint64(47), np.uint64(_PRIME32[0])
-    lanes = np.array([_PRIME32[2], *_PRIME64[:4], _PRIME32[1], _PRIME64[4], _PRIME32[0]], np.uint64)
-    stripes, at_once = (len(data) - 1) // 64, 256
-    blocks, left = divmod(stripes, 16)
-    for first in range(0, blocks, at_once):
-        for each in sums(words(data, 1024 * first, min(at_once, blocks - first), 16), keys):
-            lanes += each
-            lanes ^= lanes >> shift ^ scramble
-            lanes *= prime
-    lanes += sums(words(data, 1024 * blocks, left), keys[:left])
-    lanes += sums(words(data, len(data) - 64, 1), words(_SECRET, 121, 1))
-    return lanes.astype("<u8").tobytes()

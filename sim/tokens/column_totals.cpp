@@ -69,17 +69,16 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                         RowRange rows, ColumnSet columns, Workers& workers,
-                                        const MatrixOperands* matrix, Index most_logits) {
+                                        Index most_logits) {
   if (columns == ColumnSet::weights && rows.count() == 1) return row_weights(group, rows.begin, workers);
   const Index G = group.G(), l = group.l;
   std::vector<ColumnTotals> totals(G, empty_totals(l, columns));
   const TokenConstants<T> tokens{values.centre.data(), values.value_sq.data(), values.value_centred_sq.data(),
                                  values.centre_dot_value.data()};
   for (const RowBatch& batch : row_batches(group, rows, most_logits)) {
-    std::vector<HeadRows<T>> heads = softmax_rows(
-        group, values, batch.rows,
-        {.outputs = columns != ColumnSet::weights, .keep_logits = batch.keep_logits, .matrix = matrix},
-        workers);
+    std::vector<HeadRows<T>> heads =
+        softmax_rows(group, values, batch.rows,
+                     {.outputs = columns != ColumnSet::weights, .keep_logits = batch.keep_logits}, workers);
 
     // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
     const Index first = first_scored(group, batch.rows);

@@ -49,13 +49,11 @@ void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l
 inline constexpr Index kMostLogits = Index{32} << 20;
 
 /// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
-/// ColumnSet::weights needs no values, which may then be empty. `matrix`: what multiplies instead of T's own
-/// instructions, but for a single row's weights. most_logits: bytes of them that pass one leaves for pass
-/// two.
+/// ColumnSet::weights needs no values, which may then be empty. most_logits: bytes of them that
+/// pass one leaves for pass two.
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                         RowRange rows, ColumnSet columns, Workers& workers,
-                                        const MatrixOperands* matrix = nullptr,
                                         Index most_logits = kMostLogits);
 
 /// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after

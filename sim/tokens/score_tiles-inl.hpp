@@ -8,7 +8,6 @@
 
 #include "sim/simd/pack-inl.hpp"
 #include "sim/tokens/entry_formulas.hpp"
-#include "sim/tokens/matrix_tiles-inl.hpp"
 #include "sim/tokens/softmax_tiles-inl.hpp"
 #include "sim/tokens/tiles.hpp"
 
@@ -304,16 +303,16 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
   constexpr Index W = kPanelWidth<T>;
   constexpr Index kBlocksPerFlush = 8;
   constexpr Index kSums = sums_of(kColumns);
-  const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>())), per_tile = tokens_per_tile(in);
-  HWY_ALIGN T z_tiles[kPanelsPerBlock * kMostTokensPerTile * W];
-  HWY_ALIGN T vo_tiles[kPanelsPerBlock * kMostTokensPerTile * W];
+  const Index N = static_cast<Index>(hn::Lanes(hn::ScalableTag<T>()));
+  HWY_ALIGN T z_tiles[kPanelsPerBlock * kTokensPerTile * W];
+  HWY_ALIGN T vo_tiles[kPanelsPerBlock * kTokensPerTile * W];
   // A tile's sums are unset until its first block of rows, and again after each flush.
   bool set[kTokensPassTwo / kTokensPerTile] = {};
   const auto flush = [&] HWY_ATTR {
-    for (Index tile = begin; tile < end; tile += per_tile) {
-      bool& tile_set = set[(tile - begin) / per_tile];
+    for (Index tile = begin; tile < end; tile += kTokensPerTile) {
+      bool& tile_set = set[(tile - begin) / kTokensPerTile];
       if (!tile_set) continue;
-      const Index at = (tile - begin) * kSums, n = std::min(per_tile, end - tile) * kSums;
+      const Index at = (tile - begin) * kSums, n = std::min(kTokensPerTile, end - tile) * kSums;
       AddLaneSums(lanes.sums + at * N, n, lanes.totals + at);
       tile_set = false;
     }
@@ -321,8 +320,8 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
   Index unflushed = 0;
   for (Index block = 0; block < in.panels(); block += kPanelsPerBlock) {
     const Index block_end = std::min(block + kPanelsPerBlock, in.panels());
-    for (Index tile = begin; tile < end; tile += per_tile) {
-      const Index tokens = std::min(per_tile, end - tile);
+    for (Index tile = begin; tile < end; tile += kTokensPerTile) {
+      const Index tokens = std::min(kTokensPerTile, end - tile);
       const T *rows[kPanelsPerBlock], *outputs[kPanelsPerBlock];
       T *z[kPanelsPerBlock], *vo[kPanelsPerBlock];
       Index n = 0;
@@ -331,10 +330,12 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
             in.first_visible(in.panel_first(panel)) >= tile + tokens)
           continue;
         // No other item has this tile: kept logits are hidden where they are.
-        z[n] = in.logits ? in.logits.at(panel, tile) : z_tiles + n * per_tile * W;
-        vo[n] = vo_tiles + n * per_tile * W;
+        z[n] = in.logits ? in.logits.at(panel, tile) : z_tiles + n * kTokensPerTile * W;
+        vo[n] = vo_tiles + n * kTokensPerTile * W;
         if (!in.logits) TileLogits(in, panel, tile, tokens, z[n]);
-        if constexpr (kColumns != ColumnSet::weights) TileValues(in, out_panels, panel, tile, tokens, vo[n]);
+        if constexpr (kColumns != ColumnSet::weights)
+          PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v,
+                       out_panels + panel * in.d_v * W, nullptr, vo[n]);
         rows[n] = row_constants + panel * kRowConstants * W;
         outputs[n] = out_panels + panel * in.d_v * W;
         HideInvisible(in, panel, tile, tokens, z[n]);
@@ -342,7 +343,7 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         ++n;
       }
       if (n == 0) continue;
-      bool& tile_set = set[(tile - begin) / per_tile];
+      bool& tile_set = set[(tile - begin) / kTokensPerTile];
       AddTile<kColumns, kCapped>(in, rows, outputs, n, begin, tile, tokens, z, vo, token, !tile_set, lanes);
       tile_set = true;
     }

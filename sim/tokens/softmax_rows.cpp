@@ -30,15 +30,6 @@ struct RunningRows {
   }
 };
 
-/// A panel [depth][W] for a matrix unit, where there is one.
-template <class T>
-void pack_right_panel(const TileInput<T>& in, const T* panels, Index panel, Index depth, Bf16* tiles) {
-  if constexpr (sizeof(T) == 4)
-    if (in.matrix != nullptr)
-      tiles_simd<T>().pack_right(panels + panel * depth * kPanelWidth<T>, depth,
-                                 tiles + panel * right_tiles(depth) * kTileNumbers);
-}
-
 /// o' - centre of a panel; o' is 0 where a row sees one column alone.
 template <class T>
 void others_outputs(const PreparedValues<T>& values, Index d_v, const SoftmaxPanel<T>& state, T* out) {
@@ -81,14 +72,13 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
   const Index G = group.G();
   TileInput<T> in = tile_input(group, values, rows);
   if (!options.outputs) in.d_v = 0;
-  in.matrix = options.matrix;
   const Index panels = in.panels(), blocks = div_up(panels, kPanelsPerBlock);
   // Few rows: the tokens are split as well, at places that depend on the sizes alone.
   const Index begin = in.first_visible(rows.begin), end = in.end_visible(rows.end - 1);
   constexpr Index kEnoughItems = 128;
-  const Index per_tile = tokens_pass_one(in);
-  const Index wanted = std::min(div_up(kEnoughItems, G * blocks), div_up(end - begin, 2 * per_tile));
-  const Index per_segment = div_up(div_up(end - begin, std::max<Index>(wanted, 1)), per_tile) * per_tile;
+  const Index wanted = std::min(div_up(kEnoughItems, G * blocks), div_up(end - begin, 2 * kTokensPassOne));
+  const Index per_segment =
+      div_up(div_up(end - begin, std::max<Index>(wanted, 1)), kTokensPassOne) * kTokensPassOne;
   const Index segments = div_up(end - begin, per_segment);
 
   std::vector<HeadRows<T>> heads(G);
@@ -105,12 +95,6 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
       head.logits = aligned<T>(panels * (end - first) * W);
       head.in.logits = {head.logits.get(), first, end - first};
     }
-    if (in.matrix != nullptr) {
-      head.q_tiles = new_tiles(panels * right_tiles(in.d));
-      head.o_tiles = new_tiles(panels * right_tiles(in.d_v));
-      head.in.q_tiles = head.q_tiles.get();
-      head.in.o_tiles = head.o_tiles.get();
-    }
     if (options.others) head.others.resize(panels * in.d_v * W);
     head.largest.resize(rows.count());
     running[g] = {aligned<T>(segments * panels * 4 * W), aligned<T>((segments - 1) * panels * in.d_v * W)};
@@ -120,7 +104,6 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
     HeadRows<T>& head = heads[item / panels];
     const Index panel = item % panels;
     pack_query_panel(group, head.in, item / panels, panel, head.q_panels.get() + panel * in.d * W);
-    pack_right_panel(in, head.q_panels.get(), panel, in.d, head.q_tiles.get());
   });
   // The blocks that see the most tokens come first, so that a short item ends the queue; the query heads take
   // turns, so that they find each other's keys in the cache.
@@ -145,7 +128,6 @@ std::vector<HeadRows<T>> softmax_rows(const HeadGroup<T>& group, const PreparedV
     if (options.others) others_outputs(values, in.d_v, state, head.others.data() + panel * in.d_v * W);
     finish_panel(group, values, g, head.in, panel, state,
                  head.row_constants.get() + panel * kRowConstants * W, head.largest.data() + panel * W);
-    pack_right_panel(in, head.out_panels.get(), panel, in.d_v, head.o_tiles.get());
   });
   return heads;
 }

@@ -16,7 +16,6 @@ struct HeadRows {
   hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
   hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
   hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput's, where asked for
-  Tiles q_tiles, o_tiles;                        ///< TileInput's, where it has a matrix unit
   std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
                                                  ///< columns but the largest
   std::vector<LargestScores> largest;            ///< [rows]
@@ -25,8 +24,7 @@ struct HeadRows {
 struct SoftmaxRowsOptions {
   bool outputs = true;  ///< without, d_v is taken to be 0 and the values may be empty
   bool others = false;
-  bool keep_logits = false;                ///< for pass two
-  const MatrixOperands* matrix = nullptr;  ///< what multiplies, here and in pass two
+  bool keep_logits = false;  ///< for pass two
 };
 
 /// Rows that go through both passes before the next do, so that the second need not form their logits again.

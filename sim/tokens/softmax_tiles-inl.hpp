@@ -8,7 +8,6 @@
 
 #include "sim/simd/pack-inl.hpp"
 #include "sim/simd/panel_gemm-inl.hpp"
-#include "sim/tokens/matrix_tiles-inl.hpp"
 #include "sim/tokens/tiles.hpp"
 
 #include <hwy/highway.h>
@@ -171,32 +170,36 @@ HWY_INLINE void Exponentiate(Index tokens, const Rescaling<T>& scale, const Soft
   }
 }
 
+/// Logits of a panel's rows and the tokens from `first` on, [tokens][W].
+template <class T>
+HWY_INLINE void TileLogits(const TileInput<T>& in, Index panel, Index first, Index tokens, T* z) {
+  PanelGemm<T>(tokens, in.k + first * in.d, in.d, 1, in.d, in.q_panels + panel * in.d * kPanelWidth<T>,
+               nullptr, z);
+}
+
 template <class T>
 HWY_NOINLINE void SoftmaxTiles(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,
                                const SoftmaxPanel<T>* states) {
   constexpr Index W = kPanelWidth<T>;
-  HWY_ALIGN T rows[kMostTokensPassOne * W];
+  HWY_ALIGN T tile[kTokensPassOne * W];
   TopTwo<T> top;
   Rescaling<T> scale;
-  const Index per_chunk = tokens_pass_one(in);
-  for (Index chunk = begin; chunk < end; chunk += per_chunk) {
+  for (Index chunk = begin; chunk < end; chunk += kTokensPassOne) {
     for (Index b = 0; b < n; ++b) {
       const Index first = std::max(chunk, in.first_visible(in.panel_first(panel + b)));
-      const Index last = std::min({chunk + per_chunk, end, in.end_visible(in.panel_last(panel + b))});
+      const Index last = std::min({chunk + kTokensPassOne, end, in.end_visible(in.panel_last(panel + b))});
       const Index tokens = last - first;
       if (tokens <= 0) continue;
       const SoftmaxPanel<T>& state = states[b];
-      // A matrix unit takes tokens by the tile: of those before its own nothing is made.
-      const Index before = in.matrix == nullptr ? 0 : first % kTileDepth;
-      T* tile = rows + before * W;
-      TileLogits(in, panel + b, first - before, before + tokens, rows);
+      TileLogits(in, panel + b, first, tokens, tile);
       if (in.logits) std::copy_n(tile, tokens * W, in.logits.at(panel + b, first));
       if (in.softcap > 0) CapLogits(in.softcap, tokens, tile);
       HideInvisible(in, panel + b, first, tokens, tile);
       FindTopTwo(tile, first, tokens, top);
       MergeMaxima<T>(top.first, top.at, top.second, tile, first, state, scale);
       Exponentiate(tokens, scale, state, tile);
-      AddTileValues(in, first, before, tokens, tile, scale.into, state.rest_out);
+      PanelGemm<T>(in.d_v, in.v_centred + first * in.d_v, 1, in.d_v, tokens, tile, scale.into,
+                   state.rest_out);
       AddLosers(in, scale, state);
     }
   }

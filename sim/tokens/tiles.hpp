@@ -1,6 +1,5 @@
 #pragma once
 
-#include "sim/simd/matrix_unit.hpp"
 #include "sim/simd/panel.hpp"
 
 #include <algorithm>
@@ -43,8 +42,6 @@ struct KeptLogits {
   }
 };
 
-class MatrixOperands;
-
 /// What both passes know of a head group's keys and values and of one query head's rows.
 template <class T>
 struct TileInput {
@@ -62,9 +59,6 @@ struct TileInput {
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
   KeptLogits<T> logits;
-  const MatrixOperands* matrix = nullptr;  ///< what multiplies, in place of k, v_centred and the panels
-  const Bf16* q_tiles = nullptr;           ///< then: [panels], right tiles of q_panels
-  const Bf16* o_tiles = nullptr;           ///< in pass two: [panels], of o - centre
 
   Index panels() const { return panels_of<T>(n_rows); }
   Index panel_rows(Index panel) const { return std::min(kPanelWidth<T>, n_rows - panel * kPanelWidth<T>); }
@@ -85,21 +79,11 @@ struct TileInput {
   Index end_visible(Index i) const { return causal ? i + 1 : total; }
 };
 
-// Multiples of 12, the rows that the product takes at once, and of a matrix unit's tiles.
+// Multiples of 12, the rows that the product takes at once.
 /// Tokens of a pass-one tile.
 inline constexpr Index kTokensPassOne = 252;
-template <class T>
-Index tokens_pass_one(const TileInput<T>& in) {
-  return in.matrix == nullptr ? kTokensPassOne : 8 * kTileDepth;
-}
-/// Rows of one in whole tiles, wherever it begins.
-inline constexpr Index kMostTokensPassOne = 9 * kTileDepth;
 /// Tokens of a pass-two item, and of a tile within it.
-inline constexpr Index kTokensPassTwo = 144, kTokensPerTile = 36, kMostTokensPerTile = 48;
-template <class T>
-Index tokens_per_tile(const TileInput<T>& in) {
-  return in.matrix == nullptr ? kTokensPerTile : kMostTokensPerTile;
-}
+inline constexpr Index kTokensPassTwo = 144, kTokensPerTile = 36;
 /// Panels that share a tile's keys before the next tile is taken.
 inline constexpr Index kPanelsPerBlock = 4;
 
@@ -168,15 +152,6 @@ enum class ColumnSet {
 /// What one instruction set has.
 template <class T>
 struct TilesSimd {
-  // What a matrix unit multiplies (sim/simd/matrix_unit.hpp), float_to_bfloat() of each number.
-  /// A panel [depth][W] as right tiles.
-  void (*pack_right)(const float* panel, Index depth, Bf16* tiles);
-  /// x [rows][columns] as what stands on the left, its rows' tiles one behind the other:
-  /// [rows / 16][columns / 32].
-  void (*pack_left)(const float* x, Index rows, Index columns, Bf16* tiles);
-  /// The same of its transpose, [rows / 32][columns / 16]: what a run of rows is multiplied by lies together.
-  void (*pack_left_transposed)(const float* x, Index rows, Index columns, Bf16* tiles);
-
   /// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.
   void (*softmax_tiles)(const TileInput<T>& in, Index panel, Index n, Index begin, Index end,
                         const SoftmaxPanel<T>* states);

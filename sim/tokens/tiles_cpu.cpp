@@ -13,12 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 
-TilesSimd<float> TilesSimdF32() {
-  return {PackRight, PackLeft, PackLeftTransposed, SoftmaxTiles, MergeStates, FinishRows, ScoreTiles};
-}
-TilesSimd<double> TilesSimdF64() {
-  return {PackRight, PackLeft, PackLeftTransposed, SoftmaxTiles, MergeStates, FinishRows, ScoreTiles};
-}
+TilesSimd<float> TilesSimdF32() { return {SoftmaxTiles, MergeStates, FinishRows, ScoreTiles}; }
+TilesSimd<double> TilesSimdF64() { return {SoftmaxTiles, MergeStates, FinishRows, ScoreTiles}; }
 
 }  // namespace kvreplay::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -50,10 +50,8 @@ class TokenReadings {
 template <class T>
 class CpuReadings : public TokenReadings<T> {
  public:
-  /// Refers to all until it is gone. `unit`: what forms the products of attention, of float32 alone; null:
-  /// T's own instructions.
-  CpuReadings(const HeadGroup<T>& group, Workers& workers, const MatrixUnit* unit = nullptr)
-      : group_(group), workers_(workers), unit_(unit) {}
+  /// Refers to all until it is gone.
+  CpuReadings(const HeadGroup<T>& group, Workers& workers) : group_(group), workers_(workers) {}
 
   std::vector<std::vector<ColumnTotals>> column_totals(std::span<const ColumnRequest> requests) override;
   Vector<double> value_squares() override;
@@ -70,7 +68,6 @@ class CpuReadings : public TokenReadings<T> {
 
   const HeadGroup<T>& group_;
   Workers& workers_;
-  const MatrixUnit* unit_;
   std::optional<PreparedValues<T>> values_;
 };
 
@@ -85,9 +82,8 @@ ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, 
 
 /// The same with CpuReadings.
 template <class T>
-ReadMetrics read_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers,
-                             const MatrixUnit* unit = nullptr) {
-  CpuReadings<T> readings(group, workers, unit);
+ReadMetrics read_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
+  CpuReadings<T> readings(group, workers);
   return read_metrics(readings, group, options, workers);
 }
 

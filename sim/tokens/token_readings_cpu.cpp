@@ -1,6 +1,5 @@
 #include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/keydiff.hpp"
-#include "sim/tokens/matrix_operands.hpp"
 #include "sim/tokens/repeat_attention.hpp"
 #include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/token_readings.hpp"
@@ -24,13 +23,9 @@ std::vector<std::vector<ColumnTotals>> CpuReadings<T>::column_totals(
     return request.columns == ColumnSet::weights;
   });
   const PreparedValues<T> none, &values = weights_alone ? none : this->values();
-  std::optional<MatrixOperands> matrix;
-  if constexpr (sizeof(T) == 4)
-    if (unit_ != nullptr) matrix.emplace(*unit_, group_, values.centred, workers_);
   std::vector<std::vector<ColumnTotals>> totals;
   for (const auto& [rows, columns] : requests)
-    totals.push_back(
-        kvreplay::column_totals(group_, values, rows, columns, workers_, matrix ? &*matrix : nullptr));
+    totals.push_back(kvreplay::column_totals(group_, values, rows, columns, workers_));
   return totals;
 }
 

@@ -92,19 +92,6 @@ TEST_CASE("tensor products say how near they come to float32", "[cuda][cli]") {
   REQUIRE(run_emulated({"verify", dump, "--precision", "tensor"}).code == 2);
   const ProcessResult on_cpu =
       run_emulated({"tokens", dump, "--out", temp / "s", "--precision", "tensor", "--backend", "cpu"});
-  REQUIRE(on_cpu.code == 0);
-  CHECK(Json::parse(file_text(temp / "s" / "run.json"))["backend"] == "cpu");
-  const Json coarser = Json::parse(file_text(temp / "s" / "summary.json"))["totals"]["tensor_against_f32"];
-  CHECK(coarser["difference"] > near["difference"]);
-  CHECK(coarser["difference"] < 5e-2);
-  CHECK(coarser["spearman"] > 0.98);
-
-  // A processor may have none.
-  const ProcessResult own =
-      run({program(), "tokens", dump, "--out", temp / "t", "--precision", "tensor", "--backend", "cpu"});
-  if (own.code == 0) return;
-  CHECK(own.code == 2);
-  CHECK(contains(own.err,
-                 "--precision tensor: this processor has no bfloat16 products (AMX, AVX-512 BF16) that a "
-                 "program may use; use f32 or f64"));
+  CHECK(on_cpu.code == 2);
+  CHECK(contains(on_cpu.err, "--precision tensor: it is computed on a GPU; use f32 or f64"));
 }

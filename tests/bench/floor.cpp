@@ -1,7 +1,5 @@
 #include "tests/bench/floor.hpp"
 
-#include "data/npy/half.hpp"
-#include "sim/simd/matrix_unit.hpp"
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/tokens/tiles.hpp"
 #include "tests/bench/eigen_rate.hpp"
@@ -29,21 +27,6 @@ float own_products(int repeats) {
   return z.front();
 }
 
-float unit_products(const MatrixUnit& unit, int repeats) {
-  constexpr Index W = kPanelWidth<float>, kDepthTiles = div_up(kDepth, kTileDepth);
-  const std::vector<float> k(kTokens * kDepth, 0.02f);
-  const Tiles left = new_tiles(kTokens / kTileRows * kDepthTiles),
-              right = new_tiles(kRows / W * right_tiles(kDepth));
-  tiles_simd<float>().pack_left(k.data(), kTokens, kDepth, left.get());
-  std::fill_n(right.get(), kRows / W * right_tiles(kDepth) * kTileNumbers, float_to_bfloat(0.01f));
-  std::vector<float> z(kTokens * W);
-  for (int i = 0; i < repeats; ++i)
-    for (Index panel = 0; panel < kRows / W; ++panel)
-      unit.product({left.get(), kDepthTiles, 1}, kTokens / kTileRows, kDepthTiles,
-                   right.get() + panel * right_tiles(kDepth) * kTileNumbers, z.data());
-  return z.front();
-}
-
 /// The best rate of a few runs of `work` on every thread at once, each doing `amount`.
 double best_rate(Workers& workers, double amount, const std::function<float()>& work) {
   double best = 0;
@@ -67,9 +50,6 @@ Floor measure_floor(Workers& workers) {
   Floor floor;
   floor.own_flops = best_rate(workers, kRepeats * kTileFlops, [] { return own_products(kRepeats); });
   floor.eigen_flops = best_rate(workers, kRepeats * kTileFlops, [] { return eigen_products(kRepeats); });
-  if (const MatrixUnit* unit = matrix_unit())
-    floor.unit_flops =
-        best_rate(workers, 4 * kRepeats * kTileFlops, [&] { return unit_products(*unit, 4 * kRepeats); });
   static const std::vector<float> memory(64u << 20, 1.0f);  // 256 MiB, beyond any cache
   std::atomic<std::size_t> next{0};
   const std::size_t share = memory.size() / static_cast<std::size_t>(workers.threads());

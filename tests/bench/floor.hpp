@@ -11,7 +11,6 @@ struct Floor {
   double own_flops =
       0;  ///< flop/s of this project's panel product, all threads at once, tiles of 128 x 256 x 128
   double eigen_flops = 0;  ///< flop/s of Eigen's product, built for this very processor, likewise
-  double unit_flops = 0;   ///< flop/s of a matrix unit's bfloat16 product, likewise; 0 where there is none
   double bytes = 0;        ///< byte/s read from memory by all threads at once
 
   double flops() const { return own_flops > eigen_flops ? own_flops : eigen_flops; }

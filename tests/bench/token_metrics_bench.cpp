@@ -1,7 +1,7 @@
 // Times the fast CPU path as a ratio to its floor, measured in the same run:
 //   token_metrics_bench [--benchmark_repetitions=9]
 
-#include "sim/backend_matrix.hpp"
+#include "sim/backend.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 
@@ -20,9 +20,8 @@ Workers& workers() {
   return all;
 }
 
-/// All eleven window metrics of one head group, on every core; `on`: the backend's, whose products have the
-/// rate `products` or, where that is null, the best of float32.
-void window_metrics(benchmark::State& state, const Backend& on, double bench::Floor::*products = nullptr) {
+/// All eleven window metrics of one head group, on every core.
+void window_metrics(benchmark::State& state) {
   const Index l = state.range(0), w = state.range(1), G = state.range(2), d = 128;
   const HeadGroup<float> group = bench::random_group<float>(l, l, d, G);
   TokenOptions options;
@@ -32,7 +31,7 @@ void window_metrics(benchmark::State& state, const Backend& on, double bench::Fl
                      TokenMetric::fastcaote,   TokenMetric::exact_value, TokenMetric::exact_key,
                      TokenMetric::exact_joint, TokenMetric::exact_remove};
   const bench::Floor before = bench::measure_floor(workers());
-  for (auto _ : state) benchmark::DoNotOptimize(on.token_metrics(group, options, workers()));
+  for (auto _ : state) benchmark::DoNotOptimize(cpu_backend().token_metrics(group, options, workers()));
   const bench::Floor after = bench::measure_floor(workers());
 
   // Three products of (visible entries) x d: K Q^T, V^T A, V O^T.
@@ -41,9 +40,8 @@ void window_metrics(benchmark::State& state, const Backend& on, double bench::Fl
   const double flops = 6 * visible * static_cast<double>(d);
   const double bytes = 4.0 * static_cast<double>(d * (2 * l + G * w));
   const auto rate = [&](double bench::Floor::*which) { return (before.*which + after.*which) / 2; };
-  bench::Floor floor{rate(&bench::Floor::own_flops), rate(&bench::Floor::eigen_flops),
-                     rate(&bench::Floor::unit_flops), rate(&bench::Floor::bytes)};
-  if (products != nullptr) floor.own_flops = floor.*products;
+  const bench::Floor floor{rate(&bench::Floor::own_flops), rate(&bench::Floor::eigen_flops),
+                           rate(&bench::Floor::bytes)};
   using benchmark::Counter;
   state.counters["floor_ms"] = 1e3 * floor.seconds(flops, bytes);
   state.counters["of_floor"] = Counter(floor.seconds(flops, bytes), Counter::kIsIterationInvariantRate);
@@ -66,14 +64,6 @@ void shapes(benchmark::internal::Benchmark* metrics) {
       ->MeasureProcessCPUTime();
 }
 
-void window_metrics(benchmark::State& state) { window_metrics(state, cpu_backend()); }
 BENCHMARK(window_metrics)->Apply(shapes);
-
-/// The same by a matrix unit (--precision tensor).
-void window_metrics_tensor(benchmark::State& state) {
-  if (matrix_unit() == nullptr) return state.SkipWithError(why_no_matrix_unit().c_str());
-  window_metrics(state, MatrixBackend(*matrix_unit()), &bench::Floor::unit_flops);
-}
-BENCHMARK(window_metrics_tensor)->Apply(shapes);
 
 }  // namespace

@@ -89,12 +89,6 @@ AXES = {
 }
 
 
-XXH3 = {17: "85b86fb76a78e347", 32: "c25eeb0879ebbfbf", 33: "e5d79f1ebb9d1991", 64: "c5a96db31a91ee2d", 96: "7aec52d9b5f8b485",
-        97: "42e0eaaba00e5271", 128: "a05397602c0d7380", 129: "b0be8561055fb150", 143: "de80d0ed1100a0f3", 144: "7dedd15c5c310c38",
-        240: "2599f7836101b7c7", 241: "fa3e3f950b821a67", 256: "5d47b716ae4e6cc9", 1024: "4bc8a8532d5197ca", 1025: "24d0c04dc2cb28f0",
-        1088: "a378c1e6b4058e66", 1089: "62c082ffe9ab0001", 5000: "07b46e909ee9a9b2", 307207: "72f311c241a6715f"}
-
-
 def recorded(folder):
     """The files of a run that files.csv has to name."""
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -349,7 +343,8 @@ class KvresultsTest(unittest.TestCase):
         folder = self.copy("query_heads")
         results = open_results(folder)
         whole = (folder / "heads.csv").read_bytes()
-        for text in (b"", whole[:-1], whole.replace(b"3", b"4", 1)):
+        same_size = [whole.replace(b"3", b"4", 1)] if kvresults.xxhash else []
+        for text in (b"", whole[:-1], *same_size):
             (folder / "heads.csv").write_bytes(text)
             self.assert_refused(r"heads.csv: expected the \d+ bytes that were written", lambda: results.heads)
         (folder / "layer_03/tokens/attn.npy").write_bytes(b"\x93NUMPY")
@@ -361,12 +356,6 @@ class KvresultsTest(unittest.TestCase):
         self.assert_refused("attn.npy: expected a .npy file of booleans", results.tokens, "attn")
         np.save(folder / "maps/attn.npy", np.zeros((2, 3)))
         self.assert_refused(r"maps/attn.npy: expected layer 2 x kv_head 2, found shape \(2, 3\)", results.maps, "attn")
-
-    def test_checksums(self):
-        """XXH3 of 64 bits as the xxhash package has it, on both sides of every border of its cases."""
-        data = bytes(i * i % 251 for i in range(1009)) * 400
-        for size, digest in XXH3.items():
-            self.assertEqual(f"{kvresults.xxh3(data[:size]):016x}", digest, size)
 
     def test_texts_of_the_dump(self):
         self.assertEqual(self.open("tokens", DUMP / "tokens.json").texts, self.tokens["text"])

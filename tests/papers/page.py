@@ -41,16 +41,19 @@ from sample import FOUND  # noqa: E402
 # Of the study; the first that has both methods of a model is taken. What cases.csv divides it divides as the bare problem is
 # (budget --semantics raw), which is no paper's setting.
 TABLES = ("cases.csv", "papers.csv")
-RAW_RUN = "budget_raw"  # of papers.csv
+# Runs of papers.csv that give policies of others another setting, by what stands behind their names here.
+SETTINGS = {"budget_raw": "[raw]", "blocks": "[blocks]"}
 SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
 WINDOW16 = "[window=16,recent=16]"  # H2O as OBCache runs it
 PAIRS = {
     "obcache": [(f"{base}+{score}", base) for base in BASES for score in SCORES],
     "obcache setting": [(f"{base}+{score}{own}", base + own) for base, own in (("h2o", WINDOW16), ("snapkv", "[window=16]"))
-                        for score in SCORES] + [(f"h2o{WINDOW16}", "h2o")],
+                        for score in SCORES],
+    "obcache h2o": [(f"h2o{WINDOW16}", "h2o")],
     "obcache ada": [(f"snapkv+{score}~ada", "snapkv~ada") for score in SCORES],
     "caote": [(f"{base}+{score}", base) for score in ("caote", "fastcaote") for base in BASES],
+    "caote blocks": [(f"{base}+caote[blocks]", f"{base}[blocks]") for base in BASES],
     "iap": [("channels:iap", "channels:think")],
     **{name: [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for other in ("uniform", "ada")]
        for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
@@ -60,9 +63,11 @@ PAIRS = {
     "snapkv": [("snapkv", other) for other in ("h2o", "tova", "streaming")],
     "h2o": [("h2o", other) for other in ("streaming", "tova", "snapkv")],
     "tova": [("tova", other) for other in ("streaming", "h2o", "snapkv")],
-    "adakv": [("snapkv~ada", "snapkv~uniform"), ("keydiff~ada", "keydiff~uniform")],
+    "adakv": [("snapkv[sinks=0,recent=32]~ada", "snapkv[sinks=0,recent=32]~uniform")],
+    "adakv pinned": [("snapkv~ada", "snapkv~uniform"), ("keydiff~ada", "keydiff~uniform")],
     "adakv raw": [("snapkv~ada[raw]", "snapkv")],
-    "pyramidkv": [("snapkv[window=8]~pyramid", "snapkv[window=8]~uniform")],
+    "pyramidkv": [("snapkv[window=8,sinks=0,recent=8]~pyramid", "snapkv[window=8,sinks=0,recent=8]~uniform")],
+    "pyramidkv pinned": [("snapkv[window=8]~pyramid", "snapkv[window=8]~uniform")],
     "pyramidkv raw": [("snapkv~pyramid[raw]", "snapkv")],
     "streaming": [("streaming", other) for other in ("h2o", "snapkv", "tova")],
     "keydiff": [("keydiff", other) for other in ("snapkv", "tova", "streaming", "knorm")],
@@ -82,8 +87,8 @@ class Study:
         for name in TABLES:
             found = {}
             for row in read(folder / name) if (folder / name).exists() else ():
-                raw = row["run"] == RAW_RUN if "run" in row else "~" in row["policy"]
-                key = row["model"], row["policy"] + "[raw]" * raw, row["budget"]
+                setting = SETTINGS.get(row["run"], "") if "run" in row else "[raw]" * ("~" in row["policy"])
+                key = row["model"], row["policy"] + setting, row["budget"]
                 found.setdefault(key, {})[row["prompt"]] = float(row["true_kl"])
             self.tables.append(found)
         self.models = list(dict.fromkeys(model for found in self.tables for model, *_ in found))

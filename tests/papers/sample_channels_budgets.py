@@ -90,6 +90,13 @@ def think_tokens(results):
     return ", ".join(f"`{policy}` {short(alone[policy])} -> {short(both[policy])}" for policy in both if policy in alone)
 
 
+@found("think recent")
+def think_recent(results):
+    values = channel_values(results, "think-recent", "output_error", "future")
+    return "output error on the decoding steps at 0.4, the last 0 / 32 / 128 keys whole: " + " / ".join(
+        short(values[f"think[recent={recent}]", "0.4", ""]) for recent in (0, 32, 128))
+
+
 @found("think bits")
 def think_bits(results):
     rows = rows_of(results / "think-bits" / "evictions.csv", layer="", metric="output_error", rows="future")

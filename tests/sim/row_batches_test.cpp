@@ -4,7 +4,6 @@
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/emulated_matrix_unit.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <array>
@@ -158,23 +157,19 @@ TEST_CASE("batches of a long prompt's rows give what all rows at once do", "[tok
         GroupSpec{.l = 700, .T = 703, .causal = false, .sliding_window = 300}}) {
     const HeadGroup<float> group = to_float(random_group(spec));
     const PreparedValues<float> values = prepare_values(group, workers);
-    const MatrixOperands matrix(emulated_matrix_unit(), group, values.centred, workers);
-    for (const MatrixOperands* by : {static_cast<const MatrixOperands*>(nullptr), &matrix})
-      for (const ColumnSet columns : {ColumnSet::window, ColumnSet::weights, ColumnSet::future}) {
-        INFO("l = " << spec.l << (by == nullptr ? "" : ", a matrix unit") << ", columns "
-                    << static_cast<int>(columns));
-        const RowRange rows{150, group.l};
-        const std::vector<ColumnTotals> want = column_totals(group, values, rows, columns, workers, by);
-        for (const Index most : limits(group)) {
-          const std::vector<ColumnTotals> got =
-              column_totals(group, values, rows, columns, workers, by, most);
-          for (Index g = 0; g < group.G(); ++g)
-            for (const auto sums :
-                 {&ColumnTotals::attn, &ColumnTotals::key, &ColumnTotals::joint, &ColumnTotals::exact_key,
-                  &ColumnTotals::exact_joint, &ColumnTotals::exact_remove, &ColumnTotals::max_attn})
-              CHECK(alike<float>(want[g].*sums, got[g].*sums) == "");
-        }
+    for (const ColumnSet columns : {ColumnSet::window, ColumnSet::weights, ColumnSet::future}) {
+      INFO("l = " << spec.l << ", columns " << static_cast<int>(columns));
+      const RowRange rows{150, group.l};
+      const std::vector<ColumnTotals> want = column_totals(group, values, rows, columns, workers);
+      for (const Index most : limits(group)) {
+        const std::vector<ColumnTotals> got = column_totals(group, values, rows, columns, workers, most);
+        for (Index g = 0; g < group.G(); ++g)
+          for (const auto sums :
+               {&ColumnTotals::attn, &ColumnTotals::key, &ColumnTotals::joint, &ColumnTotals::exact_key,
+                &ColumnTotals::exact_joint, &ColumnTotals::exact_remove, &ColumnTotals::max_attn})
+            CHECK(alike<float>(want[g].*sums, got[g].*sums) == "");
       }
+    }
   }
 }
 

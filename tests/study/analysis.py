@@ -19,6 +19,11 @@ import numpy as np
 from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, METHODS, RECENT, SAMPLES, Cases, clear, interval,
                     orders, read, spearman)
 
+COPIED = ("retrieval", "copying")  # kinds of prompts
+KINDS_ORDER = ("output_error", "residual_error", "loss_row", "loss_layer, loss_step", "loss_step")
+KINDS_NATS = ("loss_layer", "loss_step")
+
+
 def rho_table(cases, truth, keep=lambda policy: True, figures=FIGURES):
     """Spearman's correlation of every figure with the truth within a prompt and budget: the mean over prompts."""
     rows = []
@@ -182,6 +187,27 @@ def summary_table(all_cases):
     return table(["figure", *names, "rank correlation", "predicted over true, within 2"], rows)
 
 
+def kinds_table(all_cases, prompts):
+    """The same for the prompts whose answers are copied from the prompt, and for the others."""
+    kinds = {(row["model"], row["prompt"]): row["kind"] for row in prompts}
+    rows = []
+    for name, cases in all_cases.items():
+        found = orders(cases)
+        copied = [kinds[name, prompt].startswith(COPIED) for prompt in cases.prompts]
+        for copies in (True, False):
+            chosen = [n for n, copy in enumerate(copied) if copy == copies]
+            if not any(copied) or not chosen:
+                continue
+            inside = cases.inside() & np.isin(cases.prompt, [cases.prompts[n] for n in chosen])
+            cells = [with_interval(interval(clear([found[figure][n] for n in chosen])), 100, 1) for figure in KINDS_ORDER]
+            for figure in KINDS_NATS:
+                ratio = (cases.values[figure] / cases.values["true_kl"])[inside]
+                cells.append(f"{np.median(ratio):.2f}, {100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f} %")
+            rows.append([name, f"{'copied' if copies else 'others'}, {len(chosen)}", *cells])
+    return table(["model", "answers", *(f"`{name}`, in order" for name in KINDS_ORDER),
+                  *(f"`{name}` over true, within 2" for name in KINDS_NATS)], rows)
+
+
 def times(logs):
     """How many times one loses what another does, of the logarithms of prompts."""
     return f"{with_interval(np.exp(interval(logs)))}, less in {sum(log < 0 for log in logs)} of {len(logs)}"
@@ -209,6 +235,7 @@ def tables(folder):
                                 f"`{row['source']}`"] for row in prompts])}
     models = {model: Cases(rows, model) for model in dict.fromkeys(row["model"] for row in rows)}
     found["summary"] = summary_table(models)
+    found["kinds"] = kinds_table(models, prompts)
     found["methods"] = methods_table(models)
     for model, cases in models.items():
         ordered = orders(cases)

@@ -43,21 +43,31 @@ RUNS = {
                       "--profile", "none"),
     "budget_pyramid": ("budget", "--sigma", SIGMAS, "--order", "snapkv[window=8]", "--method", "uniform,pyramid",
                        "--profile", "none"),
+    "budget_ada": ("budget", "--sigma", SIGMAS, "--order", "snapkv[sinks=0,recent=32]", "--method", "uniform,ada",
+                   "--profile", "none", "--semantics", "raw"),
+    "budget_funnel": ("budget", "--sigma", SIGMAS, "--order", "snapkv[window=8,sinks=0,recent=8]", "--method", "uniform,pyramid",
+                      "--profile", "none", "--semantics", "raw"),
     "budget_raw": ("budget", "--sigma", SIGMAS, "--order", "snapkv", "--method", "uniform,lu", "--semantics", "raw"),
     "budget_gap": ("budget", "--sigma", SIGMAS, "--order", "snapkv,keydiff", "--method", "lu_without_gap", "--profile", "none"),
     "channels": ("channels", "--method", "think,iap"),
     "bits4": ("evict", "--policy", "none", "--bits", "4"),
     "bits2": ("evict", "--policy", "none", "--bits", "2"),
+    "blocks": ("evict", "--sigma", SIGMAS, "--phase", "blockwise:128", "--policy",
+               ",".join(scored(base, "caote") for base in ("h2o", "tova", "snapkv"))),
 }
+FEEDBACK = ("blocks",)  # the model reads the prompt block by block over the cut cache (kvvalidate.py --feedback)
 COLUMNS = ("model", "prompt", "tokens", "run", "policy", "budget", "output_error", "true_kl", "true_kl_median", "true_dnll",
            "true_same_top1")
 TRUE = {"kl": "true_kl", "kl_median": "true_kl_median", "dnll": "true_dnll", "same_top1": "true_same_top1"}
 
 # What the tables compare: a title, and pairs of (run, policy) over (run, policy), named by the first where nothing else is said.
 E, B, S, P, R, G = "evict", "budget", "budget_scores", "budget_pyramid", "budget_raw", "budget_gap"
+A, F, K = "budget_ada", "budget_funnel", "blocks"
+SAID = {R: " (raw)", K: " (blocks of 128, fed back)"}
 TABLES = {
     "papers caote": [((E, f"{base}+{score}"), (E, base)) for base in ("h2o", "tova", "snapkv")
-                     for score in ("caote", "fastcaote")],
+                     for score in ("caote", "fastcaote")] +
+                    [((K, f"{base}+caote"), (K, base)) for base in ("h2o", "tova", "snapkv")],
     "papers obcache": [((E, f"{base}+{score}{own}"), (E, base + own)) for base, own in
                        (("h2o", ""), ("h2o", WINDOW16), ("tova", ""), ("snapkv", ""), ("snapkv", "[window=16]"))
                        for score in SCORES] + [((E, "h2o" + WINDOW16), (E, "h2o"))],
@@ -66,13 +76,17 @@ TABLES = {
                        ((B, "keydiff~ada"), (B, "keydiff~uniform")), ((B, "keydiff~profile"), (B, "keydiff~uniform")),
                        ((G, "snapkv~lu_without_gap"), (B, "snapkv~lu")), ((G, "keydiff~lu_without_gap"), (B, "keydiff~lu")),
                        ((R, "snapkv~lu"), (R, "snapkv~uniform")), ((R, "snapkv~profile"), (R, "snapkv~uniform")),
+                       ((A, "snapkv[sinks=0,recent=32]~ada"), (A, "snapkv[sinks=0,recent=32]~uniform")),
                        ((P, "snapkv[window=8]~pyramid"), (P, "snapkv[window=8]~uniform")),
+                       ((F, "snapkv[window=8,sinks=0,recent=8]~pyramid"), (F, "snapkv[window=8,sinks=0,recent=8]~uniform")),
                        ((S, "snapkv+value~ada"), (B, "snapkv~ada")), ((S, "snapkv+joint~ada"), (B, "snapkv~ada"))],
 }
 RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels pruned
 DIVIDED = (*((B, f"{order}~{method}") for order in ("snapkv", "keydiff") for method in ("uniform", "ada", "lu", "profile")),
            *((G, f"{order}~lu_without_gap") for order in ("snapkv", "keydiff")),
            *((P, f"snapkv[window=8]~{method}") for method in ("uniform", "pyramid")),
+           *((A, f"snapkv[sinks=0,recent=32]~{method}") for method in ("uniform", "ada")),
+           *((F, f"snapkv[window=8,sinks=0,recent=8]~{method}") for method in ("uniform", "pyramid")),
            *((R, f"snapkv~{method}") for method in ("uniform", "lu", "profile")))
 ORACLES = ("lu", "lu_without_gap", "optimal")
 LONGEST = 1000  # tokens of a prompt
@@ -123,7 +137,8 @@ def measure(args, model, file, prompts) -> None:
         results = folder / name
         run(name, args.program, command, *dumps, "--out", results, "--force", "--quiet", "--threads", args.threads, *options)
         resumed = "--resume" if any(results.glob("**/validate.json")) and name not in args.again else "--force"
-        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", results, resumed)
+        fed_back = ["--feedback"] if name in FEEDBACK else []
+        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", results, resumed, *fed_back)
         for prompt in prompts:
             for part in (results / prompt.name, results / "leave_one_out" / prompt.name):
                 if part.exists():
@@ -136,7 +151,7 @@ def cases_of(model, prompt, run, results):
     errors = output_errors(results)
     cases = {}
     for row in read(results / "validate.csv"):
-        if row["metric"] in TRUE:
+        if row["metric"] in TRUE and row["phase"].endswith("+feedback") == (run in FEEDBACK):
             cases.setdefault((row["policy"], row["budget"]), {})[TRUE[row["metric"]]] = shorter(row["value"])
     named = {"bits4": "4 bits", "bits2": "2 bits"}
     return [{"model": model, "prompt": prompt.name, "tokens": prompt.tokens, "run": run,
@@ -180,7 +195,7 @@ def tables(rows):
                             for prompt in names if (model, prompt, run, of, budget) in kl]
                     cells.append(times(logs) if len(logs) > 2 else "")
                 if any(cells):
-                    lines.append([f"`{of}` over `{over}`" + (" (raw)" if run == R else ""), model, *cells])
+                    lines.append([f"`{of}` over `{over}`" + SAID.get(run, ""), model, *cells])
         found[name] = table(["true KL of", "model", *(f"{budget} evicted" for budget in BUDGETS)], lines)
     found["papers channels"] = table(["`iap` over `think`, true KL", *(f"{ratio} pruned" for ratio in RATIOS)], [
         [model, *(times([np.log(kl[model, prompt, "channels", "channels:iap", ratio] / kl[model, prompt, "channels", "channels:think", ratio])
@@ -204,7 +219,7 @@ def divisions(kl, error, prompts):
         cells = [" / ".join(filter(None, (mean([of[key] for prompt in names for key in [(model, prompt, run, policy, budget)]
                                                 if key in of]) for budget in BUDGETS)))
                  for model, names in prompts.items() for of in (error, kl)]
-        lines.append([f"`{order}`" + (", raw" if run == R else ""), f"`{method}`" + (" (oracle)" if method in ORACLES else ""), *cells])
+        lines.append([f"`{order}`" + (", raw" if run in (A, F, R) else ""), f"`{method}`" + (" (oracle)" if method in ORACLES else ""), *cells])
     header = [f"{model}, {len(names)}: {what}" for model, names in prompts.items() for what in ("output error", "true KL")]
     return table(["order", "divided by", *header], lines)
 

@@ -200,4 +200,22 @@ TEST_CASE("a bad table takes its own figures away and is named", "[figures]") {
   CHECK(problem("1,0,h2o,paper\n").find("line 2: expected 7 fields") != std::string::npos);
 }
 
+TEST_CASE("a filter takes the values on one side of a bound", "[figures]") {
+  for (const char* typed : {"< 0.8", "<0.8", "  <  80% ", "<8e-1"}) {
+    INFO(typed);
+    const auto filter = value_filter(typed);
+    REQUIRE(filter.has_value());
+    CHECK(filter->takes(0.79));
+    CHECK_FALSE(filter->takes(0.8));
+    CHECK_FALSE(filter->takes(std::nan("")));
+  }
+  CHECK(value_filter("<=0.8")->takes(0.8));
+  CHECK(value_filter(">= -2")->takes(-2));
+  CHECK_FALSE(value_filter("> -2")->takes(-2));
+  CHECK(value_filter(">-2")->takes(0));
+  for (const char* typed : {"", " ", "<", ">=", "0.8", "= 1", "< x", "< 0.8 and", "< nan", "> inf", "< 1e999",
+                            "<<1", "< 1 2", "< %"})
+    CHECK_FALSE(value_filter(typed).has_value());
+}
+
 }  // namespace kvreplay::viewer

@@ -27,6 +27,46 @@ std::vector<std::string> titles(std::string_view typed) {
   return all;
 }
 
+TEST_CASE("a place is typed in many ways", "[find]") {
+  const PlaceQuery head{3, 1, {}};
+  for (const char* typed : {"L3 H1", "l3h1", "layer 3 head 1", "Layer 3, KV head 1", "  h1   l3 ",
+                            "layer3 head1", "3.1", "L 3 H 1", "layer 3 h1"})
+    CHECK(place_query(typed) == head);
+  const PlaceQuery token{{}, {}, 379};
+  for (const char* typed : {"379", "token 379", "t379", "#379", "TOKEN 379", " 379 "})
+    CHECK(place_query(typed) == token);
+  CHECK(place_query("layer 12") == PlaceQuery{12, {}, {}});
+  CHECK(place_query("h0") == PlaceQuery{{}, 0, {}});
+  CHECK(place_query("L3 H1 token 5") == PlaceQuery{3, 1, 5});
+  for (const char* typed : {"",
+                            " ",
+                            "layer",
+                            "layer x",
+                            "l",
+                            "l3 l4",
+                            "L-1",
+                            "-5",
+                            "3.1.2",
+                            "3.",
+                            ".1",
+                            "head 1 of 2",
+                            "light",
+                            "token",
+                            "l3h",
+                            "lh1",
+                            "99999999999999999999",
+                            "h1 h1",
+                            "attn",
+                            "((",
+                            "#",
+                            "find 3",
+                            "\xFF\xFE",
+                            "1e3"}) {
+    INFO(typed);
+    CHECK_FALSE(place_query(typed).has_value());
+  }
+}
+
 TEST_CASE("places, metrics and policies are found by what is typed", "[find]") {
   AppState state;
   state.runs = {sample()};
@@ -34,7 +74,7 @@ TEST_CASE("places, metrics and policies are found by what is typed", "[find]") {
     INFO(typed);
     const FindAnswer answer = found(typed);
     REQUIRE_FALSE(answer.entries.empty());
-    CHECK(follow(answer.entries.front(), state));
+    follow(answer.entries.front(), state);
   };
   go("L3 H1");
   CHECK(state.selection().layer == 3);
@@ -66,9 +106,7 @@ TEST_CASE("what the run does not have is said in one line", "[find]") {
     const FindAnswer answer = found(typed);
     INFO(typed);
     CHECK(std::none_of(answer.entries.begin(), answer.entries.end(), [](const FindEntry& entry) {
-      return std::holds_alternative<HeadCondition>(entry.what) ||
-             std::holds_alternative<TokenCondition>(entry.what) ||
-             std::holds_alternative<PlaceQuery>(entry.what);
+      return std::holds_alternative<PlaceQuery>(entry.what);
     }));
     CHECK(answer.error.find('\n') == std::string::npos);
     return answer.error;
@@ -76,63 +114,6 @@ TEST_CASE("what the run does not have is said in one line", "[find]") {
   CHECK(error("L9 H1") == "layer 9: there are 6 layers");
   CHECK(error("h7") == "KV head 7: there are 2 KV heads");
   CHECK(error("1024") == "token 1024: there are 1024 tokens");
-  CHECK(error("heads where rho < 1") == "expected rho(SCORE) or rho(SCORE, REFERENCE)");
-  CHECK(error("heads where rho(attn, key, value) < 1") == "expected rho(SCORE) or rho(SCORE, REFERENCE)");
-  CHECK(error("heads where rho(atn) < 1") == "expected a metric, found \"atn\": attn");
-  CHECK(error("heads where recal@10%(attn) < 1") ==
-        "expected a figure, found \"recal@10%\": recall@10% or recall@1% or recall@20%");
-  CHECK(error("heads where rho(attn, nothing_like_it) < 1")
-            .starts_with("expected a metric, found \"nothing_like_it\": one of attn, "));
-  CHECK(error("heads where kvzip < 1") == "kvzip: this run does not have it");
-  CHECK(error("heads where rho(exact_remove) < 1") ==
-        "rho of exact_remove against exact_remove is no figure here");
-  CHECK(error("heads where rel_l1(attn) < 1") == "rel_l1 of attn against exact_remove is no figure here");
-  CHECK(error("tokens where rho(attn) < 1").starts_with("expected a metric without brackets"));
-  CHECK(error("tokens where spearman < 1").starts_with("expected a metric, found \"spearman\""));
-  CHECK(error("heads where").starts_with("expected a figure"));
-}
-
-TEST_CASE("heads that meet a condition, the furthest from its bound first", "[find]") {
-  const auto condition = [](std::string_view typed) {
-    const FindAnswer answer = found(typed);
-    INFO(typed << ": " << answer.error);
-    REQUIRE(answer.entries.size() == 1);
-    return std::get<HeadCondition>(answer.entries.front().what);
-  };
-  // By brute force, over figures that were made up.
-  std::vector<std::shared_ptr<const HeadSummary>> heads;
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (const double sum : {0.5, 0.9, nan, 0.1, 0.5, -1.0}) {
-    auto head = std::make_shared<HeadSummary>();
-    head->layer = std::ssize(heads) / 2;
-    head->kv_head = std::ssize(heads) % 2;
-    head->sums.fill(nan);
-    head->sums[static_cast<std::size_t>(TokenMetric::attn)] = sum;
-    heads.push_back(head);
-  }
-  using Places = std::vector<std::pair<Index, Index>>;
-  CHECK(heads_where(condition("heads where attn < 0.6"), heads) == Places{{2, 1}, {1, 1}, {0, 0}, {2, 0}});
-  CHECK(heads_where(condition("heads where sum(attn) >= 0.5"), heads) == Places{{0, 1}, {0, 0}, {2, 0}});
-  CHECK(heads_where(condition("heads where attn > 1"), heads).empty());
-  CHECK(heads_where(condition("heads where key < 1"), heads).empty());  // none has it
-  CHECK(heads_where(condition("heads where attn < 1"), {}).empty());
-
-  CHECK(condition("heads where rho(caote) < 0.8").figure ==
-        HeadFigure{TokenMetric::caote, TokenMetric::exact_remove, AgreementFigure::spearman});
-  CHECK(condition("heads where recall@10%(attn, oracle_future) < 50%").figure ==
-        HeadFigure{TokenMetric::attn, TokenMetric::oracle_future, AgreementFigure::recall_10pc});
-}
-
-TEST_CASE("tokens that meet a condition", "[find]") {
-  TokenMetrics metrics;
-  metrics[TokenMetric::exact_remove] = Matrix<double>(1, 4);
-  metrics[TokenMetric::exact_remove] << 0.2, 0.1, std::nan(""), 0.3;
-  const auto where = [&](std::string_view typed) {
-    return tokens_where(std::get<TokenCondition>(found(typed).entries.at(0).what), metrics);
-  };
-  CHECK(where("tokens where exact_remove > 0.1") == std::vector<Index>{0, 3});
-  CHECK(where("tokens where exact_remove <= 0.1") == std::vector<Index>{1});
-  CHECK(where("tokens where attn > 0").empty());  // not there
 }
 
 }  // namespace

@@ -105,47 +105,13 @@ TEST_CASE("the palette goes to heads and tokens, metrics and policies", "[palett
   panel.tap({"Escape"});
 }
 
-TEST_CASE("heads that are looked for are stepped through until they are let go", "[palette]") {
-  test::Dashboard dashboard(kSample);
-  const auto find = [&](const char* typed) {
-    dashboard.tap(action(ActionId::open_palette).shortcut);
-    dashboard.host.type(typed);
-    dashboard.host.settle();
-    dashboard.tap({"Enter"});
-  };
-  find("heads where rho(attn) < 0.95");
-  const auto found = dashboard.app.state().found_heads;
-  const auto& worst = dashboard.app.state().worst_first;
-  REQUIRE(found.size() > 2);
-  REQUIRE(found.size() < worst.size());
-  // The head map ranks by the same figure.
-  CHECK(std::equal(found.begin(), found.end(), worst.begin()));
-  const auto at = [&] { return std::pair(dashboard.selection().layer, dashboard.selection().kv_head); };
-  CHECK(at() == found[0]);
-  CHECK(dashboard.app.state().message().find("n and p") != std::string::npos);
-  dashboard.tap({"N"});
-  CHECK(at() == found[1]);
-  dashboard.tap({"P"});
-  dashboard.tap({"P"});
-  CHECK(at() == found.back());
-
-  find("tokens where exact_remove > 0.5");
-  CHECK_FALSE(dashboard.selection().tokens.empty());
-  dashboard.tap({"Escape"});
-  CHECK(dashboard.selection().tokens.empty());
-  CHECK(dashboard.app.state().found_heads.empty());
-  find("heads where rho(attn) > 1");
-  CHECK(dashboard.app.state().found_heads.empty());
-  CHECK(dashboard.app.state().message() == "No head where rho(attn) > 1.");
-}
-
 TEST_CASE("menus and the palette look as they were looked at", "[golden]") {
   Scatter panel;
   panel.open_scores();
   test::check_golden("menu-dark.png", panel.host.pixels(), 900, 600);
   panel.tap({"Escape"});
   panel.tap(action(ActionId::open_palette).shortcut);
-  panel.host.type("heads where rho(caote) < 0.8");
+  panel.host.type("L3 H1");
   panel.settle();
   panel.host.settle();
   test::check_golden("palette-dark.png", test::cropped(panel.host.pixels(), 900, 150, 60, 600, 120), 600,

@@ -185,7 +185,6 @@ void App::frame() {
                   view->Pos.y + view->Size.y - at.y - foot - gap};
   areas_ = {};
   PanelContext context{state_, desk_};
-  search_.look(context);
   const float above = state_.run() ? draw_findings(area) : 0;
   state_.all_ranked = false;  // until the Head map says so
   if (state_.run())

@@ -11,8 +11,8 @@
 #include "viewer/panels/background_round.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
-#include "viewer/panels/search/head_search.hpp"
 #include "viewer/work/desk.hpp"
+#include "viewer/work/find.hpp"
 #include "viewer/work/state.hpp"
 
 #include <array>
@@ -87,8 +87,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_ &&
-           !search_.searching();
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_;
   }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
@@ -187,7 +186,6 @@ class App final : public Client {
   float window_width_ = 0, window_height_ = 0;  ///< of the last frame, pixels
   PanelKind focused_ = PanelKind::text;
   FindingStrip findings_;
-  HeadSearch search_;
   StartPage start_page_;
   PathPrompt open_prompt_, locate_prompt_;
   std::vector<std::string> recent_;

@@ -119,7 +119,6 @@ void App::perform(const Action& action) {
       next.token.reset();
       next.channels.reset();
       next.tokens.clear();
-      state_.found_heads.clear();
       return state_.select(next);
     }
     case ActionId::pin_selection: {
@@ -228,18 +227,14 @@ void App::perform(const Action& action) {
 }
 
 void App::perform(const FindEntry& entry) {
-  if (follow(entry, state_)) {
-    if (std::holds_alternative<TokenMetric>(entry.what)) show(PanelKind::scatter);
-    if (std::holds_alternative<EvictionBase>(entry.what)) show(PanelKind::what_if);
-    return;
-  }
-  state_.found_heads.clear();
-  search_.begin(entry, PanelContext{state_, desk_});
+  follow(entry, state_);
+  if (std::holds_alternative<TokenMetric>(entry.what)) show(PanelKind::scatter);
+  if (std::holds_alternative<EvictionBase>(entry.what)) show(PanelKind::what_if);
 }
 
 void App::step_head(int step, bool worst) {
   if (!state_.run()) return;
-  const auto& order = state_.found_heads.empty() ? state_.worst_first : state_.found_heads;
+  const auto& order = state_.worst_first;
   if (!worst || order.empty())
     return state_.select(next_head(state_.selection(), state_.run()->shape(), step), "head");
   const std::pair now(state_.selection().layer, state_.selection().kv_head);

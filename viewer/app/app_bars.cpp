@@ -174,14 +174,6 @@ void App::draw_status_bar(float height) {
 
   std::string left = state_.message();
   const bool is_error = !left.empty() && state_.message_is_error();
-  if (left.empty() && state_.run() && !state_.found_heads.empty()) {
-    const auto& found = state_.found_heads;
-    const std::pair now(state_.selection().layer, state_.selection().kv_head);
-    const auto at = std::find(found.begin(), found.end(), now);
-    left = at == found.end()
-               ? fmt::format("{} {}", counted(std::ssize(found), "head"), state_.found_by)
-               : fmt::format("Head {} of {} {}", at - found.begin() + 1, found.size(), state_.found_by);
-  }
   if (left.empty() && state_.run()) {
     const DumpShape& s = state_.run()->shape();
     left = fmt::format(

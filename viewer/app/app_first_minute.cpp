@@ -52,7 +52,6 @@ void App::arrange(Preset preset) {
     case Preset::bad_heads:
       state_.comparison.score = TokenMetric::attn;
       state_.comparison.reference = TokenMetric::exact_remove;
-      state_.found_heads.clear();
       return;
     case Preset::policies: {
       WhatIfSettings other;

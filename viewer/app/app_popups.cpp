@@ -76,15 +76,14 @@ void App::draw_palette() {
   }
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-1);
-  const bool enter = ImGui::InputTextWithHint(
-      "##what", "an action, L3 H1, token 379, a metric, heads where rho(caote) < 0.8", &palette_text_,
-      ImGuiInputTextFlags_EnterReturnsTrue);
+  const bool enter = ImGui::InputTextWithHint("##what", "an action, L3 H1, token 379, a metric, a policy",
+                                              &palette_text_, ImGuiInputTextFlags_EnterReturnsTrue);
   if (ImGui::IsItemEdited()) palette_choice_ = 0;
   FindAnswer answer;
   if (state_.run() && !palette_text_.empty())
     answer = find_answer(palette_text_, state_.run()->shape(), available_metrics(*state_.run()));
   std::vector<PaletteRow> found;
-  // Places and conditions first, then actions, then names: their words are in many of them.
+  // Places first, then actions, then names: their words are in many of them.
   const auto add = [&](bool names) {
     for (const FindEntry& entry : answer.entries) {
       const bool is_name =

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <tuple>
 #include <unordered_map>
@@ -221,6 +222,29 @@ std::optional<FigureMap> difference_map(const FigureMap& map, const FigureMap& m
   difference.values -= minus.values;
   difference.heads = difference.values.array().isFinite().count();
   return difference;
+}
+
+bool ValueFilter::takes(double value) const {
+  return below ? equal ? value <= bound : value < bound : equal ? value >= bound : value > bound;
+}
+
+std::optional<ValueFilter> value_filter(std::string_view typed) {
+  const auto skip = [&] { typed.remove_prefix(std::min(typed.find_first_not_of(' '), typed.size())); };
+  skip();
+  if (typed.empty() || (typed.front() != '<' && typed.front() != '>')) return std::nullopt;
+  ValueFilter filter{.below = typed.front() == '<'};
+  typed.remove_prefix(1);
+  filter.equal = typed.starts_with('=');
+  if (filter.equal) typed.remove_prefix(1);
+  skip();
+  const auto read = std::from_chars(typed.data(), typed.data() + typed.size(), filter.bound);
+  std::string_view rest = typed.substr(static_cast<std::size_t>(read.ptr - typed.data()));
+  if (rest.starts_with('%')) {
+    filter.bound /= 100;
+    rest.remove_prefix(1);
+  }
+  const bool whole = read.ec == std::errc() && rest.find_first_not_of(' ') == std::string_view::npos;
+  return whole && std::isfinite(filter.bound) ? std::optional(filter) : std::nullopt;
 }
 
 }  // namespace kvreplay::viewer

@@ -61,4 +61,13 @@ std::vector<HeadPlace> worst_first(const FigureMap& map, bool larger_is_worse);
 /// By the figure's own sense; where it has none, the largest first.
 std::vector<HeadPlace> worst_first(const FigureMap& map);
 
+/// Values on one side of a bound.
+struct ValueFilter {
+  bool below = false, equal = false;  ///< which side, and whether the bound belongs to it
+  double bound = 0;
+  bool takes(double value) const;
+};
+/// "< 0.8", ">=80%"; nothing where it is something else.
+std::optional<ValueFilter> value_filter(std::string_view typed);
+
 }  // namespace kvreplay::viewer

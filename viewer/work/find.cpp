@@ -1,83 +1,88 @@
 #include "viewer/work/find.hpp"
 
-#include "analysis/options/option.hpp"
 #include "analysis/options/option_text.hpp"
+#include "viewer/model/typed_words.hpp"
 #include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <optional>
+#include <charconv>
+#include <initializer_list>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr TokenMetric kReference = TokenMetric::exact_remove;
-
-std::string or_nearest(const std::string& typed, const std::vector<std::string>& names) {
-  const std::vector<std::string> near = nearest_names(typed, names);
-  return near.empty() ? fmt::format("one of {}", fmt::join(names, ", "))
-                      : fmt::format("{}", fmt::join(near, " or "));
+std::optional<Index> whole(std::string_view text) {
+  Index number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
 }
 
-/// A metric that the run has, or why there is none.
-struct Named {
-  std::optional<TokenMetric> metric;
-  std::string error;
-};
-Named metric_named(const std::string& typed, const MetricSet& metrics) {
-  const auto known = kTokenMetrics.named(typed);
-  if (known && metrics.contains(*known)) return {known, {}};
-  std::vector<std::string> names;
-  for (const TokenMetric metric : kTokenMetrics.all())
-    if (metrics.contains(metric)) names.emplace_back(name_of(metric));
-  if (known) return {{}, fmt::format("{}: this run does not have it", typed)};
-  return {{}, fmt::format("expected a metric, found \"{}\": {}", typed, or_nearest(typed, names))};
+/// Words in lower case.
+std::vector<std::string> words_of(std::string_view typed) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : lower_case(typed) + " ")
+    if (c != ' ' && c != '\t' && c != ',')
+      word += c;
+    else if (!word.empty())
+      words.push_back(std::exchange(word, {}));
+  return words;
 }
 
-std::optional<AgreementFigure> agreement_named(const std::string& typed) {
-  return typed == "rho" ? AgreementFigure::spearman : kAgreementFigures.named(typed);
-}
-
-FindAnswer head_condition(const WhereQuery& query, Index l, const MetricSet& metrics) {
-  const auto refused = [](std::string why) { return FindAnswer{{}, std::move(why)}; };
-  const auto agreement = agreement_named(query.figure);
-  HeadFigure figure;
-  if (agreement && (query.of.empty() || query.of.size() > 2))
-    return refused(fmt::format("expected {0}(SCORE) or {0}(SCORE, REFERENCE)", query.figure));
-  if (!agreement && query.figure != "sum" && !query.of.empty()) {
-    std::vector<std::string> names = kAgreementFigures.names();
-    names.insert(names.end(), {"rho", "sum"});
-    return refused(
-        fmt::format("expected a figure, found \"{}\": {}", query.figure, or_nearest(query.figure, names)));
+/// "l3" and "layer 3" alike: the number behind one of these words.
+std::optional<Index> numbered(std::vector<std::string>& words, std::size_t& at,
+                              std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (!words[at].starts_with(name)) continue;
+    const std::string rest = words[at].substr(name.size());
+    if (const auto number = whole(rest)) {
+      ++at;
+      return number;
+    }
+    if (rest.empty() && at + 1 < words.size())
+      if (const auto number = whole(words[at + 1])) {
+        at += 2;
+        return number;
+      }
   }
-  if (query.figure == "sum" && query.of.size() != 1) return refused("expected sum(METRIC)");
-  const Named metric = metric_named(query.of.empty() ? query.figure : query.of.front(), metrics);
-  if (!metric.metric) return refused(metric.error);
-  figure.metric = *metric.metric;
-  if (agreement) {
-    const Named reference = query.of.size() > 1 ? metric_named(query.of[1], metrics) : Named{kReference, {}};
-    if (!reference.metric) return refused(reference.error);
-    figure.reference = reference.metric;
-    figure.figure = *agreement;
-    const std::vector<HeadFigure> there = head_figures(metrics, l);
-    if (std::find(there.begin(), there.end(), figure) == there.end())
-      return refused(fmt::format("{} of {} against {} is no figure here", query.figure, query.of.front(),
-                                 name_of(*figure.reference)));
-  }
-  const std::string hint =
-      agreement ? fmt::format("{} against {}", facts_of(*agreement).title, name_of(*figure.reference))
-                : std::string("sum over all tokens");
-  return {{{query.text(), hint, HeadCondition{figure, query}}}, {}};
+  return std::nullopt;
 }
 
-FindAnswer condition(const WhereQuery& query, Index l, const MetricSet& metrics) {
-  if (query.heads) return head_condition(query, l, metrics);
-  if (!query.of.empty()) return {{}, "expected a metric without brackets: tokens where exact_remove > 0.1"};
-  const Named metric = metric_named(query.figure, metrics);
-  if (!metric.metric) return {{}, metric.error};
-  return {{{query.text(), "of the selected head", TokenCondition{*metric.metric, query}}}, {}};
+std::optional<PlaceQuery> place_of(const std::vector<std::string>& words) {
+  PlaceQuery query;
+  if (words.size() == 1) {
+    if (const auto token = whole(words[0])) return PlaceQuery{{}, {}, token};
+    const std::size_t dot = words[0].find('.');
+    const auto layer = whole(std::string_view(words[0]).substr(0, dot));
+    const auto head = dot == std::string::npos ? std::nullopt : whole(words[0].substr(dot + 1));
+    if (layer && head) return PlaceQuery{layer, head, {}};
+  }
+  // "l3h1" is two words.
+  std::vector<std::string> split;
+  for (const std::string& word : words) {
+    const std::size_t h = word.find('h');
+    const bool both = word.size() > 3 && word[0] == 'l' && h != std::string::npos && h > 1 &&
+                      whole(std::string_view(word).substr(1, h - 1)) &&
+                      whole(std::string_view(word).substr(h + 1));
+    if (both) split.push_back(word.substr(0, h));
+    if (word != "kv") split.push_back(both ? word.substr(h) : word);
+  }
+  for (std::size_t at = 0; at < split.size();) {
+    const auto take = [&](std::optional<Index>& into, std::initializer_list<std::string_view> names) {
+      const auto number = into ? std::nullopt : numbered(split, at, names);
+      if (number) into = number;
+      return number.has_value();
+    };
+    if (!take(query.layer, {"layer", "l"}) && !take(query.kv_head, {"head", "h"}) &&
+        !take(query.token, {"token", "t", "#"}))
+      return std::nullopt;
+  }
+  if (query == PlaceQuery{}) return std::nullopt;
+  return query;
 }
 
 FindAnswer place(const PlaceQuery& query, const DumpShape& shape) {
@@ -118,67 +123,30 @@ void add_names(std::string_view typed, const MetricSet& metrics, std::vector<Fin
 
 }  // namespace
 
+std::optional<PlaceQuery> place_query(std::string_view typed) { return place_of(words_of(typed)); }
+
 FindAnswer find_answer(std::string_view typed, const DumpShape& shape, const MetricSet& metrics) {
-  const FindQuery query = find_query(typed);
-  if (!query.error.empty()) return {{}, query.error};
-  if (const auto* where = std::get_if<WhereQuery>(&query.is)) return condition(*where, shape.l, metrics);
   FindAnswer answer;
-  if (const auto* to = std::get_if<PlaceQuery>(&query.is)) answer = place(*to, shape);
+  if (const auto to = place_query(typed)) answer = place(*to, shape);
   add_names(typed, metrics, answer.entries);
   return answer;
 }
 
-bool follow(const FindEntry& entry, AppState& state) {
+void follow(const FindEntry& entry, AppState& state) {
   if (const auto* to = std::get_if<PlaceQuery>(&entry.what)) {
     Selection next = state.selection();
     if (to->layer) next.layer = *to->layer;
     if (to->kv_head) next.kv_head = *to->kv_head;
     if (to->token) next.token = to->token;
     state.select(std::move(next));
-    return true;
-  }
-  if (const auto* metric = std::get_if<TokenMetric>(&entry.what)) {
+  } else if (const auto* metric = std::get_if<TokenMetric>(&entry.what)) {
     Comparison& c = state.comparison;
     (kTokenMetrics[*metric].kind == MetricKind::score ? c.score : c.reference) = *metric;
-    return true;
-  }
-  if (const auto* base = std::get_if<EvictionBase>(&entry.what)) {
-    state.setting_a.base = name_of(*base);
+  } else {
+    state.setting_a.base = name_of(std::get<EvictionBase>(entry.what));
     state.setting_a.score.clear();
     state.show_b = false;
-    return true;
   }
-  return false;
-}
-
-std::vector<std::pair<Index, Index>> heads_where(
-    const HeadCondition& condition, const std::vector<std::shared_ptr<const HeadSummary>>& heads) {
-  struct Head {
-    double value;
-    std::pair<Index, Index> at;
-  };
-  std::vector<Head> found;
-  for (const auto& head : heads) {
-    const double value = head->value(condition.figure);
-    if (holds(condition.query.compare, value, condition.query.bound))
-      found.push_back({value, {head->layer, head->kv_head}});
-  }
-  const bool low = condition.query.compare == Compare::less || condition.query.compare == Compare::at_most;
-  std::sort(found.begin(), found.end(), [&](const Head& a, const Head& b) {
-    if (a.value != b.value) return low ? a.value < b.value : a.value > b.value;
-    return a.at < b.at;
-  });
-  std::vector<std::pair<Index, Index>> places;
-  for (const Head& head : found) places.push_back(head.at);
-  return places;
-}
-
-std::vector<Index> tokens_where(const TokenCondition& condition, const TokenMetrics& tokens) {
-  const Matrix<double>& values = tokens[condition.metric];
-  std::vector<Index> found;
-  for (Index token = 0; token < values.size(); ++token)
-    if (holds(condition.query.compare, values.data()[token], condition.query.bound)) found.push_back(token);
-  return found;
 }
 
 }  // namespace kvreplay::viewer

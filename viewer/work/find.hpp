@@ -1,12 +1,11 @@
 #pragma once
 
-#include "viewer/model/find_query.hpp"
-#include "viewer/work/head_figures.hpp"
+#include "data/dump.hpp"
 #include "viewer/work/state.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,37 +13,28 @@
 
 namespace kvreplay::viewer {
 
-struct HeadCondition {
-  HeadFigure figure;
-  WhereQuery query;
+/// "L3 H1", "layer 3 head 1", "3.1", "token 379", "379": what is not said stays as it is.
+struct PlaceQuery {
+  std::optional<Index> layer, kv_head, token;
+  bool operator==(const PlaceQuery&) const = default;
 };
-struct TokenCondition {
-  TokenMetric metric = TokenMetric::attn;
-  WhereQuery query;
-};
+/// Upper and lower case are one; nothing where no place is typed.
+std::optional<PlaceQuery> place_query(std::string_view typed);
 
 /// One thing that typed words may mean.
 struct FindEntry {
   std::string title, hint;  ///< a line
-  /// Where to go; what to look for; a metric or a policy to be set.
-  std::variant<PlaceQuery, HeadCondition, TokenCondition, TokenMetric, EvictionBase> what;
+  /// Where to go; a metric or a policy to be set.
+  std::variant<PlaceQuery, TokenMetric, EvictionBase> what;
 };
 struct FindAnswer {
   std::vector<FindEntry> entries;  ///< the likeliest first
-  std::string error;               ///< one line: why a place or a condition is none of this run
+  std::string error;               ///< one line: why a place is none of this run
 };
 /// `metrics` are those that the run has of its heads.
 FindAnswer find_answer(std::string_view typed, const DumpShape& shape, const MetricSet& metrics);
 
-/// Goes to a place, compares by a metric, or sets setting A to a policy: what takes no time. False for
-/// conditions.
-bool follow(const FindEntry& entry, AppState& state);
-
-/// The heads whose value meets the condition, the furthest from its bound first; `heads` are all that are
-/// known.
-std::vector<std::pair<Index, Index>> heads_where(
-    const HeadCondition& condition, const std::vector<std::shared_ptr<const HeadSummary>>& heads);
-/// Ascending positions.
-std::vector<Index> tokens_where(const TokenCondition& condition, const TokenMetrics& tokens);
+/// Goes to a place, compares by a metric, or sets setting A to a policy.
+void follow(const FindEntry& entry, AppState& state);
 
 }  // namespace kvreplay::viewer

@@ -118,12 +118,9 @@ class AppState : public SharedSettings {
   void paint(std::optional<PaintMark> mark);
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
   std::vector<Pin> pins;
-  /// Heads from worst to best, as the head map ranks them: (layer, KV head).
+  /// Heads from worst to best, as the head map ranks them and as far as its filter takes them: (layer, KV
+  /// head).
   std::vector<std::pair<Index, Index>> worst_first;
-  /// Heads that were looked for, stepped through in place of these until they are let go; what they have in
-  /// common: "where ..".
-  std::vector<std::pair<Index, Index>> found_heads;
-  std::string found_by;
   /// Whether worst_first has every head of the selected run, as of the last frame.
   bool all_ranked = false;
 

@@ -216,7 +216,7 @@ void HeadMapPanel::take_map(PanelContext& context, const FigureInfo* figure) {
 void HeadMapPanel::rank(PanelContext& context) const {
   context.state.worst_first.clear();
   for (const HeadPlace& place : table_.ranking())
-    context.state.worst_first.emplace_back(place.layer, place.kv_head);
+    if (table_.takes(place)) context.state.worst_first.emplace_back(place.layer, place.kv_head);
   context.state.all_ranked = map_ && !pending() && map_->heads == map_->values.size();
 }
 

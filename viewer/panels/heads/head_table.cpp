@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <imgui_stdlib.h>
 #include <span>
 
 namespace kvreplay::viewer {
@@ -34,6 +34,8 @@ void header(int column) {
 
 }  // namespace
 
+bool HeadTable::takes(const HeadPlace& place) const { return !filter_ || filter_->takes(place.value); }
+
 void HeadTable::show(std::shared_ptr<const FigureMap> map, const Key& key) {
   if (map_ && map && key == key_) return;
   map_ = std::move(map);
@@ -57,8 +59,9 @@ Index HeadTable::rank(Index row, Index kv_head) const {
 }
 
 void HeadTable::sort() {
-  order_.resize(ranking_.size());
-  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  order_.clear();
+  for (std::size_t i = 0; i < ranking_.size(); ++i)
+    if (takes(ranking_[i])) order_.push_back(i);
   // By a key that ascends, worse heads first among equal ones; heads without a value stay at the end.
   const auto key = [&](std::size_t i) {
     const HeadPlace& place = ranking_[i];
@@ -153,6 +156,7 @@ void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heat
   const Theme& t = theme();
   const Better better = map_->figure.facts.better;
   const ImVec2 at = ImGui::GetCursorScreenPos();
+  if (!context.figure) ImGui::AlignTextToFramePadding();
   dim_text(better != Better::neither ? "worst first" : "largest first");
   tip(better == Better::neither
           ? "Neither end of this figure is worse. n and p step through the heads in this order."
@@ -160,11 +164,32 @@ void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heat
           ? "Larger is worse: the longer the bar. n and p step through the heads in this order."
           : "Smaller is worse: the bar is what is missing to the best. n and p step through the heads in "
             "this order.");
-  const float line = ImGui::GetTextLineHeight() + t.px(4);
+  float line = ImGui::GetTextLineHeight() + t.px(4);
+  if (!context.figure) {
+    edit_filter(size.x, at.x + size.x);
+    line = ImGui::GetFrameHeight() + t.px(4);
+  }
   ImGui::SetCursorScreenPos({at.x, at.y + line});
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(kPadding), t.px(2)});
   draw_table(context, {size.x, size.y - line}, heatmap);
   ImGui::PopStyleVar();
+}
+
+/// Right of what the table is sorted by.
+void HeadTable::edit_filter(float width, float right) {
+  const float wanted = std::min(theme().px(110), width * 0.5F);
+  ImGui::SameLine();
+  ImGui::SetCursorScreenPos({right - wanted, ImGui::GetCursorScreenPos().y});
+  ImGui::SetNextItemWidth(wanted);
+  const bool wrong = !typed_.empty() && !filter_;
+  if (wrong) ImGui::PushStyleColor(ImGuiCol_Text, theme().warning);
+  if (ImGui::InputTextWithHint("##filter", "filter: < 0.8", &typed_)) {
+    filter_ = value_filter(typed_);
+    seen_.reset();
+    sort();
+  }
+  if (wrong) ImGui::PopStyleColor();
+  tip("Shows, and n and p step through, the heads with such values: < 0.8, >= 10%");
 }
 
 void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {

@@ -23,12 +23,15 @@ class HeadTable {
   void draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   /// Worst first, whatever the table is sorted by.
   const std::vector<HeadPlace>& ranking() const { return ranking_; }
+  /// Whether the filter that is typed takes a head.
+  bool takes(const HeadPlace& place) const;
   /// A head's place in it, from 1 on; 0 where it has no value.
   Index rank(Index row, Index kv_head) const;
   float least_width() const;
 
  private:
   void sort();
+  void edit_filter(float width, float right);
   void draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   void draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap);
   void keep_in_view(const Selection& selection, float row_height);
@@ -39,7 +42,9 @@ class HeadTable {
   std::vector<Index> ranks_;        // [rows * n_kv], 0 without a value
   std::vector<std::size_t> order_;  // of the table: into ranking_
   NumberColumn numbers_;            // of the values
-  int column_ = 0;                  // sorted by
+  std::string typed_;               // "< 0.8": values that are shown
+  std::optional<ValueFilter> filter_;
+  int column_ = 0;  // sorted by
   bool descending_ = false;
   std::optional<std::pair<Index, Index>> seen_;  // the head that was last brought into view
   float room_ = 0;                               // and the height of the list then
