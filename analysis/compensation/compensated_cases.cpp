@@ -1,7 +1,7 @@
 #include "analysis/compensation/compensated_cases.hpp"
 
 #include "analysis/compensation/compensation_table.hpp"
-#include "data/npz_write.hpp"
+#include "data/npy_write.hpp"
 
 #include <fmt/format.h>
 
@@ -105,17 +105,18 @@ void CompensatedCases::write_layer(const ResultFolder& folder, Index layer) cons
   const auto d = static_cast<std::size_t>(dump_.shape().d), d_v = static_cast<std::size_t>(dump_.shape().d_v);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (plan_.cases[c].method == Compensation::none) continue;  // kept/ has it
-    std::vector<NpzMember> members;
+    const std::string name = file_name(evictions_, plan_.cases[c]);
     for (std::size_t g = 0; g < held_[c].size(); ++g) {
       const Held& held = held_[c][g];
-      const std::size_t m = held.tokens.size();
-      members.push_back(npz_member(fmt::format("tokens_{}", g), {m}, held.tokens));
-      members.push_back(npz_member(fmt::format("bias_{}", g), {m}, held.bias));
-      members.push_back(npz_member(fmt::format("values_{}", g), {m, d_v}, held.values));
-      if (!held.keys.empty()) members.push_back(npz_member(fmt::format("keys_{}", g), {m, d}, held.keys));
+      const std::size_t m = held.tokens.size(), of_each[] = {m}, of_keys[] = {m, d}, of_values[] = {m, d_v};
+      const auto file = [&](const char* what) {
+        return folder.layer_file(layer, fmt::format("compensated/{}/{}_{}.npy", name, what, g));
+      };
+      write_npy(file("tokens"), of_each, std::span<const std::int32_t>(held.tokens));
+      write_npy(file("bias"), of_each, std::span<const float>(held.bias));
+      write_npy(file("values"), of_values, std::span<const float>(held.values));
+      if (!held.keys.empty()) write_npy(file("keys"), of_keys, std::span<const float>(held.keys));
     }
-    write_npz(folder.layer_file(layer, "compensated/" + file_name(evictions_, plan_.cases[c]) + ".npz"),
-              members);
   }
 }
 

@@ -271,7 +271,7 @@ class Compensated(NamedTuple):
     tokens: np.ndarray  # [m] positions, ascending
     bias: np.ndarray  # [m], on their logits
     values: np.ndarray  # [m, d_v]
-    keys: Optional[np.ndarray]  # [m, d]; None: the tokens' own
+    keys: Optional[np.ndarray] = None  # [m, d]; None: the tokens' own
 
 
 class Results(_Folder):
@@ -355,23 +355,25 @@ class Results(_Folder):
     def compensated(self, name: str, layer: int) -> list[Compensated]:
         """What the cache of every KV head of a layer holds of the prompt: "snapkv-paper-prefill-448-fit"."""
         folder = f"{_layer_folder(int(layer))}/compensated"
-        names = sorted(at.rpartition("/")[2][:-4] for at in self._written if at.rpartition("/")[0] == folder)
+        names = sorted({at[len(folder) + 1 :].partition("/")[0] for at in self._written if at.startswith(f"{folder}/")})
         if name not in names:
-            raise ResultsError(f"{self.folder}: no {name}.npz in {folder}; {_alternatives(name, names)}")
-        path, heads = self.folder / folder / f"{name}.npz", self._sizes["kv_head"]
+            raise ResultsError(f"{self.folder}: no {name} in {folder}; {_alternatives(name, names)}")
         l, d, d_v = self._sizes["token"], self._sizes["channel"], self.summary["dump"]["d_v"]
-        data = _bytes(path, heads * (4 * l * (d + d_v + 2) + 4096) + 4096, self._written.get(f"{folder}/{name}.npz"))
-        archive = _parsed(path, "an archive of arrays", lambda: _archive(data))
         held = []
-        for head in range(heads):
-            end = f"_{head}"
-            arrays = {name[: -len(end)]: array for name, array in archive.items() if name.endswith(end)}
-            tokens = arrays.get("tokens", np.zeros((0, 0)))
+        for head in range(self._sizes["kv_head"]):
+            arrays = {}
+            for what in Compensated._fields:
+                at = f"{folder}/{name}/{what}_{head}.npy"
+                if what != "keys" or at in self._written:
+                    data = _bytes(self.folder / at, 4 * l * max(d, d_v) + 4096, self._written.get(at))
+                    arrays[what] = _array(self.folder / at, data)
+            tokens = arrays["tokens"]
             wanted = {"tokens": (len(tokens),), "bias": (len(tokens),), "values": (len(tokens), d_v), "keys": (len(tokens), d)}
             found = {key: array.shape for key, array in arrays.items()}
             if {"keys": wanted["keys"], **found} != wanted or not np.all(np.diff(tokens) > 0) or len(tokens) and not 0 <= tokens[0] <= tokens[-1] < l:
-                raise ResultsError(f"{path}: head {head}: expected ascending positions below {l} and their numbers, found {found}")
-            held.append(Compensated(arrays["tokens"], arrays["bias"], arrays["values"], arrays.get("keys")))
+                raise ResultsError(f"{self.folder / folder / name}: head {head}: expected ascending positions below {l} and their "
+                                   f"numbers, found {found}")
+            held.append(Compensated(**arrays))
         return held
 
     def maps(self, name: str) -> Array:
@@ -498,11 +500,6 @@ def open_results(folder: AnyPath, dump: Optional[AnyPath] = None) -> Union[Resul
     if dump is not None:
         raise ResultsError(f"{folder}: results over several dumps; open one of them, {Path(folder) / 'NAME'}, with its dump")
     return ResultsOverDumps(folder)
-
-
-def _archive(data: bytearray) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return dict(archive)
 
 
 def _of_level(folder: Path, name: str, frame: pd.DataFrame, level: Optional[str]) -> pd.DataFrame:

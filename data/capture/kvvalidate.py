@@ -22,7 +22,7 @@ it a token, at a time over the cut caches, and every next cut is decided by what
 phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
 
 The model runs in float32, whatever the checkpoint's dtype (--compute);
-figures are formed in float64. Needs torch, numpy and transformers 4.56 or later (GGUF: also gguf and accelerate), and
+figures are formed in float64. Needs torch, numpy, xxhash and transformers 4.56 or later (GGUF: also gguf and accelerate), and
 the files beside this one. A request that cannot be met is one line and exit status 2.
 """
 
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.error = refuse_arguments
     try:
         args = parser.parse_args(arguments)
-        require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
+        require(not MISSING, "packages", "torch, transformers and xxhash (pip install torch transformers xxhash)", MISSING)
         require(not args.feedback or importlib.util.find_spec("kvreplay"), "--feedback",
                 "the package kvreplay (pip install . at the repository's root, or ./bootstrap.sh build --python)", "none")
         with Progress() as progress:

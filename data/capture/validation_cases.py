@@ -10,11 +10,12 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 import numpy as np
 import torch
+import xxhash
 
 from changed_cache import Change, Quantization
 from dump_check import StoredArray, as_float64
 from dump_files import require
-from kvresults import Results, ResultsError, xxh3
+from kvresults import Results, ResultsError
 from model_loop import GrowingCaches, Layer, ModelLoop
 
 KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case, as validate.csv has them
@@ -228,8 +229,8 @@ class Dump(NamedTuple):
                 raise ResultsError(f"{path}: expected a .npy file, found {error}") from None
             bfloat16 = array.dtype.kind == "V" or array.dtype == np.uint16
             dtype = "bfloat16" if bfloat16 else array.dtype.name
-            text += f"{path.stem} {dtype} [{', '.join(map(str, array.shape))}]\n{xxh3(data):016x}\n"
-        return f"{xxh3(text.encode()):016x}"
+            text += f"{path.stem} {dtype} [{', '.join(map(str, array.shape))}]\n{xxhash.xxh3_64_hexdigest(data)}\n"
+        return xxhash.xxh3_64_hexdigest(text.encode())
 
     def require_of(self, results: Results) -> None:
         """Refuses a dump whose layers do not hold what these results are of."""

@@ -1,4 +1,3 @@
-#include "data/npy/npz.hpp"
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/support/catch.hpp"
 
@@ -50,21 +49,6 @@ class CompensatedFigures {
   std::vector<CsvRow> rows_;
   std::map<std::tuple<std::string, std::string, std::string, std::string>, double> values_;
 };
-
-/// An array of a `.npz`.
-Npy member_of(const fs::path& path, const std::string& name) {
-  const auto archive = kvreplay::NpzArchive::open(path);
-  for (std::size_t m = 0; m < archive.members().size(); ++m)
-    if (archive.members()[m].name == name + ".npy") {
-      std::string bytes;
-      archive.source(m)->read_all([&](std::span<const std::byte> piece) {
-        bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-      });
-      return npy_of(bytes);
-    }
-  FAIL("no member " << name);
-  return {};
-}
 
 }  // namespace
 
@@ -142,16 +126,16 @@ TEST_CASE("compensated caches are written as they were measured", "[cli][compens
               {"--policy", "snapkv", "--budget", "20", "--compensate", kAll});
   const fs::path folder = temp / "r/layer_01/compensated";
   CHECK(names_in(folder) ==
-        std::set<std::string>{"snapkv-paper-prefill-20-fit.npz", "snapkv-paper-prefill-20-mass.npz",
-                              "snapkv-paper-prefill-20-mean.npz", "snapkv-paper-prefill-20-values.npz"});
+        std::set<std::string>{"snapkv-paper-prefill-20-fit", "snapkv-paper-prefill-20-mass",
+                              "snapkv-paper-prefill-20-mean", "snapkv-paper-prefill-20-values"});
   const std::string kept = npy_file(temp / "r/layer_01/kept/snapkv-paper-prefill-20.npy").data;
   const std::vector<float> v = npy_file(fs::path(temp / "dump/layer_01/v.npy")).as<float>();
   for (const std::string method : {"mass", "values", "fit", "mean"})
     for (std::size_t g = 0; g < 2; ++g) {
       INFO(method << " " << g);
-      const fs::path file = folder / ("snapkv-paper-prefill-20-" + method + ".npz");
+      const fs::path files = folder / ("snapkv-paper-prefill-20-" + method);
       const auto array = [&](const std::string& name) {
-        return member_of(file, name + "_" + std::to_string(g));
+        return npy_file(files / fmt::format("{}_{}.npy", name, g));
       };
       const std::vector<std::int32_t> tokens = array("tokens").as<std::int32_t>();
       const std::vector<float> bias = array("bias").as<float>(), values = array("values").as<float>();
@@ -199,7 +183,7 @@ TEST_CASE("compensation has the same bytes with threads, in parts and when it is
   run_command("evict", temp / "dump", temp / "2", joined(options, {"--shard", "2/2"}));
   REQUIRE(run_kvreplay({"merge", temp / "1", temp / "2", "--out", temp / "merged", "--quiet"}).code == 0);
   CHECK(difference(temp / "whole", temp / "merged") == "");
-  CHECK(fs::exists(temp / "whole/layer_00/compensated/keydiff-paper-blockwise_16-15-fit.npz"));
+  CHECK(fs::exists(temp / "whole/layer_00/compensated/keydiff-paper-blockwise_16-15-fit"));
 }
 
 TEST_CASE("other reference rows are fitted to where they are asked for, or all there are",
@@ -239,7 +223,7 @@ TEST_CASE("a kept set of the user's is compensated too", "[cli][compensate]") {
   const CompensatedFigures csv(temp / "r");
   CHECK(csv.at(",", "mine,given,prefill,,fit", "reference", "output_error") <
         csv.at(",", "mine,given,prefill,,none", "reference", "output_error"));
-  CHECK(fs::exists(temp / "r/layer_00/compensated/mine-given-prefill-mixed-fit.npz"));
+  CHECK(fs::exists(temp / "r/layer_00/compensated/mine-given-prefill-mixed-fit"));
 }
 
 TEST_CASE("a second reading is asked for a fit, and for a policy of its own", "[cli][compensate]") {

@@ -2,7 +2,6 @@
 
 #include "data/npy/npy_array.hpp"
 #include "data/npy/zip_directory.hpp"
-#include "data/npz_write.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/data/npy_builder.hpp"
 #include "tests/data/zip_file.hpp"
@@ -257,45 +256,5 @@ TEST_CASE("an archive that changes after opening is an error", "[npz]") {
                {"a.npz: expected", "as when it was opened", "found 1000 bytes"});
 }
 
-TEST_CASE("what is written as an archive is read as it was, and is the same every time", "[npz]") {
-  const TempDir dir;
-  const std::vector<float> values = {1.5F, -2, 3, 4, 5, 6};
-  const std::vector<std::int32_t> tokens = {0, 7, -1};
-  const std::vector<NpzMember> members = {npz_member("tokens_0", {3}, tokens),
-                                          npz_member("values_0", {3, 2}, values),
-                                          npz_member("none", {0, 2}, std::span<const float>())};
-  write_npz(dir / "a.npz", members);
-  write_npz(dir / "b.npz", members);
-  CHECK(test::read_file(dir / "a.npz") == test::read_file(dir / "b.npz"));
-  const NpzArchive archive = NpzArchive::open(dir / "a.npz");
-  REQUIRE(archive.members().size() == 3);
-  const auto npy = [&](std::size_t member) {
-    std::string bytes;
-    archive.source(member)->read_all([&](std::span<const std::byte> piece) {
-      bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    });
-    return bytes;
-  };
-  CHECK(archive.members()[0].name == "tokens_0.npy");
-  CHECK(npy(0).find("'<i4', 'fortran_order': False, 'shape': (3,)") != std::string::npos);
-  CHECK(npy(0).ends_with(std::string_view(reinterpret_cast<const char*>(tokens.data()), 12)));
-  CHECK(npy(1).find("'<f4', 'fortran_order': False, 'shape': (3, 2)") != std::string::npos);
-  CHECK(npy(1).ends_with(std::string_view(reinterpret_cast<const char*>(values.data()), 24)));
-  CHECK(npy(2).size() % 64 == 0);
-  write_npz(dir / "empty.npz", {});
-  CHECK(NpzArchive::open(dir / "empty.npz").members().empty());
-
-  int error = 0;
-  zip_t* zip = zip_open((dir / "a.npz").c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
-  REQUIRE(zip != nullptr);
-  for (zip_int64_t i = 0; i < 3; ++i) {  // reading to the end checks the sum
-    zip_file_t* file = zip_fopen_index(zip, static_cast<zip_uint64_t>(i), 0);
-    std::string bytes(1000, '\0');
-    CHECK(zip_fread(file, bytes.data(), bytes.size()) ==
-          static_cast<zip_int64_t>(npy(static_cast<std::size_t>(i)).size()));
-    CHECK(zip_fclose(file) == 0);
-  }
-  zip_discard(zip);
-}
-
+}  // namespace
 }  // namespace kvreplay

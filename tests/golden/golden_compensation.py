@@ -5,7 +5,7 @@
   golden_compensation.py --selftest
 
 Definitions: sim/compensation/COMPENSATION.md. It fits mass, values, both and a mean slot anew, with ridges chosen anew, and
-compares the caches in layer_XX/compensated/*.npz (float32) and the lines of compensation.csv of every KV head; kept sets of `leverage`
+compares the caches in layer_XX/compensated/ (float32) and the lines of compensation.csv of every KV head; kept sets of `leverage`
 and `greedy_leverage` are sought anew. Exit 1 on a miss.
 """
 from __future__ import annotations
@@ -217,20 +217,20 @@ def check_head(report, folder, layer, g, run, found, options, window, where) -> 
     fits = Fits(own, apart, tokens, options["ridges"])
     for method in dict.fromkeys(key[0] for key in found):
         if method == "mean":
-            check_mean(report, folder / "compensated" / f"{name}-mean.npz", layer, g, kept, rows, found, window, where)
+            check_mean(report, folder / "compensated" / f"{name}-mean", layer, g, kept, rows, found, window, where)
         if method not in METHODS:
             continue
         with_bias, with_values = METHODS[method]
         bias, values = np.zeros(len(tokens)), layer.v[g, tokens]
         if method != "none":
-            held = np.load(folder / "compensated" / f"{name}-{method}.npz")
-            report.add("tokens", float((held[f"tokens_{g}"] != tokens).sum()), 0.0, 0.0, where)
+            held = folder / "compensated" / f"{name}-{method}"
+            report.add("tokens", float((np.load(held / f"tokens_{g}.npy") != tokens).sum()), 0.0, 0.0, where)
             if with_bias:
-                bias = held[f"bias_{g}"].astype(float)
+                bias = np.load(held / f"bias_{g}.npy").astype(float)
                 off = min(np.abs(np.log(w) - bias).max() for w in fits.masses())
                 report.add("biases", float(off), 0.0, 1e-5, f"{where} {method}")
             if with_values:
-                values = held[f"values_{g}"].astype(float)
+                values = np.load(held / f"values_{g}.npy").astype(float)
                 off = min(np.abs(c - values).max() for c in fits.values(bias))
                 report.add("values", float(off), 0.0, 1e-6 * np.abs(values).max(), f"{where} {method}")
         for which, some in rows.items():
@@ -244,14 +244,14 @@ def check_head(report, folder, layer, g, run, found, options, window, where) -> 
 
 def check_mean(report, path, layer, g, kept, rows, found, window, where) -> None:
     l, evicted = layer.l, np.flatnonzero(~kept)
-    held = np.load(path)
+    held = {what: np.load(path / f"{what}_{g}.npy") for what in ("tokens", "keys", "values")}
     place = evicted[-1] if layer.sliding else evicted[0]
     tokens = np.sort(np.append(np.flatnonzero(kept), place))
-    report.add("mean: tokens", float((held[f"tokens_{g}"] != tokens).sum()), 0.0, 0.0, where)
+    report.add("mean: tokens", float((held["tokens"] != tokens).sum()), 0.0, 0.0, where)
     slot = int(np.searchsorted(tokens, place))
     key, value = layer.k[g, evicted].mean(0), layer.v[g, evicted].mean(0)
-    report.add("mean: key and value", float(max(np.abs(held[f"keys_{g}"][slot] - key).max(),
-                                                np.abs(held[f"values_{g}"][slot] - value).max())), 0.0, 1e-5, where)
+    report.add("mean: key and value", float(max(np.abs(held["keys"][slot] - key).max(),
+                                                np.abs(held["values"][slot] - value).max())), 0.0, 1e-5, where)
     bias, values = np.where(tokens == place, np.log(len(evicted)), 0.0), layer.v[g, tokens].copy()
     values[slot] = value
     for which in ("window", "future"):

@@ -1,5 +1,4 @@
 #include "sim/loss/loss_totals.hpp"
-#include "sim/tokens/matrix_operands.hpp"
 #include "sim/tokens/softmax_rows.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"

@@ -19,7 +19,6 @@ import numpy as np
 from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, METHODS, RECENT, SAMPLES, Cases, clear, interval,
                     orders, read, spearman)
 
-COPIED = ("retrieval", "copying")  # kinds of prompts
 KINDS_ORDER = ("output_error", "residual_error", "loss_row", "loss_layer, loss_step", "loss_step")
 KINDS_NATS = ("loss_layer", "loss_step")
 
@@ -187,23 +186,17 @@ def summary_table(all_cases):
     return table(["figure", *names, "rank correlation", "predicted over true, within 2"], rows)
 
 
-def kinds_table(all_cases, prompts):
-    """The same for the prompts whose answers are copied from the prompt, and for the others."""
-    kinds = {(row["model"], row["prompt"]): row["kind"] for row in prompts}
+def kinds_table(running, copied):
+    """The same for running text, and where the answers are copied from the prompt."""
     rows = []
-    for name, cases in all_cases.items():
-        found = orders(cases)
-        copied = [kinds[name, prompt].startswith(COPIED) for prompt in cases.prompts]
-        for copies in (True, False):
-            chosen = [n for n, copy in enumerate(copied) if copy == copies]
-            if not any(copied) or not chosen:
-                continue
-            inside = cases.inside() & np.isin(cases.prompt, [cases.prompts[n] for n in chosen])
-            cells = [with_interval(interval(clear([found[figure][n] for n in chosen])), 100, 1) for figure in KINDS_ORDER]
+    for name in copied:
+        for what, cases in (("running text", running[name]), ("copied", copied[name])):
+            found = orders(cases)
+            cells = [with_interval(interval(clear(found[figure])), 100, 1) for figure in KINDS_ORDER]
             for figure in KINDS_NATS:
-                ratio = (cases.values[figure] / cases.values["true_kl"])[inside]
+                ratio = (cases.values[figure] / cases.values["true_kl"])[cases.inside()]
                 cells.append(f"{np.median(ratio):.2f}, {100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f} %")
-            rows.append([name, f"{'copied' if copies else 'others'}, {len(chosen)}", *cells])
+            rows.append([name, f"{what}, {len(cases.prompts)}", *cells])
     return table(["model", "answers", *(f"`{name}`, in order" for name in KINDS_ORDER),
                   *(f"`{name}` over true, within 2" for name in KINDS_NATS)], rows)
 
@@ -227,15 +220,20 @@ def practical(policy):
     return policy not in FORESEE
 
 
+def by_model(rows):
+    return {model: Cases(rows, model) for model in dict.fromkeys(row["model"] for row in rows)}
+
+
 def tables(folder):
     """By name, in the order of the page."""
     rows, prompts = read(folder / "cases.csv"), read(folder / "prompts.csv")
     found = {"prompts": table(["model", "prompt", "kind", "tokens", "nats a token", "text"],
                               [[row["model"], row["prompt"], row["kind"], row["tokens"], f"{float(row['nll']):.2f}",
                                 f"`{row['source']}`"] for row in prompts])}
-    models = {model: Cases(rows, model) for model in dict.fromkeys(row["model"] for row in rows)}
+    models = by_model(rows)
     found["summary"] = summary_table(models)
-    found["kinds"] = kinds_table(models, prompts)
+    if copied := read(folder / "retrieval.csv") if (folder / "retrieval.csv").exists() else ():
+        found["kinds"] = kinds_table(models, by_model(copied))
     found["methods"] = methods_table(models)
     for model, cases in models.items():
         ordered = orders(cases)

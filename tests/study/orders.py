@@ -38,7 +38,6 @@ class Cases:
         rows = [row for row in rows if row["model"] == model]
         self.model = model
         self.prompts = list(dict.fromkeys(row["prompt"] for row in rows))
-        self.prompt = np.array([row["prompt"] for row in rows])
         self.policy = [row["policy"] for row in rows]
         names = dict.fromkeys((*FIGURES, *sum(SAMPLES.values(), ()), "dnll", *TRUE)) - COMBINED.keys()
         self.values = {name: np.array([float(row[name]) for row in rows]) for name in names}

@@ -9,6 +9,9 @@ OWN = Path(__file__).resolve().parent / "prompts"
 ENOUGH = 40_000  # characters of a text, of which the first tokens are taken
 
 
+COPIED = ("retrieval", "copying")  # kinds of prompts whose answers stand in them
+
+
 class Prompt(NamedTuple):
     name: str
     kind: str

@@ -5,7 +5,8 @@
 
 Of every model and prompt it captures a dump with gradients, replays every policy and division of a budget, puts the
 model in the loop, and keeps one row a case in DIR/<model>/<prompt>/cases.csv; what has that file is not done again.
---out gathers them as cases.csv and prompts.csv, which analysis.py reads. A dump is removed when its prompt is done.
+--out gathers them as cases.csv, of running text, retrieval.csv, where the answer is copied from the prompt, and prompts.csv;
+analysis.py reads these. A dump is removed when its prompt is done.
 """
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ sys.path.insert(0, str(CAPTURE))
 
 from kvresults import open_results  # noqa: E402
 
-from prompts import MODULES, PROMPTS  # noqa: E402
+from prompts import COPIED, MODULES, PROMPTS  # noqa: E402
 from sums import FIGURES, changes, figures_of  # noqa: E402
 
 SIGMAS = ("0.5", "0.8", "0.9")
@@ -238,8 +239,8 @@ def write_csv(path, columns, rows) -> None:
 def gather(work, out) -> None:
     """One table of all prompts that are done, with the figures of their sums."""
     out.mkdir(parents=True, exist_ok=True)
-    columns = {"cases.csv": (*MEASURED, *FIGURES), "prompts.csv": SUMMARY, "layers.csv": LAYERS,
-               "second_order.csv": SECOND_ORDER}
+    columns = {"cases.csv": (*MEASURED, *FIGURES), "retrieval.csv": (*MEASURED, *FIGURES), "prompts.csv": SUMMARY,
+               "layers.csv": LAYERS, "second_order.csv": SECOND_ORDER}
     found = {name: [] for name in columns}
     for path in sorted(work.glob("*/*/cases.csv")):
         rows = [{name: row[name] for name in MEASURED} for row in read(path)]
@@ -247,8 +248,9 @@ def gather(work, out) -> None:
             figures = figures_of(sums["steps"], sums["layers"])
         for i, row in enumerate(rows):
             row.update({name: f"{values[i]:.5g}" for name, values in figures.items()})
-        found["cases.csv"] += rows
-        found["prompts.csv"] += read(path.parent / "prompt.csv")
+        (prompt,) = read(path.parent / "prompt.csv")
+        found["retrieval.csv" if prompt["kind"].startswith(COPIED) else "cases.csv"] += rows
+        found["prompts.csv"].append(prompt)
         for name in ("layers.csv", "second_order.csv"):
             if (path.parent / name).exists():
                 found[name] += read(path.parent / name)
