@@ -256,5 +256,4 @@ TEST_CASE("an archive that changes after opening is an error", "[npz]") {
                {"a.npz: expected", "as when it was opened", "found 1000 bytes"});
 }
 
-}  // namespace
 }  // namespace kvreplay

@@ -51,12 +51,12 @@ void check_batches(const GroupSpec& spec, Index window) {
   Workers workers(2), alone(1);
   const PreparedValues<T> values = prepare_values(group, workers);
   const std::vector<ColumnTotals> none_kept =
-      column_totals(group, values, rows, ColumnSet::future, workers, nullptr, 0);
+      column_totals(group, values, rows, ColumnSet::future, workers, 0);
   for (const Index most : limits(group)) {
     INFO("l = " << spec.l << ", window " << window << ", " << most << " bytes of logits, numbers of "
                 << sizeof(T));
     const auto totals_of = [&](ColumnSet columns, Workers& by) {
-      return column_totals(group, values, rows, columns, by, nullptr, most);
+      return column_totals(group, values, rows, columns, by, most);
     };
     const std::vector<ColumnTotals> all = totals_of(ColumnSet::window, workers);
     const std::vector<ColumnTotals> again = totals_of(ColumnSet::window, alone);
