@@ -64,9 +64,9 @@ void add_own_font(float em) {
   ImGui::GetIO().Fonts->AddFontDefault(&config);
 }
 
-enum Place : int { text, bold, numbers };
+enum FontSlot : int { text, bold, numbers };
 
-ImFont* font_at(Place place) {
+ImFont* font_at(FontSlot place) {
   const auto& fonts = ImGui::GetIO().Fonts->Fonts;
   return fonts[std::min(static_cast<int>(place), fonts.Size - 1)];
 }

@@ -1,31 +1,285 @@
+#include "analysis/options/option_text.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/session_keys.hpp"
-#include "viewer/panels/budgets/budget_controls.hpp"
+#include "viewer/panels/budgets/budget_figures.hpp"
 #include "viewer/panels/budgets/budget_plot.hpp"
 #include "viewer/panels/budgets/budget_result_source.hpp"
 #include "viewer/panels/budgets/budget_source.hpp"
-#include "viewer/panels/budgets/budget_table.hpp"
 #include "viewer/panels/head_grid.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/budget_view.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/head_figures.hpp"
+#include "viewer/work/named_choices.hpp"
 #include "viewer/work/policy_settings.hpp"
+#include "viewer/work/run.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cfloat>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <imgui.h>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
 namespace {
+
+std::string changed_text(const BudgetSettings& settings) {
+  std::vector<std::string> changed;
+  if (settings.normalise) changed.push_back(settings.normalised() ? "normalised by layer" : "not normalised");
+  if (settings.sinks) changed.push_back(fmt::format("sinks {}", *settings.sinks));
+  if (settings.recent) changed.push_back(fmt::format("recent {}", *settings.recent));
+  if (settings.floor) changed.push_back(fmt::format("floor {:.1f} %", 100 * *settings.floor));
+  return fmt::format("{}", fmt::join(changed, ", "));
+}
+
+/// What the semantics choose, and what may be chosen in its place.
+void edit_more(const Run& run, BudgetSettings& settings) {
+  if (!settings_button(changed_text(settings))) return;
+  const BudgetSemanticsFacts& own = kBudgetSemantics[settings.semantics];
+  const Index l = run.shape().l;
+  settings_row(budget_option::normalise);
+  const std::string now = settings.normalise ? OptionValue<Normalise>::text(*settings.normalise)
+                                             : "own: " + OptionValue<Normalise>::text(own.normalise);
+  if (const auto at = combo("##normalise", now, {{.name = "own"}, {.name = "none"}, {.name = "layer"}})) {
+    settings.normalise.reset();
+    if (*at > 0) settings.normalise = *at == 1 ? Normalise::none : Normalise::layer;
+  }
+  settings_row(budget_option::sinks);
+  edit_optional(budget_option::sinks, settings.sinks, fmt::format("own: {}", own.sinks), l);
+  settings_row(budget_option::recent);
+  edit_optional(budget_option::recent, settings.recent, own.keeps_window ? "own: the window" : "own: 0", l);
+  settings_row(budget_option::floor);
+  auto floor = static_cast<float>(settings.floor.value_or(own.floor));
+  ImGui::SetNextItemWidth(-FLT_MIN);
+  if (ImGui::SliderFloat("##floor", &floor, 0, 0.2F, "%.3f"))
+    settings.floor = std::clamp(std::round(static_cast<double>(floor) * 1000) / 1000, 0.0, 0.999);
+  end_settings();
+}
+
+/// Controls of order, normalisation, semantics, pins and total (where linked, the desk's as a share), in a
+/// row that wraps. The run must have its dump.
+void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
+  const Theme& t = theme();
+  std::vector<Choice> orders = {choice_of(EvictionBase::snapkv)};
+  orders.front().group = "A policy";
+  for (const TokenMetric metric : kTokenMetrics.all())
+    if (metrics_of(*run.dump()).contains(metric)) orders.push_back(choice_of(metric));
+  const auto named = [&](const Choice& one) { return one.name == settings.order.name; };
+  auto order = static_cast<std::size_t>(std::find_if(orders.begin(), orders.end(), named) - orders.begin());
+  if (choose("##order", orders, order, 112)) settings.order = parse_order(orders[order].name, {});
+  tip(budget_option::order.meaning.data());
+
+  flow(t.px(82));
+  choose("##semantics", kBudgetSemantics, settings.semantics, 82);
+  tip("In whose setting, and whose pyramid and ada. The budgets of official and kvpress do not keep to the "
+      "total "
+      "exactly.");
+  edit_more(run, settings);
+
+  flow(t.px(190));
+  ImGui::SetNextItemWidth(
+      std::clamp(ImGui::GetContentRegionAvail().x - link_width() - t.px(2), t.px(120), t.px(260)));
+  const double before = settings.sigma;
+  ImGui::PushFont(mono_font());
+  edit_kept_share(settings.sigma, "kept %.1f %%");
+  ImGui::PopFont();
+  if (settings.linked && settings.sigma != before) desk = {.sigma_budget = true, .sigma = settings.sigma};
+  tip("The share of all heads' tokens that is kept, divided between the heads");
+  ImGui::SameLine(0, 0);
+  link_toggle(settings.linked);
+}
+
+/// Controls of a result folder's order and total, of those that it has.
+void choose_budgets(const Run& run, const BudgetResultSource& source, std::string& order,
+                    std::string& sigma) {
+  const auto one_of = [](const char* id, const std::vector<std::string>& names, std::string& chosen,
+                         float width, std::string (*label_of)(std::string_view)) {
+    std::vector<std::string> labels;
+    for (const std::string& name : names) labels.push_back(label_of(name));
+    const std::vector<std::string_view> views(labels.begin(), labels.end());
+    auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), chosen) - names.begin());
+    if (at < names.size() && choose(id, views, at, width)) chosen = names[at];
+  };
+  one_of("##order", source.orders(), order, 112, [](std::string_view name) { return std::string(name); });
+  tip(budget_option::order.meaning.data());
+  flow(theme().px(90));
+  ImGui::AlignTextToFramePadding();
+  one_of("##sigma", source.sigmas(order), sigma, 100, kept_text);
+  tip("The share of all heads' tokens that is kept, divided between the heads");
+  flow(ImGui::CalcTextSize("as the result folder has them").x);
+  ImGui::AlignTextToFramePadding();
+  dim_text("as the result folder has them");
+  tip(("Other totals are computed from the dump, and this run has none: " + run.why_no_dump()).c_str());
+}
+
+std::string tip_of(const std::string& method) {
+  const auto known = kBudgetMethods.named(method);
+  if (!known) return {};
+  const BudgetMethodFacts& facts = kBudgetMethods[*known];
+  return std::string(facts.meaning) +
+         (facts.is_oracle ? ". It looks at the decoding steps that it is judged on" : "");
+}
+
+std::string excess_text(double excess) {
+  return std::abs(excess) < 1 ? fmt::format("{:+.1f} %", 100 * excess)
+                              : fmt::format("{:+.0f} %", 100 * excess);
+}
+
+/// Heads that the share is of: not those of layers that a run left out.
+std::ptrdiff_t known_heads(const BudgetShare& share) {
+  return std::count_if(share.loss.begin(), share.loss.end(), [](double loss) { return !std::isnan(loss); });
+}
+
+/// The smallest and the largest budget.
+std::pair<Index, Index> ends_of(const BudgetShare& share) {
+  std::pair<Index, Index> ends{share.budgets.empty() ? 0 : std::numeric_limits<Index>::max(), 0};
+  for (std::size_t h = 0; h < share.budgets.size(); ++h)
+    if (!std::isnan(share.loss[h]))
+      ends = {std::min(ends.first, share.budgets[h]), std::max(ends.second, share.budgets[h])};
+  return ends;
+}
+
+struct MethodColumn {
+  const char *name, *about;
+};
+/// The most telling first, which is also who stays where there is no room.
+constexpr std::array<MethodColumn, 4> kMethodColumns = {{
+    {"loss", "Total loss: the sum of all heads' eviction loss at their budgets"},
+    {"excess", "Total loss above that of optimal"},
+    {"here", "Tokens that the selected head keeps"},
+    {"budgets", "Tokens kept by the head of smallest and of largest budget"},
+}};
+
+struct MethodRow {
+  std::string name;
+  std::array<std::string, kMethodColumns.size()> texts;  // empty where not known yet
+};
+
+std::vector<MethodRow> rows_of(const BudgetFigures& figures, const std::vector<std::string>& methods,
+                               Index selected) {
+  const BudgetShare* best = figures.find(std::string(name_of(BudgetMethod::optimal)));
+  std::vector<double> losses;
+  for (const std::string& name : methods)
+    if (const BudgetShare* share = figures.find(name)) losses.push_back(share->total_loss);
+  const NumberColumn loss(losses);
+  std::vector<MethodRow> rows;
+  for (const std::string& name : methods) {
+    MethodRow& row = rows.emplace_back();
+    row.name = shown_name(name);
+    const BudgetShare* share = figures.find(name);
+    if (share == nullptr) continue;
+    row.texts[0] = loss.text(share->total_loss);
+    if (best != nullptr && best->total_loss > 0)
+      row.texts[1] = share == best ? "0 %" : excess_text(share->total_loss / best->total_loss - 1);
+    if (static_cast<std::size_t>(selected) < share->budgets.size())
+      row.texts[2] = std::to_string(share->budgets[selected]);
+    const auto [least, most] = ends_of(*share);
+    row.texts[3] = least == most ? std::to_string(least) : fmt::format("{}\xE2\x80\x93{}", least, most);
+  }
+  return rows;
+}
+
+float names_width(const std::vector<MethodRow>& rows) {
+  float width = ImGui::CalcTextSize("method").x;
+  for (const MethodRow& row : rows)
+    width = std::max(
+        width, ImGui::GetTextLineHeight() * 0.6F + theme().px(5) + ImGui::CalcTextSize(row.name.c_str()).x);
+  return width;
+}
+
+/// Those that stand whole beside the names, all equally wide.
+std::vector<std::size_t> columns_with_room(const std::vector<MethodRow>& rows) {
+  const float padding = 2 * ImGui::GetStyle().CellPadding.x;
+  const float room = ImGui::GetContentRegionAvail().x - names_width(rows) - padding;
+  std::vector<std::size_t> columns;
+  float widest = 0;
+  for (std::size_t c = 0; c < kMethodColumns.size(); ++c) {
+    float width = std::max(widest, ImGui::CalcTextSize(kMethodColumns[c].name).x);
+    for (const MethodRow& row : rows) width = std::max(width, mono_width(row.texts[c]));
+    if (c > 0 && static_cast<float>(columns.size() + 1) * (width + padding) > room) break;
+    widest = width;
+    columns.push_back(c);
+  }
+  return columns;
+}
+
+/// "waits for 3 more heads"; empty where none is missing.
+std::string progress_of(const BudgetFigures& figures) {
+  if (figures.missing() == 0) return {};
+  return fmt::format("waits for {} more head{}", figures.missing(), figures.missing() == 1 ? "" : "s");
+}
+
+/// A row a method with its loss, what the selected head keeps and the budgets' ends; a click sets `chosen`.
+void draw_budget_table(const BudgetFigures& figures, const std::vector<std::string>& methods, Index selected,
+                       std::string& chosen) {
+  const Theme& t = theme();
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(4), t.px(1.5F)});
+  const std::vector<MethodRow> rows = rows_of(figures, methods, selected);
+  const std::vector<std::size_t> shown = columns_with_room(rows);
+  if (ImGui::BeginTable("methods", static_cast<int>(1 + shown.size()), ImGuiTableFlags_SizingStretchSame)) {
+    ImGui::TableSetupColumn("method", ImGuiTableColumnFlags_WidthFixed, names_width(rows));
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    dim_text("method");
+    for (const std::size_t c : shown) {
+      ImGui::TableNextColumn();
+      right_aligned(kMethodColumns[c].name, t.dim);
+      tip(kMethodColumns[c].about);
+    }
+    for (std::size_t m = 0; m < rows.size(); ++m) {
+      ImGui::TableNextRow();
+      ImGui::TableNextColumn();
+      const float side = ImGui::GetTextLineHeight() * 0.6F;
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+      if (ImGui::Selectable(fmt::format("##{}", methods[m]).c_str(), chosen == methods[m],
+                            ImGuiSelectableFlags_SpanAllColumns))
+        chosen = methods[m];
+      tip(tip_of(methods[m]));
+      ImDrawList* list = ImGui::GetWindowDrawList();
+      list->AddRectFilled({at.x, top}, {at.x + side, top + side}, t.series[m % t.series.size()], t.px(1.5F));
+      list->AddText({at.x + side + t.px(5), at.y}, t.text, rows[m].name.c_str());
+      ImGui::PushFont(mono_font());
+      for (const std::size_t c : shown) {
+        ImGui::TableNextColumn();
+        right_aligned(rows[m].texts[c], t.text);
+      }
+      ImGui::PopFont();
+    }
+    ImGui::EndTable();
+  }
+  ImGui::PopStyleVar();
+  const std::string waiting = progress_of(figures);
+  if (!waiting.empty() || figures.pending()) {
+    dim_text(waiting.empty() ? "divides the total" : waiting);
+    busy_mark();
+  } else if (const BudgetShare* share = figures.find(chosen)) {
+    ImGui::PushTextWrapPos(0);
+    dim_text(fmt::format("{} keeps {}, {:.1f} a head", shown_name(chosen), counted(share->total, "token"),
+                         static_cast<double>(share->total) /
+                             static_cast<double>(std::max<std::ptrdiff_t>(known_heads(*share), 1))));
+    ImGui::PopTextWrapPos();
+  }
+  ImGui::PushTextWrapPos(0);
+  for (const std::string& note : figures.notes()) dim_text(note);
+  ImGui::PopTextWrapPos();
+}
 
 /// How a total budget is divided among heads, method by method.
 class BudgetsPanel final : public Panel {

@@ -1,5 +1,5 @@
+#include "data/error.hpp"
 #include "viewer/model/session_keys.hpp"
-#include "viewer/panels/channels/channel_controls.hpp"
 #include "viewer/panels/channels/channel_map.hpp"
 #include "viewer/panels/channels/channel_question.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
@@ -7,8 +7,10 @@
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+#include "viewer/work/channel_view.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
@@ -16,10 +18,72 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cfloat>
 #include <cmath>
+#include <imgui_stdlib.h>
+#include <string>
+#include <string_view>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// Whose setting, the recent keys that stay whole, and the channels that are never pruned: with the names and
+/// defaults of `kvreplay channels`.
+class ChannelControls {
+ public:
+  /// `l`: the prompt's length. Beside the last control where there is room.
+  void draw(ChannelSettings& settings, Index l);
+
+ private:
+  void edit_protection(std::optional<Protection>& protect);
+
+  std::string protect_text_;  // as it is typed
+  std::string protect_error_;
+};
+
+constexpr const char* kOff = "off";
+
+std::string changed_text(const ChannelSettings& settings) {
+  std::string text;
+  if (settings.recent) text = fmt::format("recent {}", *settings.recent);
+  if (settings.protect)
+    text += fmt::format("{}protect {}", text.empty() ? "" : ", ",
+                        OptionValue<Protection>::text(*settings.protect));
+  return text;
+}
+
+void ChannelControls::draw(ChannelSettings& settings, Index l) {
+  flow(theme().px(92));
+  choose("##semantics", kSemantics, settings.semantics, 92);
+  tip(channel_option::semantics.meaning.data());
+  if (!settings_button(changed_text(settings))) return;
+  if (ImGui::IsWindowAppearing()) {
+    protect_text_ = settings.protect ? OptionValue<Protection>::text(*settings.protect) : "";
+    protect_error_.clear();
+  }
+  settings_row(channel_option::recent);
+  edit_optional(channel_option::recent, settings.recent,
+                fmt::format("own: {}", default_recent(settings.semantics)), l - 1);
+  settings_row(channel_option::protect);
+  edit_protection(settings.protect);
+  end_settings();
+}
+
+/// What is typed counts as soon as it makes sense.
+void ChannelControls::edit_protection(std::optional<Protection>& protect) {
+  ImGui::SetNextItemWidth(-FLT_MIN);
+  if (ImGui::InputTextWithHint("##protect", kOff, &protect_text_)) try {
+      if (protect_text_.empty() || protect_text_ == kOff)
+        protect.reset();
+      else
+        protect = OptionValue<Protection>::parse(channel_option::protect, protect_text_);
+      protect_error_.clear();
+    } catch (const InputError& error) {
+      protect_error_ = error.what();
+    }
+  if (!protect_error_.empty()) error_line(protect_error_);
+}
 
 /// How the key channels of the selected head interact, and what pruning some of them costs.
 class ChannelPanel final : public Panel {

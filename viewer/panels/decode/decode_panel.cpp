@@ -1,24 +1,240 @@
+#include "viewer/model/playback.hpp"
+#include "viewer/model/token_text.hpp"
 #include "viewer/panels/decode/decode_controls.hpp"
 #include "viewer/panels/decode/decode_list.hpp"
-#include "viewer/panels/decode/decode_plot.hpp"
 #include "viewer/panels/decode/decode_question.hpp"
-#include "viewer/panels/decode/decode_steps.hpp"
+#include "viewer/panels/decode/decode_shown.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
+#include "viewer/work/state.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// The output error of every decoding step, a curve a run, and a line at the present one.
+class DecodePlot {
+ public:
+  /// `size` in pixels; the run of number `pointed` stands out. The step that was gone to, else nothing.
+  std::optional<Index> draw(AppState& state, const DecodeShown& shown, ImVec2 size,
+                            std::optional<std::size_t> pointed);
+
+ private:
+  PlotView view_;
+};
+
+/// Decades that are worth an axis.
+constexpr double kErrorSpan = 1e8;
+/// Runs that a tooltip lists.
+constexpr std::size_t kRunsListed = 10;
+
+PlotAxis error_axis(const DecodeShown& shown) {
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  const auto take = [&](const DecodeRun& run) {
+    for (const double error : run.error)
+      if (std::isfinite(error) && error > 0) {
+        least = std::min(least, error);
+        most = std::max(most, error);
+      }
+  };
+  for (std::size_t r = 0; r < shown.runs().size(); ++r) {
+    take(shown.runs()[r]);
+    if (const DecodeRun* pinned = shown.pinned_run(r)) take(*pinned);
+  }
+  if (most == 0) least = most = 1;  // nothing is ever lost
+  least = std::max(least, most / kErrorSpan);
+  const double pad = std::pow(most / least, 0.05) * 1.05;
+  return {"output error", true, least / pad, most * pad};
+}
+
+void draw_tip(AppState& state, const DecodeShown& shown, const Plot& plot) {
+  const std::vector<DecodeRun>& runs = shown.runs();
+  const auto step = std::clamp<Index>(std::lround(plot.x_of(ImGui::GetMousePos().x)), 0, shown.steps() - 1);
+  const Index position = shown.first_step() + step;
+  state.next_hover.row = position;
+  ImGui::BeginTooltip();
+  figure("step", fmt::format("{}", step));
+  figure("query", fmt::format("{}  {}", position, token_text(state.run()->labels(), position, 32)));
+  for (std::size_t r = 0; r < std::min(runs.size(), kRunsListed); ++r) {
+    figure(title_of(runs[r]).c_str(), number_text(runs[r].error[step]));
+    if (const DecodeRun* pinned = shown.pinned_run(r); pinned != nullptr && step < pinned->steps()) {
+      ImGui::SameLine();
+      dim_text("pinned " + pinned_text(runs[r].error[step], pinned->error[step]));
+    }
+  }
+  if (runs.size() > kRunsListed) dim_text(fmt::format("and {} more", runs.size() - kRunsListed));
+  ImGui::EndTooltip();
+}
+
+/// A ring where each run diverges.
+void draw_divergences(Plot& plot, const DecodeShown& shown) {
+  const Theme& t = theme();
+  for (const Divergence& one : shown.divergences) {
+    const DecodeRun& run = shown.runs()[one.run];
+    plot.list()->AddCircle(plot.at(static_cast<double>(one.step), run.error[one.step]), t.px(4.5F),
+                           shown.color_of(run), 0, t.px(1.6F));
+  }
+}
+
+std::optional<Index> DecodePlot::draw(AppState& state, const DecodeShown& shown, ImVec2 size,
+                                      std::optional<std::size_t> pointed) {
+  const std::vector<DecodeRun>& runs = shown.runs();
+  const Index steps = shown.steps();
+  const auto last = static_cast<double>(std::max<Index>(steps - 1, 1));
+  Plot plot("errors", size, {"decoding step", false, -0.015 * last, 1.015 * last}, error_axis(shown), view_,
+            true);
+  const bool held = ImGui::IsItemActive() && ImGui::IsMouseDown(ImGuiMouseButton_Left);
+  std::vector<double> x(steps);
+  std::iota(x.begin(), x.end(), 0.0);
+  const float fade = shown.now.stale ? 0.45F : 1;
+  const auto line = [&](std::size_t r) {
+    const bool stands_out = r == pointed;
+    const float opacity = stands_out || !pointed ? fade : fade * 0.35F;
+    const ImU32 color = shown.color_of(runs[r]);
+    if (const DecodeRun* pinned = shown.pinned_run(r))
+      draw_curve(plot, x, pinned->error, faded(color, opacity * kPinnedOpacity),
+                 pinned_stroke(stroke_of(runs[r])), kPinnedThickness);
+    draw_curve(plot, x, runs[r].error, faded(color, opacity), stroke_of(runs[r]), stands_out ? 2.4F : 1.5F);
+  };
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    if (r != pointed) line(r);
+  if (pointed && *pointed < runs.size()) line(*pointed);
+  draw_divergences(plot, shown);
+
+  std::optional<Index> gone_to;
+  auto at = static_cast<double>(shown.step);
+  const bool moved = plot.drag_vertical("step", at, theme().accent);
+  if (held) at = plot.x_of(std::clamp(ImGui::GetMousePos().x, plot.low_corner().x, plot.high_corner().x));
+  if (moved || held)
+    if (const auto to = std::clamp<Index>(std::lround(at), 0, steps - 1); to != shown.step) gone_to = to;
+  if (plot.hovered()) draw_tip(state, shown, plot);
+  return gone_to;
+}
+
+/// Which decoding step is looked at: it goes with the selected query, can be played, and jumps to where
+/// something happens.
+class DecodeSteps {
+ public:
+  Index now() const { return now_; }
+  /// Once a frame, before all else: follows the selection, and plays on.
+  void begin(AppState& state, const DecodeShown& shown);
+  void go_to(AppState& state, Index step);
+  /// Its buttons and slider, and what diverges at this step, a line each. `pinned` is the pinned run's name.
+  void draw(PanelContext& context, const DecodeShown& shown, const std::string& pinned);
+
+ private:
+  Playback playback_;
+  Index now_ = 0, first_step_ = 0;
+  bool chosen_ = false;  // else the last one
+  std::optional<Index> followed_row_;
+};
+
+/// The next one of any run, round the end.
+PlaybackJump spike(const Run& run, const DecodeShown& shown) {
+  for (const Index from : {shown.step, Index{-1}}) {
+    std::optional<Index> found;
+    for (const DecodeRun& one : shown.runs())
+      if (const auto next = next_spike(one.error, from, true); next && (!found || *next < *found))
+        found = next;
+    if (found)
+      return {found, fmt::format("To step {}, whose error stands out from those around it: {}", *found,
+                                 token_text(run.labels(), shown.first_step() + *found, 24))};
+  }
+  return {std::nullopt, "No error stands out from those around it."};
+}
+
+/// "h2o loses 2.4 times what snapkv does, without token 379 'len', which leaves at step 3".
+std::string divergence_text(const Run& run, const DecodeShown& shown, const Divergence& one,
+                            const std::string& pinned) {
+  const DecodeRun &mine = shown.runs()[one.run], *other = shown.pinned_run(one.run);
+  std::string what = "it does in " + pinned;
+  if (other == nullptr) {
+    other = &shown.runs()[least_error(shown.runs()).value_or(0)];
+    what = title_of(*other) + " does";
+  }
+  const std::string text = token_text(run.labels(), one.position, 16);
+  return fmt::format("{} loses {} times what {}, without token {}{}, which {}", title_of(mine),
+                     number_text(mine.error[one.step] / other->error[one.step]), what, one.position,
+                     text.empty() ? "" : fmt::format(" '{}'", text),
+                     fate_text(shown.now.fates[one.run], one.position));
+}
+
+/// The next run's, round the end.
+PlaybackJump divergence(const Run& run, const DecodeShown& shown, const std::string& pinned) {
+  if (shown.divergences.empty())
+    return {std::nullopt,
+            fmt::format("No policy loses more than {} times what {} for want of a token.", kDiverges,
+                        shown.pinned != nullptr ? "it does in " + pinned : "the best one shown does")};
+  const auto next = std::find_if(shown.divergences.begin(), shown.divergences.end(),
+                                 [&](const Divergence& one) { return one.step > shown.step; });
+  const Divergence& one = next != shown.divergences.end() ? *next : shown.divergences.front();
+  return {one.step, fmt::format("To step {}: {}", one.step, divergence_text(run, shown, one, pinned))};
+}
+
+void DecodeSteps::begin(AppState& state, const DecodeShown& shown) {
+  const Index steps = shown.steps();
+  first_step_ = shown.first_step();
+  const std::optional<Index> row = state.selection().row;
+  if (std::exchange(followed_row_, row) != row && row && *row >= first_step_) {
+    now_ = *row - first_step_;
+    chosen_ = true;
+  }
+  now_ = chosen_ ? std::clamp<Index>(now_, 0, steps - 1) : steps - 1;
+  const Index to = playback_.advance(now_, steps, state.clock());
+  if (to != now_) go_to(state, to);
+  state.wakes_at = playback_.due();
+}
+
+void DecodeSteps::go_to(AppState& state, Index step) {
+  now_ = step;
+  chosen_ = true;
+  Selection next = state.selection();
+  next.row = first_step_ + step;
+  followed_row_ = next.row;
+  state.select(std::move(next), "decoding step");
+}
+
+void DecodeSteps::draw(PanelContext& context, const DecodeShown& shown, const std::string& pinned) {
+  AppState& state = context.state;
+  const Run& run = *state.run();
+  std::optional<OutOfSight> controls(std::in_place, context.figure);
+  const PlaybackHit hit = playback_buttons(playback_.playing(), now_, shown.steps(), spike(run, shown),
+                                           divergence(run, shown, pinned));
+  if (hit.to) go_to(state, *hit.to);
+  if (hit.toggled) {
+    if (playback_.playing()) {
+      playback_.pause();
+    } else {
+      if (now_ + 1 >= shown.steps()) go_to(state, 0);
+      playback_.play(state.clock());
+    }
+    state.wakes_at = playback_.due();
+  }
+  controls.reset();
+  Index step = now_;
+  if (context.figure)
+    dim_text(fmt::format("step {}, position {}", step, first_step_ + step));
+  else if (edit_step(run, shown.steps(), first_step_, step))
+    go_to(state, step);
+  for (const Divergence& one : shown.divergences)
+    if (one.step == now_) elided_text(divergence_text(run, shown, one, pinned), theme().dim);
+}
 
 /// What policies lose at every decoding step, and what their caches hold.
 class DecodePanel final : public Panel {

@@ -1,12 +1,14 @@
+#include "sim/tokens/token_metrics.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/session_keys.hpp"
+#include "viewer/model/text_layout.hpp"
+#include "viewer/model/text_search.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/model/value_scale.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/panels/text/find_bar.hpp"
-#include "viewer/panels/text/text_legend.hpp"
 #include "viewer/panels/text/text_source.hpp"
 #include "viewer/panels/text/text_view.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -18,11 +20,235 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <imgui_stdlib.h>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// Matches of a text in the run's tokens; the answer of a job.
+struct TextMatches {
+  std::vector<TextMatch> all;
+};
+
+/// Finds tokens by what they say: what is typed is looked for in the background, and the match that is gone
+/// to becomes the tokens chosen and, its first one, the token selected.
+class FindBar {
+ public:
+  /// Opens it, or gives it the keyboard again.
+  void open();
+  /// False where it was closed already.
+  bool close();
+  bool is_open() const { return open_; }
+  /// One line high, on the current line. Nothing while closed.
+  void draw(PanelContext& context);
+  std::span<const TextMatch> matches() const;
+
+ private:
+  void go(AppState& state, bool forward, bool from_here);
+  std::string place(const AppState& state) const;
+
+  bool open_ = false, focus_ = false;
+  bool wanted_ = false;  // the first match behind `from_` is to be gone to once it is known
+  Index from_ = 0;       // where the search began
+  std::string typed_;
+  Answer<TextMatches> found_;
+};
+
+std::size_t bytes_of(const TextMatches& matches) {
+  return sizeof(matches) + matches.all.capacity() * sizeof(TextMatch);
+}
+
+void FindBar::open() { open_ = focus_ = true; }
+
+bool FindBar::close() {
+  found_ = {};
+  wanted_ = false;
+  return std::exchange(open_, false);
+}
+
+std::span<const TextMatch> FindBar::matches() const {
+  return found_ ? std::span<const TextMatch>(found_->all) : std::span<const TextMatch>();
+}
+
+/// To the next match, or the one before; from the token that is selected, or, while one types, from where
+/// one was.
+void FindBar::go(AppState& state, bool forward, bool from_here) {
+  if (matches().empty()) return;
+  const Index from = from_here ? state.selection().token.value_or(-1) : from_ - 1;
+  const TextMatch& match = matches()[next_match(matches(), from, forward)];
+  Selection next = state.selection();
+  next.token = match.first;
+  next.tokens.resize(static_cast<std::size_t>(match.last - match.first + 1));
+  std::iota(next.tokens.begin(), next.tokens.end(), match.first);
+  state.select(std::move(next), from_here ? "" : "find");
+}
+
+std::string FindBar::place(const AppState& state) const {
+  if (typed_.empty()) return "";
+  if (!found_ || found_.stale) return "...";
+  if (matches().empty()) return "not found";
+  const std::optional<Index> token = state.selection().token;
+  const auto at = std::find_if(matches().begin(), matches().end(),
+                               [&](const TextMatch& match) { return match.first == token; });
+  if (at == matches().end()) return fmt::format("{} found", matches().size());
+  return fmt::format("{} of {}", at - matches().begin() + 1, matches().size());
+}
+
+void FindBar::draw(PanelContext& context) {
+  if (!open_) return;
+  AppState& state = context.state;
+  const Theme& t = theme();
+  if (std::exchange(focus_, false)) {
+    ImGui::SetKeyboardFocusHere();
+    from_ = state.selection().token.value_or(0);
+  }
+  const float rest = ImGui::CalcTextSize("8888 of 8888").x + 3 * ImGui::GetFrameHeight() + t.px(34);
+  ImGui::SetNextItemWidth(std::clamp(ImGui::GetContentRegionAvail().x - rest, t.px(60), t.px(260)));
+  const bool enter =
+      ImGui::InputTextWithHint("##find", "Find in the text", &typed_, ImGuiInputTextFlags_EnterReturnsTrue);
+  const bool escape = ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape)) &&
+                      (ImGui::IsItemActive() || ImGui::IsItemDeactivated());
+  if (ImGui::IsItemEdited()) wanted_ = !typed_.empty();
+  if (enter) focus_ = true;
+  if (escape) {
+    close();
+    return;
+  }
+  found_ = {};
+  if (!typed_.empty()) {
+    const std::shared_ptr<const Run>& run = state.run();
+    found_ = context.desk.ask<TextMatches>(
+        {.key = {run->key(), "find", typed_},
+         .title = "Finding " + typed_,
+         .urgency = Urgency::now,
+         .slot = {run->key(), "find"}},
+        [run, typed = typed_](JobControl&) {
+          return TextMatches{find_in_tokens(reading_texts(run->labels(), run->shape().T), typed)};
+        });
+  }
+  if (wanted_ && found_ && !found_.stale) {
+    wanted_ = false;
+    go(state, true, false);
+  }
+  ImGui::SameLine();
+  if (ImGui::ArrowButton("previous", ImGuiDir_Up)) go(state, false, true);
+  tip("The match before (Shift+Enter)");
+  ImGui::SameLine(0, t.px(2));
+  if (ImGui::ArrowButton("next", ImGuiDir_Down)) go(state, true, true);
+  tip("The next match (Enter)");
+  if (enter) go(state, !ImGui::GetIO().KeyShift, true);
+  ImGui::SameLine();
+  ImGui::AlignTextToFramePadding();
+  dim_text(place(state));
+  ImGui::SameLine(ImGui::GetContentRegionMax().x - ImGui::GetFrameHeight());
+  if (ImGui::Button("x", {ImGui::GetFrameHeight(), 0})) close();
+  tip("Closes the search (Escape)");
+}
+
+/// What the looks of a text mean.
+struct TextLegend {
+  TokenMetric metric = TokenMetric::exact_remove;
+  const ValueScale* scale = nullptr;  ///< of the tint; null: not known
+  bool by_rank = false;
+  std::string less;  ///< name of the run that is subtracted; empty: none
+  Index l = 0;
+  Index heads = 0;            ///< whose kept sets are shown; 0: none is known
+  std::optional<Index> kept;  ///< tokens of the prompt, where it is one head's set
+  char setting = 'A';
+};
+
+/// The bar's ends and what it means.
+struct BarText {
+  std::string low, high, meaning;
+  bool log = false;
+};
+
+BarText bar_text(const TextLegend& legend) {
+  const std::string title = title_with_unit(legend.metric);
+  const auto number = [](float value) { return number_text(static_cast<double>(value)); };
+  const bool log = legend.scale->kind == ScaleKind::log;
+  if (!legend.less.empty()) {
+    const float most = legend.scale->high;
+    const std::string how = log ? "; a logarithmic scale, which begins at the median magnitude" : "";
+    if (!legend.by_rank)
+      return {number(-most), fmt::format("+{}", number(most)),
+              fmt::format("{} less that of {}: the one colour where it is larger here, the other where it "
+                          "is smaller{}",
+                          title, legend.less, how),
+              log};
+    return {fmt::format("down {:.0f}", most), fmt::format("up {:.0f}", most),
+            fmt::format("Places by {} among the prompt's tokens that a token is further up, or down, than in "
+                        "{}{}",
+                        name_of(legend.metric), legend.less, how),
+            log};
+  }
+  if (legend.by_rank)
+    return {fmt::format("rank {}", legend.l), "1",
+            fmt::format("{}: by rank among the prompt's tokens", title)};
+  return {number(legend.scale->low), number(legend.scale->high),
+          fmt::format("{}: the stronger the colour, the larger{}", title,
+                      log ? "; a logarithmic scale, which begins at the median of the tokens" : ""),
+          log};
+}
+
+void draw_bar(const TextLegend& legend) {
+  const Theme& t = theme();
+  const BarText text = bar_text(legend);
+  mono_text(text.low);
+  ImGui::SameLine(0, t.px(5));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float width = std::floor(t.px(90)), height = ImGui::GetTextLineHeight();
+  constexpr int kCells = 32, kLast = kCells - 1;
+  for (int i = 0; i < kCells; ++i)
+    ImGui::GetWindowDrawList()->AddRectFilled(
+        {at.x + width * static_cast<float>(i) / kCells, at.y + 1},
+        {at.x + width * static_cast<float>(i + 1) / kCells, at.y + height - 1},
+        tint_color(legend.less.empty() ? i * 255 / kLast : (2 * i - kLast) * 255 / kLast));
+  ImGui::GetWindowDrawList()->AddRect({at.x, at.y + 1}, {at.x + width, at.y + height - 1}, t.border);
+  ImGui::Dummy({width, height});
+  tip(text.meaning);
+  ImGui::SameLine(0, t.px(5));
+  mono_text(text.high);
+  if (text.log) {
+    ImGui::SameLine(0, t.px(5));
+    dim_text("log");
+  }
+}
+
+/// "struck" as evicted tokens look, and what that means.
+void draw_struck(const TextLegend& legend) {
+  const Theme& t = theme();
+  const char* sample = "struck";
+  const std::string meaning =
+      legend.heads > 1
+          ? fmt::format("evicted by {}, the fainter the more of {} heads", legend.setting, legend.heads)
+      : legend.kept ? fmt::format("evicted by {}: {} of {} stay", legend.setting, *legend.kept, legend.l)
+                    : fmt::format("evicted by {}", legend.setting);
+  flow(ImGui::CalcTextSize(sample).x + ImGui::CalcTextSize(meaning.c_str()).x + t.px(20));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  dim_text(sample);
+  const float middle = std::floor(at.y + ImGui::GetTextLineHeight() * 0.56F);
+  ImGui::GetWindowDrawList()->AddRectFilled(
+      {at.x, middle}, {ImGui::GetItemRectMax().x, middle + std::max(t.px(1), 1.0F)}, t.dim);
+  ImGui::SameLine(0, t.px(5));
+  dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
+}
+
+/// A line of it, or two where it is narrow.
+void draw_legend(const TextLegend& legend) {
+  if (legend.scale == nullptr)
+    ImGui::Dummy({0, ImGui::GetTextLineHeight()});
+  else
+    draw_bar(legend);
+  if (legend.heads > 0) draw_struck(legend);
+}
 
 constexpr std::array<std::string_view, 2> kBy = {"value", "rank"};
 

@@ -1,23 +1,249 @@
+#include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/panels/tokens/entry_question.hpp"
-#include "viewer/panels/tokens/token_map_controls.hpp"
-#include "viewer/panels/tokens/token_map_strips.hpp"
 #include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/entry_tiles.hpp"
+#include "viewer/work/state.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// What the token map shows of the selected head, and the controls that choose it.
+class TokenMapControls {
+ public:
+  /// Draws the controls, on more lines where the panel is narrow.
+  void draw(AppState& state);
+  EntryView view(const Selection& selection) const;
+  bool strips() const { return strips_; }
+
+  std::string quantity() const;  ///< "exact_remove", "(joint − exact_joint) / exact_joint"
+  std::string unit() const;      ///< empty: a plain number
+  bool compares() const { return against_ != EntryView::Against::nothing; }
+  /// Of a comparison, differences may span decades; places lie within -1..1.
+  bool spans_decades() const { return compares() && against_ != EntryView::Against::rank; }
+  bool is_signed() const { return compares() || shown_ == EntryTerm::logit; }
+  EntryTerm shown() const { return shown_; }
+
+  /// Keys of the panel's own settings.
+  nlohmann::json save() const;
+  void load(const nlohmann::json& json);
+
+ private:
+  EntryTerm shown_ = EntryTerm::exact_remove, other_ = EntryTerm::attn;
+  EntryView::Against against_ = EntryView::Against::nothing;
+  bool strips_ = true;
+};
+
+using Against = EntryView::Against;
+
+/// As they are offered. Ranks of any two quantities can be compared, so that they come first.
+constexpr std::array kAgainst = {Against::nothing, Against::rank, Against::difference, Against::relative};
+constexpr std::array<std::string_view, kAgainst.size()> kAgainstNames = {"as it is", "rank against",
+                                                                         "difference to", "relative to"};
+
+const std::vector<Choice>& entry_choices() {
+  static const std::vector<Choice> all = [] {
+    std::vector<Choice> choices = choices_of(kEntries);
+    for (const EntryFacts& entry : kEntries) {
+      const MetricKind kind = entry.metric ? kTokenMetrics[*entry.metric].kind : MetricKind::score;
+      choices[static_cast<std::size_t>(entry.id)].group = kind == MetricKind::score ? "Estimates" : "Truth";
+    }
+    return choices;
+  }();
+  return all;
+}
+
+bool choose_entry(const char* id, EntryTerm& entry, float width) {
+  auto at = static_cast<std::size_t>(entry);
+  if (!choose(id, entry_choices(), at, width)) return false;
+  entry = kEntries.all()[at];
+  return true;
+}
+
+EntryView TokenMapControls::view(const Selection& selection) const {
+  return {selection.layer, selection.kv_head, selection.query_head, shown_, against_, other_};
+}
+
+std::string TokenMapControls::quantity() const {
+  const std::string shown(name_of(shown_)), other(name_of(other_));
+  switch (against_) {
+    case EntryView::Against::difference:
+      return shown + " \xE2\x88\x92 " + other;
+    case EntryView::Against::rank:
+      return "rank of " + shown + " \xE2\x88\x92 rank of " + other;
+    case EntryView::Against::relative:
+      return "(" + shown + " \xE2\x88\x92 " + other + ") / " + other;
+    case EntryView::Against::nothing:
+      break;
+  }
+  return shown;
+}
+
+std::string TokenMapControls::unit() const {
+  if (against_ == EntryView::Against::relative) return "";
+  if (against_ == EntryView::Against::rank) return "share of the row's tokens";
+  return std::string(kEntries[shown_].unit);
+}
+
+void TokenMapControls::draw(AppState& state) {
+  constexpr float kEntryWidth = 132, kAgainstWidth = 118;
+  auto against =
+      static_cast<std::size_t>(std::find(kAgainst.begin(), kAgainst.end(), against_) - kAgainst.begin());
+  choose_entry("##shown", shown_, kEntryWidth);
+  tip(about(entry_choices()[static_cast<std::size_t>(shown_)]));
+  flow(theme().px(kAgainstWidth));
+  if (choose("##against", kAgainstNames, against, kAgainstWidth)) against_ = kAgainst[against];
+  if (compares()) {
+    flow(theme().px(kEntryWidth));
+    choose_entry("##other", other_, kEntryWidth);
+    tip(about(entry_choices()[static_cast<std::size_t>(other_)]));
+  }
+  flow(check_width("Fade evicted"));
+  fade_evicted(state.show_kept);
+  flow(check_width("Strips"));
+  ImGui::Checkbox("Strips", &strips_);
+  tip("Above the map what the rows of the window add up to, beside it one number a row");
+}
+
+nlohmann::json TokenMapControls::save() const {
+  return {{"shown", name_of(shown_)},
+          {"against", static_cast<int>(against_)},
+          {"other", name_of(other_)},
+          {"strips", strips_}};
+}
+
+void TokenMapControls::load(const nlohmann::json& json) {
+  Keys keys(json);
+  const auto named = [](const std::string& name) { return kEntries.named(name); };
+  keys.read_name("shown", shown_, named);
+  keys.read_name("other", other_, named);
+  int against = static_cast<int>(against_);
+  keys.read("against", against, 0, static_cast<int>(kAgainst.size()) - 1);
+  against_ = static_cast<EntryView::Against>(against);
+  keys.read("strips", strips_);
+}
+
+// What stands above and beside the token map, and what its tooltips have in common.
+
+/// What the strips of a view are asked of; `pending` and `error` are set where something is still to come, or
+/// failed. All of it outlives the frame's map.
+struct EntryStrips {
+  PanelContext& context;
+  EntryQuestions& entries;
+  EntryView view;
+  bool& pending;
+  std::string& error;
+};
+
+struct StripTip {
+  const Run& run;
+  const HeatmapContent& content;
+  std::string metric;  ///< what the strip above the tokens sums
+  bool pending = false;
+};
+
+/// One row a pixel at most: the rows in view times all tokens is the most that is ever computed.
+StripValues row_strip(const EntryStrips& asked, Index begin, Index end, double rows_per_pixel) {
+  StripValues strip;
+  while (static_cast<double>(2 * strip.step) <= rows_per_pixel) strip.step *= 2;
+  const Index rows_a_block = kRowValues * strip.step;
+  strip.first = begin / rows_a_block * rows_a_block;
+  for (Index block = begin / rows_a_block; block * rows_a_block < end; ++block) {
+    const Answer<RowValues> answer = asked.entries.rows(asked.context, asked.view, block, strip.step);
+    asked.pending |= answer.pending;
+    if (!answer.error.empty()) asked.error = answer.error;
+    if (answer) strip.values.insert(strip.values.end(), answer->values.begin(), answer->values.end());
+    const Index next = (block + 1) * kRowValues - strip.first / strip.step;
+    strip.values.resize(next, std::numeric_limits<float>::quiet_NaN());
+  }
+  return strip;
+}
+
+/// The run whose cells are subtracted; null where that is none, or has no dump.
+std::shared_ptr<const Run> subtracted_entries(PanelContext& context) {
+  std::shared_ptr<const Run> run = context.state.subtracted();
+  return run && run->dump() != nullptr ? run : nullptr;
+}
+
+/// Above the tokens what the rows of the window add up to, beside the rows one number of each.
+void add_strips(const EntryStrips& asked, HeatmapContent& content) {
+  PanelContext& context = asked.context;
+  const EntryView& view = asked.view;
+  const bool log = content.scale == ScaleKind::log;
+  const std::shared_ptr<const Run> subtracted = subtracted_entries(context);
+  content.row_strip =
+      Strip{row_adds_up(view) && !subtracted ? "sum over the row's tokens" : "largest magnitude of the row",
+            [asked](Index begin, Index end, double cells_per_pixel) {
+              return row_strip(asked, begin, end, cells_per_pixel);
+            },
+            log};
+  const std::optional<TokenMetric> metric = kEntries[view.shown].metric;
+  if (!metric) return;
+  // Its place is there from the start: the map must not jump when the sums arrive.
+  content.column_strip = Strip{"sum over the window's rows", {}, true};
+  const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
+  asked.pending |= summary.pending;
+  Answer<HeadSummary> minus;
+  if (subtracted) {
+    PanelContext of_pinned = context.of(subtracted);
+    minus = ask_summary(of_pinned, view.layer, view.kv_head, Urgency::soon);
+    asked.pending |= minus.pending;
+  }
+  content.column_strip->values = [summary, minus, metric, less = subtracted != nullptr](Index begin,
+                                                                                        Index end, double) {
+    StripValues values{begin, 1, {}};
+    if (!summary || !summary->tokens || (less && (!minus || !minus->tokens))) return values;
+    const Matrix<double>& sums = (*summary->tokens)[*metric];
+    if (sums.size() == 0) return values;
+    for (Index p = begin; p < std::min(end, sums.cols()); ++p)
+      values.values.push_back(
+          static_cast<float>(sums(0, p) - (less ? (*minus->tokens)[*metric](0, p) : 0.0)));
+    return values;
+  };
+}
+
+/// Position and text of a query or token, in a tooltip.
+void place_line(const Run& run, const char* name, Index position) {
+  figure(name, fmt::format("{}  {}", position, token_text(run.labels(), position, 40)));
+}
+
+void draw_strip_tip(const StripTip& tip, const StripHit& hit) {
+  ImGui::BeginTooltip();
+  // Where rows were passed over, the number is that of the row before.
+  const Index cell = hit.cell - hit.cell % hit.covers;
+  place_line(tip.run, hit.of_rows ? "query" : "token",
+             cell + (hit.of_rows ? tip.run.shape().first_query() : 0));
+  dim_text((hit.of_rows ? tip.content.row_strip : tip.content.column_strip)->name);
+  if (hit.value)
+    figure((hit.of_rows ? tip.content.quantity : tip.metric).c_str(),
+           number_text(static_cast<double>(*hit.value)));
+  else
+    dim_text(tip.pending ? "not computed yet" : "no value");
+  if (hit.covers > 1) dim_text(fmt::format("every {}th row; zoom in for the others", hit.covers));
+  ImGui::EndTooltip();
+}
 
 constexpr std::size_t kLongestTokenText = 14;
 /// Cells of an export.

@@ -1,28 +1,369 @@
+#include "analysis/options/option_text.hpp"
+#include "sim/eviction/kept_set.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/actions.hpp"
+#include "viewer/model/heatmap_links.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/panels/pinned_run.hpp"
+#include "viewer/panels/questions.hpp"
 #include "viewer/panels/what_if/error_waterfall.hpp"
-#include "viewer/panels/what_if/figure_table.hpp"
-#include "viewer/panels/what_if/kept_brush.hpp"
-#include "viewer/panels/what_if/kept_strip.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_head_map.hpp"
-#include "viewer/panels/what_if/what_if_pinned.hpp"
+#include "viewer/panels/what_if_heads.hpp"
 #include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/position_axis.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/state.hpp"
+#include "viewer/work/what_if.hpp"
+#include "viewer/work/what_if_figures.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <imgui.h>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// A figure under A and B; nan where it is not known.
+struct FigureLine {
+  const WhatIfFigure* figure = nullptr;  ///< how it is written, and which is better
+  std::string title, about;
+  std::array<double, 2> values{};
+};
+
+/// The losses of all heads that `figure` is the one head's of.
+void add_model_lines(const WhatIfFigure& figure, const std::array<WhatIfHeads, 2>& heads,
+                     std::vector<FigureLine>& lines) {
+  const auto of = [&](double (ModelLoss::*loss)() const) {
+    std::array<double, 2> values{};
+    for (std::size_t s = 0; s < 2; ++s) {
+      const auto found = heads[s].loss(*figure.loss_on);
+      values[s] = found ? ((*found).*loss)() : kNone;
+    }
+    return values;
+  };
+  const auto about = [&](const FigureFacts& facts, const char* what) {
+    return fmt::format("{} ({}, {}), on the same rows; known once all heads are computed", what, facts.name,
+                       facts.unit);
+  };
+  lines.push_back({&figure, "loss_step, all heads",
+                   about(kLossStep,
+                         "What the model is predicted to lose: with what all heads and layers do in a row "
+                         "added up before it is squared"),
+                   of(&ModelLoss::step)});
+  lines.push_back(
+      {&figure, "loss_layer, all heads",
+       about(kLossLayer,
+             "Of all heads and layers, with what the rows and heads of a layer do added up before "
+             "it is squared"),
+       of(&ModelLoss::layer)});
+  lines.push_back({&figure, "loss_row, all heads",
+                   about(kLossRow,
+                         "The sum of all heads' own losses, which leaves out that what they do adds up or "
+                         "cancels"),
+                   of(&ModelLoss::row)});
+}
+
+/// Those of one head that its dump can have; either answer may be null. With `heads`, the losses of all heads
+/// together behind its own.
+std::vector<FigureLine> figure_lines(const Dump& dump, const std::array<const WhatIf*, 2>& answers,
+                                     const std::array<WhatIfHeads, 2>* heads) {
+  std::vector<FigureLine> lines;
+  const std::vector<std::size_t> shown = shown_figures(dump);
+  for (std::size_t n = 0; n < shown.size(); ++n) {
+    const WhatIfFigure& figure = what_if_figures()[shown[n]];
+    const auto value = [&](std::size_t s) { return answers[s] != nullptr ? figure.of(*answers[s]) : kNone; };
+    lines.push_back({&figure, figure.title, figure.about, {value(0), value(1)}});
+    // Of the decoding steps, where there are any.
+    const bool last_loss =
+        figure.loss_on && (n + 1 == shown.size() || !what_if_figures()[shown[n + 1]].loss_on);
+    if (heads != nullptr && last_loss) add_model_lines(figure, *heads, lines);
+  }
+  return lines;
+}
+
+/// A table of the lines under A and B, the better of two in a stronger colour. With room for it, a column
+/// says how B differs from A; `with_names`: A and B stand above theirs.
+void figure_table(std::span<const FigureLine> lines, bool with_names) {
+  const Theme& t = theme();
+  float title_width = 0, number_width = mono_width("88.8 %");
+  std::vector<std::array<std::string, 2>> texts;
+  for (const FigureLine& line : lines) {
+    const NumberColumn numbers(line.values);
+    auto& pair = texts.emplace_back();
+    for (std::size_t s = 0; s < 2; ++s) {
+      pair[s] = line.figure->is_plain() ? numbers.text(line.values[s]) : line.figure->text(line.values[s]);
+      number_width = std::max(number_width, mono_width(pair[s]));
+    }
+    title_width = std::max(title_width, ImGui::CalcTextSize(line.title.c_str()).x);
+  }
+  number_width += t.px(6);
+  const float room = ImGui::GetContentRegionAvail().x;
+  const bool wide = room >= title_width + 2 * number_width + mono_width("+88.8 points") + t.px(6);
+  // Rather a title than a number gives way: it goes on in a second line.
+  title_width = std::clamp(room - 2 * number_width - t.px(6), t.px(40), title_width);
+  ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {t.px(3), t.px(1)});
+  if (!ImGui::BeginTable("figures", wide ? 4 : 3)) return ImGui::PopStyleVar();
+  ImGui::TableSetupColumn("figure", ImGuiTableColumnFlags_WidthFixed, title_width);
+  ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
+  ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
+  if (wide) ImGui::TableSetupColumn("B to A", ImGuiTableColumnFlags_WidthFixed, mono_width("+88.8 points"));
+  const auto number = [&](const std::string& text, ImU32 color) {
+    ImGui::PushFont(mono_font());
+    right_aligned(text, color);
+    ImGui::PopFont();
+  };
+  if (with_names) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    for (const char* name : {"A", "B"}) {
+      ImGui::TableNextColumn();
+      right_aligned(name, t.dim);
+    }
+  }
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    const WhatIfFigure& figure = *lines[n].figure;
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::PushTextWrapPos(0);
+    dim_text(lines[n].title);
+    ImGui::PopTextWrapPos();
+    tip(lines[n].about);
+    const auto [a, b] = lines[n].values;
+    // The better of the two stands out.
+    const auto color = [&](double mine, double other) {
+      if (figure.better == Better::neither || std::isnan(mine) || std::isnan(other) || mine == other)
+        return t.text;
+      return (mine > other) == (figure.better == Better::smaller) ? t.dim : t.text;
+    };
+    ImGui::TableNextColumn();
+    number(texts[n][0], color(a, b));
+    ImGui::TableNextColumn();
+    number(texts[n][1], color(b, a));
+    if (!wide) continue;
+    ImGui::TableNextColumn();
+    if (a == b || std::isnan(a) || std::isnan(b)) continue;
+    if (figure.is_share())
+      number(points_text(b - a), t.dim);
+    else if (a != 0)
+      number(std::abs(b / a) < 10 ? fmt::format("{:+.1f} %", 100 * (b - a) / std::abs(a))
+                                  : fmt::format("x {:.3g}", b / a),
+             t.dim);
+    tip("B against A");
+  }
+  ImGui::EndTable();
+  ImGui::PopStyleVar();
+}
+
+/// Where tokens are chosen: buttons for what is to become of them in the setting in view, whatever its policy
+/// says.
+void draw_kept_brush(AppState& state) {
+  const Selection& s = state.selection();
+  if (s.tokens.empty() && !s.token) return;
+  dim_text(s.tokens.empty() ? fmt::format("Token {}:", *s.token)
+                            : fmt::format("{}:", counted(std::ssize(s.tokens), "token")));
+  const auto button = [&](ActionId id, const char* label, std::optional<PaintMark> mark) {
+    flow(small_button_width(label));
+    if (small_button(label)) state.paint(mark);
+    tip(fmt::format("{} ({})", mark ? kPaintMarks[*mark].meaning : "The policy decides again",
+                    action(id).shortcut.text()));
+  };
+  button(ActionId::keep_tokens, "Keep", PaintMark::keep);
+  button(ActionId::pin_tokens, "Pin", PaintMark::pin);
+  button(ActionId::evict_tokens, "Evict", PaintMark::evict);
+  button(ActionId::leave_tokens, "Leave", std::nullopt);
+  flow(check_width("this head only"));
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
+  ImGui::Checkbox("this head only", &state.paint_here);
+  ImGui::PopStyleVar();
+  if (state.setting_a.painted.empty() && state.setting_b.painted.empty()) return;
+  flow(small_button_width("Save kept set"));
+  if (small_button("Save kept set")) state.wanted = ActionId::save_kept_set;
+  tip("Writes what the setting in view keeps of all heads as .npy, and copies the command that measures it");
+}
+
+/// Two kept sets over the positions of a prompt, one above the other. Either may be null: not known yet.
+struct KeptStripContent {
+  const KeptSet *a = nullptr, *b = nullptr;  ///< [l]
+  Index l = 0;
+  std::optional<Index> selected, hovered;
+  std::span<const Index> chosen;  ///< together, ascending
+  Key link;                       ///< HeatmapContent::link of the tokens' axis
+};
+
+/// Draws them: what both keep is grey, what one keeps alone has its setting's colour.
+class KeptStrip {
+ public:
+  void draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links);
+  const PositionAxis& axis() const { return axis_; }
+
+ private:
+  PositionAxis axis_;
+};
+
+constexpr float kBar = 15, kGap = 2, kLabel = 16;  // points
+
+/// Of the tokens of one pixel, how many are kept, and how many of these by this set alone.
+struct Counts {
+  Index tokens = 0, kept = 0, alone = 0;
+};
+
+ImU32 color_of(const Counts& counts, ImU32 alone) {
+  const Theme& t = theme();
+  if (counts.tokens == 0) return t.window;
+  const auto share = [&](Index n) { return static_cast<float>(n) / static_cast<float>(counts.tokens); };
+  const ImU32 color = mixed(t.raised, t.dim, share(counts.kept));
+  // A single difference among many tokens is still to be seen.
+  return counts.alone > 0 ? mixed(color, alone, std::max(share(counts.alone), 0.45F)) : color;
+}
+
+void KeptStrip::draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links) {
+  const Theme& t = theme();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float bar = std::floor(t.px(kBar)), gap = std::floor(t.px(kGap)), foot = at.y + 2 * bar + gap;
+  axis_.begin(at.x + t.px(kLabel), std::max(static_cast<int>(width - t.px(kLabel)), 8), content.l);
+  const float left = axis_.left(), right = axis_.right();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  ImGui::SetCursorScreenPos({left, at.y});
+  ImGui::InvisibleButton(id, {right - left, foot - at.y});
+  if (const auto shared = links.columns.find(content.link); links.joined && shared != links.columns.end())
+    axis_.join(shared->second.axis, shared->second.pixels);
+  const AxisView before = axis_.view();
+  axis_.take_mouse();
+  if (links.joined && !(before == axis_.view())) links.columns[content.link] = {axis_.view(), axis_.pixels()};
+
+  const std::array<const KeptSet*, 2> sets = {content.a, content.b};
+  const auto kept = [&](std::size_t s, Index token) {
+    return static_cast<std::size_t>(token) < sets[s]->size() && (*sets[s])[token] != 0;
+  };
+  const bool both_known = sets[0] != nullptr && sets[1] != nullptr;
+  for (std::size_t s = 0; s < 2; ++s) {
+    const float top = at.y + static_cast<float>(s) * (bar + gap);
+    ImGui::PushFont(bold_font());
+    list->AddText({at.x, top + (bar - ImGui::GetTextLineHeight()) / 2}, t.dim, s == 0 ? "A" : "B");
+    ImGui::PopFont();
+    list->AddRectFilled({left, top}, {right, top + bar}, t.raised);
+    if (sets[s] == nullptr) continue;
+    axis_.draw(top, top + bar, [&](Index first, Index end) {
+      Counts counts;
+      for (Index token = first; token < end; ++token) {
+        ++counts.tokens;
+        if (!kept(s, token)) continue;
+        ++counts.kept;
+        if (both_known && !kept(1 - s, token)) ++counts.alone;
+      }
+      return color_of(counts, setting_colors()[s]);
+    });
+  }
+
+  list->PushClipRect({left, at.y - t.px(3)}, {right, foot + t.px(3)}, true);
+  const auto mark = [&](Index token, ImU32 color) {
+    const float x = std::floor(axis_.x_of(token)) + 0.5F;
+    list->AddLine({x, at.y - t.px(3)}, {x, foot + t.px(3)}, color, t.px(1.4F));
+  };
+  // What is chosen together stands above: it must not hide what is kept.
+  axis_.draw(at.y - t.px(3), at.y - 1, [&](Index first, Index end) {
+    const auto next = std::lower_bound(content.chosen.begin(), content.chosen.end(), first);
+    return next != content.chosen.end() && *next < end ? t.accent : ImU32{0};
+  });
+  if (content.hovered) mark(*content.hovered, faded(t.text, 0.6F));
+  if (content.selected) mark(*content.selected, t.accent);
+  list->PopClipRect();
+  axis_.draw_numbers(foot, 1);
+  // Its height in points, whatever its bars are rounded to.
+  ImGui::SetCursorScreenPos({at.x, at.y + t.px(2 * kBar + kGap + 6) + ImGui::GetTextLineHeight()});
+}
+
+/// What the colours mean and how many tokens have each, on the current line; shorter where `width` pixels are
+/// few.
+void kept_legend(const KeptDifference& difference, float width) {
+  const Theme& t = theme();
+  const float side = ImGui::GetTextLineHeight() * 0.6F, space = t.px(4);
+  const auto text_of = [](Index tokens, const char* what) { return fmt::format("{} {}", what, tokens); };
+  float needed = ImGui::GetItemRectSize().x;
+  for (const std::string& text : {text_of(difference.both, "both"), text_of(difference.only_first, "only A"),
+                                  text_of(difference.only_second, "only B")})
+    needed += t.px(12) + side + space + ImGui::CalcTextSize(text.c_str()).x;
+  const bool narrow = width < needed;
+  const auto part = [&](Index tokens, const char* what, ImU32 color) {
+    flow(side + space + ImGui::CalcTextSize(text_of(tokens, what).c_str()).x + t.px(4));
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+    ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, color, t.px(1.5F));
+    ImGui::SetCursorScreenPos({at.x + side + space, at.y});
+    dim_text(text_of(tokens, what));
+  };
+  part(difference.both, "both", t.dim);
+  part(difference.only_first, narrow ? "A" : "only A", setting_colors()[0]);
+  part(difference.only_second, narrow ? "B" : "only B", setting_colors()[1]);
+}
+
+/// What the pinned run loses under the settings of What if, where the selected one is held against it.
+class PinnedWhatIf {
+ public:
+  void ask(PanelContext& context, const std::array<WhatIfSettings, 2>& settings);
+  /// A line with the pinned run's errors under A and B, and how much larger `own` ones are; or why there is
+  /// none. Nothing where no run is pinned.
+  void draw(const std::array<Answer<WhatIf>, 2>& own) const;
+
+ private:
+  std::array<Answer<WhatIf>, 2> now_;  // of this frame
+  std::string name_, problem_;         // no name: no run is pinned
+};
+
+void PinnedWhatIf::ask(PanelContext& context, const std::array<WhatIfSettings, 2>& settings) {
+  *this = {};
+  const std::shared_ptr<const Run> run = context.state.subtracted();
+  if (run == nullptr) return;
+  name_ = run->name();
+  if (run->dump() == nullptr) {
+    problem_ =
+        fmt::format("What {} loses needs its dump, which is not at hand: {}", name_, run->why_no_dump());
+    return;
+  }
+  PanelContext of_pinned = context.of(run);
+  const Selection& selection = context.state.selection();
+  for (std::size_t s = 0; s < now_.size(); ++s) {
+    now_[s] = ask_what_if(of_pinned, settings[s], selection.layer, selection.kv_head, Urgency::soon,
+                          {"pinned", s, selection.layer, selection.kv_head});
+    if (problem_.empty() && !now_[s].error.empty()) problem_ = fmt::format("{}: {}", name_, now_[s].error);
+  }
+}
+
+void PinnedWhatIf::draw(const std::array<Answer<WhatIf>, 2>& own) const {
+  if (name_.empty()) return;
+  if (!problem_.empty()) return error_line(problem_);
+  constexpr std::array<std::string_view, 2> kSettings = {"A", "B"};
+  std::vector<std::string> errors;
+  bool future = false;
+  for (std::size_t s = 0; s < now_.size(); ++s) {
+    if (!own[s] || !now_[s] || own[s].stale || now_[s].stale) continue;
+    future = !std::isnan(now_[s]->future.error);
+    const auto error = [&](const WhatIf& of) { return future ? of.future.error : of.window.error; };
+    errors.push_back(fmt::format("{} {}", kSettings[s], pinned_text(error(*own[s]), error(*now_[s]))));
+  }
+  ImGui::PushTextWrapPos(0);
+  dim_text(errors.empty() ? fmt::format("{}: ...", name_)
+                          : fmt::format("{}: {}", name_, fmt::join(errors, ", ")));
+  ImGui::PopTextWrapPos();
+  tip(fmt::format("The pinned run's output_error on the {}, and how much larger this run's is",
+                  future ? "decoding steps" : "window's rows"));
+}
 
 /// Two settings of a policy: what each keeps of the selected head and what that costs exactly.
 class WhatIfPanel final : public Panel {

@@ -1,14 +1,112 @@
+#include "data/error.hpp"
 #include "viewer/panels/questions.hpp"
-#include "viewer/panels/what_if/what_if_settled.hpp"
+#include "viewer/work/what_if_compensation.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
+
+// What all questions about one setting of What if share, whatever head they are about.
+
+/// Settings made into a plan, or why they cannot be.
+struct SettledWhatIf {
+  WhatIfSettings settings;
+  Key key, plain_key, ranking_key;           ///< of all, of what is kept, of what ranks it
+  std::shared_ptr<const EvictionPlan> plan;  ///< null where `error` says why
+  std::shared_ptr<const CompensationPlan> compensation;
+  KeptPaint paint;
+  std::optional<UserScore> score;  ///< that the settings name
+  std::string error;
+};
+
+/// What one run's questions leave for the next frame; the drawing thread's alone.
+class WhatIfMemo {
+ public:
+  /// Settings without a score of the user's.
+  std::shared_ptr<const SettledWhatIf> settle(const WhatIfSettings& settings, const Dump& dump);
+  /// The last answer given in a slot; null where none was.
+  void remember(const Key& slot, const std::shared_ptr<const WhatIf>& answer);
+  std::shared_ptr<const WhatIf> last_of(const Key& slot) const;
+
+ private:
+  static constexpr std::size_t kSettled = 8, kLast = 16;
+  std::vector<std::shared_ptr<const SettledWhatIf>> settled_;        // newest first
+  std::vector<std::pair<Key, std::shared_ptr<const WhatIf>>> last_;  // of each slot, newest first
+};
+
+SettledWhatIf settled(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
+  SettledWhatIf made;
+  made.settings = settings;
+  if (score != nullptr) made.score = *score;
+  const Key given = score != nullptr ? score->key() : Key();
+  made.key = {to_json(settings).dump(), given};
+  made.plain_key = {to_json(settings.without_compensation()).dump(), given};
+  try {
+    made.paint = KeptPaint::of_text(settings.painted);
+    const auto plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
+    made.compensation =
+        std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan, score));
+    made.plan = plan;
+    made.ranking_key = {score_key(*made.plan), given};
+  } catch (const InputError& error) {
+    made.error = error.what();
+  }
+  return made;
+}
+
+std::shared_ptr<const SettledWhatIf> WhatIfMemo::settle(const WhatIfSettings& settings, const Dump& dump) {
+  const auto known =
+      std::find_if(settled_.begin(), settled_.end(), [&](const auto& s) { return s->settings == settings; });
+  if (known != settled_.end()) {
+    std::rotate(settled_.begin(), known, known + 1);
+    return settled_.front();
+  }
+  settled_.insert(settled_.begin(), std::make_shared<const SettledWhatIf>(settled(settings, dump, nullptr)));
+  if (settled_.size() > kSettled) settled_.pop_back();
+  return settled_.front();
+}
+
+void WhatIfMemo::remember(const Key& slot, const std::shared_ptr<const WhatIf>& answer) {
+  if (slot.empty()) return;
+  std::erase_if(last_, [&](const auto& item) { return item.first == slot; });
+  last_.insert(last_.begin(), {slot, answer});
+  if (last_.size() > kLast) last_.pop_back();
+}
+
+std::shared_ptr<const WhatIf> WhatIfMemo::last_of(const Key& slot) const {
+  for (const auto& [name, answer] : last_)
+    if (name == slot) return answer;
+  return nullptr;
+}
+
+/// The desk keeps it, so that it goes with the run: the desk's own slots know nothing of a question that
+/// cannot be put yet, because another must be answered first. Null for the moment that it takes to make it.
+std::shared_ptr<WhatIfMemo> what_if_memo(PanelContext& context, const Run& run) {
+  const Question question{
+      .key = {run.key(), "what_if_memo"}, .title = "Settings of What if", .urgency = Urgency::now};
+  const auto answer = context.desk.ask<std::shared_ptr<WhatIfMemo>>(
+      question, [](JobControl&) { return std::make_shared<WhatIfMemo>(); });
+  return answer ? *answer : nullptr;
+}
+
+/// With a score of the user's: its file is read, which is a job.
+Answer<SettledWhatIf> ask_settled(PanelContext& context, const std::shared_ptr<const Run>& run,
+                                  const WhatIfSettings& settings, const UserScore& score, Urgency urgency) {
+  const Question question{.key = {run->key(), "what_if_settings", to_json(settings).dump(), score.key()},
+                          .title = fmt::format("Settings with the score {}", score.name),
+                          .urgency = urgency};
+  return context.desk.ask<SettledWhatIf>(
+      question, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
+}
 
 /// One head's question and what all its steps have in common.
 struct Asked {
