@@ -134,7 +134,7 @@ void ChannelStage::head(const HeadGroup<double>& group, std::span<double> figure
 
 void ChannelStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
   measured_.end(layer, compute_.workers, figures);
-  layer_.write(folder, layer, plan_, dump_.model());
+  layer_.write(folder, layer, plan_);
 }
 
 void ChannelStage::save_head(Index kv_head, ByteWriter& out) const {

@@ -1,6 +1,6 @@
 #include "analysis/channels/layer_channels.hpp"
 
-#include "analysis/drawing/heatmap.hpp"
+#include "analysis/drawing/picture.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/npy_write.hpp"
 
@@ -36,16 +36,6 @@ double largest_off_diagonal(const Matrix<double>& H) {
   Matrix<double> off = H;
   off.diagonal().setZero();
   return off.cwiseAbs().maxCoeff();
-}
-
-/// Where rotated channels end or, if pairs are halves of them apart, their second half begins.
-std::vector<Index> rotation_marks(const std::vector<Index>& partner) {
-  const auto d = std::ssize(partner);
-  const Index rotated = d - std::count(partner.begin(), partner.end(), Index{-1});
-  std::vector<Index> marks;
-  if (rotated > 2 && partner.front() == rotated / 2) marks.push_back(rotated / 2);
-  if (rotated > 0 && rotated < d) marks.push_back(rotated);
-  return marks;
 }
 
 template <class Number>
@@ -109,8 +99,7 @@ void LayerChannels::load(Index kv_head, Index G, ByteReader& in) {
   each_part(*this, kv_head, G, [&](auto& part) { get(in, part); });
 }
 
-void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
-                          const std::string& model) const {
+void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const {
   const auto file = [&](const std::string& name) {
     return folder.layer_file(layer, "channels/" + name + ".npy");
   };
@@ -149,26 +138,20 @@ void LayerChannels::write(const ResultFolder& folder, Index layer, const Channel
     for (const ChannelSet& set : pruned[c]) all.insert(all.end(), set.begin(), set.end());
     write_npy_bool(file(plan.cases[c].file_name), shape, all);
   }
-  if (plan.png) write_pictures(folder, layer, plan, model);
+  if (plan.png) write_pictures(folder, layer);
 }
 
-void LayerChannels::write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
-                                   const std::string& model) const {
-  const auto draw = [&](const std::vector<Matrix<double>>& matrices, const char* name, const char* title) {
+void LayerChannels::write_pictures(const ResultFolder& folder, Index layer) const {
+  constexpr Index kSide = 640;
+  const auto draw = [&](const std::vector<Matrix<double>>& matrices, const char* name) {
     for (std::size_t r = 0; r < matrices.size(); ++r) {
-      const char* head = plan.per_query_head() ? "query head" : "KV head";
-      Heatmap map;
-      map.title = fmt::format("{}: {}, layer {}, {} {}", model, title, layer, head, r);
-      map.x_label = map.y_label = "channel";
-      map.value_label = "interaction";
-      map.values = matrices[r];
-      map.limit = largest_off_diagonal(matrices[r]);
-      map.x_marks = map.y_marks = rotation_marks(rope_partner);
-      write_png(folder.layer_file(layer, fmt::format("channels/{}-{}.png", name, r)), map);
+      const Index cell = std::max<Index>(kSide / matrices[r].rows(), 1);
+      write_file(folder.layer_file(layer, fmt::format("channels/{}-{}.png", name, r)),
+                 png::heatmap_png(matrices[r], largest_off_diagonal(matrices[r]), cell));
     }
   };
-  draw(interaction, "interaction", "channels in the logits");
-  draw(outputs, "output_interaction", "channels in the output");
+  draw(interaction, "interaction");
+  draw(outputs, "output_interaction");
 }
 
 }  // namespace kvreplay

@@ -5,7 +5,6 @@
 #include "analysis/run/stage.hpp"
 #include "sim/channels/channel_interaction.hpp"
 
-#include <string>
 #include <vector>
 
 namespace kvreplay {
@@ -28,15 +27,13 @@ class LayerChannels {
   void load(Index kv_head, Index G, ByteReader& in);
 
   /// layer_XX/channels/.
-  void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
-             const std::string& model) const;
+  void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const;
 
  private:
   /// Visits what there is of a KV head.
   template <class Self, class Visit>
   static void each_part(Self& self, Index kv_head, Index G, const Visit& visit);
-  void write_pictures(const ResultFolder& folder, Index layer, const ChannelPlan& plan,
-                      const std::string& model) const;
+  void write_pictures(const ResultFolder& folder, Index layer) const;
 };
 
 }  // namespace kvreplay

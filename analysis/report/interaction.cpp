@@ -1,9 +1,10 @@
-#include "analysis/drawing/canvas.hpp"
 #include "analysis/drawing/color_scale.hpp"
+#include "analysis/drawing/picture.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/svg.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/half.hpp"
@@ -38,7 +39,7 @@ std::vector<std::string> selections_of(const Tables& tables) {
   const fs::path folder = fs::path(layer_name(tables.results.layers().front())) / "channels";
   for (const std::string& method : tables.channels.distinct("method"))
     for (const std::string& ratio : tables.channels.distinct("ratio"))
-      if (const std::string name = fmt::format("{}-{}", method, ratio);
+      if (const std::string name = fmt::format("{}-{}", file_word(method), ratio);
           !method.empty() && !ratio.empty() && tables.results.has(folder / (name + ".npy")))
         names.push_back(name);
   const auto first = std::find(names.begin(), names.end(), kFirstSelection);
@@ -92,12 +93,7 @@ std::string packed(const Head& head) {
 }
 
 std::string image_of(const Head& head) {
-  const Index d = head.values.rows();
-  png::Canvas canvas(d, d);
-  for (Index r = 0; r < d; ++r)
-    for (Index c = 0; c < d; ++c)
-      canvas.fill({c, r, 1, 1}, png::diverging_color(head.limit > 0 ? head.values(r, c) / head.limit : 0.0));
-  const auto bytes = png::png_bytes(canvas);
+  const auto bytes = png::heatmap_png(head.values, head.limit);
   return "data:image/png;base64," +
          base64({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/drawing/canvas.hpp"
+#include "analysis/drawing/picture.hpp"
 #include "tests/support/catch.hpp"
 
 #include <filesystem>

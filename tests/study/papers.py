@@ -219,7 +219,8 @@ def divisions(kl, error, prompts):
         cells = [" / ".join(filter(None, (mean([of[key] for prompt in names for key in [(model, prompt, run, policy, budget)]
                                                 if key in of]) for budget in BUDGETS)))
                  for model, names in prompts.items() for of in (error, kl)]
-        lines.append([f"`{order}`" + (", raw" if run in (A, F, R) else ""), f"`{method}`" + (" (oracle)" if method in ORACLES else ""), *cells])
+        if any(cells):
+            lines.append([f"`{order}`" + (", raw" if run in (A, F, R) else ""), f"`{method}`" + (" (oracle)" if method in ORACLES else ""), *cells])
     header = [f"{model}, {len(names)}: {what}" for model, names in prompts.items() for what in ("output error", "true KL")]
     return table(["order", "divided by", *header], lines)
 

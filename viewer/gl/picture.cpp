@@ -1,6 +1,6 @@
 #include "viewer/gl/picture.hpp"
 
-#include "analysis/drawing/canvas.hpp"
+#include "analysis/drawing/picture.hpp"
 #include "data/atomic_file.hpp"
 #include "viewer/gl/frame_buffer.hpp"
 
@@ -9,10 +9,7 @@
 namespace kvreplay::viewer {
 
 void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height) {
-  png::Canvas canvas(width, height);
-  for (Index y = 0; y < height; ++y)
-    for (Index x = 0; x < width; ++x) canvas.fill({x, y, 1, 1}, pixels[y * width + x]);
-  write_output(path, png::png_bytes(canvas));
+  write_output(path, png::png_bytes(pixels, width, height));
 }
 
 void write_area(const std::filesystem::path& path, const Area& area, int width, int height) {
