@@ -9,12 +9,12 @@
 
 namespace kvreplay::png {
 
-/// Pixels [height, width], row by row, top first, as a PNG file's bytes, RGB of 8 bits: the same for the same pixels.
-/// Throws InputError where libpng cannot.
+/// Pixels [height, width], row by row, top first, as a PNG file's bytes, RGB of 8 bits: the same for the same
+/// pixels. Throws InputError where libpng cannot.
 std::vector<std::byte> png_bytes(std::span<const Rgb> pixels, Index width, Index height);
 
-/// A matrix as such a picture: diverging colours that end at +-limit (0: all are white), `cell` x `cell` pixels an entry,
-/// row 0 at the top, NaN grey.
+/// A matrix as such a picture: diverging colours that end at +-limit (0: all are white), `cell` x `cell`
+/// pixels an entry, row 0 at the top, NaN grey.
 std::vector<std::byte> heatmap_png(const Matrix<double>& values, double limit, Index cell = 1);
 
 }  // namespace kvreplay::png

@@ -1,8 +1,7 @@
+#include "data/atomic_file.hpp"
 #include "tests/analysis/picture.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-
-#include "data/atomic_file.hpp"
 
 #include <cmath>
 #include <limits>
