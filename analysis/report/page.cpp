@@ -123,16 +123,30 @@ std::string header_html(const Page& page) {
 
 std::string_view panel_of_figure(std::string_view name) {
   using Row = std::pair<std::string_view, std::string_view>;
-  static constexpr Row rows[] = {{"scores", "heads"},          {"head-map", "heads"},
-                                 {"error-by-layer", "heads"},  {"compensation-by-layer", "heads"},
-                                 {"recall", "curves"},         {"scatter", "scatter"},
-                                 {"policies", "what-if"},      {"error-by-budget", "what-if"},
-                                 {"methods", "what-if"},       {"compensation-by-budget", "what-if"},
-                                 {"error-split", "what-if"},   {"decode", "decode"},
-                                 {"shares", "budgets"},        {"loss-by-sigma", "budgets"},
-                                 {"shared-budget", "budgets"}, {"loss-curves", "budgets"},
-                                 {"pruning", "channels"},      {"error-by-ratio", "channels"},
-                                 {"interaction", "channels"},  {"text", "text"}};
+  static constexpr Row rows[] = {{"scores", "heads"},
+                                 {"head-map", "heads"},
+                                 {"error-by-layer", "heads"},
+                                 {"compensation-by-layer", "heads"},
+                                 {"recall", "curves"},
+                                 {"scatter", "scatter"},
+                                 {"policies", "what-if"},
+                                 {"error-by-budget", "what-if"},
+                                 {"methods", "what-if"},
+                                 {"compensation-by-budget", "what-if"},
+                                 {"error-split", "what-if"},
+                                 {"decode", "decode"},
+                                 {"shares", "budgets"},
+                                 {"loss-by-sigma", "budgets"},
+                                 {"shared-budget", "budgets"},
+                                 {"loss-curves", "budgets"},
+                                 {"pruning", "channels"},
+                                 {"error-by-ratio", "channels"},
+                                 {"interaction", "channels"},
+                                 {"text", "text"},
+                                 {"budget-by-layer", "budgets"},
+                                 {"allocation", "budgets"},
+                                 {"selection-by-layer", "channels"},
+                                 {"query-channels", "channels"}};
   for (const auto& [figure, panel] : rows)
     if (figure == name) return panel;
   return name.starts_with("measured-") ? "validation" : "";

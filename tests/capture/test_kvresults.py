@@ -178,6 +178,10 @@ class KvresultsTest(unittest.TestCase):
                   "curves": "curves", "decode": "decode_steps"}
         if relative.name == "budget_curves.npy":
             return results.budget_curves().values
+        if "compensated" in relative.parts:
+            layer, _, name, _ = relative.parts
+            key, head = relative.stem.split("_")
+            return getattr(results.compensated(name, int(layer.split("_")[1]))[int(head)], key)
         *layer, kind, _ = relative.parts
         get = getattr(results, method[kind])
         if not layer:
