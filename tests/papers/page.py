@@ -7,7 +7,7 @@
 A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
 
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
-  cells NAME       in how many of that table's cells the whole interval is on one side of 1
+  cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
@@ -135,10 +135,11 @@ def kl_table(study, name):
 
 
 def kl_cells(study, name):
-    sides = [side(logs) for *_, all_logs in study.rows(PAIRS[name]) for logs in all_logs]
-    if not sides:
-        return "not measured yet"
-    return f"less in {sides.count(-1)} of {len(sides)}, more in {sides.count(1)}, no difference in {sides.count(0)}"
+    of_models = {}
+    for model, *_, all_logs in study.rows(PAIRS[name]):
+        of_models.setdefault(model, []).extend(map(side, all_logs))
+    found = [f"{model} {sides.count(-1)} / {sides.count(1)} / {sides.count(0)}" for model, sides in of_models.items()]
+    return "; ".join(found) or "not measured yet"
 
 
 def verdict(all_logs):

@@ -70,9 +70,8 @@ class Page(unittest.TestCase):
         self.assertIn("| `tova+caote` over `tova` | m | 1.00 [0.50, 2.00], less in 1 of 3 |", papers.tables(rows)["papers caote"])
 
     def test_every_case_has_every_figure(self):
-        rows = orders.read(HERE / "cases.csv")
         per_prompt = {}
-        for row in rows:
+        for row in orders.read(HERE / "cases.csv") + orders.read(HERE / "retrieval.csv"):
             per_prompt.setdefault((row["model"], row["prompt"]), []).append((row["policy"], row["budget"]))
             for name in row.keys() - {"model", "prompt", "policy", "budget"}:
                 self.assertTrue(np.isfinite(float(row[name])), row)
