@@ -164,8 +164,11 @@ def kl_short(study, pair):
 
 def nats(study, what):
     policy, budget = what.split(" at ")
-    return "; ".join(f"{model} {np.exp(np.mean(np.log(kl))):.3g} ({len(kl)} prompts)"
-                     for model, kl in study.nats(policy, budget).items()) or "not measured yet"
+    found = []
+    for model, kl in study.nats(policy, budget).items():
+        middle, low, high = (f"{x:.3g}" for x in np.exp(interval(np.log(kl))))
+        found.append(f"{model} {middle} [{low}, {high}] ({len(kl)} prompts)")
+    return "; ".join(found) or "not measured yet"
 
 
 def commands(text):
