@@ -127,7 +127,8 @@ constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[
 std::string shown_name(BudgetMethod method);
 /// The same of a division's name, which stays as it is where no method has it.
 std::string shown_name(std::string_view method);
-/// "lu, lu_without_gap and optimal are oracles: ...", what the reader of a list of methods has to know; without a full stop.
+/// "lu, lu_without_gap and optimal are oracles: ...", what the reader of a list of methods has to know;
+/// without a full stop.
 std::string oracles_of_budgets();
 
 /// Budgets of all heads, and what they lose by the curves.

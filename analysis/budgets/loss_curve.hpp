@@ -44,8 +44,8 @@ class LossCurves {
 LossCurves loss_curves(const Matrix<double>& values, Index column, Index l, Index n_kv,
                        bool normalise_by_layer);
 
-/// The curves of the same tokens, every head's in the order of its gains: the oracle metric's loss, what is lost
-/// without an optimality gap ([LUK] eq. 7).
+/// The curves of the same tokens, every head's in the order of its gains: the oracle metric's loss, what is
+/// lost without an optimality gap ([LUK] eq. 7).
 LossCurves by_importance(const LossCurves& curves);
 
 /// sum over h of L_h(b_h).

@@ -266,8 +266,9 @@ TEST_CASE("oracles are said to be such, and are never called the best", "[budget
       {});
   CHECK(contains(ran.out, "lu (oracle)"));
   CHECK(contains(ran.out, "optimal (oracle)"));
-  CHECK(contains(ran.out,
-                 "lu, lu_without_gap and optimal are oracles: they look at the decoding steps that they are judged on"));
+  CHECK(contains(
+      ran.out,
+      "lu, lu_without_gap and optimal are oracles: they look at the decoding steps that they are judged on"));
   CHECK(contains(ran.out, "of several prompts in one run each takes"));
 
   // The picture of all divisions: bold is the lowest of the three that are none, in every column.
