@@ -2,8 +2,6 @@
 
 #include "analysis/budgets/optimal.hpp"
 
-#include <fmt/format.h>
-
 #include <optional>
 #include <stdexcept>
 
@@ -47,24 +45,6 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
 }  // namespace
 
 BudgetDivision::BudgetDivision(BudgetMethod of) : method(of), name(name_of(of)) {}
-
-std::string shown_name(BudgetMethod method) {
-  const BudgetMethodFacts& facts = kBudgetMethods[method];
-  const std::string shown(facts.shown.empty() ? facts.name : facts.shown);
-  return facts.is_oracle ? shown + " (oracle)" : shown;
-}
-
-std::string shown_name(std::string_view method) {
-  const auto known = kBudgetMethods.named(method);
-  return known ? shown_name(*known) : std::string(method);
-}
-
-std::string oracles_of_budgets() {
-  const auto is_oracle = [](const BudgetMethodFacts& facts) { return facts.is_oracle; };
-  const std::vector<std::string> names = kBudgetMethods.names_where(is_oracle);
-  return fmt::format("{} and {} are oracles: they look at the decoding steps that they are judged on",
-                     fmt::join(names.begin(), names.end() - 1, ", "), names.back());
-}
 
 Allocation allocate(const BudgetDivision& division, const AllocationInput& input) {
   const BudgetMethodFacts& facts = kBudgetMethods[division.method];

@@ -1,10 +1,10 @@
 #include "analysis/budgets/budget_measure_stage.hpp"
 
 #include "analysis/measure/measured_table.hpp"
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "analysis/results/table_writer.hpp"
-#include "analysis/tokens/agreement.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

@@ -7,7 +7,7 @@
 #include "analysis/results/map_name.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/eviction/policy.hpp"
 
 #include <optional>

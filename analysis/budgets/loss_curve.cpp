@@ -1,6 +1,6 @@
 #include "analysis/budgets/loss_curve.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 
 #include <algorithm>
 #include <cassert>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "analysis/report/tables.hpp"
 #include "analysis/results/figure_facts.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "analysis/results/tables.hpp"
 
 #include <limits>
 #include <span>
@@ -63,7 +63,7 @@ struct MeasuredClaim {
 
 /// The tables that claims are looked up in, and the model's true losses with them (metric "kl") where they
 /// were measured.
-struct ClaimTables : report::FigureTables {
+struct ClaimTables : FigureTables {
   std::vector<std::string> windows = {};  ///< as they were asked for, in the order of agreement.csv
   std::string divided = {};               ///< how budgets are divided where it is not the papers' setting
 };

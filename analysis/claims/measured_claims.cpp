@@ -13,9 +13,9 @@
 namespace kvreplay {
 namespace {
 
-using report::FigureEntry;
-using report::FigureTable;
-using report::FigureTables;
+using FigureEntry;
+using FigureTable;
+using FigureTables;
 using report::kNan;
 
 constexpr std::string_view kTrueLoss = "kl";
@@ -132,11 +132,11 @@ double reduced(const FigureEntry& entry, Reduced how) {
     case Reduced::model:
       return entry.model;
     case Reduced::mean_of_heads:
-      return report::mean(entry.heads);
+      return mean(entry.heads);
     case Reduced::median_of_heads:
-      return report::median(entry.heads);
+      return median(entry.heads);
     case Reduced::largest_layer:
-      return report::largest(entry.layers);
+      return largest(entry.layers);
   }
   return kNan;
 }
@@ -223,10 +223,10 @@ std::string divided_text(const ResultReader& results) {
 }  // namespace
 
 ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_one_out) {
-  ClaimTables tables{report::Tables(results), asked_windows(results), divided_text(results)};
+  ClaimTables tables{Tables(results), asked_windows(results), divided_text(results)};
   add_true_losses(tables, results);
   if (left_one_out != nullptr) {
-    FigureTables others = report::Tables(*left_one_out);
+    FigureTables others = Tables(*left_one_out);
     add_true_losses(others, *left_one_out);
     for (const FigureEntry& entry : others.budgets.entries()) tables.budgets.add(entry);
   }

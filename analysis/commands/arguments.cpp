@@ -4,6 +4,7 @@
 #include "analysis/results/dump_set.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
+#include "sim/backend.hpp"
 
 #include <fmt/format.h>
 

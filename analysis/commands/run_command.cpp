@@ -9,7 +9,8 @@
 #include "analysis/run/progress.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
-#include "sim/backend_cuda.hpp"
+#include "sim/backend.hpp"
+#include "sim/backend/backend_cuda.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 
 namespace kvreplay {
 namespace {
@@ -156,6 +158,14 @@ std::optional<Budget> budget_labelled(const std::string& label) {
   if (const auto tokens = index_in(label, kNoLimit)) return Budget{tokens, 0};
   if (!OptionValue<double>::complaint(evict_option::sigma, label).empty()) return std::nullopt;
   return Budget{std::nullopt, OptionValue<double>::parse(evict_option::sigma, label)};
+}
+
+double tokens_kept(const std::string& budget, const std::string& kept, Index l) {
+  if (!kept.empty()) return std::strtod(kept.c_str(), nullptr);
+  if (budget.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto asked = budget_labelled(budget);
+  return asked ? static_cast<double>(asked->kept(l, Semantics::paper))
+               : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::string OptionValue<Budget>::complaint(const OptionFacts& option, const std::string& word) {

@@ -33,6 +33,9 @@ struct Budget {
 };
 /// Of a label; nothing where it is none.
 std::optional<Budget> budget_labelled(const std::string& label);
+/// Tokens that a budget as it was asked for comes to, of `l`: "448" is 448 tokens, "0.5" a compression ratio.
+/// `kept` where it is known.
+double tokens_kept(const std::string& budget, const std::string& kept, Index l);
 
 /// The rows that exact searches look at.
 enum class SearchRows { window, future };

@@ -5,10 +5,10 @@
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
-#include "sim/compensation/leverage.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 #include "sim/loss/change_loss.hpp"
+#include "sim/tokens/leverage.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "analysis/eviction/eviction_tables.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 #include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/measured_table.hpp"
-#include "sim/eviction/kept_set.hpp"
+#include "sim/kept_set.hpp"
 
 #include <optional>
 #include <string>

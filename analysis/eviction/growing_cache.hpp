@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_plan.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/head_group.hpp"
 

@@ -1,5 +1,6 @@
 #include "analysis/eviction/head_evictions.hpp"
 
+#include "sim/backend.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/decode/decode.hpp"

@@ -1,8 +1,9 @@
 #include "analysis/eviction/head_ranking.hpp"
 
-#include "analysis/tokens/agreement.hpp"
-#include "sim/compensation/leverage.hpp"
+#include "analysis/results/agreement.hpp"
+#include "sim/backend.hpp"
 #include "sim/head_group.hpp"
+#include "sim/tokens/leverage.hpp"
 
 #include <algorithm>
 #include <limits>

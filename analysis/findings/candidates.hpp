@@ -10,17 +10,17 @@
 
 namespace kvreplay {
 
-std::optional<Finding> misranked_head(const report::FigureTables& tables, const TokenSource& tokens);
-std::optional<Finding> missing_future(const report::FigureTable& agreement);
-std::optional<Finding> best_policy(const report::FigureTables& tables);
-std::optional<Finding> heaviest_layer(const report::FigureTables& tables);
-std::optional<Finding> shared_budget(const report::FigureTable& budgets);
-std::optional<Finding> pruned_channels(const report::FigureTable& channels);
-std::optional<Finding> ruled_sum(const report::FigureTables& tables, const TokenSource& tokens);
+std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens);
+std::optional<Finding> missing_future(const FigureTable& agreement);
+std::optional<Finding> best_policy(const FigureTables& tables);
+std::optional<Finding> heaviest_layer(const FigureTables& tables);
+std::optional<Finding> shared_budget(const FigureTable& budgets);
+std::optional<Finding> pruned_channels(const FigureTable& channels);
+std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens);
 
 /// Of the ratios of channels pruned that a table has the one in the middle, of an even number the smaller of
 /// the two; nothing where it has none.
-std::optional<std::string> middle_ratio(const report::FigureTable& channels, const report::Wanted& common);
+std::optional<std::string> middle_ratio(const FigureTable& channels, const report::Wanted& common);
 
 /// Of the prompt's keys. Cost: reads them once.
 KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
@@ -39,11 +39,11 @@ struct MiddleCase {
     return {{"rows", rows}, {"phase", phase}, {"semantics", semantics}, {"budget", budget}};
   }
 };
-std::optional<MiddleCase> middle_case(const report::FigureTable& evictions, Index l);
+std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l);
 /// In it the lowest output error of what can be run, and of the oracles; null where there is none.
 struct BestOf {
-  const report::FigureEntry *runs = nullptr, *oracle = nullptr;
+  const FigureEntry *runs = nullptr, *oracle = nullptr;
 };
-BestOf best_of(const report::FigureTable& evictions, const MiddleCase& at);
+BestOf best_of(const FigureTable& evictions, const MiddleCase& at);
 
 }  // namespace kvreplay

@@ -7,8 +7,8 @@
 namespace kvreplay {
 namespace {
 
-using report::FigureEntry;
-using report::FigureTable;
+using FigureEntry;
+using FigureTable;
 using report::kNan;
 
 FigureEntry empty_entry(std::vector<std::string> key, std::size_t layers, Index n_kv) {

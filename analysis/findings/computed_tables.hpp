@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/evict_stage.hpp"
-#include "analysis/report/tables.hpp"
+#include "analysis/results/tables.hpp"
 #include "analysis/tokens/token_table.hpp"
 
 #include <span>
@@ -13,11 +13,11 @@ namespace kvreplay {
 
 /// agreement.csv of `kvreplay tokens` over these heads of l candidates, one a layer of `layers` and KV head,
 /// on a window of as many rows. The heads of `table` are in that order.
-report::FigureTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers,
-                                      Index n_kv, Index l, Index window);
+FigureTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers, Index n_kv,
+                              Index l, Index window);
 
 /// evictions.csv of `kvreplay evict`.
-report::FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures);
+FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures);
 
 /// What EvictStage keeps of one layer: [n_kv, figures_per_head] and [figures_per_layer]. `group` gives KV
 /// heads 0 .. n_kv - 1 in turn. The stage is begun and finished for that layer alone.

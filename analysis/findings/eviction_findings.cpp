@@ -1,3 +1,4 @@
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/findings/candidates.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/oracles.hpp"
@@ -12,8 +13,8 @@
 namespace kvreplay {
 namespace {
 
-using report::FigureEntry;
-using report::FigureTable;
+using FigureEntry;
+using FigureTable;
 using report::Wanted;
 
 /// The value that most results have, or what stands first in its place.
@@ -45,8 +46,7 @@ std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l) {
   common.emplace_back("semantics", at.semantics);
   std::vector<std::pair<double, std::string>> budgets;
   for (const std::string& budget : evictions.distinct("budget", common))
-    if (const double kept = report::tokens_kept(budget, "", l); !std::isnan(kept))
-      budgets.emplace_back(kept, budget);
+    if (const double kept = tokens_kept(budget, "", l); !std::isnan(kept)) budgets.emplace_back(kept, budget);
   if (budgets.empty()) return std::nullopt;
   std::sort(budgets.begin(), budgets.end());
   at.budget = budgets[(budgets.size() - 1) / 2].second;
@@ -55,7 +55,7 @@ std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l) {
 
 BestOf best_of(const FigureTable& evictions, const MiddleCase& at) {
   BestOf best;
-  const Wanted common = report::with(at.wanted(), "metric", "output_error");
+  const Wanted common = with(at.wanted(), "metric", "output_error");
   for (const FigureEntry& entry : evictions.entries()) {
     if (!evictions.matches(entry, common) || std::isnan(entry.model)) continue;
     const bool oracle = is_oracle(Table::evictions, "policy", evictions.key(entry, "policy"));
@@ -65,13 +65,13 @@ BestOf best_of(const FigureTable& evictions, const MiddleCase& at) {
   return best;
 }
 
-std::optional<Finding> best_policy(const report::FigureTables& tables) {
+std::optional<Finding> best_policy(const FigureTables& tables) {
   const FigureTable& evictions = tables.evictions;
   const auto at = middle_case(evictions, tables.shape.l);
   if (!at) return std::nullopt;
   const auto [best, oracle] = best_of(evictions, *at);
   if (best == nullptr || !(best->model > 0)) return std::nullopt;
-  const Wanted common = report::with(at->wanted(), "metric", "output_error");
+  const Wanted common = with(at->wanted(), "metric", "output_error");
   Index others = 0, near = 0;
   const FigureEntry* worst = best;
   for (const FigureEntry& entry : evictions.entries()) {
@@ -85,7 +85,7 @@ std::optional<Finding> best_policy(const report::FigureTables& tables) {
   const bool with_oracle = oracle != nullptr && oracle->model > 0;
   if (others == 0 && !with_oracle) return std::nullopt;
   const std::string name = evictions.key(*best, "policy");
-  const double middle = report::median(best->heads);
+  const double middle = median(best->heads);
   Finding finding{
       FindingKind::policy,
       fmt::format("{} loses {} ({}): output error {} on the {}{}", name,
@@ -95,7 +95,7 @@ std::optional<Finding> best_policy(const report::FigureTables& tables) {
       std::max(1.0, worst->model / best->model),
       {Table::evictions, keys_of(*at, name, "output_error")}};
   if (const auto* const nats =
-          evictions.find(report::with(report::with(at->wanted(), "policy", name), "metric", kLossStep.name));
+          evictions.find(with(with(at->wanted(), "policy", name), "metric", kLossStep.name));
       nats != nullptr && !std::isnan(nats->model))
     finding.text += fmt::format(", predicted to cost {} nats a step (loss_step)", value_text(nats->model));
   if (with_oracle) {
@@ -113,7 +113,7 @@ std::optional<Finding> best_policy(const report::FigureTables& tables) {
   return finding;
 }
 
-std::optional<Finding> heaviest_layer(const report::FigureTables& tables) {
+std::optional<Finding> heaviest_layer(const FigureTables& tables) {
   const FigureTable& evictions = tables.evictions;
   const std::vector<Index>& layers = tables.layers;
   const auto at = middle_case(evictions, tables.shape.l);
@@ -127,10 +127,10 @@ std::optional<Finding> heaviest_layer(const report::FigureTables& tables) {
                    0,
                    {Table::evictions, keys_of(*at, policy, metric), layers[static_cast<std::size_t>(row)]}};
   };
-  const Wanted common = report::with(at->wanted(), "policy", policy);
-  if (const auto* const nats = evictions.find(report::with(common, "metric", "loss_layer"));
+  const Wanted common = with(at->wanted(), "policy", policy);
+  if (const auto* const nats = evictions.find(with(common, "metric", "loss_layer"));
       nats != nullptr && nats->model > 0) {
-    const double most = report::largest(nats->layers), share = most / nats->model;
+    const double most = largest(nats->layers), share = most / nats->model;
     Finding found = finding(*nats, most, "loss_layer");
     found.weight = share * static_cast<double>(layers.size());
     found.text = fmt::format(
@@ -140,7 +140,7 @@ std::optional<Finding> heaviest_layer(const report::FigureTables& tables) {
         value_text(nats->model), layers.size());
     return found;
   }
-  const double most = report::largest(best->layers), middle = report::median(best->layers);
+  const double most = largest(best->layers), middle = median(best->layers);
   if (!(middle > 0)) return std::nullopt;
   Finding found = finding(*best, most, "output_error");
   found.weight = most / middle;

@@ -21,7 +21,7 @@ std::string factor_text(double factor) {
 
 std::string value_text(double value) { return fmt::format("{:.3g}", value); }
 
-std::vector<Finding> findings_of(const report::FigureTables& tables, const TokenSource& tokens) {
+std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& tokens) {
   std::vector<Finding> found = compensation_findings(tables.compensation);
   for (const std::optional<Finding>& one :
        {misranked_head(tables, tokens), missing_future(tables.agreement), best_policy(tables),
@@ -37,11 +37,11 @@ std::vector<Finding> findings_of(const report::FigureTables& tables, const Token
   return found;
 }
 
-std::vector<Finding> findings_of(const report::Tables& tables) {
+std::vector<Finding> findings_of(const Tables& tables) {
   return findings_of(tables, token_source(tables.results));
 }
 
-std::vector<Finding> findings_of(const ResultReader& results) { return findings_of(report::Tables(results)); }
+std::vector<Finding> findings_of(const ResultReader& results) { return findings_of(Tables(results)); }
 
 std::string text_of(const std::vector<Finding>& findings) {
   std::string text = findings.empty() ? "" : "Worth knowing:\n";

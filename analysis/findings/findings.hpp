@@ -1,7 +1,7 @@
 #pragma once
 
-#include "analysis/report/tables.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "analysis/results/tables.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -72,12 +72,12 @@ inline constexpr double kDecides = 1.5;
 /// were if nothing was to be found, as the worst head's lack of rank correlation is that of the median head;
 /// what is below kDecides is left out, but for the best policy, of whom it is then said that it decides
 /// nothing. Throws InputError where a file is not what it should be; what is not there has no findings.
-std::vector<Finding> findings_of(const report::FigureTables& tables, const TokenSource& tokens);
-std::vector<Finding> findings_of(const report::Tables& tables);
+std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& tokens);
+std::vector<Finding> findings_of(const Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
 
 /// Of all compensated evictions the one that gains and the one that costs most; weights below kDecides, too.
-std::vector<Finding> compensation_findings(const report::FigureTable& compensation);
+std::vector<Finding> compensation_findings(const FigureTable& compensation);
 
 /// "Worth knowing:" and a line each; empty without findings.
 std::string text_of(const std::vector<Finding>& findings);

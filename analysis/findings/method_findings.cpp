@@ -13,8 +13,8 @@
 namespace kvreplay {
 namespace {
 
-using report::FigureEntry;
-using report::FigureTable;
+using FigureEntry;
+using FigureTable;
 using report::Wanted;
 
 std::string rows_that_judge(const FigureTable& table) {
@@ -40,7 +40,7 @@ std::vector<Finding> compensation_findings(const FigureTable& table) {
     for (const char* column : {"policy", "semantics", "phase", "budget"})
       place.emplace_back(column, table.key(entry, column));
     place.insert(place.end(), {{"rows", rows}, {"metric", "output_error"}});
-    const FigureEntry* const plain = table.find(report::with(place, "method", name_of(Compensation::none)));
+    const FigureEntry* const plain = table.find(with(place, "method", name_of(Compensation::none)));
     if (plain == nullptr || !(plain->model > 0) || std::isnan(entry.model)) continue;
     place.emplace_back("method", table.key(entry, "method"));
     const Extreme here{entry.model / plain->model, plain->model, entry.model, std::move(place)};
@@ -84,8 +84,8 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   /// The lowest error in shares of uniform's, of oracles or of the others.
   const auto lowest = [&](const std::string& sigma, bool oracles) {
     Saving saving;
-    const Wanted here = report::with(common, "sigma", sigma);
-    const FigureEntry* const uniform = budgets.find(report::with(here, "method", "uniform"));
+    const Wanted here = with(common, "sigma", sigma);
+    const FigureEntry* const uniform = budgets.find(with(here, "method", "uniform"));
     if (uniform == nullptr || !(uniform->model > 0)) return saving;
     for (const FigureEntry& entry : budgets.entries()) {
       if (&entry == uniform || !budgets.matches(entry, here) || std::isnan(entry.model) ||
@@ -135,7 +135,7 @@ std::optional<Finding> pruned_channels(const FigureTable& channels) {
   const std::optional<std::string> middle = middle_ratio(channels, common);
   if (!middle) return std::nullopt;
   const std::string& ratio = *middle;
-  common = report::with(common, "ratio", ratio);
+  common = with(common, "ratio", ratio);
   const FigureEntry *best = nullptr, *worst = nullptr;
   for (const FigureEntry& entry : channels.entries()) {
     if (!channels.matches(entry, common) || std::isnan(entry.model)) continue;
@@ -143,7 +143,7 @@ std::optional<Finding> pruned_channels(const FigureTable& channels) {
     if (worst == nullptr || entry.model > worst->model) worst = &entry;
   }
   if (best == nullptr || best == worst || !(best->model > 0)) return std::nullopt;
-  const FigureEntry* const think = channels.find(report::with(common, "method", "think"));
+  const FigureEntry* const think = channels.find(with(common, "method", "think"));
   const FigureEntry& other = think != nullptr && think != best ? *think : *worst;
   const std::string& method = channels.key(*best, "method");
   return Finding{

@@ -1,7 +1,7 @@
 #include "analysis/findings/candidates.hpp"
 #include "analysis/findings/token_labels.hpp"
-#include "analysis/report/token_figures.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/token_figures.hpp"
 #include "sim/tokens/token_facts.hpp"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace kvreplay {
 namespace {
 
-using report::FigureEntry;
-using report::FigureTable;
+using FigureEntry;
+using FigureTable;
 using report::Wanted;
 
 /// What lies nearer to 1 than this is told by no more digits than tables have.
@@ -52,8 +52,8 @@ std::optional<MissedToken> missed_token(const TokenSource& tokens, Index layer, 
   const std::vector<double> guessed = tokens.values(layer, head, score),
                             real = tokens.values(layer, head, reference);
   if (std::ssize(guessed) < candidates || std::ssize(real) < candidates) return std::nullopt;
-  const std::vector<Index> score_rank = report::ranks_of(guessed.data(), candidates),
-                           real_rank = report::ranks_of(real.data(), candidates);
+  const std::vector<Index> score_rank = ranks_of(guessed.data(), candidates),
+                           real_rank = ranks_of(real.data(), candidates);
   std::optional<MissedToken> missed;
   for (Index token = 0; token < candidates; ++token) {
     const MissedToken here{token, real_rank[static_cast<std::size_t>(token)] + 1,
@@ -93,12 +93,12 @@ TokenSource token_source(const ResultReader& results) {
   return {values, [&results] { return token_labels_of(results); }, keys};
 }
 
-std::optional<Finding> misranked_head(const report::FigureTables& tables, const TokenSource& tokens) {
+std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens) {
   const FigureTable& agreement = tables.agreement;
   const std::string reference = exact_reference(agreement);
   if (reference.empty()) return std::nullopt;
   Wanted common = agreement.first_of_swept();
-  common = report::with(report::with(common, "reference", reference), "rows", "window");
+  common = with(with(common, "reference", reference), "rows", "window");
   // Attention is what most policies rank by.
   std::string score(name_of(TokenMetric::attn));
   const std::vector<std::string> scores = agreement.distinct("score", common);
@@ -109,10 +109,10 @@ std::optional<Finding> misranked_head(const report::FigureTables& tables, const 
     if (guess == scores.end()) return std::nullopt;
     score = *guess;
   }
-  common = report::with(report::with(common, "score", score), "metric", "spearman");
+  common = with(with(common, "score", score), "metric", "spearman");
   const FigureEntry* const entry = agreement.find(common);
   if (entry == nullptr) return std::nullopt;
-  const double middle = report::median(entry->heads), worst = report::smallest(entry->heads);
+  const double middle = median(entry->heads), worst = smallest(entry->heads);
   if (std::isnan(middle)) return std::nullopt;
   const auto place = std::find(entry->heads.begin(), entry->heads.end(), worst) - entry->heads.begin();
   const Index n_kv = tables.shape.n_kv, head = place % n_kv,
@@ -148,7 +148,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
 
   const Wanted first = agreement.first_of_swept();
   const auto wanted = [&](const std::string& reference, const char* metric) {
-    return report::with(report::with(first, "reference", reference), "metric", metric);
+    return with(with(first, "reference", reference), "metric", metric);
   };
   /// Of the median head, the best score.
   struct Best {
@@ -161,16 +161,15 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
     for (const FigureEntry& entry : agreement.entries()) {
       const std::string& score = agreement.key(entry, "score");
       if (!agreement.matches(entry, these) || kind_named(score) != MetricKind::score) continue;
-      if (const double here = report::median(entry.heads); !(here <= found.value) && !std::isnan(here))
+      if (const double here = median(entry.heads); !(here <= found.value) && !std::isnan(here))
         found = {here, score};
     }
     return found;
   };
   const Best recall = best(future, "recall@10%"), rho = best(exact, "spearman");
   if (!(recall.value <= kFound) || !(rho.value >= kPrecise)) return std::nullopt;
-  const FigureEntry* const itself =
-      agreement.find(report::with(wanted(future, "recall@10%"), "score", exact));
-  const double by_exact = itself == nullptr ? report::kNan : report::median(itself->heads);
+  const FigureEntry* const itself = agreement.find(with(wanted(future, "recall@10%"), "score", exact));
+  const double by_exact = itself == nullptr ? report::kNan : median(itself->heads);
   return Finding{
       FindingKind::future,
       fmt::format(

@@ -12,8 +12,8 @@
 namespace kvreplay {
 namespace {
 
-using report::FigureEntry;
-using report::FigureTable;
+using FigureEntry;
+using FigureTable;
 using report::Wanted;
 
 constexpr double kRules = 0.5;    // of the sum
@@ -44,7 +44,7 @@ Rulers rulers_of(const std::vector<double>& heads) {
 }
 
 /// "layer 0 heads 0 and 1", "layer 0 head 1 and layer 3 head 0"
-std::string places_of(const Rulers& rulers, const report::FigureTables& tables) {
+std::string places_of(const Rulers& rulers, const FigureTables& tables) {
   std::map<Index, std::vector<Index>> by_layer;
   for (const std::size_t h : rulers.heads)
     by_layer[tables.layers[h / static_cast<std::size_t>(tables.shape.n_kv)]].push_back(static_cast<Index>(h) %
@@ -68,17 +68,17 @@ KeyReach key_reach(const Dump& dump, Index layer, Index kv_head) {
   for (std::size_t at = 0; at < static_cast<std::size_t>(dump.shape().l * d); ++at)
     reach[at % reach.size()] = std::max(reach[at % reach.size()], std::abs(static_cast<double>(keys[at])));
   const auto most = std::max_element(reach.begin(), reach.end());
-  return {most - reach.begin(), *most, report::median(reach)};
+  return {most - reach.begin(), *most, median(reach)};
 }
 
-std::optional<Finding> ruled_sum(const report::FigureTables& tables, const TokenSource& tokens) {
+std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens) {
   const FigureTable& channels = tables.channels;
   Wanted common = {{"metric", name_of(ChannelFigure::reconstruction_error)}, {"rows", "window"}};
   const std::optional<std::string> middle = middle_ratio(channels, common);
   if (!middle) return std::nullopt;
   const std::string& ratio = *middle;
-  common = report::with(common, "ratio", ratio);
-  const FigureEntry* entry = channels.find(report::with(common, "method", "think"));
+  common = with(common, "ratio", ratio);
+  const FigureEntry* entry = channels.find(with(common, "method", "think"));
   if (entry == nullptr) entry = channels.find(common);
   if (entry == nullptr) return std::nullopt;
   const Rulers rulers = rulers_of(entry->heads);
@@ -112,7 +112,7 @@ std::optional<Finding> ruled_sum(const report::FigureTables& tables, const Token
                      {"recent", channels.key(*entry, "recent")}});
   if (relative != nullptr)
     finding.text += fmt::format("; relative to the logits it is {} over all heads, {} in the median head",
-                                value_text(relative->model), value_text(report::median(relative->heads)));
+                                value_text(relative->model), value_text(median(relative->heads)));
   if (const auto reach = tokens.keys ? tokens.keys(layer, head) : std::nullopt;
       reach && reach->most >= kOutlying * reach->median)
     finding.text +=

@@ -1,5 +1,6 @@
 #include "analysis/measure/case_outputs.hpp"
 
+#include "sim/backend.hpp"
 #include "sim/compression/compressed_outputs.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "data/dump.hpp"
-#include "sim/backend.hpp"
 #include "sim/compression/compressed_cache.hpp"
+#include "sim/compute.hpp"
 #include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 

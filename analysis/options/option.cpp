@@ -1,6 +1,5 @@
 #include "analysis/options/option.hpp"
 
-#include "analysis/results/csv.hpp"
 #include "data/json_fields.hpp"
 
 #include <fmt/format.h>

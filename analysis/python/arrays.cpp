@@ -5,7 +5,7 @@
 #include "data/memory_arrays.hpp"
 #include "data/npy/convert.hpp"
 #include "data/npy/npy_header.hpp"
-#include "sim/backend_cuda.hpp"
+#include "sim/backend/backend_cuda.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include "analysis/run/compute_choice.hpp"
 #include "data/error.hpp"
 #include "data/npy/convert.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 

@@ -1,5 +1,5 @@
-#include "analysis/compensation/compensated_cases.hpp"
-#include "analysis/compensation/compensation_table.hpp"
+#include "analysis/eviction/compensated_cases.hpp"
+#include "analysis/eviction/compensation_table.hpp"
 #include "analysis/python/calls.hpp"
 #include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"

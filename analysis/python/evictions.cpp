@@ -5,6 +5,7 @@
 #include "analysis/python/layer.hpp"
 #include "analysis/python/policy_keywords.hpp"
 #include "analysis/python/texts.hpp"
+#include "sim/backend.hpp"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
 #include "data/error.hpp"
-#include "sim/backend_cuda.hpp"
+#include "sim/backend/backend_cuda.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/freed_memory.hpp"
 

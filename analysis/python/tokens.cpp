@@ -3,6 +3,7 @@
 #include "analysis/python/layer.hpp"
 #include "analysis/python/texts.hpp"
 #include "analysis/tokens/token_plan.hpp"
+#include "sim/backend.hpp"
 #include "sim/head_group.hpp"
 
 #include <algorithm>

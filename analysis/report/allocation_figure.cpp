@@ -1,8 +1,8 @@
 #include "analysis/report/allocation_figure.hpp"
 
-#include "analysis/budgets/allocation.hpp"
 #include "analysis/report/picked_lines.hpp"
 #include "analysis/report/sections.hpp"
+#include "analysis/results/budget_methods.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/error.hpp"

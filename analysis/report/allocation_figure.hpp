@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
-#include "analysis/report/tables.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
+#include "analysis/results/tables.hpp"
 
 #include <optional>
 

@@ -1,4 +1,3 @@
-#include "analysis/budgets/allocation.hpp"
 #include "analysis/report/allocation_figure.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
@@ -6,6 +5,7 @@
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
+#include "analysis/results/budget_methods.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/map_name.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/report/cell_map.hpp"
-#include "analysis/report/figure_table.hpp"
+#include "analysis/results/figure_table.hpp"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/drawing/axis.hpp"
-#include "analysis/report/figure_table.hpp"
+#include "analysis/results/figure_table.hpp"
 
 #include <string>
 #include <string_view>

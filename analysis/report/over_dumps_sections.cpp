@@ -1,8 +1,8 @@
-#include "analysis/budgets/allocation.hpp"
 #include "analysis/report/allocation_figure.hpp"
 #include "analysis/report/over_dumps_table.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/budget_methods.hpp"
 #include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>

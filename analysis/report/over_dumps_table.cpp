@@ -1,6 +1,6 @@
 #include "analysis/report/over_dumps_table.hpp"
 
-#include "analysis/report/figure_table.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/oracles.hpp"
 #include "analysis/results/validation.hpp"
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
-#include "analysis/report/figure_table.hpp"
 #include "analysis/report/row_plots.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
 
 #include <functional>

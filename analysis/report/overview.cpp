@@ -1,3 +1,4 @@
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/figure_maps.hpp"

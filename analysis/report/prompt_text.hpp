@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/report/tables.hpp"
+#include "analysis/results/tables.hpp"
 
 #include <array>
 #include <cstdint>

@@ -2,9 +2,9 @@
 
 #include "analysis/options/option_text.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/report/tables.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "analysis/results/tables.hpp"
 
 #include <initializer_list>
 #include <optional>

@@ -1,8 +1,8 @@
 #include "analysis/report/series.hpp"
 
-#include "analysis/report/figure_table.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
 

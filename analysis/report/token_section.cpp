@@ -1,13 +1,13 @@
 #include "analysis/findings/token_labels.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/report/figure_table.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/series.hpp"
 #include "analysis/report/text.hpp"
-#include "analysis/report/token_figures.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figure_table.hpp"
+#include "analysis/results/token_figures.hpp"
 #include "sim/tokens/token_facts.hpp"
 
 #include <fmt/format.h>

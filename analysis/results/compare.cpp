@@ -1,7 +1,7 @@
 #include "analysis/results/compare.hpp"
 
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/validation.hpp"
-#include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 #include "data/file_contents.hpp"
 

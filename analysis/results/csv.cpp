@@ -1,17 +1,9 @@
 #include "analysis/results/csv.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 namespace kvreplay {
-
-std::string shortest(double value) {
-  if (std::isnan(value)) return "nan";
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
-  return std::string(digits, end);
-}
 
 std::string csv_number(double value) { return std::isfinite(value) ? shortest(value) : std::string(); }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/atomic_file.hpp"
+#include "data/number_text.hpp"
 
 #include <concepts>
 #include <string>
@@ -8,10 +9,7 @@
 
 namespace kvreplay {
 
-/// The shortest decimal that reads back as the same double; "nan", "inf" and "-inf" where it is none.
-std::string shortest(double value);
-
-/// The same as a field of a CSV, which is empty where there is no finite number.
+/// shortest() as a field of a CSV, which is empty where there is no finite number.
 std::string csv_number(double value);
 
 /// A text as a field of a CSV: in quotes where it holds a comma, a quote or a line break.

@@ -1,6 +1,6 @@
 #include "analysis/results/oracles.hpp"
 
-#include "analysis/budgets/allocation.hpp"
+#include "analysis/results/budget_methods.hpp"
 #include "sim/eviction/policy.hpp"
 
 namespace kvreplay {

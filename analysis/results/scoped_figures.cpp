@@ -1,7 +1,7 @@
 #include "analysis/results/scoped_figures.hpp"
 
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/figures.hpp"
-#include "analysis/tokens/agreement.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/results/figure_facts.hpp"
-#include "analysis/run/stage.hpp"
+#include "analysis/results/head_figures.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <functional>

@@ -1,9 +1,9 @@
 #include "analysis/results/validation.hpp"
 
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/oracles.hpp"
 #include "analysis/results/recorded_files.hpp"
-#include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "sim/compensation/compensation_facts.hpp"

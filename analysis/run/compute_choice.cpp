@@ -1,6 +1,6 @@
 #include "analysis/run/compute_choice.hpp"
 
-#include "sim/backend_cuda.hpp"
+#include "sim/backend/backend_cuda.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/options/option.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 
 #include <memory>
 #include <optional>

@@ -1,11 +1,12 @@
 #pragma once
 
 #include "analysis/options/option_text.hpp"
+#include "analysis/results/head_figures.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/run/bytes.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
@@ -16,20 +17,6 @@
 #include <vector>
 
 namespace kvreplay {
-
-/// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
-struct HeadFigures {
-  std::vector<Index> layers;
-  Index n_kv = 0;
-  Matrix<double> values;
-  std::vector<double> of_layers;  ///< those of the layers as a whole, added up over `layers` in their order
-};
-
-/// The figures of one layer: [n_kv, figures_per_head] and [figures_per_layer].
-struct LayerFigures {
-  Eigen::Ref<Matrix<double>> heads;
-  std::span<double> whole;
-};
 
 /// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
 /// it to every stage, lets each end its layer, and at the end lets each make its tables from the figures that

@@ -1,6 +1,7 @@
 #include "analysis/tokens/token_agreement.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
+#include "sim/backend.hpp"
 #include "sim/tokens/expected_attention.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "analysis/tokens/agreement.hpp"
-#include "sim/backend.hpp"
+#include "analysis/results/agreement.hpp"
+#include "sim/compute.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"

@@ -5,6 +5,7 @@
 #include "analysis/tokens/token_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
+#include "sim/backend.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,7 @@
 #include "analysis/verify/output_checks.hpp"
 
+#include "sim/backend.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>

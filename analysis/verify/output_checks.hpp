@@ -1,10 +1,10 @@
 #pragma once
 
 #include "analysis/verify/check.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/eviction/kept_outputs.hpp"
-#include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 
 #include <functional>
 #include <string>

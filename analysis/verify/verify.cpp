@@ -1,11 +1,12 @@
 #include "analysis/verify/verify.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "analysis/verify/check.hpp"
 #include "analysis/verify/closed_forms.hpp"
 #include "analysis/verify/output_checks.hpp"
 #include "analysis/verify/value_distance.hpp"
 #include "sim/attention.hpp"
+#include "sim/backend.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/compression/compressed_cache.hpp"

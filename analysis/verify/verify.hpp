@@ -3,7 +3,7 @@
 #include "analysis/tokens/token_table.hpp"
 #include "analysis/verify/check.hpp"
 #include "data/dump.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 
 #include <functional>
 #include <vector>

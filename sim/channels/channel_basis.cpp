@@ -1,6 +1,7 @@
 #include "sim/channels/channel_basis.hpp"
 
 #include "data/error.hpp"
+#include "sim/backend.hpp"
 
 #include <string>
 

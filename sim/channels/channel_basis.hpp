@@ -1,8 +1,8 @@
 #pragma once
 
-#include "sim/backend.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/selection.hpp"
+#include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 

@@ -1,5 +1,5 @@
 #include "sim/compensation/compensate.hpp"
-#include "sim/compensation/leverage.hpp"
+#include "sim/tokens/leverage.hpp"
 
 #include <Eigen/Dense>
 

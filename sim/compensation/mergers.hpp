@@ -1,9 +1,9 @@
 #pragma once
 
 #include "data/facts_table.hpp"
-#include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy_facts.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 
 #include <optional>
 #include <string_view>

@@ -2,8 +2,8 @@
 
 #include "sim/channels/subset.hpp"
 #include "sim/compression/quantize.hpp"
-#include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 
 #include <optional>
 

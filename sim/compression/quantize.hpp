@@ -1,8 +1,8 @@
 #pragma once
 
 #include "sim/channels/subset.hpp"
-#include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 
 #include <vector>
 

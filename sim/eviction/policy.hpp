@@ -1,7 +1,7 @@
 #pragma once
 
-#include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy_facts.hpp"
+#include "sim/kept_set.hpp"
 #include "sim/positions.hpp"
 #include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/token_metrics.hpp"

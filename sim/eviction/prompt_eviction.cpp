@@ -1,5 +1,6 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
+#include "sim/backend.hpp"
 #include "sim/head_group.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "sim/overflow.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"

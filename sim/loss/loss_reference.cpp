@@ -1,6 +1,6 @@
 #include "sim/attention.hpp"
 #include "sim/loss/change_loss.hpp"
-#include "sim/loss/loss_totals.hpp"
+#include "sim/tokens/loss_totals.hpp"
 
 #include <limits>
 

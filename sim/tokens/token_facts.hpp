@@ -1,7 +1,7 @@
 #pragma once
 
 #include "data/facts_table.hpp"
-#include "sim/eviction/decode/decode_formulas.hpp"
+#include "sim/tokens/decode_formulas.hpp"
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 #include "sim/tokens/token_metrics.hpp"
 
-#include "sim/compensation/leverage.hpp"
 #include "sim/loss/change_loss.hpp"
+#include "sim/tokens/leverage.hpp"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "sim/compensation/leverage.hpp"
 #include "sim/head_group.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
+#include "sim/tokens/leverage.hpp"
 #include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>

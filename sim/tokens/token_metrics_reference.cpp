@@ -1,7 +1,7 @@
 #include "sim/attention.hpp"
-#include "sim/compensation/leverage.hpp"
 #include "sim/loss/change_loss.hpp"
-#include "sim/loss/loss_totals.hpp"
+#include "sim/tokens/leverage.hpp"
+#include "sim/tokens/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <algorithm>

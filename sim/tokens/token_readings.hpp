@@ -1,10 +1,10 @@
 #pragma once
 
 #include "sim/head_group.hpp"
-#include "sim/loss/loss_totals.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/caote.hpp"
 #include "sim/tokens/column_totals.hpp"
+#include "sim/tokens/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>

@@ -1,4 +1,4 @@
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 
 #include "tests/support/catch.hpp"
 

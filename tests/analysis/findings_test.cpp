@@ -252,7 +252,7 @@ TEST_CASE("the few heads that rule a sum are named, and how far their keys reach
   CHECK(found[0].place.layer == 0);
   CHECK(found[0].place.kv_head == 1);  // the heaviest
 
-  const report::Tables tables(results);
+  const Tables tables(results);
   TokenSource tokens = token_source(results);
   tokens.keys = [](Index layer, Index head) {
     CHECK(layer == 0);

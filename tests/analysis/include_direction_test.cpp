@@ -81,7 +81,34 @@ TEST_CASE("a panel knows no other panel", "[house]") {
   CHECK(check_includes("viewer/panels/", panels) > 50);
 }
 
-// Report, pictures and the dashboard draw with it: it draws for nobody in particular.
-TEST_CASE("drawing includes nothing else of analysis", "[house]") {
-  CHECK(check_includes("analysis/", {{"drawing", {}}}) > 5);
+// options, drawing <- results (tables, their reader and writer, ranks) <- run <- the analyses, each on what
+// stands to its left <- what reads their results <- commands and Python.
+TEST_CASE("includes within analysis go left only", "[house]") {
+  const std::set<std::string> base = {"options", "results", "run", "given", "measure"};
+  const auto with = [&](std::set<std::string> more) {
+    more.insert(base.begin(), base.end());
+    return more;
+  };
+  const std::set<std::string> analyses = with({"tokens", "channels", "eviction", "budgets"});
+  const auto reading = [&](std::set<std::string> more) {
+    more.insert(analyses.begin(), analyses.end());
+    return more;
+  };
+  CHECK(check_includes("analysis/",
+                       {{"options", {}},
+                        {"drawing", {}},
+                        {"results", {"options"}},
+                        {"given", {"options"}},
+                        {"run", {"options", "results"}},
+                        {"measure", {"options", "results", "run"}},
+                        {"tokens", base},
+                        {"channels", with({"drawing"})},
+                        {"eviction", with({"channels"})},
+                        {"budgets", with({"eviction"})},
+                        {"claims", {"results", "budgets"}},
+                        {"findings", {"results", "run", "tokens", "eviction"}},
+                        {"verify", with({"tokens"})},
+                        {"report", {"options", "drawing", "results", "eviction", "claims", "findings"}},
+                        {"commands", reading({"findings", "report", "verify"})},
+                        {"python", analyses}}) > 300);
 }

@@ -5,7 +5,7 @@
 #include "analysis/report/row_plots.hpp"
 #include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/text.hpp"
-#include "analysis/report/token_figures.hpp"
+#include "analysis/results/token_figures.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/xml_check.hpp"
 #include "tests/support/catch.hpp"

@@ -7,7 +7,7 @@
 #include "analysis/verify/verify.hpp"
 #include "data/dump.hpp"
 #include "data/synth.hpp"
-#include "sim/backend_cuda.hpp"
+#include "sim/backend/backend_cuda.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/cuda/runtime_emulated.hpp"
 #include "tests/support/catch.hpp"

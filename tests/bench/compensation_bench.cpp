@@ -2,7 +2,7 @@
 //   compensation_bench [--benchmark_repetitions=7]
 
 #include "sim/compensation/compensate.hpp"
-#include "sim/compensation/leverage.hpp"
+#include "sim/tokens/leverage.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 

@@ -1,7 +1,8 @@
-#include "sim/backend_cuda.hpp"
+#include "sim/backend/backend_cuda.hpp"
 
 #include "data/error.hpp"
 #include "data/npy/half.hpp"
+#include "sim/backend.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/cuda/runtime.hpp"

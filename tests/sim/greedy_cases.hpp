@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/attention.hpp"
-#include "sim/eviction/kept_set.hpp"
+#include "sim/kept_set.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/random_group.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/compensation/leverage.hpp"
+#include "sim/tokens/leverage.hpp"
 
 #include "sim/compensation/compensate.hpp"
 #include "tests/support/catch.hpp"

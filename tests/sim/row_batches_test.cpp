@@ -1,4 +1,4 @@
-#include "sim/loss/loss_totals.hpp"
+#include "sim/tokens/loss_totals.hpp"
 #include "sim/tokens/softmax_rows.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"

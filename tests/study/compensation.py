@@ -3,7 +3,7 @@
 
   compensation.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
   compensation.py --tables [DIR]      prints the tables of DIR/compensation.csv (default: beside this script)
-  compensation.py --write             puts those beside this script into analysis/compensation/FINDINGS.md
+  compensation.py --write             puts those beside this script into analysis/eviction/COMPENSATED.md
 
 Of every model and prompt it captures a dump, evicts, compensates and puts the model in the loop, and keeps one row a
 case in DIR/<model>/<prompt>/compensation/cases.csv; what has that file is not done again. --out gathers them as

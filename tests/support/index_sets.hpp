@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/eviction/kept_set.hpp"
+#include "sim/kept_set.hpp"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 #include "viewer/work/scatter.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "viewer/work/window_curves.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,6 +1,6 @@
 // The panels that hold a score against a reference, by hand: lasso, click, budget line, settings.
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/panel.hpp"

@@ -1,6 +1,6 @@
 // Scores of the user's in What if, and panels that show one query head's own figures.
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "data/npy_write.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"

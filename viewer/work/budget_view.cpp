@@ -1,8 +1,8 @@
 #include "viewer/work/budget_view.hpp"
 
 #include "analysis/eviction/head_ranking.hpp"
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/scoped_figures.hpp"
-#include "analysis/tokens/agreement.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -5,6 +5,7 @@
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
+#include "sim/backend.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/head_group.hpp"
 #include "viewer/model/numbers.hpp"

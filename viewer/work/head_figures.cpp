@@ -4,6 +4,7 @@
 #include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
+#include "sim/backend.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>

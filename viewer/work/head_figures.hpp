@@ -2,7 +2,7 @@
 
 #include "analysis/results/map_name.hpp"
 #include "analysis/tokens/token_agreement.hpp"
-#include "sim/backend.hpp"
+#include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"

@@ -14,8 +14,8 @@ constexpr Index kMostRows = 4096;
 constexpr const char* kPolicies[] = {"streaming", "h2o",          "tova",   "snapkv",
                                      "keydiff",   "snapkv+joint", "oracle", "oracle_exact"};
 
-report::FigureTable agreement_of(const std::vector<std::shared_ptr<const HeadSummary>>& heads,
-                                 const std::vector<Index>& layers, Index n_kv, Index window) {
+FigureTable agreement_of(const std::vector<std::shared_ptr<const HeadSummary>>& heads,
+                         const std::vector<Index>& layers, Index n_kv, Index window) {
   AgreementTable table;
   table.pairs = heads.front()->pairs;
   for (const auto& head : heads) table.heads.push_back({head->layer, head->kv_head, head->agreements});
@@ -93,7 +93,7 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
                        const std::vector<std::shared_ptr<const HeadSummary>>& heads,
                        const std::vector<std::shared_ptr<const LayerEvictions>>& layers, Index window,
                        JobControl& job) {
-  report::FigureTables tables;
+  FigureTables tables;
   tables.shape = run->shape();
   tables.layers.resize(static_cast<std::size_t>(run->shape().layers));
   std::iota(tables.layers.begin(), tables.layers.end(), Index{0});

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 

@@ -1,6 +1,6 @@
 #include "viewer/work/token_statistics.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <algorithm>

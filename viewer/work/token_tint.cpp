@@ -1,7 +1,8 @@
 #include "viewer/work/token_tint.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "data/error.hpp"
+#include "sim/backend.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/value_range.hpp"
 #include "viewer/work/head_figures.hpp"

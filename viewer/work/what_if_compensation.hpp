@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/compensation/head_compensation.hpp"
+#include "analysis/eviction/head_compensation.hpp"
 #include "analysis/results/figure_facts.hpp"
 #include "viewer/work/what_if.hpp"
 

@@ -1,6 +1,7 @@
 #include "viewer/work/window_curves.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
+#include "sim/backend.hpp"
 
 #include <algorithm>
 #include <cassert>

@@ -1,6 +1,6 @@
 #include "viewer/work/wrongly_evicted.hpp"
 
-#include "analysis/tokens/agreement.hpp"
+#include "analysis/results/agreement.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "sim/eviction/kept_set.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 #include "sim/schedule.hpp"
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace kvreplay {
 
-struct Compute;  // sim/backend.hpp
+struct Compute;  // sim/compute.hpp
 
 struct DecodeOptions {
   /// Only the scores of the last `window` steps count, and none of the prompt; at least 1. Unset: all steps

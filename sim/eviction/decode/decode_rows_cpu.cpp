@@ -1,5 +1,5 @@
-#include "sim/eviction/decode/decode_formulas.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/tokens/decode_formulas.hpp"
 
 // The order of these is Highway's.
 // clang-format off

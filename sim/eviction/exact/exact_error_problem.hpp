@@ -1,8 +1,8 @@
 #pragma once
 
 #include "sim/eviction/exact/exact_error_row.hpp"
-#include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 

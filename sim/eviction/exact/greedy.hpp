@@ -1,7 +1,7 @@
 #pragma once
 
-#include "sim/eviction/kept_set.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 

@@ -1,7 +1,7 @@
 #include "sim/tokens/cuda/token_readings_cuda.hpp"
 
 #include "sim/channels/cuda/gram_kernels.hpp"
-#include "sim/loss/cuda/loss_totals_cuda.hpp"
+#include "sim/tokens/cuda/loss_totals_cuda.hpp"
 #include "sim/tokens/row_norms.hpp"
 
 #include <algorithm>

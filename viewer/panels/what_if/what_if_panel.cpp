@@ -1,5 +1,5 @@
 #include "analysis/options/option_text.hpp"
-#include "sim/eviction/kept_set.hpp"
+#include "sim/kept_set.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
 #include "viewer/model/heatmap_links.hpp"

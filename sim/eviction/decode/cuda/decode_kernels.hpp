@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
-#include "sim/eviction/decode/decode_formulas.hpp"
+#include "sim/tokens/decode_formulas.hpp"
 
 #include <cstddef>
 

@@ -1,6 +1,6 @@
-#include "analysis/report/token_figures.hpp"
+#include "analysis/results/token_figures.hpp"
 
-#include "analysis/report/figure_table.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy/npy_header.hpp"
@@ -12,7 +12,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace kvreplay::report {
+namespace kvreplay {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TokenFigures token_figures(const ResultReader& results) {
   return figures;
 }
 
-}  // namespace kvreplay::report
+}  // namespace kvreplay

@@ -1,4 +1,4 @@
-#include "sim/backend_cuda.hpp"
+#include "sim/backend/backend_cuda.hpp"
 #include "sim/cuda/runtime.hpp"
 
 // In the place of the devices where there is no CUDA Toolkit.

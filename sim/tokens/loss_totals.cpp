@@ -1,4 +1,4 @@
-#include "sim/loss/loss_totals.hpp"
+#include "sim/tokens/loss_totals.hpp"
 
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/tokens/softmax_rows.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/compensation/head_compensation.hpp"
+#include "analysis/eviction/head_compensation.hpp"
 
 #include <limits>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace kvreplay::report {
+namespace kvreplay {
 
 /// How many of each reference's k costliest tokens are among a score's k largest, at every k of a grid, and
 /// some tokens' values: of every head with token arrays.
@@ -45,4 +45,4 @@ std::vector<Index> ranks_of(const double* values, Index count);
 /// At most `most` tokens: a quarter of them those of the largest values, the rest evenly spaced. Ascending.
 std::vector<Index> sampled_tokens(const std::vector<Index>& rank, Index most);
 
-}  // namespace kvreplay::report
+}  // namespace kvreplay

@@ -1,6 +1,6 @@
-#include "sim/loss/cuda/loss_totals_cuda.hpp"
+#include "sim/tokens/cuda/loss_totals_cuda.hpp"
 
-#include "sim/loss/cuda/loss_kernels.hpp"
+#include "sim/tokens/cuda/loss_kernels.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "analysis/report/figure_table.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <vector>
 
-namespace kvreplay::report {
+namespace kvreplay {
 
 /// The figures of a run by table, of a result folder or just computed.
 struct FigureTables {
@@ -31,4 +31,4 @@ struct Tables : FigureTables {
   const ResultReader& results;
 };
 
-}  // namespace kvreplay::report
+}  // namespace kvreplay

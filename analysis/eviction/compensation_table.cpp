@@ -1,4 +1,4 @@
-#include "analysis/compensation/compensation_table.hpp"
+#include "analysis/eviction/compensation_table.hpp"
 
 #include "analysis/results/kept_text.hpp"
 

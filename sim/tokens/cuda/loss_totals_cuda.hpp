@@ -1,7 +1,7 @@
 #pragma once
 
-#include "sim/loss/loss_totals.hpp"
 #include "sim/tokens/cuda/column_totals_cuda.hpp"
+#include "sim/tokens/loss_totals.hpp"
 
 #include <vector>
 

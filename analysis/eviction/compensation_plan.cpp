@@ -1,4 +1,4 @@
-#include "analysis/compensation/compensation_plan.hpp"
+#include "analysis/eviction/compensation_plan.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/eviction/kept_set.hpp"
+#include "sim/kept_set.hpp"
 
 #include <algorithm>
 #include <functional>

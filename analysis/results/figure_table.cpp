@@ -1,6 +1,5 @@
-#include "analysis/report/figure_table.hpp"
+#include "analysis/results/figure_table.hpp"
 
-#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/results/figures.hpp"
 #include "data/error.hpp"
 
@@ -8,10 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 
-namespace kvreplay::report {
+namespace kvreplay {
 namespace {
 
 std::vector<double> finite(std::vector<double> values) {
@@ -74,11 +72,4 @@ double mean(const std::vector<double>& values) {
   return there.empty() ? kNan : sum / static_cast<double>(there.size());
 }
 
-double tokens_kept(const std::string& budget, const std::string& kept, Index l) {
-  if (!kept.empty()) return std::strtod(kept.c_str(), nullptr);
-  if (budget.empty()) return kNan;
-  const auto asked = budget_labelled(budget);
-  return asked ? static_cast<double>(asked->kept(l, Semantics::paper)) : kNan;
-}
-
-}  // namespace kvreplay::report
+}  // namespace kvreplay

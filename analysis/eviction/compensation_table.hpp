@@ -1,7 +1,7 @@
 #pragma once
 
-#include "analysis/compensation/compensation_columns.hpp"
-#include "analysis/compensation/compensation_plan.hpp"
+#include "analysis/eviction/compensation_columns.hpp"
+#include "analysis/eviction/compensation_plan.hpp"
 #include "analysis/measure/measured_table.hpp"
 
 #include <optional>

@@ -1,4 +1,4 @@
-#include "sim/compensation/leverage.hpp"
+#include "sim/tokens/leverage.hpp"
 
 #include "sim/compensation/cholesky.hpp"
 #include "sim/compensation/normal_equations.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace kvreplay::report {
+namespace kvreplay {
 
 /// What names a figure: columns of its table and their values.
 using Wanted = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -108,8 +108,4 @@ double smallest(const std::vector<double>& values);
 double largest(const std::vector<double>& values);
 double mean(const std::vector<double>& values);
 
-/// Tokens that a budget as it was asked for comes to, of `l`: "448" is 448 tokens, "0.5" a compression ratio.
-/// `kept` where it is known.
-double tokens_kept(const std::string& budget, const std::string& kept, Index l);
-
-}  // namespace kvreplay::report
+}  // namespace kvreplay

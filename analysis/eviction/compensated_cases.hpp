@@ -1,8 +1,8 @@
 #pragma once
 
-#include "analysis/compensation/compensation_columns.hpp"
-#include "analysis/compensation/compensation_plan.hpp"
-#include "analysis/compensation/head_compensation.hpp"
+#include "analysis/eviction/compensation_columns.hpp"
+#include "analysis/eviction/compensation_plan.hpp"
+#include "analysis/eviction/head_compensation.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 

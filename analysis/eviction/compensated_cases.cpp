@@ -1,6 +1,6 @@
-#include "analysis/compensation/compensated_cases.hpp"
+#include "analysis/eviction/compensated_cases.hpp"
 
-#include "analysis/compensation/compensation_table.hpp"
+#include "analysis/eviction/compensation_table.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/compensation/compensation_plan.hpp"
+#include "analysis/eviction/compensation_plan.hpp"
 #include "sim/compensation/compensate.hpp"
 #include "sim/compensation/error_split.hpp"
 
