@@ -1,8 +1,8 @@
 #include "data/layout.hpp"
 
+#include "data/byte_source.hpp"
 #include "data/error.hpp"
-#include "data/npy/byte_source.hpp"
-#include "data/npy/npz.hpp"
+#include "data/npz.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "data/dump.hpp"
-#include "data/npy/npy_array.hpp"
+#include "data/npy_array.hpp"
 
 #include <filesystem>
 #include <optional>

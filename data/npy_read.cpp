@@ -1,8 +1,8 @@
 #include "data/npy_read.hpp"
 
+#include "data/convert.hpp"
 #include "data/error.hpp"
-#include "data/npy/convert.hpp"
-#include "data/npy/npy_array.hpp"
+#include "data/npy_array.hpp"
 
 #include <fmt/format.h>
 

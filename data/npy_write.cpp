@@ -1,6 +1,6 @@
 #include "data/npy_write.hpp"
 
-#include "data/npy/half.hpp"
+#include "data/half.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include "data/dump.hpp"
 #include "data/layout.hpp"
 #include "data/manifest.hpp"
-#include "data/npy/npy_array.hpp"
+#include "data/npy_array.hpp"
 
 #include <optional>
 #include <string>

@@ -57,6 +57,12 @@ KeptSet largest(const Vector<double>& score, Index keep) {
   return kept;
 }
 
+KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
+  KeptSet kept(l, 1);
+  for (Index n = 0; n < l - keep; ++n) kept.at(path.evicted.at(n)) = 0;
+  return kept;
+}
+
 std::vector<Index> positions(const KeptSet& kept) {
   std::vector<Index> all;
   for (std::size_t p = 0; p < kept.size(); ++p)

@@ -16,6 +16,16 @@ Index count(const KeptSet& kept);
 /// The `keep` positions of largest score; ties keep the lower position. `score` must not hold NaN.
 KeptSet largest(const Vector<double>& score, Index keep);
 
+/// The order in which a greedy search evicts: the first l - B entries are what a budget of B evicts.
+struct GreedyPath {
+  std::vector<Index> evicted;  ///< positions, in the order in which they go
+  std::vector<double> error;   ///< E after each of them
+};
+
+/// What is left of a prompt of l tokens at a budget of `keep`, which the path must reach (else
+/// std::out_of_range).
+KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
+
 /// The kept positions, ascending.
 std::vector<Index> positions(const KeptSet& kept);
 

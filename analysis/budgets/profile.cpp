@@ -1,7 +1,7 @@
 #include "analysis/budgets/profile.hpp"
 
 #include "data/error.hpp"
-#include "data/npy/npy_array.hpp"
+#include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

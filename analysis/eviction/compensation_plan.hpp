@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_plan.hpp"
-#include "sim/compensation/reference_rows.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 
 #include <span>
 #include <string>

@@ -1,10 +1,10 @@
 #include "analysis/python/arrays.hpp"
 
+#include "data/convert.hpp"
 #include "data/dtype.hpp"
 #include "data/error.hpp"
 #include "data/memory_arrays.hpp"
-#include "data/npy/convert.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 #include "sim/backend/backend_cuda.hpp"
 
 #include <fmt/format.h>

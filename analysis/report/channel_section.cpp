@@ -10,7 +10,7 @@
 #include "analysis/results/result_reader.hpp"
 #include "analysis/results/token_figures.hpp"
 #include "data/error.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 
 #include <fmt/format.h>
 

@@ -7,8 +7,8 @@
 #include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
-#include "data/npy/half.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/half.hpp"
+#include "data/npy_header.hpp"
 
 #include <fmt/format.h>
 

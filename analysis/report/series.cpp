@@ -4,7 +4,7 @@
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figure_table.hpp"
 #include "data/error.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 
 #include <fmt/format.h>
 

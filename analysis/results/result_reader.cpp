@@ -4,7 +4,7 @@
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 #include "data/npy_read.hpp"
 
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 #include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 #include "sim/tokens/token_facts.hpp"
 
 #include <fmt/format.h>

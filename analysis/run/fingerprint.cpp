@@ -1,7 +1,7 @@
 #include "analysis/run/fingerprint.hpp"
 
 #include "data/file_contents.hpp"
-#include "data/npy/mapped_file.hpp"
+#include "data/mapped_file.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #include "sim/compensation/compensate.hpp"
 
-#include "sim/compensation/cholesky.hpp"
-#include "sim/compensation/nonnegative.hpp"
-#include "sim/compensation/normal_equations.hpp"
+#include "sim/least_squares/cholesky.hpp"
+#include "sim/least_squares/nonnegative.hpp"
+#include "sim/least_squares/normal_equations.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "sim/compensation/compensation_facts.hpp"
-#include "sim/compensation/normal_equations.hpp"
-#include "sim/compensation/reference_rows.hpp"
 #include "sim/compression/compressed_cache.hpp"
+#include "sim/least_squares/normal_equations.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 
 #include <array>
 #include <limits>

@@ -62,20 +62,4 @@ inline constexpr auto kCompensations = facts_table<CompensationFacts>({
 });
 constexpr std::string_view name_of(Compensation method) { return kCompensations[method].name; }
 
-/// The queries that a fit looks at.
-enum class Reference { window, shifted, repeat };
-
-struct ReferenceFacts {
-  Reference id;
-  std::string_view name;
-  std::string_view meaning;  ///< one line
-};
-inline constexpr auto kReferences = facts_table<ReferenceFacts>({
-    {Reference::window, "window", "The last queries of the prompt"},
-    {Reference::shifted, "shifted",
-     "All queries of the prompt, moved behind it: unrotated, then rotated again"},
-    {Reference::repeat, "repeat", "Queries of a second reading of the prompt, as captured"},
-});
-constexpr std::string_view name_of(Reference rows) { return kReferences[rows].name; }
-
 }  // namespace kvreplay

@@ -1,7 +1,7 @@
 #include "sim/compensation/error_split.hpp"
 
-#include "sim/compensation/normal_equations.hpp"
 #include "sim/gram_sums.hpp"
+#include "sim/least_squares/normal_equations.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #if !defined(__CUDACC__)
-#include "data/npy/half.hpp"
+#include "data/half.hpp"
 #endif
 
 // Half-precision numbers (IEEE binary16) by their bits.

@@ -15,11 +15,6 @@
 
 namespace kvreplay {
 
-/// Vectors of every row and query head of a group, in panels of W = kPanelWidth<T> rows: G of
-/// [panels][d_v][W], 0 in the padding.
-template <class T>
-using PanelRows = std::vector<std::vector<T>>;
-
 template <class T>
 struct OutputChanges {
   double full_sq = 0;             ///< sum over rows and query heads of ||o_i||^2

@@ -1,8 +1,8 @@
 #include "sim/eviction/prompt_eviction.hpp"
 
 #include "sim/backend.hpp"
+#include "sim/gradient_rows.hpp"
 #include "sim/head_group.hpp"
-#include "sim/loss/change_loss.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/keydiff.hpp"

@@ -1,27 +1,14 @@
 #pragma once
 
-#include "data/dump.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/simd/panel.hpp"
 
-#include <optional>
-#include <string>
 #include <vector>
 
 // What a change of the outputs costs the model, predicted from its gradients, in nats (sim/loss/LOSS.md).
 
 namespace kvreplay {
-
-/// The rows of `measured` that a loss is taken on, where gradients are of `of_gradients`: those that are in
-/// both, which have to end alike. A row's gradient is of labels at it and behind it, so that the gradients of
-/// the last rows are those of a block of these alone. Empty where they do not, or where either is.
-RowRange loss_rows(RowRange measured, RowRange of_gradients);
-
-/// The rows of a dump's gradients; empty where it has none.
-RowRange gradient_rows(const Dump& dump, Tensor gradients);
-/// Why no loss can be taken on `measured` rows of a dump, as one clause; nothing where it can.
-std::optional<std::string> why_no_loss(const Dump& dump, Tensor gradients, RowRange measured);
 
 /// Of one query head, or added up over several; not yet divided by the number of rows.
 struct ChangeLoss {

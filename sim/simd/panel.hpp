@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace kvreplay {
 
@@ -25,5 +26,10 @@ constexpr std::size_t panel_entry(Index row, Index column, Index rows) {
   constexpr Index W = kPanelWidth<T>;
   return static_cast<std::size_t>((column / W * rows + row) * W + column % W);
 }
+
+/// Vectors of every row and query head of a group, in panels of W = kPanelWidth<T> rows: G of
+/// [panels][d_v][W], 0 in the padding.
+template <class T>
+using PanelRows = std::vector<std::vector<T>>;
 
 }  // namespace kvreplay

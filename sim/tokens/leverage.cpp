@@ -1,9 +1,9 @@
 #include "sim/tokens/leverage.hpp"
 
-#include "sim/compensation/cholesky.hpp"
-#include "sim/compensation/normal_equations.hpp"
-#include "sim/compensation/reference_rows.hpp"
 #include "sim/gram_sums.hpp"
+#include "sim/least_squares/cholesky.hpp"
+#include "sim/least_squares/normal_equations.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 #include "sim/overflow.hpp"
 #include "sim/simd/panel_gemm.hpp"
 
@@ -17,7 +17,7 @@ namespace kvreplay {
 namespace {
 
 constexpr Index kWidth = kPanelWidth<double>;
-constexpr Index kTokensPerItem = 256;
+constexpr Index kLeverageTokensPerItem = 256;
 constexpr Index kBlockOfEvictions = 64;  // evictions between two updates of the inverse
 
 /// L^-1 of G = L L^T, [l, l]; nothing where no row sees any token, and nothing costs anything.
@@ -79,9 +79,9 @@ class Elimination {
     const Vector<double> moves = C_.row(p).transpose() / pivot;
     const Vector<double> before = U_.row(p).head(step).transpose();
     const Index n = std::ssize(position_);
-    workers_.parallel_for(div_up(n, kTokensPerItem), [&](Index item) {
-      const Index end = std::min((item + 1) * kTokensPerItem, n);
-      for (Index j = item * kTokensPerItem; j < end; ++j) {
+    workers_.parallel_for(div_up(n, kLeverageTokensPerItem), [&](Index item) {
+      const Index end = std::min((item + 1) * kLeverageTokensPerItem, n);
+      for (Index j = item * kLeverageTokensPerItem; j < end; ++j) {
         if (gone_[j]) {
           U_(j, step) = 0;
           continue;
@@ -105,8 +105,8 @@ class Elimination {
     for (Index j = 0; j < n; ++j)
       for (Index k = 0; k < depth; ++k) panels[(j / kWidth * depth + k) * kWidth + j % kWidth] = U(j, k);
     Matrix<double> P(n, n);
-    workers_.parallel_for(div_up(n, kTokensPerItem), [&](Index item) {
-      const Index first = item * kTokensPerItem, rows = std::min(kTokensPerItem, n - first);
+    workers_.parallel_for(div_up(n, kLeverageTokensPerItem), [&](Index item) {
+      const Index first = item * kLeverageTokensPerItem, rows = std::min(kLeverageTokensPerItem, n - first);
       std::vector<double> product(rows * kWidth);
       for (Index panel = 0; panel * kWidth < n; ++panel) {
         panel_gemm(rows, depth, U.data() + first * depth, depth, panels.data() + panel * depth * kWidth,

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "sim/compensation/row_logits.hpp"
-#include "sim/eviction/exact/greedy.hpp"
 #include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
+#include "sim/least_squares/row_logits.hpp"
 #include "sim/schedule.hpp"
 
 #include <optional>

@@ -1,6 +1,7 @@
 #include "sim/tokens/loss_totals.hpp"
 
 #include "sim/simd/panel_gemm.hpp"
+#include "sim/softmax_lanes.hpp"
 #include "sim/tokens/softmax_rows.hpp"
 
 #include <algorithm>
@@ -10,10 +11,8 @@ namespace kvreplay {
 namespace {
 
 /// Tokens of an item: their values, two tiles and a panel of gradients stay in the nearest cache.
-constexpr Index kTokensPerItem = 72;
+constexpr Index kLossTokensPerItem = 72;
 
-template <class T>
-using Lanes = Eigen::Array<T, kPanelWidth<T>, 1>;
 template <class T>
 using LanesAt = Eigen::Map<Lanes<T>>;
 
@@ -55,10 +54,10 @@ class LossPass {
     }
     workers.parallel_for(G * panels, [&](Index item) { pack(item / panels, item % panels); });
 
-    const Index items = div_up(std::max<Index>(scored_ - first_, 0), kTokensPerItem);
+    const Index items = div_up(std::max<Index>(scored_ - first_, 0), kLossTokensPerItem);
     workers.parallel_for(G * items, [&](Index item) {
-      const Index g = item % G, begin = first_ + item / G * kTokensPerItem;
-      add_tokens(g, begin, std::min(begin + kTokensPerItem, scored_), totals[g]);
+      const Index g = item % G, begin = first_ + item / G * kLossTokensPerItem;
+      add_tokens(g, begin, std::min(begin + kLossTokensPerItem, scored_), totals[g]);
     });
     for (Index g = 0; g < G; ++g) add_largest_columns(g, totals[g]);
   }

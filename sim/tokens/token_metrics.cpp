@@ -1,6 +1,6 @@
 #include "sim/tokens/token_metrics.hpp"
 
-#include "sim/loss/change_loss.hpp"
+#include "sim/gradient_rows.hpp"
 #include "sim/tokens/leverage.hpp"
 
 #include <algorithm>
@@ -22,12 +22,6 @@ std::optional<std::string> why_no_expected_attention(const Dump& dump) {
 }
 
 }  // namespace
-
-RowRange window_rows(Index l, Index first_query, Index w) {
-  return {std::clamp(std::max(l - w, first_query), Index{0}, l), l};
-}
-
-RowRange future_rows(Index l, Index T, Index first_query) { return {std::clamp(first_query, l, T), T}; }
 
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump) {
   const DumpShape& shape = dump.shape();

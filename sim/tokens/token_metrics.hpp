@@ -40,11 +40,6 @@ class MetricSet {
   std::bitset<kTokenMetrics.size()> bits_;
 };
 
-/// The last w prompt queries, clipped to the prompt and to the queries that are there.
-RowRange window_rows(Index l, Index first_query, Index w);
-/// The decoding steps l..T-1, as far as their queries are there; empty where there are none.
-RowRange future_rows(Index l, Index T, Index first_query);
-
 struct TokenOptions {
   Index window = 32;            ///< w
   bool per_query_head = false;  ///< [G, l] instead of the sum over the group

@@ -1,5 +1,5 @@
+#include "sim/gradient_rows.hpp"
 #include "sim/head_group.hpp"
-#include "sim/loss/change_loss.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/leverage.hpp"

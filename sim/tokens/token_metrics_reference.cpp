@@ -1,5 +1,5 @@
 #include "sim/attention.hpp"
-#include "sim/loss/change_loss.hpp"
+#include "sim/gradient_rows.hpp"
 #include "sim/tokens/leverage.hpp"
 #include "sim/tokens/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"

@@ -1,4 +1,4 @@
-#include "data/npy/npz.hpp"
+#include "data/npz.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"

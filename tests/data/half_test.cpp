@@ -1,6 +1,6 @@
-#include "data/npy/half.hpp"
+#include "data/half.hpp"
 
-#include "data/npy/convert.hpp"
+#include "data/convert.hpp"
 #include "tests/support/catch.hpp"
 
 #include <bit>

@@ -1,6 +1,6 @@
 #include "data/atomic_file.hpp"
-#include "data/npy/byte_source.hpp"
-#include "data/npy/npy_array.hpp"
+#include "data/byte_source.hpp"
+#include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"

@@ -1,7 +1,7 @@
 // Any bytes as a .npy: refused with an InputError, or every element read, in C order and gathered.
 
 #include "data/error.hpp"
-#include "data/npy/npy_array.hpp"
+#include "data/npy_array.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // the start.
 
 #include "data/error.hpp"
-#include "data/npy/npy_array.hpp"
-#include "data/npy/npz.hpp"
+#include "data/npy_array.hpp"
+#include "data/npz.hpp"
 
 #include <algorithm>
 #include <cstddef>

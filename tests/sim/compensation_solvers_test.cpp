@@ -1,6 +1,6 @@
-#include "sim/compensation/cholesky.hpp"
-#include "sim/compensation/nonnegative.hpp"
-#include "sim/compensation/normal_equations.hpp"
+#include "sim/least_squares/cholesky.hpp"
+#include "sim/least_squares/nonnegative.hpp"
+#include "sim/least_squares/normal_equations.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "sim/compensation/mergers.hpp"
 
-#include "data/npy/npy_array.hpp"
-#include "data/npy/npz.hpp"
+#include "data/npy_array.hpp"
+#include "data/npz.hpp"
 #include "sim/attention.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

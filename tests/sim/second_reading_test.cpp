@@ -1,7 +1,7 @@
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "data/synth.hpp"
-#include "sim/compensation/reference_rows.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

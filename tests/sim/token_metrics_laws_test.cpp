@@ -1,4 +1,4 @@
-#include "sim/compensation/reference_rows.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"

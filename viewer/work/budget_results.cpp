@@ -3,7 +3,7 @@
 #include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>

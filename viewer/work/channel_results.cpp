@@ -4,7 +4,7 @@
 #include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "viewer/model/numbers.hpp"
 

@@ -3,7 +3,7 @@
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 #include "sim/backend.hpp"
 #include "viewer/model/numbers.hpp"
 

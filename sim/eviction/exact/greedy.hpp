@@ -19,16 +19,6 @@
 
 namespace kvreplay {
 
-/// A run of greedy_exact or greedy_loss: the first l - B entries are what a budget of B evicts.
-struct GreedyPath {
-  std::vector<Index> evicted;  ///< positions, in the order in which they go
-  std::vector<double> error;   ///< E after each of them
-};
-
-/// What is left of a prompt of l tokens at a budget of `keep`, which the path must reach (else
-/// std::out_of_range).
-KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
-
 /// Evicts one prompt token at a time until `keep` are left, each time the one whose removal, given all before
 /// it, leaves the smallest E. Ties, to rounding, evict the higher position. `rows` must have queries.
 /// A step costs O((G |rows| + d) l); memory is G |rows| l times 32 bytes and a copy of keys and values. The

@@ -3,12 +3,6 @@
 
 namespace kvreplay {
 
-KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
-  KeptSet kept(l, 1);
-  for (Index n = 0; n < l - keep; ++n) kept.at(path.evicted.at(n)) = 0;
-  return kept;
-}
-
 namespace {
 
 GreedyPath greedy(const HeadGroup<double>& group, const RowGradients<double>* gradients, RowRange rows,

@@ -2,7 +2,7 @@
 
 #include "sim/tokens/cuda/column_kernels.hpp"
 
-// What sim/loss/loss_totals.hpp measures, on a device: after pass one, the rows' gradients meet their
+// What sim/tokens/loss_totals.hpp measures, on a device: after pass one, the rows' gradients meet their
 // outputs; then a block of tokens has 64 of them and some of the rows, 64 at a time: logits, weights, and for
 // every sample a product of values and gradients. Sums run in a fixed order.
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "data/npy/byte_source.hpp"
-#include "data/npy/npy_header.hpp"
+#include "data/byte_source.hpp"
+#include "data/npy_header.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
-#include "data/npy/npy_array.hpp"
+#include "data/npy_array.hpp"
 
-#include "data/npy/convert.hpp"
+#include "data/convert.hpp"
 
 #include <algorithm>
 #include <utility>

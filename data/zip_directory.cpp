@@ -1,6 +1,6 @@
-#include "data/npy/zip_directory.hpp"
+#include "data/zip_directory.hpp"
 
-#include "data/npy/zip_records.hpp"
+#include "data/zip_records.hpp"
 
 #include <algorithm>
 

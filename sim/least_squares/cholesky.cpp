@@ -1,4 +1,4 @@
-#include "sim/compensation/cholesky.hpp"
+#include "sim/least_squares/cholesky.hpp"
 
 #include "sim/simd/panel_gemm.hpp"
 

@@ -1,7 +1,6 @@
-#include "sim/compensation/reference_rows.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 
 #include "sim/rotation.hpp"
-#include "sim/tokens/token_metrics.hpp"
 
 #include <algorithm>
 #include <vector>

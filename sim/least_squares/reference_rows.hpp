@@ -1,12 +1,29 @@
 #pragma once
 
-#include "sim/compensation/compensation_facts.hpp"
-#include "sim/compensation/row_logits.hpp"
+#include "data/facts_table.hpp"
+#include "sim/least_squares/row_logits.hpp"
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace kvreplay {
+
+/// The queries that a fit looks at.
+enum class Reference { window, shifted, repeat };
+
+struct ReferenceFacts {
+  Reference id;
+  std::string_view name;
+  std::string_view meaning;  ///< one line
+};
+inline constexpr auto kReferences = facts_table<ReferenceFacts>({
+    {Reference::window, "window", "The last queries of the prompt"},
+    {Reference::shifted, "shifted",
+     "All queries of the prompt, moved behind it: unrotated, then rotated again"},
+    {Reference::repeat, "repeat", "Queries of a second reading of the prompt, as captured"},
+});
+constexpr std::string_view name_of(Reference rows) { return kReferences[rows].name; }
 
 struct ReferenceOptions {
   Reference kind = Reference::shifted;

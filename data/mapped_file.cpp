@@ -1,4 +1,4 @@
-#include "data/npy/mapped_file.hpp"
+#include "data/mapped_file.hpp"
 
 #include "data/error.hpp"
 

@@ -1,7 +1,7 @@
-#include "sim/compensation/normal_equations.hpp"
+#include "sim/least_squares/normal_equations.hpp"
 
-#include "sim/compensation/cholesky.hpp"
 #include "sim/gram_sums.hpp"
+#include "sim/least_squares/cholesky.hpp"
 #include "sim/simd/panel_gemm.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr Index W = kPanelWidth<double>;
+constexpr Index kWidth = kPanelWidth<double>;
 
 /// Rows of X and R side by side, [count, m + columns].
 using RowsOf = std::function<Matrix<double>(Index first, Index count)>;
@@ -83,15 +83,15 @@ double NormalEquations::error(const Matrix<double>& D, Workers& workers) const {
 
 Matrix<double> product(const RowsOfMatrix& a, const RowsOfMatrix& b) {
   Matrix<double> c(a.rows(), b.cols());
-  std::vector<double> panel(b.rows() * W), part(a.rows() * W);
-  for (Index first = 0; first < b.cols(); first += W) {
-    const Index width = std::min(W, b.cols() - first);
+  std::vector<double> panel(b.rows() * kWidth), part(a.rows() * kWidth);
+  for (Index first = 0; first < b.cols(); first += kWidth) {
+    const Index width = std::min(kWidth, b.cols() - first);
     for (Index k = 0; k < b.rows(); ++k)
-      std::fill(std::copy_n(b.data() + k * b.outerStride() + first, width, panel.data() + k * W),
-                panel.data() + (k + 1) * W, 0.0);
+      std::fill(std::copy_n(b.data() + k * b.outerStride() + first, width, panel.data() + k * kWidth),
+                panel.data() + (k + 1) * kWidth, 0.0);
     panel_gemm(a.rows(), a.cols(), a.data(), a.outerStride(), panel.data(), part.data());
     for (Index r = 0; r < a.rows(); ++r)
-      std::copy_n(part.data() + r * W, width, c.data() + r * b.cols() + first);
+      std::copy_n(part.data() + r * kWidth, width, c.data() + r * b.cols() + first);
   }
   return c;
 }

@@ -1,4 +1,4 @@
-#include "data/npy/npy_header.hpp"
+#include "data/npy_header.hpp"
 
 #include "data/error.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "data/npy/mapped_file.hpp"
+#include "data/mapped_file.hpp"
 
 #include <cstddef>
 #include <cstdint>

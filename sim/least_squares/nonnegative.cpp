@@ -1,6 +1,6 @@
-#include "sim/compensation/nonnegative.hpp"
+#include "sim/least_squares/nonnegative.hpp"
 
-#include "sim/compensation/cholesky.hpp"
+#include "sim/least_squares/cholesky.hpp"
 
 #include <algorithm>
 #include <stdexcept>

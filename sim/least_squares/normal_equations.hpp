@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/compensation/row_logits.hpp"
+#include "sim/least_squares/row_logits.hpp"
 
 #include <span>
 

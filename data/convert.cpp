@@ -1,6 +1,6 @@
-#include "data/npy/convert.hpp"
+#include "data/convert.hpp"
 
-#include "data/npy/half.hpp"
+#include "data/half.hpp"
 
 #include <algorithm>
 #include <bit>

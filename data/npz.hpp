@@ -1,6 +1,6 @@
 #pragma once
 
-#include "data/npy/byte_source.hpp"
+#include "data/byte_source.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
-#include "data/npy/npz.hpp"
+#include "data/npz.hpp"
 
 #include "data/error.hpp"
-#include "data/npy/mapped_file.hpp"
-#include "data/npy/zip_directory.hpp"
+#include "data/mapped_file.hpp"
+#include "data/zip_directory.hpp"
 
 #include <fmt/format.h>
 #include <zip.h>

@@ -1,4 +1,4 @@
-#include "sim/compensation/row_logits.hpp"
+#include "sim/least_squares/row_logits.hpp"
 
 #include "sim/overflow.hpp"
 #include "sim/simd/panel_gemm.hpp"
