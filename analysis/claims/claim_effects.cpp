@@ -23,13 +23,13 @@ double effect_of(const MeasuredClaim& one) {
   switch (one.claim->effect) {
     case Effect::ratio:
       if (one.left == one.right) return 1;
-      return one.left > 0 && one.right > 0 ? one.left / one.right : report::kNan;
+      return one.left > 0 && one.right > 0 ? one.left / one.right : kNan;
     case Effect::difference:
       return one.left - one.right;
     case Effect::correlation:
       return one.left;
   }
-  return report::kNan;
+  return kNan;
 }
 
 void average(ClaimEffect& effect, const std::vector<double>& left, const std::vector<double>& right) {
@@ -44,7 +44,7 @@ void average(ClaimEffect& effect, const std::vector<double>& left, const std::ve
                                claim.effect == Effect::ratio ? FigureScale::log : FigureScale::share);
     effect.mean = over.center(), effect.low = over.lower(), effect.high = over.upper();
   }
-  if (effect.prompts < static_cast<std::size_t>(kFewestPrompts)) effect.low = effect.high = report::kNan;
+  if (effect.prompts < static_cast<std::size_t>(kFewestPrompts)) effect.low = effect.high = kNan;
   if (effect.prompts == 1)  // itself, not by way of its logarithm
     effect.mean = *std::find_if_not(effect.dumps.begin(), effect.dumps.end(),
                                     [](double value) { return std::isnan(value); });
@@ -122,7 +122,7 @@ std::vector<ClaimEffect> claim_effects(std::span<const std::vector<MeasuredClaim
       if (std::isnan(value)) continue;
       const auto [at, is_new] = places.emplace(std::pair(one.claim, one.setting), effects.size());
       if (is_new) {
-        const std::vector<double> none(prompts.size(), report::kNan);
+        const std::vector<double> none(prompts.size(), kNan);
         effects.push_back({.claim = one.claim, .setting = one.setting, .dumps = none});
         sides.push_back({none, none, RunningMean()});
       }

@@ -13,11 +13,6 @@
 namespace kvreplay {
 namespace {
 
-using FigureEntry;
-using FigureTable;
-using FigureTables;
-using report::kNan;
-
 constexpr std::string_view kTrueLoss = "kl";
 
 const FigureTable& table_in(const FigureTables& tables, Table table) {
@@ -47,7 +42,7 @@ bool has_column(const FigureTable& table, std::string_view column) {
 
 /// The entry with the values of all of `keys` whose columns the table has.
 const FigureEntry* entry_with(const FigureTable& table, std::initializer_list<const Keys*> keys) {
-  report::Wanted wanted;
+  Wanted wanted;
   for (const Keys* const some : keys)
     for (const auto& [column, value] : *some)
       if (has_column(table, column)) wanted.emplace_back(column, value);

@@ -5,6 +5,7 @@
 #include "sim/compensation/compensation_facts.hpp"
 #include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 
 #include <array>
 #include <optional>

@@ -7,6 +7,7 @@
 #include "data/error.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
+#include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "sim/tokens/leverage.hpp"
 

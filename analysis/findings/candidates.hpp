@@ -20,7 +20,7 @@ std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& 
 
 /// Of the ratios of channels pruned that a table has the one in the middle, of an even number the smaller of
 /// the two; nothing where it has none.
-std::optional<std::string> middle_ratio(const FigureTable& channels, const report::Wanted& common);
+std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common);
 
 /// Of the prompt's keys. Cost: reads them once.
 KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
@@ -35,7 +35,7 @@ std::string value_text(double value);
 /// the policy and the metric; empty where there are none.
 struct MiddleCase {
   std::string rows, phase, semantics, budget;
-  report::Wanted wanted() const {
+  Wanted wanted() const {
     return {{"rows", rows}, {"phase", phase}, {"semantics", semantics}, {"budget", budget}};
   }
 };

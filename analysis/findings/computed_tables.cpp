@@ -7,10 +7,6 @@
 namespace kvreplay {
 namespace {
 
-using FigureEntry;
-using FigureTable;
-using report::kNan;
-
 FigureEntry empty_entry(std::vector<std::string> key, std::size_t layers, Index n_kv) {
   return {std::move(key), std::vector<double>(layers * static_cast<std::size_t>(n_kv), kNan),
           std::vector<double>(layers, kNan), kNan, ""};

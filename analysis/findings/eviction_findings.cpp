@@ -13,10 +13,6 @@
 namespace kvreplay {
 namespace {
 
-using FigureEntry;
-using FigureTable;
-using report::Wanted;
-
 /// The value that most results have, or what stands first in its place.
 std::string usual(const std::vector<std::string>& values, const char* value) {
   return std::find(values.begin(), values.end(), value) != values.end() ? value : values.front();

@@ -13,10 +13,6 @@
 namespace kvreplay {
 namespace {
 
-using FigureEntry;
-using FigureTable;
-using report::Wanted;
-
 std::string rows_that_judge(const FigureTable& table) {
   const std::vector<std::string> rows = table.distinct("rows", {{"metric", "output_error"}});
   return std::find(rows.begin(), rows.end(), "future") != rows.end() ? "future" : "window";
@@ -29,7 +25,7 @@ std::string judged_on(const std::string& rows) { return rows == "future" ? "deco
 std::vector<Finding> compensation_findings(const FigureTable& table) {
   const std::string rows = rows_that_judge(table);
   struct Extreme {
-    double ratio = report::kNan, before = 0, after = 0;
+    double ratio = kNan, before = 0, after = 0;
     Wanted place;
   } best, worst;
   for (const FigureEntry& entry : table.entries()) {
@@ -78,7 +74,7 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   const std::string order = budgets.distinct("order").front();
   const Wanted common = {{"order", order}, {"metric", "output_error"}};
   struct Saving {
-    double ratio = report::kNan;
+    double ratio = kNan;
     std::string method;
   };
   /// The lowest error in shares of uniform's, of oracles or of the others.
@@ -121,7 +117,7 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   return finding;
 }
 
-std::optional<std::string> middle_ratio(const FigureTable& channels, const report::Wanted& common) {
+std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common) {
   std::vector<std::string> ratios = channels.distinct("ratio", common);
   if (ratios.empty()) return std::nullopt;
   std::sort(ratios.begin(), ratios.end(),

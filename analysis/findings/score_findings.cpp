@@ -15,10 +15,6 @@
 namespace kvreplay {
 namespace {
 
-using FigureEntry;
-using FigureTable;
-using report::Wanted;
-
 /// What lies nearer to 1 than this is told by no more digits than tables have.
 constexpr double kFinest = 1e-3;
 
@@ -152,7 +148,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   };
   /// Of the median head, the best score.
   struct Best {
-    double value = report::kNan;
+    double value = kNan;
     std::string score;
   };
   const auto best = [&](const std::string& reference, const char* metric) {
@@ -169,7 +165,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   const Best recall = best(future, "recall@10%"), rho = best(exact, "spearman");
   if (!(recall.value <= kFound) || !(rho.value >= kPrecise)) return std::nullopt;
   const FigureEntry* const itself = agreement.find(with(wanted(future, "recall@10%"), "score", exact));
-  const double by_exact = itself == nullptr ? report::kNan : median(itself->heads);
+  const double by_exact = itself == nullptr ? kNan : median(itself->heads);
   return Finding{
       FindingKind::future,
       fmt::format(

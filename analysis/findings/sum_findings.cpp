@@ -12,10 +12,6 @@
 namespace kvreplay {
 namespace {
 
-using FigureEntry;
-using FigureTable;
-using report::Wanted;
-
 constexpr double kRules = 0.5;    // of the sum
 constexpr double kFewest = 10;    // at most one head of so many
 constexpr double kOutlying = 10;  // times the median channel

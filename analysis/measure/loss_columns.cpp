@@ -2,6 +2,7 @@
 
 #include "analysis/measure/measured_table.hpp"
 #include "analysis/results/schema.hpp"
+#include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"
 
 #include <fmt/format.h>

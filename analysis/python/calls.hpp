@@ -7,6 +7,7 @@
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/simd/panel.hpp"
 
 #include <algorithm>
 #include <atomic>

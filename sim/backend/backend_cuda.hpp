@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/backend.hpp"
+#include "sim/tokens/token_metrics.hpp"
 
 #include <memory>
 #include <optional>

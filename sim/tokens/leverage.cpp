@@ -143,7 +143,8 @@ QueryRows<double> leverage_rows(const HeadGroup<double>& group) {
 std::optional<std::string> why_no_leverage(const Dump& dump) {
   const DumpShape& shape = dump.shape();
   if (shape.l > kMostLeverageTokens)
-    return "it solves for every token of the prompt, at most " + std::to_string(kMostLeverageTokens);
+    return std::string("it solves for every token of the prompt, at most ")
+        .append(std::to_string(kMostLeverageTokens));
   return why_no_reference(dump, Reference::shifted);
 }
 

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kNan = report::kNan;
 constexpr double kT2 = 4.302652729749464;  // of 95 % with two degrees of freedom
 
 ClaimFacts claim_of(Effect effect, Better better, double bound) {

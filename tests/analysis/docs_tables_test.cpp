@@ -2,6 +2,7 @@
 #include "sim/channels/selection.hpp"
 #include "sim/compensation/compensation_facts.hpp"
 #include "sim/eviction/policy_facts.hpp"
+#include "sim/least_squares/reference_rows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
 

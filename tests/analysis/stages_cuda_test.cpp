@@ -7,9 +7,13 @@
 #include "analysis/verify/verify.hpp"
 #include "data/dump.hpp"
 #include "data/synth.hpp"
+#include "sim/backend.hpp"
 #include "sim/backend/backend_cuda.hpp"
+#include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/cuda/runtime_emulated.hpp"
+#include "sim/eviction/exact/greedy.hpp"
+#include "sim/eviction/kept_outputs.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -132,47 +136,45 @@ const std::map<std::string, Make>& analyses() {
   return all;
 }
 
-ReadMetrics read_on_cpu(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
-                        const StoredGroup* /*stored*/) {
-  return read_metrics_cpu(group, options, workers);
-}
-
-/// Notes what it is asked for; for one thread.
+/// The CPU, that notes what it is asked for; for one thread.
 class Recorder final : public Backend {
  public:
-  Recorder() : Backend(twins(asked)) {}
   mutable std::set<std::string> asked;
 
- private:
-  bool on_device(const std::function<void()>& work) const override { return work(), true; }
-
-  /// The CPU's, each of which leaves its name.
-  static Twins twins(std::set<std::string>& asked) {
-    const auto recorded = [&asked](const char* name, auto function) {
-      return [&asked, name, function](auto&&... arguments) {
-        asked.insert(name);
-        return function(std::forward<decltype(arguments)>(arguments)...);
-      };
-    };
-    Workers& workers = one_worker();
-    return {.read_metrics = recorded("read_metrics", read_on_cpu),
-            .output_changes = recorded("output_changes", kvreplay::output_changes<float>),
-            .gram_f64 = recorded("gram_f64",
-                                 [&workers](const HeadMatrix<float>& x, const auto& rows) {
-                                   return kvreplay::gram_f64(x, rows, workers);
-                                 }),
-            .query_gram = recorded("query_gram",
-                                   [&workers](const HeadGroup<float>& group, RowRange rows) {
-                                     return kvreplay::query_gram(group, rows, workers);
-                                   }),
-            .output_interaction = recorded("output_interaction", kvreplay::output_interaction<float>),
-            .greedy_exact = recorded("greedy_exact", kvreplay::greedy_exact),
-            .exchange = recorded("exchange", kvreplay::exchange),
-            .decode_replays = {}};
+  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                             const StoredGroup* stored) const override {
+    asked.insert("token_metrics");
+    return Backend::token_metrics(group, options, workers, stored);
   }
-  static Workers& one_worker() {
-    static Workers workers(1);
-    return workers;
+  OutputChanges<float> output_changes(const HeadGroup<float>& group, RowRange rows,
+                                      std::span<const KeptSet> sets, bool with_vectors,
+                                      Workers& workers) const override {
+    asked.insert("output_changes");
+    return Backend::output_changes(group, rows, sets, with_vectors, workers);
+  }
+  Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
+                          Workers& workers) const override {
+    asked.insert("gram_f64");
+    return Backend::gram_f64(x, rows, workers);
+  }
+  Matrix<double> query_gram(const HeadGroup<float>& group, RowRange rows, Workers& workers) const override {
+    asked.insert("query_gram");
+    return Backend::query_gram(group, rows, workers);
+  }
+  Matrix<double> output_interaction(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
+                                    Workers& workers) const override {
+    asked.insert("output_interaction");
+    return Backend::output_interaction(group, rows, keys, workers);
+  }
+  GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep,
+                          Workers& workers) const override {
+    asked.insert("greedy_exact");
+    return Backend::greedy_exact(group, rows, keep, workers);
+  }
+  KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet start,
+                   Workers& workers) const override {
+    asked.insert("exchange");
+    return Backend::exchange(group, rows, std::move(start), workers);
   }
 };
 
@@ -207,10 +209,10 @@ TEST_CASE("the device's results do not depend on the number of threads", "[cuda]
 
 TEST_CASE("every analysis asks its backend for what it can compute", "[backend]") {
   const std::map<std::string, std::set<std::string>> expected = {
-      {"tokens", {"read_metrics"}},
-      {"evict", {"read_metrics", "output_changes", "greedy_exact", "exchange"}},
-      {"levers", {"read_metrics", "gram_f64", "query_gram"}},
-      {"budget", {"read_metrics", "output_changes"}},
+      {"tokens", {"token_metrics"}},
+      {"evict", {"token_metrics", "output_changes", "greedy_exact", "exchange"}},
+      {"levers", {"token_metrics", "gram_f64", "query_gram"}},
+      {"budget", {"token_metrics", "output_changes"}},
       {"channels", {"gram_f64", "query_gram", "output_interaction"}}};
   for (const auto& [name, make] : analyses()) {
     INFO(name);
@@ -223,17 +225,13 @@ TEST_CASE("every analysis asks its backend for what it can compute", "[backend]"
 TEST_CASE("token metrics on a device take a dump's numbers as they are stored", "[backend]") {
   class Device final : public Backend {
    public:
-    Device()
-        : Backend({.read_metrics = [this](const HeadGroup<float>& group, const TokenOptions& options,
-                                          Workers& workers, const StoredGroup* stored) {
-            found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
-            return read_on_cpu(group, options, workers, stored);
-          }}) {}
     bool reads_stored() const override { return true; }
-    std::optional<Dtype> found;
-
-   private:
-    bool on_device(const std::function<void()>& work) const override { return work(), true; }
+    TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                               const StoredGroup* stored) const override {
+      found = stored == nullptr ? std::nullopt : std::optional(stored->dtype);
+      return Backend::token_metrics(group, options, workers, stored);
+    }
+    mutable std::optional<Dtype> found;
   };
   Workers workers(1);
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {

@@ -3,6 +3,10 @@
 #include "analysis/verify/closed_forms.hpp"
 #include "analysis/verify/value_distance.hpp"
 #include "data/synth.hpp"
+#include "sim/backend.hpp"
+#include "sim/channels/output_interaction.hpp"
+#include "sim/eviction/kept_outputs.hpp"
+#include "sim/tokens/token_metrics.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
@@ -29,42 +33,32 @@ ValueDistance compared(const std::vector<double>& values, kvreplay::Tolerance to
 class WrongBackend : public Backend {
  public:
   enum class Wrong { metric, output, interaction };
-  explicit WrongBackend(Wrong wrong) : Backend(twins(wrong)) {}
+  explicit WrongBackend(Wrong wrong) : wrong_(wrong) {}
 
- protected:
-  bool on_device(const std::function<void()>& work) const override {
-    work();
-    return true;
+  TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
+                             const StoredGroup* stored) const override {
+    TokenMetrics metrics = Backend::token_metrics(group, options, workers, stored);
+    if (wrong_ == Wrong::metric && group.kv_head == 1) metrics[TokenMetric::exact_remove].row(0) *= 1.05;
+    return metrics;
+  }
+  OutputChanges<float> output_changes(const HeadGroup<float>& group, RowRange rows,
+                                      std::span<const KeptSet> sets, bool with_vectors,
+                                      Workers& workers) const override {
+    OutputChanges<float> changes = Backend::output_changes(group, rows, sets, with_vectors, workers);
+    if (wrong_ == Wrong::output && group.kv_head == 1 && rows.end > group.l)
+      changes.change[3][1][panel_entry<float>(2, 1, group.d_v())] +=
+          static_cast<float>(std::sqrt(changes.full_sq)) / 1000;
+    return changes;
+  }
+  Matrix<double> output_interaction(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
+                                    Workers& workers) const override {
+    Matrix<double> interaction = Backend::output_interaction(group, rows, keys, workers);
+    if (wrong_ == Wrong::interaction && group.kv_head == 1) interaction *= 1.001;
+    return interaction;
   }
 
  private:
-  static Twins twins(Wrong wrong) {
-    Twins twins;
-    if (wrong == Wrong::metric)
-      twins.read_metrics = [](const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
-                              const StoredGroup*) {
-        ReadMetrics read = read_metrics_cpu(group, options, workers);
-        if (group.kv_head == 1) read.metrics[TokenMetric::exact_remove].row(0) *= 1.05;
-        return read;
-      };
-    if (wrong == Wrong::output)
-      twins.output_changes = [](const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
-                                bool with_vectors, Workers& workers) {
-        OutputChanges<float> changes = kvreplay::output_changes(group, rows, sets, with_vectors, workers);
-        if (group.kv_head == 1 && rows.end > group.l)
-          changes.change[3][1][panel_entry<float>(2, 1, group.d_v())] +=
-              static_cast<float>(std::sqrt(changes.full_sq)) / 1000;
-        return changes;
-      };
-    if (wrong == Wrong::interaction)
-      twins.output_interaction = [](const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
-                                    Workers& workers) {
-        Matrix<double> interaction = kvreplay::output_interaction(group, rows, keys, workers);
-        if (group.kv_head == 1) interaction *= 1.001;
-        return interaction;
-      };
-    return twins;
-  }
+  const Wrong wrong_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "sim/backend.hpp"
 #include "sim/eviction/decode/decode.hpp"
+#include "sim/tokens/token_metrics.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 

@@ -2,6 +2,7 @@
 //   token_metrics_bench [--benchmark_repetitions=9]
 
 #include "sim/backend.hpp"
+#include "sim/tokens/token_metrics.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
 

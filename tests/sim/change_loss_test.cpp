@@ -1,6 +1,7 @@
 #include "sim/loss/change_loss.hpp"
 
 #include "sim/eviction/kept_outputs.hpp"
+#include "sim/gradient_rows.hpp"
 #include "sim/tokens/loss_totals.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/kept_set.hpp"
+#include "sim/tokens/token_metrics.hpp"
 #include "viewer/model/value_scale.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/run.hpp"

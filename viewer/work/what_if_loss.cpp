@@ -1,5 +1,6 @@
 #include "viewer/work/what_if_loss.hpp"
 
+#include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"
 
 #include <fmt/format.h>
