@@ -3,7 +3,7 @@
 #include "data/error.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/head_group.hpp"
-#include "sim/tokens/token_metrics.hpp"
+#include "sim/row_range.hpp"
 
 #include <cstddef>
 #include <limits>

@@ -2,9 +2,9 @@
 
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
+#include "sim/row_range.hpp"
 #include "sim/schedule.hpp"
 #include "sim/simd/panel.hpp"
-#include "sim/tokens/token_metrics.hpp"
 
 #include <cstddef>
 #include <span>

@@ -1,11 +1,15 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -22,33 +26,59 @@ std::string included_path(const std::string& line) {
   return line.substr(quote + 1, line.find('"', quote + 1) - quote - 1);
 }
 
+const std::set<std::string> kSources = {".hpp", ".cpp", ".h", ".cu", ".cuh"};
+
 /// Folders of a house, each with those of the same house that it may include besides itself.
 using Allowed = std::map<std::string, std::set<std::string>>;
 
+std::vector<fs::path> sources_of(const fs::path& folder, bool and_below) {
+  std::vector<fs::path> found;
+  for (auto at = fs::recursive_directory_iterator(folder); at != fs::end(at); ++at) {
+    if (!and_below && at->is_directory()) at.disable_recursion_pending();
+    if (kSources.count(at->path().extension().string()) == 1) found.push_back(at->path());
+  }
+  return found;
+}
+
 /// Checks every include of a house's folder; returns how many there were. A house is a path that ends with a
-/// slash, empty for the repository.
+/// slash, empty for the repository. What stands in the house itself may be included by all; its own includes
+/// are those of the folder ".".
 int check_includes(const std::string& house, const Allowed& allowed) {
-  const std::set<std::string> sources = {".hpp", ".cpp", ".h", ".cu", ".cuh"};
   int seen = 0;
   for (const auto& [folder, others] : allowed) {
     const fs::path root = kvreplay::test::source_dir() / house / folder;
     INFO(root.string());
     REQUIRE(fs::exists(root));
-    for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      if (sources.count(entry.path().extension().string()) == 0) continue;
-      std::ifstream in(entry.path());
+    for (const auto& source : sources_of(root, folder != ".")) {
+      std::ifstream in(source);
       for (std::string line; std::getline(in, line);) {
         const std::string path = included_path(line);
         const auto slash = path.find('/', house.size());
         if (!path.starts_with(house) || slash == std::string::npos) continue;
         ++seen;
         const std::string included = path.substr(house.size(), slash - house.size());
-        INFO(entry.path().string() << ": " << line);
+        INFO(source.string() << ": " << line);
         REQUIRE((included == folder || others.count(included) == 1));
       }
     }
   }
   return seen;
+}
+
+/// The rows of the table in a house's README.md: folder, and what it may include, in their order.
+std::vector<std::pair<std::string, std::set<std::string>>> map_rows(const std::string& house) {
+  std::ifstream in(kvreplay::test::source_dir() / house / "README.md");
+  const std::regex row("\\| `([^`]*)` \\|([^|]*)\\|.*"), name("`([^`]*)`");
+  std::vector<std::pair<std::string, std::set<std::string>>> rows;
+  for (std::string line; std::getline(in, line);) {
+    std::smatch found;
+    if (!std::regex_match(line, found, row)) continue;
+    const std::string others = found[2];
+    rows.push_back({found[1], {}});
+    for (std::sregex_iterator at(others.begin(), others.end(), name), end; at != end; ++at)
+      rows.back().second.insert((*at)[1]);
+  }
+  return rows;
 }
 
 }  // namespace
@@ -61,15 +91,24 @@ TEST_CASE("includes go left only", "[house]") {
                             {"viewer", {"data", "sim", "analysis"}}}) > 50);
 }
 
-// model <- work, gl <- widgets <- panels <- app: what is computed and how it is drawn know nothing of each
-// other; a toolkit begins with gl.
-TEST_CASE("includes within the viewer go left only", "[house]") {
-  CHECK(check_includes("viewer/", {{"model", {}},
-                                   {"work", {"model"}},
-                                   {"gl", {"model"}},
-                                   {"widgets", {"model", "work", "gl"}},
-                                   {"panels", {"model", "work", "gl", "widgets"}},
-                                   {"app", {"model", "work", "gl", "widgets", "panels"}}}) > 200);
+// Each has a README.md with a table of its folders and of what they may include.
+TEST_CASE("within sim, analysis and viewer folders include what their map allows", "[house]") {
+  for (const std::string house : {"sim", "analysis", "viewer"}) {
+    const auto rows = map_rows(house);
+    const Allowed map(rows.begin(), rows.end());
+    std::set<std::string> before;  // so no two include each other
+    for (const auto& [folder, others] : rows) {
+      INFO(house << "/" << folder);
+      CHECK(std::includes(before.begin(), before.end(), others.begin(), others.end()));
+      before.insert(folder);
+    }
+    for (const auto& entry : fs::directory_iterator(kvreplay::test::source_dir() / house))
+      if (entry.is_directory() && !sources_of(entry.path(), true).empty()) {
+        INFO(entry.path().string());
+        CHECK(map.count(entry.path().filename().string()) == 1);
+      }
+    CHECK(check_includes(house + "/", map) > 200);
+  }
 }
 
 // A panel's folder includes what panels share, not other panels' folders.
@@ -79,36 +118,4 @@ TEST_CASE("a panel knows no other panel", "[house]") {
     if (entry.is_directory()) panels[entry.path().filename().string()] = {};
   CHECK(panels.size() > 5);
   CHECK(check_includes("viewer/panels/", panels) > 50);
-}
-
-// options, drawing <- results (tables, their reader and writer, ranks) <- run <- the analyses, each on what
-// stands to its left <- what reads their results <- commands and Python.
-TEST_CASE("includes within analysis go left only", "[house]") {
-  const std::set<std::string> base = {"options", "results", "run", "given", "measure"};
-  const auto with = [&](std::set<std::string> more) {
-    more.insert(base.begin(), base.end());
-    return more;
-  };
-  const std::set<std::string> analyses = with({"tokens", "channels", "eviction", "budgets"});
-  const auto reading = [&](std::set<std::string> more) {
-    more.insert(analyses.begin(), analyses.end());
-    return more;
-  };
-  CHECK(check_includes("analysis/",
-                       {{"options", {}},
-                        {"drawing", {}},
-                        {"results", {"options"}},
-                        {"given", {"options"}},
-                        {"run", {"options", "results"}},
-                        {"measure", {"options", "results", "run"}},
-                        {"tokens", base},
-                        {"channels", with({"drawing"})},
-                        {"eviction", with({"channels"})},
-                        {"budgets", with({"eviction"})},
-                        {"claims", {"results", "budgets"}},
-                        {"findings", {"results", "run", "tokens", "eviction"}},
-                        {"verify", with({"tokens"})},
-                        {"report", {"options", "drawing", "results", "eviction", "claims", "findings"}},
-                        {"commands", reading({"findings", "report", "verify"})},
-                        {"python", analyses}}) > 300);
 }

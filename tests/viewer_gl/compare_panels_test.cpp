@@ -24,8 +24,6 @@ using test::kSample;
 
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 /// One panel of the sample, filling the window, on a head that is not the first.
 struct OnePanel : test::OnePanelDashboard {
   explicit OnePanel(PanelKind which) : OnePanelDashboard(which, kSample, 800, 560, 3, 1) {}

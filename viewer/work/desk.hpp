@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/compute.hpp"
+#include "sim/backend.hpp"
 #include "sim/schedule.hpp"
 #include "viewer/model/key.hpp"
 

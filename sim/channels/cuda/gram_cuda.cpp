@@ -1,5 +1,5 @@
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/channels/cuda/gram_kernels.hpp"
+#include "sim/cuda/gram_kernels.hpp"
 #include "sim/cuda/transfer.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-#include "sim/channels/cuda/gram_kernels.hpp"
 #include "sim/channels/cuda/output_interaction_kernels.hpp"
 #include "sim/channels/output_interaction.hpp"
+#include "sim/cuda/gram_kernels.hpp"
 #include "sim/cuda/transfer.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"

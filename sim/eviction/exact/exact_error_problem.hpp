@@ -3,8 +3,8 @@
 #include "sim/eviction/exact/exact_error_row.hpp"
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
+#include "sim/row_range.hpp"
 #include "sim/schedule.hpp"
-#include "sim/tokens/token_metrics.hpp"
 
 #include <algorithm>
 #include <new>

@@ -1,6 +1,6 @@
 #include "sim/tokens/cuda/token_readings_cuda.hpp"
 
-#include "sim/channels/cuda/gram_kernels.hpp"
+#include "sim/cuda/gram_kernels.hpp"
 #include "sim/tokens/cuda/loss_totals_cuda.hpp"
 #include "sim/tokens/row_norms.hpp"
 

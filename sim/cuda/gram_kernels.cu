@@ -1,4 +1,4 @@
-#include "sim/channels/cuda/gram_kernels.hpp"
+#include "sim/cuda/gram_kernels.hpp"
 #include "sim/cuda/product_tile.hpp"
 
 #include <algorithm>
