@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_facts.hpp"
@@ -79,12 +80,6 @@ TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const Token
 /// and O(l d + G |rows| d). The same bytes for any number of threads.
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
-
-/// How the products of a matrix product are formed on a device.
-enum class Products {
-  f32,    ///< as good as float32's own
-  tensor  ///< one half-precision product: about 3 digits, enough to rank
-};
 
 /// The fast CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32 (or
 /// what `products` says), long sums in float64, the same bits in every run. Throws DeviceError and

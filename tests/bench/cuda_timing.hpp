@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/compute.hpp"
 #include "tests/bench/cuda_sections.hpp"
 #include "tests/bench/cuda_work.hpp"
 #include "tests/bench/host_numbers.hpp"

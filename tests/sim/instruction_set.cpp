@@ -1,4 +1,4 @@
-// KVREPLAY_TEST_INSTRUCTIONS=avx2|sse4|plain takes the kernels of a lesser processor than this one.
+// KVREPLAY_TEST_INSTRUCTIONS=avx2|plain takes the kernels of a lesser processor than this one.
 #include <hwy/targets.h>
 
 #include <cstdio>
@@ -13,13 +13,11 @@ namespace {
   const std::string_view wanted = name;
   int64_t targets = 0;
   if (wanted == "avx2")
-    targets = HWY_AVX2 | HWY_SSE4;
-  else if (wanted == "sse4")
-    targets = HWY_SSE4;
+    targets = HWY_AVX2;
   else if (wanted == "plain")
     targets = HWY_EMU128 | HWY_SCALAR;
   else {
-    std::fprintf(stderr, "KVREPLAY_TEST_INSTRUCTIONS: expected avx2, sse4 or plain, found %s\n", name);
+    std::fprintf(stderr, "KVREPLAY_TEST_INSTRUCTIONS: expected avx2 or plain, found %s\n", name);
     std::exit(2);
   }
   hwy::SetSupportedTargetsForTest(targets);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/compute.hpp"
 #include "sim/cuda/transfer.hpp"
 #include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
