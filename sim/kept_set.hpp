@@ -10,6 +10,9 @@ namespace kvreplay {
 /// Which prompt positions a cache still holds: [l], 1 where kept. Decoded positions are always there.
 using KeptSet = std::vector<std::uint8_t>;
 
+/// A set of key channels: [d], 1 where the channel belongs to it.
+using ChannelSet = std::vector<std::uint8_t>;
+
 /// How many positions are kept.
 Index count(const KeptSet& kept);
 

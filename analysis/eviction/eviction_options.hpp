@@ -2,8 +2,8 @@
 
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "sim/cache/cache.hpp"
 #include "sim/compensation/compensation_facts.hpp"
-#include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/policy.hpp"
 #include "sim/least_squares/reference_rows.hpp"
 

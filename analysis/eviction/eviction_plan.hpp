@@ -4,8 +4,8 @@
 #include "analysis/measure/loss_columns.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
+#include "sim/cache/cache.hpp"
 #include "sim/channels/channel_basis.hpp"
-#include "sim/compression/compressed_cache.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 #include "analysis/eviction/head_evictions.hpp"
 
 #include "sim/backend.hpp"
+#include "sim/cache/cache.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_basis.hpp"
-#include "sim/compression/compressed_cache.hpp"
 #include "sim/eviction/decode/decode.hpp"
-#include "sim/eviction/vanishing_outputs.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 #include "analysis/measure/case_outputs.hpp"
 
 #include "sim/backend.hpp"
-#include "sim/compression/compressed_outputs.hpp"
+#include "sim/cache/cache_outputs.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -20,65 +20,18 @@ OutputChanges<T> no_rows(std::size_t cases) {
   return none;
 }
 
-/// Kept sets alone share the work.
+/// Caches that only evict share the work.
 template <class T>
 CaseOutputs<T> evicted(const HeadGroup<T>& group, RowRange window, RowRange future,
                        std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
-  std::vector<KeptSet> sets;
-  for (const CacheCase& one : cases) sets.push_back(one.kept);
+  std::vector<Cache<T>> caches;
+  for (const CacheCase& one : cases) caches.push_back({one.kept});
   const auto on = [&](RowRange rows) {
     return rows.count() == 0
                ? no_rows<T>(cases.size())
-               : compute.backend.output_changes(group, rows, sets, with_vectors, compute.workers);
+               : compute.backend.output_changes(group, rows, caches, with_vectors, compute.workers);
   };
   return {on(window), on(future)};
-}
-
-/// change_in(c) is what makes of CompressedOutputs their change in case c.
-template <class T, class ChangeIn>
-CaseOutputs<T> over_caches(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
-                           bool with_vectors, const Compute& compute, const ChangeIn& change_in) {
-  struct Measured {
-    CompressedOutputs<T> outputs;
-    OutputChanges<T>& into;
-  };
-  CaseOutputs<T> found{no_rows<T>(cases), no_rows<T>(cases)};
-  std::vector<Measured> measured;
-  const auto take = [&](RowRange rows, OutputChanges<T>& into) {
-    if (rows.count() == 0) return;
-    measured.push_back({CompressedOutputs<T>(group, rows, compute.workers), into});
-    into.full_sq = measured.back().outputs.full_sq();
-    if (!with_vectors) return;
-    into.full = measured.back().outputs.full();
-    into.change.resize(cases);
-  };
-  take(window, found.window);
-  take(future, found.future);
-  compute.workers.parallel_for(static_cast<std::ptrdiff_t>(cases), [&](std::ptrdiff_t n) {
-    const auto c = static_cast<std::size_t>(n);
-    const auto change_of = change_in(c);
-    for (const Measured& rows : measured) {
-      auto change = change_of(rows.outputs);
-      rows.into.change_sq[c] = change.change_sq;
-      if (with_vectors) rows.into.change[c] = std::move(change.vectors);
-    }
-  });
-  return found;
-}
-
-template <class T>
-CaseOutputs<T> compressed(const HeadGroup<T>& group, RowRange window, RowRange future,
-                          std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
-  return over_caches(group, window, future, cases.size(), with_vectors, compute, [&](std::size_t c) {
-    const CacheCase& one = cases[c];
-    std::optional<CompressedCache<T>> cache;
-    if (one.quantization)
-      cache = compressed_cache(group, one.kept, one.pruned, one.prunable, one.quantization);
-    return [&one, with_vectors, cache = std::move(cache)](const CompressedOutputs<T>& outputs) {
-      return cache ? outputs.change(*cache, with_vectors)
-                   : outputs.change(one.kept, one.pruned, one.prunable, with_vectors);
-    };
-  });
 }
 
 /// What outputs_of the distinct ones among the cases gives, for each of them all.
@@ -113,7 +66,12 @@ CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange
   const bool only_evict =
       std::all_of(cases.begin(), cases.end(), [](const CacheCase& one) { return one.only_evicts(); });
   return once_each<T>(cases, [&](std::span<const CacheCase> distinct) {
-    return (only_evict ? evicted<T> : compressed<T>)(group, window, future, distinct, with_vectors, compute);
+    if (only_evict) return evicted<T>(group, window, future, distinct, with_vectors, compute);
+    const auto cache = [&](std::size_t c) {
+      const CacheCase& one = distinct[c];
+      return compressed_cache(group, one.kept, one.pruned, one.prunable, one.quantization);
+    };
+    return cache_outputs<T>(group, window, future, distinct.size(), cache, with_vectors, compute);
   });
 }
 
@@ -124,20 +82,41 @@ template CaseOutputs<double> case_outputs(const HeadGroup<double>&, RowRange, Ro
 
 template <class T>
 CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
-                             const std::function<CompressedCache<T>(std::size_t)>& cache, bool with_vectors,
+                             const std::function<Cache<T>(std::size_t)>& cache, bool with_vectors,
                              const Compute& compute) {
-  return over_caches(group, window, future, cases, with_vectors, compute, [&](std::size_t c) {
-    return [with_vectors, held = cache(c)](const CompressedOutputs<T>& outputs) {
-      return outputs.change(held, with_vectors);
-    };
+  struct Measured {
+    CacheOutputs<T> outputs;
+    OutputChanges<T>& into;
+  };
+  CaseOutputs<T> found{no_rows<T>(cases), no_rows<T>(cases)};
+  std::vector<Measured> measured;
+  const auto take = [&](RowRange rows, OutputChanges<T>& into) {
+    if (rows.count() == 0) return;
+    measured.push_back({CacheOutputs<T>(group, rows, compute.workers), into});
+    into.full_sq = measured.back().outputs.full_sq();
+    if (!with_vectors) return;
+    into.full = measured.back().outputs.full();
+    into.change.resize(cases);
+  };
+  take(window, found.window);
+  take(future, found.future);
+  compute.workers.parallel_for(static_cast<std::ptrdiff_t>(cases), [&](std::ptrdiff_t n) {
+    const auto c = static_cast<std::size_t>(n);
+    const Cache<T> held = cache(c);
+    for (const Measured& rows : measured) {
+      auto change = rows.outputs.change(held, with_vectors);
+      rows.into.change_sq[c] = change.change_sq;
+      if (with_vectors) rows.into.change[c] = std::move(change.vectors);
+    }
   });
+  return found;
 }
 
 template CaseOutputs<float> cache_outputs(const HeadGroup<float>&, RowRange, RowRange, std::size_t,
-                                          const std::function<CompressedCache<float>(std::size_t)>&, bool,
+                                          const std::function<Cache<float>(std::size_t)>&, bool,
                                           const Compute&);
 template CaseOutputs<double> cache_outputs(const HeadGroup<double>&, RowRange, RowRange, std::size_t,
-                                           const std::function<CompressedCache<double>(std::size_t)>&, bool,
+                                           const std::function<Cache<double>(std::size_t)>&, bool,
                                            const Compute&);
 
 CacheElements cache_elements(const Dump& dump) {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "data/dump.hpp"
-#include "sim/compression/compressed_cache.hpp"
+#include "sim/cache/cache.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/compute.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 
 #include <cstddef>
@@ -40,7 +40,7 @@ CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange
 /// The same of `cases` caches, which cache(c) makes, from any thread.
 template <class T>
 CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
-                             const std::function<CompressedCache<T>(std::size_t)>& cache, bool with_vectors,
+                             const std::function<Cache<T>(std::size_t)>& cache, bool with_vectors,
                              const Compute& compute);
 
 /// The sizes of a key's and a value's numbers as the dump stores them.

@@ -1,7 +1,7 @@
 #include "analysis/measure/measured_layer.hpp"
 
 #include "data/npy_write.hpp"
-#include "sim/eviction/vanishing_outputs.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/loss/change_loss.hpp"
 
 #include <algorithm>

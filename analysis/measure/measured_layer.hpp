@@ -6,7 +6,7 @@
 #include "analysis/run/bytes.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
-#include "sim/eviction/kept_outputs.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/schedule.hpp"
 
 #include <algorithm>

@@ -125,7 +125,8 @@ void KeptSetCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* s
 void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float>* single, RowRange rows,
                            const std::vector<KeptSet>& sets) {
   const std::vector<OutputChangeReference> expected = references_in_parallel(
-      rows, compute_.workers, [&](RowRange some) { return output_change_references(group, some, sets); });
+      rows, compute_.workers,
+      [&](RowRange some) { return output_change_references(group, some, caches_of<double>(sets)); });
   const auto judge_all = [&](const auto& found, double tolerance, Judged& judged) {
     for (std::size_t s = 0; s < sets.size(); ++s) {
       const double deviation =
@@ -135,10 +136,10 @@ void KeptSetCheck::compare(const HeadGroup<double>& group, const HeadGroup<float
             deviation, tolerance, judged);
     }
   };
-  judge_all(compute_.backend.output_changes(group, rows, sets, true, compute_.workers), kOutputTolerance,
-            f64_);
+  judge_all(compute_.backend.output_changes(group, rows, caches_of<double>(sets), true, compute_.workers),
+            kOutputTolerance, f64_);
   if (single != nullptr)
-    judge_all(compute_.backend.output_changes(*single, rows, sets, true, compute_.workers),
+    judge_all(compute_.backend.output_changes(*single, rows, caches_of<float>(sets), true, compute_.workers),
               kFloat32OutputTolerance, f32_);
 }
 

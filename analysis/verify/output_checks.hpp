@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/verify/check.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/compute.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
 

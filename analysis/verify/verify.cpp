@@ -7,10 +7,10 @@
 #include "analysis/verify/value_distance.hpp"
 #include "sim/attention.hpp"
 #include "sim/backend.hpp"
+#include "sim/cache/cache.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/compression/compressed_cache.hpp"
-#include "sim/compression/compressed_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 
@@ -52,7 +52,7 @@ class ChannelCheck : public OutputCheck {
   Expected expected(const HeadGroup<double>& group, const Case& judged_on) const;
   template <class T>
   void compare(const HeadGroup<T>& group, const ChannelBasis& basis, const Case& judged_on,
-               const std::vector<CompressedCache<T>>& caches, const Expected& expected, double tolerance,
+               const std::vector<Cache<T>>& caches, const Expected& expected, double tolerance,
                Judged& matrices, Judged& outputs);
 
   Index window_asked_, recent_;
@@ -64,7 +64,7 @@ struct ChannelCheck::Case {
   KeptSet prunable;
   RowRange rows;      ///< of the output-space matrix
   PrunableKeys keys;  ///< of the same
-  std::vector<CompressedCache<double>> caches;
+  std::vector<Cache<double>> caches;
 };
 
 /// Of all of it, from the definitions: the errors of the logits, the matrix, and the changes by row set.
@@ -73,10 +73,6 @@ struct ChannelCheck::Expected {
   Matrix<double> interaction;
   std::vector<std::pair<RowRange, std::vector<OutputChangeReference>>> changes;
 };
-
-CompressedCache<double> widened(const CompressedCache<float>& cache) {
-  return {cache.kept, cache.pruned, cache.prunable, cache.k.cast<double>(), cache.v.cast<double>()};
-}
 
 /// Half of the channels by ThinK, seven in ten by IAP.
 std::vector<ChannelSet> pruned_sets(const ChannelBasis& basis, Index d) {
@@ -89,8 +85,8 @@ std::vector<ChannelSet> pruned_sets(const ChannelBasis& basis, Index d) {
 
 /// One with all tokens that only loses channels, and one with every other, fewer channels and four bits.
 template <class T>
-std::vector<CompressedCache<T>> compressed_caches(const HeadGroup<T>& group, const ChannelBasis& basis,
-                                                  const std::vector<ChannelSet>& pruned, Index recent) {
+std::vector<Cache<T>> compressed_caches(const HeadGroup<T>& group, const ChannelBasis& basis,
+                                        const std::vector<ChannelSet>& pruned, Index recent) {
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
   KeptSet alternate = all;
   for (std::size_t p = 1; p < alternate.size(); p += 2) alternate[p] = 0;
@@ -140,7 +136,7 @@ ChannelCheck::Expected ChannelCheck::expected(const HeadGroup<double>& group, co
   for (const RowRange rows : {window_, future_})
     if (rows.count() > 0)
       result.changes.emplace_back(rows, references_in_parallel(rows, compute_.workers, [&](RowRange some) {
-                                    return compressed_change_references(group, some, judged_on.caches);
+                                    return output_change_references(group, some, judged_on.caches);
                                   }));
   return result;
 }
@@ -153,10 +149,10 @@ void ChannelCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* s
   judged_on.prunable = wide.keys.prunable;
   judged_on.rows = {std::max(window_.begin, window_.end - 2), window_.end};
   judged_on.keys = sampled_keys(wide.keys);
-  std::vector<CompressedCache<float>> narrow_caches;
+  std::vector<Cache<float>> narrow_caches;
   if (single != nullptr) {
     narrow_caches = compressed_caches(*single, narrow, judged_on.pruned, recent_);
-    for (const CompressedCache<float>& cache : narrow_caches) judged_on.caches.push_back(widened(cache));
+    for (const Cache<float>& cache : narrow_caches) judged_on.caches.push_back(converted<double>(cache));
   } else {
     judged_on.caches = compressed_caches(group, wide, judged_on.pruned, recent_);
   }
@@ -170,8 +166,8 @@ void ChannelCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* s
 
 template <class T>
 void ChannelCheck::compare(const HeadGroup<T>& group, const ChannelBasis& basis, const Case& judged_on,
-                           const std::vector<CompressedCache<T>>& caches, const Expected& expected,
-                           double tolerance, Judged& matrices, Judged& outputs) {
+                           const std::vector<Cache<T>>& caches, const Expected& expected, double tolerance,
+                           Judged& matrices, Judged& outputs) {
   const auto judge_part = [&](const char* what, double deviation, Judged& judged) {
     judge(fmt::format("channels: layer {} KV head {}: {} {:.2g} off", group.layer, group.kv_head, what,
                       deviation),
@@ -189,7 +185,7 @@ void ChannelCheck::compare(const HeadGroup<T>& group, const ChannelBasis& basis,
                       expected.interaction.cwiseAbs().maxCoeff()),
              matrices);
   for (const auto& [rows, changes] : expected.changes) {
-    const CompressedOutputs<T> compressed(group, rows, compute_.workers);
+    const CacheOutputs<T> compressed(group, rows, compute_.workers);
     for (std::size_t n = 0; n < caches.size(); ++n)
       judge_part("outputs over a compressed cache",
                  share_of(panel_distance(compressed.change(caches[n], true).vectors, changes[n].change),

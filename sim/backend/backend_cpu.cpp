@@ -1,9 +1,9 @@
 #include "sim/backend.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/tokens/token_readings.hpp"
 
 #include <utility>
@@ -21,9 +21,9 @@ TokenMetrics Backend::token_metrics(const HeadGroup<float>& group, const TokenOp
 }
 
 OutputChanges<float> Backend::output_changes(const HeadGroup<float>& group, RowRange rows,
-                                             std::span<const KeptSet> sets, bool with_vectors,
+                                             std::span<const Cache<float>> caches, bool with_vectors,
                                              Workers& workers) const {
-  return kvreplay::output_changes(group, rows, sets, with_vectors, workers);
+  return kvreplay::output_changes(group, rows, caches, with_vectors, workers);
 }
 
 Matrix<double> Backend::gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
@@ -53,9 +53,9 @@ TokenMetrics Backend::token_metrics(const HeadGroup<double>& group, const TokenO
 }
 
 OutputChanges<double> Backend::output_changes(const HeadGroup<double>& group, RowRange rows,
-                                              std::span<const KeptSet> sets, bool with_vectors,
+                                              std::span<const Cache<double>> caches, bool with_vectors,
                                               Workers& workers) const {
-  return kvreplay::output_changes(group, rows, sets, with_vectors, workers);
+  return kvreplay::output_changes(group, rows, caches, with_vectors, workers);
 }
 
 Matrix<double> Backend::gram_f64(const HeadMatrix<double>& x, const std::vector<Index>& rows,

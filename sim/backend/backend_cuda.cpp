@@ -1,12 +1,12 @@
 #include "sim/backend/backend_cuda.hpp"
 
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/tokens/cuda/token_readings_cuda.hpp"
 
 #include <algorithm>
@@ -65,10 +65,13 @@ class CudaBackend final : public Backend {
     return finished_metrics(std::move(*read), group, options, workers);
   }
   OutputChanges<float> output_changes(const HeadGroup<float>& group, RowRange rows,
-                                      std::span<const KeptSet> sets, bool with_vectors,
+                                      std::span<const Cache<float>> caches, bool with_vectors,
                                       Workers& workers) const override {
-    return on_device([&] { return output_changes_cuda(group, rows, sets, with_vectors, workers); },
-                     [&] { return Backend::output_changes(group, rows, sets, with_vectors, workers); });
+    const auto on_host = [&] { return Backend::output_changes(group, rows, caches, with_vectors, workers); };
+    if (!std::all_of(caches.begin(), caches.end(), [](const auto& cache) { return cache.only_evicts(); }))
+      return on_host();
+    return on_device([&] { return output_changes_cuda(group, rows, caches, with_vectors, workers); },
+                     on_host);
   }
   Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
                           Workers& workers) const override {

@@ -1,6 +1,6 @@
+#include "sim/cache/kept_tiles.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/output_interaction_simd.hpp"
-#include "sim/eviction/kept_tiles.hpp"
 #include "sim/gram_sums.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
 
-#include <cstdint>
 #include <vector>
 
 // Which channels to prune, as pure maths: given a symmetric, positive semidefinite matrix H [d, d], find a
@@ -10,9 +9,6 @@
 // here (channel_interaction.hpp, output_interaction.hpp).
 
 namespace kvreplay {
-
-/// A set of channels: [d], 1 where the channel belongs to it.
-using ChannelSet = std::vector<std::uint8_t>;
 
 /// E(S): sum over c, e in S of H_ce, both triangles and the diagonal.
 double subset_error(const Matrix<double>& H, const ChannelSet& set);

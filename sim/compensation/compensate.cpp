@@ -167,8 +167,10 @@ Compensated merged(const HeadGroup<double>& group, const KeptSet& kept, Merging 
 }
 
 template <class T>
-CompressedCache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held) {
-  CompressedCache<T> cache{KeptSet(static_cast<std::size_t>(group.l), 0), {}, {}, group.k, group.v, {}};
+Cache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held) {
+  Cache<T> cache{KeptSet(static_cast<std::size_t>(group.l), 0)};
+  cache.v = group.v;
+  if (held.keys.size() > 0) cache.k = group.k;
   if (held.bias.size() > 0) cache.bias = Vector<T>::Zero(group.l);
   for (Index j = 0; j < std::ssize(held.tokens); ++j) {
     const Index p = held.tokens[j];
@@ -187,7 +189,7 @@ double compensated_bytes(const Compensated& held, Index d, const CacheElements& 
   return static_cast<double>(std::ssize(held.tokens) * token);
 }
 
-template CompressedCache<float> compensated_cache(const HeadGroup<float>&, const Compensated&);
-template CompressedCache<double> compensated_cache(const HeadGroup<double>&, const Compensated&);
+template Cache<float> compensated_cache(const HeadGroup<float>&, const Compensated&);
+template Cache<double> compensated_cache(const HeadGroup<double>&, const Compensated&);
 
 }  // namespace kvreplay

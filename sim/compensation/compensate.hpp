@@ -1,7 +1,7 @@
 #pragma once
 
+#include "sim/cache/cache.hpp"
 #include "sim/compensation/compensation_facts.hpp"
-#include "sim/compression/compressed_cache.hpp"
 #include "sim/least_squares/normal_equations.hpp"
 #include "sim/least_squares/reference_rows.hpp"
 
@@ -91,7 +91,7 @@ Matrix<double> reference_weights(const HeadGroup<double>& group, const QueryRows
 
 /// What is held as a cache of the group.
 template <class T>
-CompressedCache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held);
+Cache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held);
 
 /// What is kept of values [m, d_v] and biases, in bytes: a key, a value, and a float a token for its bias.
 double compensated_bytes(const Compensated& held, Index d, const CacheElements& elements);

@@ -1,7 +1,7 @@
-#include "sim/eviction/kept_outputs.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"

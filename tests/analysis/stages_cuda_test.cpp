@@ -9,11 +9,11 @@
 #include "data/synth.hpp"
 #include "sim/backend.hpp"
 #include "sim/backend/backend_cuda.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/cuda/runtime_emulated.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -147,10 +147,10 @@ class Recorder final : public Backend {
     return Backend::token_metrics(group, options, workers, stored);
   }
   OutputChanges<float> output_changes(const HeadGroup<float>& group, RowRange rows,
-                                      std::span<const KeptSet> sets, bool with_vectors,
+                                      std::span<const Cache<float>> caches, bool with_vectors,
                                       Workers& workers) const override {
     asked.insert("output_changes");
-    return Backend::output_changes(group, rows, sets, with_vectors, workers);
+    return Backend::output_changes(group, rows, caches, with_vectors, workers);
   }
   Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
                           Workers& workers) const override {

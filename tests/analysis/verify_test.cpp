@@ -4,8 +4,8 @@
 #include "analysis/verify/value_distance.hpp"
 #include "data/synth.hpp"
 #include "sim/backend.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/output_interaction.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
@@ -42,9 +42,9 @@ class WrongBackend : public Backend {
     return metrics;
   }
   OutputChanges<float> output_changes(const HeadGroup<float>& group, RowRange rows,
-                                      std::span<const KeptSet> sets, bool with_vectors,
+                                      std::span<const Cache<float>> caches, bool with_vectors,
                                       Workers& workers) const override {
-    OutputChanges<float> changes = Backend::output_changes(group, rows, sets, with_vectors, workers);
+    OutputChanges<float> changes = Backend::output_changes(group, rows, caches, with_vectors, workers);
     if (wrong_ == Wrong::output && group.kv_head == 1 && rows.end > group.l)
       changes.change[3][1][panel_entry<float>(2, 1, group.d_v())] +=
           static_cast<float>(std::sqrt(changes.full_sq)) / 1000;

@@ -3,9 +3,9 @@
 
 #include "analysis/budgets/optimal.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"
+#include "tests/support/kept_changes.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -45,7 +45,7 @@ void kept_outputs(benchmark::State& state) {
   const std::vector<KeptSet> sets = random_sets(state.range(0));
   const RowRange rows{kPrompt, kPrompt + kSteps};
   for (auto _ : state)
-    benchmark::DoNotOptimize(output_changes(group, rows, sets, false, workers).change_sq.data());
+    benchmark::DoNotOptimize(kept_changes(group, rows, sets, false, workers).change_sq.data());
 
   // K q once, a V for the whole cache and for every set.
   double entries = 2.0 * (kPrompt + kSteps / 2.0);

@@ -3,6 +3,7 @@
 #include "data/error.hpp"
 #include "data/half.hpp"
 #include "sim/backend.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
@@ -10,7 +11,6 @@
 #include "sim/cuda/runtime_emulated.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
@@ -124,7 +124,7 @@ Matrix<double> metrics_of(const Backend& backend) {
 }
 template <class T>
 Matrix<double> changes_of(const Backend& backend) {
-  return numbers(backend.output_changes(group_of<T>(), kRows, sets(), true, workers()));
+  return numbers(backend.output_changes(group_of<T>(), kRows, caches_of<T>(sets()), true, workers()));
 }
 template <class T>
 Matrix<double> interaction_of(const Backend& backend) {
@@ -136,7 +136,7 @@ std::vector<Dispatched> dispatched() {
       {"token_metrics", metrics_of<float>,
        [] { return numbers(token_metrics_cuda(group(), all_metrics(), workers())); }, metrics_of<double>},
       {"output_changes", changes_of<float>,
-       [] { return numbers(output_changes_cuda(group(), kRows, sets(), true, workers())); },
+       [] { return numbers(output_changes_cuda(group(), kRows, caches_of<float>(sets()), true, workers())); },
        changes_of<double>},
       {"gram_f64", gram_of<float>, [] { return gram_f64_cuda(group().k, range(0, kLength, 3)); },
        gram_of<double>},
@@ -263,6 +263,7 @@ TEST_CASE("errors that are none of memory are not for the CPU to mend", "[cuda][
   const auto lenient = cuda_backend(true);
   HeadGroup<float> large = group();
   large.v *= 1e38F;
-  CHECK_THROWS_AS(lenient->output_changes(large, kRows, sets(), false, workers()), InputError);
+  CHECK_THROWS_AS(lenient->output_changes(large, kRows, caches_of<float>(sets()), false, workers()),
+                  InputError);
   CHECK(lenient->fell_back() == 0);
 }

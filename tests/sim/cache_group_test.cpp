@@ -1,10 +1,10 @@
 
 #include "sim/attention.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <fmt/format.h>
@@ -175,10 +175,10 @@ TEST_CASE("a kept set's outputs are those of the cache that it leaves", "[cache_
   std::vector<Index> tokens = tokens_of(300, 0, 3);
   for (const Index p : tokens) kept[p] = 1;
   for (Index p = 300; p < 340; ++p) tokens.push_back(p);
-  const OutputChanges<double> changes = output_changes(group, {300, 340}, std::span(&kept, 1), true, workers);
+  const OutputChanges<double> changes = kept_changes(group, {300, 340}, std::span(&kept, 1), true, workers);
   const HeadGroup<double> cache = cache_group(group, tokens, 40);
   const OutputChanges<double> left =
-      output_changes(cache, {cache.l - 40, cache.l}, std::vector<KeptSet>{}, true, workers);
+      kept_changes(cache, {cache.l - 40, cache.l}, std::vector<KeptSet>{}, true, workers);
   double off = 0;
   for (std::size_t g = 0; g < group.q.size(); ++g)
     for (std::size_t n = 0; n < left.full[g].size(); ++n)

@@ -1,11 +1,11 @@
 #include "sim/loss/change_loss.hpp"
 
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/gradient_rows.hpp"
 #include "sim/tokens/loss_totals.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <string>
@@ -16,7 +16,7 @@ using namespace kvreplay::test;
 
 namespace {
 
-/// Panels as output_changes() gives them, and the same numbers as a matrix.
+/// Panels as kept_changes() gives them, and the same numbers as a matrix.
 template <class T>
 struct Change {
   std::vector<T> panels;
@@ -79,7 +79,7 @@ Matrix<double> by_kept_sets(const HeadGroup<T>& group, const RowGradients<T>& gr
   Workers workers(1);
   std::vector<KeptSet> sets(static_cast<std::size_t>(group.l), KeptSet(static_cast<std::size_t>(group.l), 1));
   for (Index p = 0; p < group.l; ++p) sets[p][p] = 0;
-  const OutputChanges<T> changes = output_changes(group, rows, sets, true, workers);
+  const OutputChanges<T> changes = kept_changes(group, rows, sets, true, workers);
   Matrix<double> losses = Matrix<double>::Zero(1, group.l);
   for (Index p = 0; p < group.l; ++p)
     for (Index g = 0; g < group.G(); ++g)
@@ -185,7 +185,7 @@ TEST_CASE("keeping everything costs nothing", "[loss]") {
   const HeadGroup<float> group = to_float(random_group({.attention_sink = 2}));
   const RowRange rows = group.g_future.rows;
   const KeptSet all(static_cast<std::size_t>(group.l), 1);
-  const OutputChanges<float> changes = output_changes(group, rows, {&all, 1}, true, workers);
+  const OutputChanges<float> changes = kept_changes(group, rows, {&all, 1}, true, workers);
   for (Index g = 0; g < group.G(); ++g) {
     const ChangeLoss loss = change_loss(group.g_future, g, rows, changes.change[0][g], rows);
     CHECK(loss.row == 0);

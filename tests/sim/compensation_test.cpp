@@ -1,7 +1,7 @@
 #include "sim/attention.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "sim/compensation/compensate.hpp"
 #include "sim/compensation/error_split.hpp"
-#include "sim/compression/compressed_outputs.hpp"
 #include "sim/rotation.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
@@ -84,7 +84,7 @@ Vector<double> weights_of(const HeadGroup<double>& group, const QueryRows<double
 }
 
 double change_sq(const HeadGroup<double>& group, RowRange rows, const Compensated& held) {
-  return compressed_change_reference(group, rows, compensated_cache(group, held)).change_sq;
+  return output_change_reference(group, rows, compensated_cache(group, held)).change_sq;
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ TEST_CASE("A cache that keeps everything is as it was, whatever compensates", "[
     for (const Compensation method : kCompensations.all()) {
       INFO(c.name << ", " << name_of(method));
       const Compensated held = compensated(group, every(group.l, 1, 0), method, &reference, workers);
-      const CompressedOutputs<double> outputs(group, {group.first_query(), group.T_all()}, workers);
+      const CacheOutputs<double> outputs(group, {group.first_query(), group.T_all()}, workers);
       CHECK(outputs.change(compensated_cache(group, held), false).change_sq == 0);
     }
   }
@@ -273,7 +273,7 @@ TEST_CASE("The terms of an error are those of the definition and add up to it", 
       const Compensated held = compensated(group, every(group.l, 3, 1), method, &reference, workers);
       const ErrorSplit split = error_split(logits, group, held, workers);
       const OutputChangeReference judged =
-          compressed_change_reference(group, rows, compensated_cache(group, held));
+          output_change_reference(group, rows, compensated_cache(group, held));
       CHECK(split.full_sq == Approx(judged.full_sq).epsilon(1e-9));
       CHECK(split.change_sq == Approx(judged.change_sq).epsilon(1e-7).margin(1e-18 * judged.full_sq));
       // selection, by brute force: the kept weights as they are, scaled to the whole prompt's mass.

@@ -1,6 +1,5 @@
-#include "sim/compression/compressed_outputs.hpp"
-
 #include "data/error.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "sim/head_group.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/cases.hpp"
@@ -56,16 +55,28 @@ std::vector<RowRange> row_sets(const HeadGroup<double>& group) {
 
 /// With biases of either sign, far apart.
 template <class T>
-CompressedCache<T> biased(CompressedCache<T> cache) {
+Cache<T> biased(Cache<T> cache) {
   cache.bias = Vector<T>::NullaryExpr(std::ssize(cache.kept), [](Index p) {
     return static_cast<T>(p % 7 == 0 ? 30 : static_cast<double>(p % 5) - 3.5);
   });
   return cache;
 }
 
+/// Each row reads about two pages of three, the first row none.
+template <class T>
+Cache<T> paged(Cache<T> cache, const HeadGroup<T>& group, Index size) {
+  const Index first = group.first_query();
+  cache.pages = {.size = size, .first_row = first};
+  cache.pages.read.resize(group.T_q());
+  for (Index r = 0; r < group.T_q(); ++r)
+    for (Index page = 0; page < div_up(group.l, size); ++page)
+      cache.pages.read[r].push_back(r > 0 && (3 * r + 5 * page) % 7 > 1 ? 1 : 0);
+  return cache;
+}
+
 /// Nothing changed first; then each way to compress alone, and all of them at once.
 template <class T>
-std::vector<CompressedCache<T>> caches(const HeadGroup<T>& group) {
+std::vector<Cache<T>> caches(const HeadGroup<T>& group) {
   const Index l = group.l, d = group.d();
   const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1), none(static_cast<std::size_t>(l), 0);
   const ChannelSet even_channels = every(d, 2, 0), last = every(d, d, d - 1);
@@ -80,17 +91,12 @@ std::vector<CompressedCache<T>> caches(const HeadGroup<T>& group) {
           compressed_cache<T>(group, all, {}, {}, Quantization{4, 8, 3}),
           compressed_cache<T>(group, odd, last, without_recent(odd, 3), Quantization{2, 4, 5}),
           biased(compressed_cache<T>(group, odd, {}, {}, std::nullopt)),
-          biased(compressed_cache<T>(group, all, even_channels, odd, std::nullopt))};
-}
-
-template <class T>
-CompressedCache<double> in_double(const CompressedCache<T>& cache) {
-  return {cache.kept,
-          cache.pruned,
-          cache.prunable,
-          cache.k.template cast<double>(),
-          cache.v.template cast<double>(),
-          cache.bias.template cast<double>()};
+          biased(compressed_cache<T>(group, all, even_channels, odd, std::nullopt)),
+          paged(compressed_cache<T>(group, all, {}, {}, std::nullopt), group, 16),
+          paged(compressed_cache<T>(group, odd, {}, {}, std::nullopt), group, 1),
+          paged(biased(compressed_cache<T>(group, odd, even_channels, without_recent(odd, 2),
+                                           Quantization{4, 8, 3})),
+                group, 16)};
 }
 
 /// ||got - want|| over all rows and heads.
@@ -117,11 +123,11 @@ void check_against_reference(const std::string& name, const HeadGroup<double>& o
   Workers workers(1);
   const HeadGroup<T> group = converted<T>(of);
   const HeadGroup<double> judged = converted<double>(group);
-  const std::vector<CompressedCache<T>> list = caches(group);
+  const std::vector<Cache<T>> list = caches(group);
   for (const RowRange rows : row_sets(judged)) {
-    const CompressedOutputs<T> outputs(group, rows, workers);
+    const CacheOutputs<T> outputs(group, rows, workers);
     for (std::size_t n = 0; n < list.size(); ++n) {
-      const OutputChangeReference want = compressed_change_reference(judged, rows, in_double(list[n]));
+      const OutputChangeReference want = output_change_reference(judged, rows, converted<double>(list[n]));
       const auto got = outputs.change(list[n], true);
       INFO(name << ", rows " << rows.begin << " to " << rows.end << ", cache " << n << ": want "
                 << want.change_sq << " of " << want.full_sq << ", got " << got.change_sq << " of "
@@ -156,12 +162,12 @@ TEST_CASE("changes at a sink of value 0 are right however much of a row it holds
   const auto check = [&]<class T>(T /*type*/, double gap) {
     const HeadGroup<T> group = converted<T>(random_group(
         {.l = 70, .T = 80, .d_v = 5, .value_offset = 0.5, .attention_sink = 0, .worthless_by = gap}));
-    const CompressedOutputs<T> outputs(group, rows, workers);
-    const std::vector<CompressedCache<T>> list = caches(group);
+    const CacheOutputs<T> outputs(group, rows, workers);
+    const std::vector<Cache<T>> list = caches(group);
     for (std::size_t n = 0; n < list.size(); ++n) {
       INFO("gap " << gap << ", cache " << n);
       const OutputChangeReference want =
-          compressed_change_reference(converted<double>(group), rows, in_double(list[n]));
+          output_change_reference(converted<double>(group), rows, converted<double>(list[n]));
       const auto got = outputs.change(list[n], gap < 80);
       CHECK(std::sqrt(outputs.full_sq()) == Approx(std::sqrt(want.full_sq)).epsilon(1e-9));
       CHECK(std::sqrt(got.change_sq) == Approx(std::sqrt(want.change_sq)).epsilon(1e-9));
@@ -196,7 +202,7 @@ TEST_CASE("a cache that holds everything as it was changes nothing, to the bit",
     const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1);
     const ChannelSet no_channels(static_cast<std::size_t>(d), 0), even_channels = every(d, 2, 0);
     const auto change_sq = [&](const ChannelSet& pruned, const KeptSet& prunable) {
-      return CompressedOutputs<float>(group, rows, workers)
+      return CacheOutputs<float>(group, rows, workers)
           .change(compressed_cache(group, all, pruned, prunable, std::nullopt), false)
           .change_sq;
     };
@@ -218,8 +224,8 @@ TEST_CASE("eviction alone is what output_changes says, to the byte", "[compresse
     const Index l = group.l;
     const RowRange rows{group.first_query(), group.T_all()};
     const std::vector<KeptSet> sets{every(l, 2, 0), every(l, 5, 2), every(l, l, l), every(l, 1, l / 3)};
-    const OutputChanges<float> want = output_changes(group, rows, sets, true, workers);
-    const CompressedOutputs<float> outputs(group, rows, workers);
+    const OutputChanges<float> want = kept_changes(group, rows, sets, true, workers);
+    const CacheOutputs<float> outputs(group, rows, workers);
     CHECK(outputs.full_sq() == want.full_sq);
     CHECK(outputs.full() == want.full);
     for (std::size_t s = 0; s < sets.size(); ++s) {
@@ -231,15 +237,55 @@ TEST_CASE("eviction alone is what output_changes says, to the byte", "[compresse
   }
 }
 
+TEST_CASE("caches together are what they are one after the other, to the byte", "[compressed_outputs]") {
+  Workers workers(2);
+  for (const Case& c : cases()) {
+    const HeadGroup<float> group = converted<float>(c.group);
+    const RowRange rows{group.first_query(), group.T_all()};
+    const std::vector<Cache<float>> all = caches(group);
+    const OutputChanges<float> together = output_changes(group, rows, all, true, workers);
+    const CacheOutputs<float> outputs(group, rows, workers);
+    CHECK(together.full == outputs.full());
+    for (std::size_t n = 0; n < all.size(); ++n) {
+      INFO(c.name << ", cache " << n);
+      const auto one = outputs.change(all[n], true);
+      CHECK(together.change_sq[n] == one.change_sq);
+      CHECK(together.change[n] == one.vectors);
+    }
+  }
+}
+
+TEST_CASE("a row that reads a page attends to its kept tokens alone", "[compressed_outputs]") {
+  Workers workers(1);
+  const HeadGroup<double> group = random_group({.l = 64, .T = 70, .T_q = 6});
+  const KeptSet kept = every(64, 3, 0);
+  const CacheOutputs<double> outputs(group, {64, 70}, workers);
+  for (Index page = 0; page < 4; ++page) {
+    KeptSet on_page = kept;
+    for (Index p = 0; p < 64; ++p)
+      if (p / 16 != page) on_page[p] = 0;
+    Cache<double> cache{kept};
+    cache.pages = {.size = 16, .first_row = 64};
+    cache.pages.read.assign(6, std::vector<std::uint8_t>(4, 0));
+    for (std::vector<std::uint8_t>& row : cache.pages.read) row[page] = 1;
+    const auto got = outputs.change(cache, true), want = outputs.change({on_page}, true);
+    CHECK(got.change_sq == Approx(want.change_sq).epsilon(1e-12));
+    CHECK(got.change_sq > 0);
+    std::vector<std::uint8_t> all(4, 1);
+    cache.pages.read.assign(6, all);
+    CHECK(outputs.change(cache, true).vectors == outputs.change({kept}, true).vectors);
+  }
+}
+
 TEST_CASE("threads change no byte", "[compressed_outputs]") {
   Workers alone(1), four(4);
   for (const Case& c : cases()) {
     const HeadGroup<float> group = converted<float>(c.group);
     const RowRange rows{group.first_query(), group.T_all()};
-    const CompressedOutputs<float> one(group, rows, alone), many(group, rows, four);
+    const CacheOutputs<float> one(group, rows, alone), many(group, rows, four);
     CHECK(one.full_sq() == many.full_sq());
     CHECK(one.full() == many.full());
-    for (const CompressedCache<float>& cache : caches(group)) {
+    for (const Cache<float>& cache : caches(group)) {
       INFO(c.name);
       const auto want = one.change(cache, true), got = many.change(cache, true);
       CHECK(got.change_sq == want.change_sq);
@@ -257,7 +303,7 @@ TEST_CASE("keys without channels are attended to alike", "[compressed_outputs]")
       const HeadGroup<double> group = random_group(spec);
       const KeptSet kept = every(40, 3, 0);
       const auto cache = compressed_cache(group, kept, every(group.d(), 1, 0), kept, std::nullopt);
-      const CompressedOutputs<double> outputs(group, {0, 40}, workers);
+      const CacheOutputs<double> outputs(group, {0, 40}, workers);
       const auto change = outputs.change(cache, true);
       for (std::size_t g = 0; g < 2; ++g)
         for (Index i = 0; i < 40; ++i) {
@@ -290,7 +336,7 @@ TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[
   const KeptSet kept = every(60, 2, 0), prunable = without_recent(kept, 4);
   const Quantization quantization{4, 5, 6};
   const RowRange rows{0, 66};
-  const CompressedOutputs<double> outputs(group, rows, workers), others(other, rows, workers);
+  const CacheOutputs<double> outputs(group, rows, workers), others(other, rows, workers);
   const double want =
       outputs.change(compressed_cache(group, kept, pruned, prunable, quantization), false).change_sq;
   const double got =
@@ -305,7 +351,7 @@ TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[
 TEST_CASE("the more bits, the smaller the change", "[compressed_outputs]") {
   Workers workers(1);
   const HeadGroup<double> group = random_group({.l = 200, .T = 210, .T_q = 30, .d = 16, .d_v = 16});
-  const CompressedOutputs<double> outputs(group, {180, 210}, workers);
+  const CacheOutputs<double> outputs(group, {180, 210}, workers);
   const auto change_sq = [&](Index bits, Index residual) {
     const auto cache =
         compressed_cache<double>(group, every(200, 1, 0), {}, {}, Quantization{bits, 32, residual});
@@ -328,20 +374,21 @@ TEST_CASE("two tokens and one query by hand, with a channel pruned", "[compresse
   group.k << 0, 2 * std::log(9.0), std::log(3.0), 0;  // logits ln 9 and ln 3
   group.v << 1, 2, 5, -2;                             // o = (2, 1)
   const auto cache = compressed_cache<double>(group, {1, 1}, {0, 1}, {1, 1}, std::nullopt);
-  const CompressedOutputs<double> outputs(group, {1, 2}, workers);
+  const CacheOutputs<double> outputs(group, {1, 2}, workers);
   const auto change = outputs.change(cache, true);
   CHECK(outputs.full_sq() == Approx(5));
   CHECK(change.change_sq == Approx(8));  // (4, -1) - (2, 1)
   CHECK(row_of(change.vectors[0], 2, 0)(0) == Approx(2));
-  const OutputChangeReference reference = compressed_change_reference(group, {1, 2}, cache);
+  const OutputChangeReference reference = output_change_reference(group, {1, 2}, cache);
   CHECK(reference.full_sq == Approx(5));
   CHECK(reference.change_sq == Approx(8));
   CHECK(reference.change[0](0, 1) == Approx(-2));
   // A value that is read back as another: (2, 1) + 3/4 (4, 0).
-  CompressedCache<double> other = compressed_cache<double>(group, {1, 1}, {}, {}, std::nullopt);
+  Cache<double> other = compressed_cache<double>(group, {1, 1}, {}, {}, std::nullopt);
+  other.v = group.v;
   other.v(0, 0) = 5;
   CHECK(outputs.change(other, false).change_sq == Approx(9));
-  CHECK(compressed_change_reference(group, {1, 2}, other).change_sq == Approx(9));
+  CHECK(output_change_reference(group, {1, 2}, other).change_sq == Approx(9));
 }
 
 TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outputs]") {
@@ -350,27 +397,27 @@ TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outp
   const KeptSet kept = every(40, 3, 0), prunable = without_recent(kept, 2);
   const ChannelSet pruned = every(8, 3, 1);
   const RowRange rows{0, 48};
-  CompressedCache<double> cache = compressed_cache(group, kept, pruned, prunable, Quantization{4, 4, 2});
-  const CompressedOutputs<double> outputs(group, rows, workers);
+  Cache<double> cache = compressed_cache(group, kept, pruned, prunable, Quantization{4, 4, 2});
+  const CacheOutputs<double> outputs(group, rows, workers);
   const auto want = outputs.change(cache, true);
-  const double judged = compressed_change_reference(group, rows, cache).change_sq;
+  const double judged = output_change_reference(group, rows, cache).change_sq;
   for (Index p = 0; p < 48; ++p)  // evicted, and decoded
     if (p >= 40 || kept[p] == 0) {
       cache.k.row(p).setConstant(std::nan(""));
       cache.v.row(p).setConstant(std::nan(""));
     }
   CHECK(outputs.change(cache, true).vectors == want.vectors);
-  CHECK(compressed_change_reference(group, rows, cache).change_sq == judged);
+  CHECK(output_change_reference(group, rows, cache).change_sq == judged);
 }
 
 TEST_CASE("a compressed logit or output beyond the type is an input error", "[compressed_outputs]") {
   Workers workers(2);
   HeadGroup<double> group = random_group({});
   const RowRange rows{20, 30};
-  const auto whole = [&] { return compressed_cache<double>(group, every(40, 1, 0), {}, {}, std::nullopt); };
+  const auto whole = [&] { return Cache<double>{.kept = every(40, 1, 0), .k = group.k, .v = group.v}; };
   {
-    const CompressedOutputs<double> outputs(group, rows, workers);
-    CompressedCache<double> cache = whole();
+    const CacheOutputs<double> outputs(group, rows, workers);
+    Cache<double> cache = whole();
     for (const double beyond : {1e308, -1e308}) {
       cache.k.row(25).setConstant(beyond);
       cache.k(25, 0) = -beyond;
@@ -390,10 +437,10 @@ TEST_CASE("a compressed logit or output beyond the type is an input error", "[co
   {
     HeadGroup<double> large = group;
     for (HeadMatrix<double>& q : large.q) q.row(21) *= 1e160;
-    const CompressedOutputs<double> outputs(large, rows, workers);
-    CompressedCache<double> cache = whole();
+    const CacheOutputs<double> outputs(large, rows, workers);
+    Cache<double> cache = whole();
     cache.k.row(29).setConstant(1e200);
-    const OutputChangeReference want = compressed_change_reference(large, rows, cache);
+    const OutputChangeReference want = output_change_reference(large, rows, cache);
     CHECK(want.change_sq > 0);
     CHECK(outputs.change(cache, false).change_sq == Approx(want.change_sq));
     cache.k.row(21).setConstant(1e200);
@@ -402,17 +449,17 @@ TEST_CASE("a compressed logit or output beyond the type is an input error", "[co
   // The full outputs, too.
   group.k.row(25).setConstant(1e308);
   for (HeadMatrix<double>& q : group.q) q.setConstant(10);
-  CHECK_THROWS_AS(CompressedOutputs<double>(group, rows, workers), InputError);
-  CHECK_NOTHROW(CompressedOutputs<double>(group, {20, 25}, workers));
+  CHECK_THROWS_AS(CacheOutputs<double>(group, rows, workers), InputError);
+  CHECK_NOTHROW(CacheOutputs<double>(group, {20, 25}, workers));
   group = random_group({.sink_logit = 1e39});
   const HeadGroup<float> in_float = converted<float>(group);
-  CHECK_THROWS_AS(CompressedOutputs<float>(in_float, rows, workers), InputError);
+  CHECK_THROWS_AS(CacheOutputs<float>(in_float, rows, workers), InputError);
 }
 
 TEST_CASE("changes of compressed caches stop where they are asked to", "[compressed_outputs]") {
   Workers workers(2);
   const HeadGroup<double> group = random_group({});
-  const CompressedOutputs<double> outputs(group, {32, 40}, workers);
+  const CacheOutputs<double> outputs(group, {32, 40}, workers);
   const auto cache = compressed_cache<double>(group, every(40, 2, 0), {}, {}, std::nullopt);
   workers.stop();
   CHECK_THROWS_AS(outputs.change(cache, false), Interrupted);

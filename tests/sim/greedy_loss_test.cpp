@@ -1,9 +1,9 @@
 #include "data/error.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "tests/sim/greedy_checks.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "sim/attention.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>

@@ -13,7 +13,8 @@ namespace {
 
 OutputChanges<float> on_device(const HeadGroup<float>& group, RowRange rows, std::span<const KeptSet> sets,
                                bool with_vectors, Workers& workers) {
-  return output_changes_cuda(group, rows, sets, with_vectors, workers);
+  return output_changes_cuda(group, rows, caches_of<float>({sets.begin(), sets.end()}), with_vectors,
+                             workers);
 }
 
 RowRange all_rows(const HeadGroup<float>& group) { return {group.first_query(), group.T_all()}; }
@@ -108,7 +109,7 @@ TEST_CASE("on a device neither the sets beside one nor the room they have change
       check_same(on_device(group, rows, sets, true, workers), want);
       // One block of 64 rows and one set at a time; some of each.
       for (const std::size_t workspace : {std::size_t{0}, std::size_t{200'000}})
-        check_same(output_changes_cuda(group, rows, sets, true, workers, workspace), want);
+        check_same(output_changes_cuda(group, rows, caches_of<float>(sets), true, workers, workspace), want);
       const OutputChanges<float> alone = on_device(group, rows, std::span(&sets[4], 1), true, workers);
       CHECK(alone.change_sq[0] == want.change_sq[4]);
       CHECK(alone.change[0] == want.change[4]);

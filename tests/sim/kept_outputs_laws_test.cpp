@@ -1,11 +1,11 @@
 #include "data/error.hpp"
 #include "sim/attention.hpp"
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/head_group.hpp"
 #include "tests/sim/kept_outputs_cases.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -24,10 +24,10 @@ TEST_CASE("rows in several parts add up to the whole", "[kept_outputs]") {
   Workers workers(1);
   const HeadGroup<double> group = random_group({.l = 70, .T = 90, .sliding_window = 40, .sink_logit = 0.5});
   const std::vector<KeptSet> sets{every(70, 1, 70), every(70, 2, 1), every(70, 1, 50), every(70, 9, 0)};
-  const OutputChanges<double> whole = output_changes(group, {30, 90}, sets, false, workers);
+  const OutputChanges<double> whole = kept_changes(group, {30, 90}, sets, false, workers);
   for (const Index cut : {31, 46, 69, 70, 77, 89}) {
-    const OutputChanges<double> first = output_changes(group, {30, cut}, sets, false, workers);
-    const OutputChanges<double> second = output_changes(group, {cut, 90}, sets, false, workers);
+    const OutputChanges<double> first = kept_changes(group, {30, cut}, sets, false, workers);
+    const OutputChanges<double> second = kept_changes(group, {cut, 90}, sets, false, workers);
     for (std::size_t s = 0; s < sets.size(); ++s)
       CHECK(first.change_sq[s] + second.change_sq[s] == Approx(whole.change_sq[s]).epsilon(1e-12));
     CHECK(first.full_sq + second.full_sq == Approx(whole.full_sq).epsilon(1e-12));
@@ -49,8 +49,8 @@ TEST_CASE("permuting prompt keys with their values and the kept set changes noth
     }
     // Decoded rows see the whole prompt; without a causal mask all do.
     const RowRange rows{causal ? group.l : 280, 310};
-    const OutputChanges<double> want = output_changes(group, rows, std::span(&kept, 1), false, workers);
-    const OutputChanges<double> got = output_changes(other, rows, std::span(&permuted, 1), false, workers);
+    const OutputChanges<double> want = kept_changes(group, rows, std::span(&kept, 1), false, workers);
+    const OutputChanges<double> got = kept_changes(other, rows, std::span(&permuted, 1), false, workers);
     CHECK(got.full_sq == Approx(want.full_sq).epsilon(1e-12));
     CHECK(got.change_sq[0] == Approx(want.change_sq[0]).epsilon(1e-12));
   }
@@ -62,7 +62,7 @@ TEST_CASE("a row that is left with nothing to see has output 0", "[kept_outputs]
   const HeadGroup<double> group = random_group({.value_offset = 2.0});
   const KeptSet none = every(group.l, 1, group.l), late = every(group.l, 1, 36);
   const std::vector<KeptSet> sets{none, late};
-  const OutputChanges<double> changes = output_changes(group, {32, 40}, sets, true, workers);
+  const OutputChanges<double> changes = kept_changes(group, {32, 40}, sets, true, workers);
   CHECK(changes.change_sq[0] == Approx(changes.full_sq).epsilon(1e-13));
   for (Index i = 32; i < 40; ++i) {
     const Vector<double> full = row_of(changes.full[0], 8, i - 32);
@@ -71,7 +71,7 @@ TEST_CASE("a row that is left with nothing to see has output 0", "[kept_outputs]
   }
   // Nor does a row beyond the reach of a sliding window, though its neighbours do.
   const HeadGroup<double> sliding = random_group({.l = 4, .T = 9, .sliding_window = 2});
-  CHECK(output_changes(sliding, {6, 9}, std::vector<KeptSet>{every(4, 1, 4)}, false, workers).change_sq[0] ==
+  CHECK(kept_changes(sliding, {6, 9}, std::vector<KeptSet>{every(4, 1, 4)}, false, workers).change_sq[0] ==
         0.0);
 }
 
@@ -84,13 +84,13 @@ TEST_CASE("two tokens and one query by hand", "[kept_outputs]") {
   group.k << std::log(3.0), 0;  // weights 3/4 and 1/4
   group.v << 1, 2, 5, -2;       // o = (2, 1)
   const std::vector<KeptSet> sets{{1, 0}, {0, 1}, {0, 0}};
-  OutputChanges<double> changes = output_changes(group, {1, 2}, sets, false, workers);
+  OutputChanges<double> changes = kept_changes(group, {1, 2}, sets, false, workers);
   CHECK(changes.full_sq == Approx(5));
   CHECK(changes.change_sq[0] == Approx(2));   // (1, 2) - (2, 1)
   CHECK(changes.change_sq[1] == Approx(18));  // (5, -2) - (2, 1)
   CHECK(changes.change_sq[2] == Approx(5));
   group.rule.sink_logit = {std::log(4.0)};  // weights 3/8, 1/8 and 4/8 for nothing: o = (1, 1/2)
-  changes = output_changes(group, {1, 2}, sets, false, workers);
+  changes = kept_changes(group, {1, 2}, sets, false, workers);
   CHECK(changes.full_sq == Approx(1.25));
   CHECK(changes.change_sq[0] == Approx(16.0 / 49 + 25.0 / 196));  // 3/7 (1, 2) - (1, 1/2)
   CHECK(changes.change_sq[2] == Approx(1.25));
@@ -103,7 +103,7 @@ TEST_CASE("what reaches W_O adds up over the heads", "[kept_outputs]") {
         random_group({.l = 40, .T = 41, .T_q = rows, .G = 3, .d_v = 5, .d_model = 13});
     const KeptSet kept = every(40, 4, 0);
     const RowRange all{group.first_query(), 41};
-    const OutputChanges<double> changes = output_changes(group, all, std::span(&kept, 1), true, workers);
+    const OutputChanges<double> changes = kept_changes(group, all, std::span(&kept, 1), true, workers);
     std::vector<LayerRows<double>> cases(2);
     for (const std::vector<double>& head : changes.change[0]) cases[0].push_back(&head);
     for (const std::vector<double>& head : changes.full) cases[1].push_back(&head);
@@ -139,7 +139,7 @@ TEST_CASE("logits and outputs beyond the type are an input error, not a number",
   Workers workers(2);
   const auto changes = [&](auto type, const HeadGroup<double>& group) {
     const std::vector<KeptSet> sets{every(group.l, 2, 0)};
-    return output_changes(converted<decltype(type)>(group), {group.l - 8, group.l}, sets, false, workers);
+    return kept_changes(converted<decltype(type)>(group), {group.l - 8, group.l}, sets, false, workers);
   };
   HeadGroup<double> group = random_group({});
   CHECK_NOTHROW(changes(0.0f, group));
@@ -171,5 +171,5 @@ TEST_CASE("output changes stop where they are asked to", "[kept_outputs]") {
   Workers stopped(2);
   stopped.stop();
   const std::vector<KeptSet> sets{every(40, 2, 0)};
-  CHECK_THROWS_AS(output_changes(random_group({}), {32, 40}, sets, false, stopped), Interrupted);
+  CHECK_THROWS_AS(kept_changes(random_group({}), {32, 40}, sets, false, stopped), Interrupted);
 }

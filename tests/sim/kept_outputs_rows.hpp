@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/attention.hpp"
-#include "sim/eviction/kept_outputs.hpp"
+#include "tests/support/kept_changes.hpp"
 
 #include <limits>
 #include <vector>

@@ -1,5 +1,3 @@
-#include "sim/eviction/kept_outputs.hpp"
-
 #include "data/error.hpp"
 #include "sim/attention.hpp"
 #include "sim/head_group.hpp"
@@ -7,6 +5,7 @@
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -32,21 +31,21 @@ double total_sq(const PanelRows<T>& heads) {
 }  // namespace
 
 TEST_CASE("float64 output changes agree with brute force", "[kept_outputs]") {
-  check_against_reference<double>(output_changes<double>, 1e-9);
+  check_against_reference<double>(kept_changes<double>, 1e-9);
 }
 
 TEST_CASE("float32 output changes agree with brute force", "[kept_outputs]") {
-  check_against_reference<float>(output_changes<float>, kFloatTolerance);
+  check_against_reference<float>(kept_changes<float>, kFloatTolerance);
 }
 
 TEST_CASE("errors at a sink of value 0 are right however much of a row it holds", "[kept_outputs]") {
-  check_worthless_sinks<double>(output_changes<double>, 1e-9);
-  check_worthless_sinks<float>(output_changes<float>, 1e-9);
+  check_worthless_sinks<double>(kept_changes<double>, 1e-9);
+  check_worthless_sinks<float>(kept_changes<float>, 1e-9);
 }
 
 TEST_CASE("outputs of 0 leave no change that passes for none", "[kept_outputs]") {
-  check_no_outputs<double>(output_changes<double>);
-  check_no_outputs<float>(output_changes<float>);
+  check_no_outputs<double>(kept_changes<double>);
+  check_no_outputs<float>(kept_changes<float>);
 }
 
 TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle_future", "[kept_outputs]") {
@@ -63,7 +62,7 @@ TEST_CASE("evicting one token changes the outputs by its exact_remove and oracle
     const auto check = [&](TokenMetric metric, RowRange rows) {
       if (!there.contains(metric)) return;
       const TokenMetrics want = token_metrics_reference(group, {.window = 8, .metrics = {metric}});
-      const OutputChanges<double> got = output_changes(group, rows, sets, false, workers);
+      const OutputChanges<double> got = kept_changes(group, rows, sets, false, workers);
       for (Index p = 0; p < group.l; ++p) {
         INFO(c.name << ": " << name_of(metric) << ", position " << p);
         CHECK(std::abs(got.change_sq[p] - want[metric](0, p)) <= 1e-9 * got.full_sq + 1e-300);
@@ -81,19 +80,19 @@ TEST_CASE("many kept sets at once, or threads, change no byte", "[kept_outputs]"
     const HeadGroup<float> group = converted<float>(random_group(c.spec));
     const std::vector<KeptSet> sets = kept_sets(c.spec);
     const RowRange rows{group.first_query(), group.T_all()};
-    const OutputChanges<float> want = output_changes(group, rows, sets, true, alone);
-    const OutputChanges<float> got = output_changes(group, rows, sets, true, four);
+    const OutputChanges<float> want = kept_changes(group, rows, sets, true, alone);
+    const OutputChanges<float> got = kept_changes(group, rows, sets, true, four);
     CHECK(got.full_sq == want.full_sq);
     CHECK(got.change_sq == want.change_sq);
     CHECK(got.full == want.full);
     CHECK(got.change == want.change);
     for (std::size_t s = 0; s < sets.size(); ++s) {
-      const OutputChanges<float> one = output_changes(group, rows, std::span(&sets[s], 1), true, four);
+      const OutputChanges<float> one = kept_changes(group, rows, std::span(&sets[s], 1), true, four);
       CHECK(one.full_sq == want.full_sq);
       CHECK(one.change_sq[0] == want.change_sq[s]);
       CHECK(one.change[0] == want.change[s]);
     }
-    CHECK(output_changes(group, rows, {}, false, alone).full_sq == want.full_sq);
+    CHECK(kept_changes(group, rows, std::vector<KeptSet>{}, false, alone).full_sq == want.full_sq);
   }
 }
 
@@ -105,7 +104,7 @@ TEST_CASE("the vectors are each row's output and its change, and 0 in the paddin
     const HeadGroup<double> group = random_group(c.spec);
     const std::vector<KeptSet> sets = kept_sets(c.spec);
     const RowRange rows{group.first_query(), group.T_all()};
-    const OutputChanges<double> got = output_changes(group, rows, sets, true, workers);
+    const OutputChanges<double> got = kept_changes(group, rows, sets, true, workers);
     REQUIRE(got.full.size() == group.q.size());
     REQUIRE(got.change.size() == sets.size());
     constexpr Index W = kPanelWidth<double>;

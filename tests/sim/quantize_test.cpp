@@ -1,4 +1,4 @@
-#include "sim/compression/quantize.hpp"
+#include "sim/cache/quantize.hpp"
 
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"

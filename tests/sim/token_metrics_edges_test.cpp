@@ -1,6 +1,6 @@
-#include "sim/eviction/kept_outputs.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <cmath>
@@ -149,5 +149,5 @@ TEST_CASE("a group whose rule was given no scale is refused", "[token_metrics][k
   for (const TokenMetric metric : {TokenMetric::attn, TokenMetric::joint, TokenMetric::exact_remove})
     CHECK_THROWS_WITH(token_metrics_cpu(group, {8, false, {metric}}, workers), refusal);
   const KeptSet kept(20, 1);
-  CHECK_THROWS_WITH(output_changes<float>(group, {20, 24}, {&kept, 1}, false, workers), refusal);
+  CHECK_THROWS_WITH(kept_changes<float>(group, {20, 24}, {&kept, 1}, false, workers), refusal);
 }

@@ -4,6 +4,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/what_if_runs.hpp"
 #include "viewer/work/what_if_figures.hpp"

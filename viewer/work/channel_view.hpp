@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
+#include "sim/cache/cache.hpp"
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/compression/compressed_cache.hpp"
 #include "viewer/work/desk.hpp"
 
 #include <nlohmann/json.hpp>

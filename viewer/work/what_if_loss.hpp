@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/measure/loss_columns.hpp"
-#include "sim/eviction/kept_outputs.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "viewer/model/numbers.hpp"
 
 #include <vector>

@@ -28,9 +28,8 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDY = ROOT / "tests" / "study"
 PAGE = ROOT / "analysis" / "PAPERS.md"
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(STUDY)]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from analysis import table, times  # noqa: E402
 from orders import BUDGETS, interval, read  # noqa: E402
@@ -82,7 +81,7 @@ NEEDS_MORE = re.compile(r"\bDUMP\b")  # dumps of the reader's own
 class Study:
     """True KL of the committed tables."""
 
-    def __init__(self, folder=STUDY):
+    def __init__(self, folder=Path(__file__).resolve().parent):
         self.tables = []
         for name in TABLES:
             found = {}

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "sim/channels/subset.hpp"
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
 

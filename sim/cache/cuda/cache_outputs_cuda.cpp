@@ -1,7 +1,6 @@
+#include "sim/cache/cache_outputs.hpp"
+#include "sim/cache/cuda/kept_kernels.hpp"
 #include "sim/cuda/transfer.hpp"
-#include "sim/eviction/cuda/kept_kernels.hpp"
-#include "sim/eviction/kept_outputs.hpp"
-#include "sim/eviction/vanishing_outputs.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
 
@@ -23,7 +22,7 @@ struct CacheColumns {
   std::vector<int> columns;
 };
 
-CacheColumns columns_of(std::span<const KeptSet> sets, Index l, Index T) {
+CacheColumns columns_of(std::span<const Cache<float>> caches, Index l, Index T) {
   CacheColumns all;
   const auto add = [&](const auto& keeps) {
     for (Index p = 0; p < T; ++p)
@@ -31,7 +30,7 @@ CacheColumns columns_of(std::span<const KeptSet> sets, Index l, Index T) {
     all.starts.push_back(std::ssize(all.columns));
   };
   add([](Index) { return true; });
-  for (const KeptSet& kept : sets) add([&](Index p) { return kept[p] != 0; });
+  for (const Cache<float>& cache : caches) add([&](Index p) { return cache.kept[p] != 0; });
   return all;
 }
 
@@ -103,18 +102,18 @@ Index sets_together(Index sets, Index segments, const BlockSizes& block, Index G
 class DeviceProblem {
  public:
   DeviceProblem(const HeadGroup<float>& group, const PreparedValues<float>& values, RowRange rows,
-                std::span<const KeptSet> sets, bool with_vectors, std::size_t workspace)
+                std::span<const Cache<float>> caches, bool with_vectors, std::size_t workspace)
       : group_(group),
         rows_(rows),
         n_(rows.count()),
         G_(group.G()),
         d_v_(group.d_v()),
-        n_sets_(std::ssize(sets)),
+        n_sets_(std::ssize(caches)),
         with_vectors_(with_vectors),
         seen_(visibility(group, rows)),
         segments_(segments(seen_, G_, n_)),
         arrays_(stream_) {
-    const CacheColumns columns = columns_of(sets, group.l, group.T_all());
+    const CacheColumns columns = columns_of(caches, group.l, group.T_all());
     columns_ = arrays_.copy_of<int>(columns.columns);
     starts_ = arrays_.copy_of<std::ptrdiff_t>(columns.starts);
     sums_ = arrays_.make<double>((n_sets_ + 1) * G_ * panels());
@@ -239,11 +238,13 @@ class DeviceProblem {
 }  // namespace
 
 OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
-                                         std::span<const KeptSet> sets, bool with_vectors, Workers& workers,
-                                         std::size_t workspace) {
+                                         std::span<const Cache<float>> caches, bool with_vectors,
+                                         Workers& workers, std::size_t workspace) {
   const PreparedValues<float> values = prepare_values(group, workers);
-  return settled(DeviceProblem(group, values, rows, sets, with_vectors, workspace).changes(workers),
-                 values.centre, group, rows, sets, with_vectors, workers);
+  OutputChanges<float> found =
+      DeviceProblem(group, values, rows, caches, with_vectors, workspace).changes(workers);
+  if (!vanishing(group, rows, values.centre, found.full_sq)) return found;
+  return vanishing_output_changes(group, rows, caches, with_vectors, workers);
 }
 
 }  // namespace kvreplay

@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     if args.write:
-        page = HERE.parents[1] / "analysis" / "compensation" / "FINDINGS.md"
+        page = HERE.parents[1] / "analysis" / "eviction" / "COMPENSATED.md"
         found = {"study": tables(read(HERE / "compensation.csv"))}
         page.write_text(fill(page.read_text(encoding="utf-8"), found), encoding="utf-8")
         return 0

@@ -1,4 +1,4 @@
-#include "sim/compression/compressed_cache.hpp"
+#include "sim/cache/cache.hpp"
 
 #include "sim/simd/panel.hpp"
 
@@ -8,20 +8,27 @@
 namespace kvreplay {
 
 template <class T>
-CompressedCache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
-                                    const KeptSet& prunable,
-                                    const std::optional<Quantization>& quantization) {
-  CompressedCache<T> cache{kept, pruned, prunable, group.k, group.v, {}};
-  const std::vector<Index> tokens = positions(kept);
-  if (!pruned.empty())
-    for (const Index p : tokens)
-      if (prunable[p] != 0)
-        for (Index c = 0; c < group.d(); ++c)
-          if (pruned[c] != 0) cache.k(p, c) = 0;
-  if (quantization) {
-    quantize_keys(cache.k, tokens, pruned, prunable, *quantization);
-    quantize_values(cache.v, tokens, *quantization);
+Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache) {
+  Matrix<T> k = group.k;
+  for (const Index p : positions(cache.kept)) {
+    if (cache.k.size() > 0) k.row(p) = cache.k.row(p);
+    if (!cache.loses_channels(p)) continue;
+    for (Index c = 0; c < group.d(); ++c)
+      if (cache.pruned[c] != 0) k(p, c) = 0;
   }
+  return k;
+}
+
+template <class T>
+Cache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
+                          const KeptSet& prunable, const std::optional<Quantization>& quantization) {
+  Cache<T> cache{kept, pruned, prunable};
+  if (!quantization) return cache;
+  const std::vector<Index> tokens = positions(kept);
+  cache.k = keys_held(group, cache);
+  cache.v = group.v;
+  quantize_keys(cache.k, tokens, pruned, prunable, *quantization);
+  quantize_values(cache.v, tokens, *quantization);
   return cache;
 }
 
@@ -51,6 +58,8 @@ double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet&
                              (plain_values + 2 * value_groups) * elements.value);
 }
 
+template decltype(keys_held<float>) keys_held<float>;
+template decltype(keys_held<double>) keys_held<double>;
 template decltype(compressed_cache<float>) compressed_cache<float>;
 template decltype(compressed_cache<double>) compressed_cache<double>;
 

@@ -20,7 +20,7 @@ import effects  # noqa: E402
 
 class Page(unittest.TestCase):
     def test_its_tables_are_what_the_committed_effects_come_to(self):
-        page = (HERE / "README.md").read_text(encoding="utf-8")
+        page = (HERE / "CLAIMS.md").read_text(encoding="utf-8")
         marked = re.findall(r"<!-- claims -->\n(.*?)\n<!-- end -->", page, re.DOTALL)
         self.assertEqual(marked, [effects.page(HERE)])
 

@@ -7,7 +7,7 @@
 The dumps of one model are its prompts: every command runs over all of them, and the report of its results has the effects,
 their intervals and the verdicts (figures/papers-claims.csv). --model names the files of a model, which is then fed what was
 kept (kvvalidate.py), so that claims are also decided by what it truly loses. --save writes the effects beside this script,
-in place of those of the same models; --page prints the README's tables from there. Standard library only.
+in place of those of the same models; --page prints CLAIMS.md's tables from there. Standard library only.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-#include "sim/eviction/kept_tiles.hpp"
+#include "sim/cache/kept_tiles.hpp"
 
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "sim/eviction/kept_tiles_cpu.cpp"
+#define HWY_TARGET_INCLUDE "sim/cache/kept_tiles_cpu.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "sim/tokens/softmax_tiles-inl.hpp"

@@ -1,4 +1,4 @@
-#include "sim/compression/quantize.hpp"
+#include "sim/cache/quantize.hpp"
 
 #include <algorithm>
 #include <cassert>

@@ -34,7 +34,7 @@ class Page(unittest.TestCase):
             self.assertLessEqual({f"{model} clear", f"{model} calibration"}, set(marked))
 
     def test_what_compensation_saves_is_what_the_committed_figures_say(self):
-        page = (HERE.parents[1] / "analysis" / "compensation" / "FINDINGS.md").read_text(encoding="utf-8")
+        page = (HERE.parents[1] / "analysis" / "eviction" / "COMPENSATED.md").read_text(encoding="utf-8")
         rows = orders.read(HERE / "compensation.csv")
         self.assertIn(f"<!-- study -->\n{compensation.tables(rows)}\n<!-- end -->", page)
         per_prompt = {}

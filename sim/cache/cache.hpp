@@ -1,0 +1,82 @@
+#pragma once
+
+#include "sim/cache/quantize.hpp"
+#include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace kvreplay {
+
+/// Pages of the prompt that are read, chosen anew for each row: what retrieval makes of a cache. Page n holds
+/// the positions n size to (n + 1) size - 1.
+struct PagesRead {
+  Index size = 0;  ///< positions to a page; 0: every row reads all of them
+  Index first_row =
+      0;  ///< position of the first row that `read` has; it must have every row that is asked of
+  std::vector<std::vector<std::uint8_t>> read{};  ///< [rows][pages of the prompt], 1 where read
+
+  bool reads(Index row, Index p) const { return size == 0 || read[row - first_row][p / size] != 0; }
+  bool operator==(const PagesRead&) const = default;
+};
+
+/// What a row attends to of a head group's prompt: the kept tokens on the pages that it reads, with the keys,
+/// values and biases that are held for them. Decoded tokens follow as they are.
+template <class T>
+struct Cache {
+  KeptSet kept;         ///< [l]
+  ChannelSet pruned{};  ///< [d], or empty for none: channels that the keys of `prunable` lose
+  KeptSet prunable{};   ///< [l], a subset of kept; not looked at where `pruned` is empty
+  Matrix<T> k{};     ///< [T, d] in place of the group's keys, or empty; rows of evicted tokens are undefined
+  Matrix<T> v{};     ///< [T, d_v] in place of its values, or empty
+  Vector<T> bias{};  ///< [l], added to the logits of kept tokens behind the soft cap; or empty for none
+  PagesRead pages{};
+
+  bool loses_channels(Index p) const { return !pruned.empty() && prunable[p] != 0; }
+  /// Whether keys and values are the group's own, whole, and all that is kept is read.
+  bool only_evicts() const {
+    return pruned.empty() && k.size() == 0 && v.size() == 0 && bias.size() == 0 && pages.size == 0;
+  }
+};
+/// What only evicts.
+template <class T>
+std::vector<Cache<T>> caches_of(const std::vector<KeptSet>& sets) {
+  std::vector<Cache<T>> caches;
+  for (const KeptSet& kept : sets) caches.push_back({kept});
+  return caches;
+}
+template <class To, class From>
+Cache<To> converted(const Cache<From>& cache) {
+  return {cache.kept,
+          cache.pruned,
+          cache.prunable,
+          cache.k.template cast<To>(),
+          cache.v.template cast<To>(),
+          cache.bias.template cast<To>(),
+          cache.pages};
+}
+
+/// The cache that eviction, pruning and quantization, in this order, make of a group. `pruned` and, with it,
+/// `prunable` may be empty. Quantization sees the kept tokens one behind the other, in order of position, and
+/// only what pruning left. O(T (d + d_v)) where it quantizes.
+template <class T>
+Cache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
+                          const KeptSet& prunable, const std::optional<Quantization>& quantization);
+
+/// The group's keys as a cache holds them, [T, d]: pruned channels are 0, evicted tokens' keys as they were.
+template <class T>
+Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache);
+
+struct CacheElements {
+  Index key = 2, value = 2;  ///< bytes of a stored number that is not quantized, and of a step or minimum
+};
+
+/// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
+/// quantized number takes bits / 8 of a byte, and each group that holds one a step and a minimum; every other
+/// number takes the bytes of its element. Which channels are pruned is not counted (d / 8 bytes a head).
+double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
+                   const std::optional<Quantization>& quantization, const CacheElements& elements);
+
+}  // namespace kvreplay

@@ -1,0 +1,133 @@
+#pragma once
+
+#include "sim/cache/cache.hpp"
+#include "sim/cache/kept_tiles.hpp"
+#include "sim/head_group.hpp"
+#include "sim/row_range.hpp"
+#include "sim/schedule.hpp"
+#include "sim/simd/panel.hpp"
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+// What a cache does to the outputs: row i attends over what the cache holds for it of the prompt and over
+// every decoded position, as far as they are visible, with the exact softmax; a row that sees none of them
+// has output 0.
+
+namespace kvreplay {
+
+template <class T>
+struct OutputChanges {
+  double full_sq = 0;             ///< sum over rows and query heads of ||o_i||^2
+  std::vector<double> change_sq;  ///< sum over rows and query heads of ||o_i' - o_i||^2, for every cache
+  /// Where asked for: o_i, and o_i' - o_i for every cache.
+  PanelRows<T> full;
+  std::vector<PanelRows<T>> change;
+};
+
+/// The exact change that each of `caches` makes to a group's outputs on `rows` (positions with a query, not
+/// empty). In T (outputs that vanish beside the values, in float64), sums over rows in float64: within about
+/// 1e-6 (float) or 1e-14 (double) of the full output's norm, the same bytes for any number of threads. A
+/// cache that holds everything as it was gives exactly 0. Keys' pruned channels are skipped, not multiplied
+/// by 0. Throws InputError where a number overflows T. Cost: 2 G |rows| T d flops once, whose logits serve
+/// all caches that hold the group's own keys whole; then 2 G |rows| |M| d_v a cache, and as much times d' /
+/// d_v, d' the channels left, where it holds others. Memory: O(T d) for a cache of other keys, O(T W) a
+/// thread.
+template <class T>
+OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
+                                std::span<const std::type_identity_t<Cache<T>>> caches, bool with_vectors,
+                                Workers& workers);
+
+/// output_changes() of one cache after the other, for which the full outputs are formed once: holds 2 G
+/// |rows| d_v numbers. What it names must outlive it.
+template <class T>
+class CacheOutputs {
+ public:
+  CacheOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers);
+
+  double full_sq() const { return full_sq_; }
+  const PanelRows<T>& full() const { return full_; }
+
+  struct Change {
+    double change_sq = 0;
+    PanelRows<T> vectors;  ///< where asked for
+  };
+  /// Cost: 2 G |rows| |M| (d' + d_v) flops.
+  Change change(const Cache<T>& cache, bool with_vectors) const;
+
+ private:
+  template <class>
+  friend class CacheOutputs;
+  struct Wide;  // the same in float64, from the values as they are
+
+  CacheOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers, Vector<T> centre);
+
+  const HeadGroup<T>& group_;
+  RowRange rows_;
+  Workers& workers_;
+  Vector<T> centre_;  // [d_v], what values are centred with
+  double full_sq_ = 0;
+  PanelRows<T> full_;
+  std::vector<AttendedOutput<T>> attended_;  // [G][panels], what full_ is made of
+  std::shared_ptr<const Wide> wide_;         // what gives the changes where the outputs vanish, else null
+};
+
+/// Bytes of device memory that output_changes_cuda may take for a block of rows.
+inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
+
+/// output_changes() of caches that only evict, on the calling thread's device, in float32 with the sums over
+/// segments of tokens in float64. A block's logits are formed once and serve every cache; two runs give the
+/// same bits, whatever `workspace` is. Device memory: the group, O((|caches| + 1) T) of columns and the
+/// smaller of `workspace` and half of what is free, or what 64 rows take if that is more. Throws InputError
+/// as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
+OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
+                                         std::span<const Cache<float>> caches, bool with_vectors,
+                                         Workers& workers, std::size_t workspace = kKeptWorkspace);
+
+/// The judge: a cache's change_sq and full_sq by brute-force attention over what it holds, in float64.
+struct OutputChangeReference {
+  double full_sq = 0, change_sq = 0;
+  std::vector<Matrix<double>> change;  ///< G of [rows, d_v], o_i' - o_i
+};
+OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
+                                              const Cache<double>& cache);
+/// Of each of `caches`, which share the rows' full outputs.
+std::vector<OutputChangeReference> output_change_references(const HeadGroup<double>& group, RowRange rows,
+                                                            std::span<const Cache<double>> caches);
+
+/// Whether the outputs of `rows`, whose squared norms add up to full_sq, are next to nothing beside the
+/// centre that they were taken about, as where a sink of value 0 holds nearly all of every row: so small that
+/// about half of T's digits are lost. Taken from the values as they are, nothing cancels.
+template <class T>
+bool vanishing(const HeadGroup<T>& group, RowRange rows, const Vector<T>& centre, double full_sq) {
+  constexpr double kShare = sizeof(T) == 4 ? 1e-6 : 1e-12;  // of squares
+  const double centre_sq = centre.template cast<double>().squaredNorm();
+  return full_sq <= kShare * static_cast<double>(rows.count() * group.G()) * centre_sq;
+}
+/// output_changes() of outputs that vanish: right to about 1e-14 of them, however small they are. Where their
+/// squares are below float64's range, every change but that of a cache that holds everything is above 0.
+template <class T>
+OutputChanges<T> vanishing_output_changes(const HeadGroup<T>& group, RowRange rows,
+                                          std::span<const Cache<T>> caches, bool with_vectors,
+                                          Workers& workers);
+
+/// A sum of squares of changes whose square may lie below float64's range: a change is never taken for none.
+inline double at_least_some(double change_sq) {
+  return change_sq > 0 ? change_sq : std::numeric_limits<double>::denorm_min();
+}
+
+/// One vector for every row and query head of a layer: [h] in panels as above, all of as many rows.
+template <class T>
+using LayerRows = std::vector<const std::vector<T>*>;
+
+/// ||sum over all query heads of a layer of x W_O(h)||^2, summed over the rows, for each x of `cases`: wo[h]
+/// [d_v, d_model]. Heads add up in order; a case's bits do not depend on the others.
+template <class T>
+std::vector<double> projected_sq(std::span<const LayerRows<T>> cases, const std::vector<Matrix<T>>& wo,
+                                 Workers& workers);
+
+}  // namespace kvreplay
