@@ -10,28 +10,19 @@ namespace kvreplay {
 ColumnTotals empty_totals(Index l, ColumnSet columns) {
   ColumnTotals totals;
   const Vector<double> zero = Vector<double>::Zero(l);
-  if (columns != ColumnSet::future) totals.attn = totals.attn_sq = zero;
-  if (columns != ColumnSet::weights) totals.exact_remove = zero;
+  for (int s = 0; s < kRowSums; ++s)
+    if (has_sum(columns, static_cast<RowScore>(s))) totals.sums[s] = zero;
   if (columns == ColumnSet::future) totals.max_attn = zero;
-  if (columns == ColumnSet::window) totals.key = totals.joint = totals.exact_key = totals.exact_joint = zero;
   return totals;
 }
 
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals) {
   for (const LargestScores& s : rows) {
     if (s.at >= l) continue;  // a decoded position is no candidate
-    if (columns != ColumnSet::future) {
-      totals.attn(s.at) += s.attn;
-      totals.attn_sq(s.at) += s.attn * s.attn;
-    }
-    if (columns != ColumnSet::weights) totals.exact_remove(s.at) += s.exact_remove;
-    if (columns == ColumnSet::future) totals.max_attn(s.at) = std::max(totals.max_attn(s.at), s.attn);
-    if (columns == ColumnSet::window) {
-      totals.key(s.at) += s.key;
-      totals.joint(s.at) += s.joint;
-      totals.exact_key(s.at) += s.exact_key;
-      totals.exact_joint(s.at) += s.exact_joint;
-    }
+    for (int k = 0; k < kRowSums; ++k)
+      if (has_sum(columns, static_cast<RowScore>(k))) totals.sums[k](s.at) += s.sums[k];
+    if (columns == ColumnSet::future)
+      totals.max_attn(s.at) = std::max(totals.max_attn(s.at), s[RowScore::attention]);
   }
 }
 
@@ -87,9 +78,8 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
     workers.parallel_for(G * chunks, [&](Index item) {
       const Index begin = first + item / G * kTokensPassTwo, g = item % G;
       ColumnTotals& t = totals[g];
-      const ColumnSums sums{t.attn.data(),         t.attn_sq.data(),   t.key.data(),
-                            t.joint.data(),        t.exact_key.data(), t.exact_joint.data(),
-                            t.exact_remove.data(), t.max_attn.data()};
+      ColumnSums sums{{}, t.max_attn.data()};
+      for (int s = 0; s < kRowSums; ++s) sums.of[s] = t.sums[s].data();
       tiles_simd<T>().score_tiles(heads[g].in, heads[g].row_constants.get(), heads[g].out_panels.get(),
                                   tokens, columns, begin, std::min(begin + kTokensPassTwo, scored), sums);
     });

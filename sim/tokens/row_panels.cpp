@@ -76,22 +76,27 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
   for (Index r = 0; r < W; ++r) {
     const bool real = r < n;
     const LargestColumn& c = column[r];
-    const double rescale = std::exp(std::min(c.lse, 0.0)), zero_logit = std::exp(-std::max(c.lse, 0.0));
+    const EntryRow<double> row =
+        entry_row(c.lse, static_cast<double>(sums.out_sq[r]), static_cast<double>(sums.out_centred_sq[r]),
+                  static_cast<double>(sums.centre_dot_out[r]));
     const auto put = [&](RowConstant which, double value, T padding) {
       constants[which * W + r] = real ? static_cast<T>(value) : padding;
     };
-    put(kLse, c.lse, std::numeric_limits<T>::infinity());
-    put(kRescale, rescale, 0);
-    put(kZeroLogit, zero_logit, 0);
-    put(kZeroWeightSum, rescale + zero_logit, 1);
-    put(kZeroLogitOutSq, zero_logit * zero_logit * static_cast<double>(sums.out_sq[r]), 0);
-    put(kOutCentredSq, sums.out_centred_sq[r], 0);
-    put(kCentreDotOut, sums.centre_dot_out[r], 0);
+    put(kLse, row.lse, std::numeric_limits<T>::infinity());
+    put(kRescale, row.rescale, 0);
+    put(kZeroLogit, row.zero_logit, 0);
+    put(kZeroWeightSum, row.zero_weight_sum, 1);
+    put(kZeroLogitOutSq, row.zero_logit_out_sq, 0);
+    put(kOutCentredSq, row.out_centred_sq, 0);
+    put(kCentreDotOut, row.centre_dot_out, 0);
     put(kTopAt, state.top_at[r], -1);
     if (!real) continue;
-    largest[r] = largest_scores(static_cast<Index>(state.top_at[r]), c, taylor_z[r],
-                                static_cast<double>(sums.diff_sq[r]), static_cast<double>(sums.joint[r]),
-                                static_cast<double>(sums.exact_joint[r]));
+    const Index at = static_cast<Index>(state.top_at[r]);
+    const double value_sq = at < values.value_sq.size() ? static_cast<double>(values.value_sq(at)) : 0;
+    largest[r] =
+        largest_scores(at, c, taylor_z[r],
+                       {value_sq, static_cast<double>(sums.diff_sq[r]), static_cast<double>(sums.joint[r]),
+                        static_cast<double>(sums.exact_joint[r])});
   }
   for (Index c = 0; c < in.d_v; ++c)
     std::fill(state.rest_out + c * W + n, state.rest_out + (c + 1) * W, T{0});

@@ -52,8 +52,9 @@ std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Work
     if (!std::isfinite(top) || !std::isfinite(sum))
       report_overflow(group, g, "position " + std::to_string(row));
     totals[g] = empty_totals(group.l, ColumnSet::weights);
-    totals[g].attn.segment(begin, candidates) = own.head(candidates).transpose() / sum;
-    totals[g].attn_sq = totals[g].attn.cwiseAbs2();
+    Vector<double>& attention = totals[g][RowScore::attention];
+    attention.segment(begin, candidates) = own.head(candidates).transpose() / sum;
+    totals[g][RowScore::attention_sq] = attention.cwiseAbs2();
   });
   return totals;
 }

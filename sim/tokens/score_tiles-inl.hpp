@@ -7,7 +7,7 @@
 #endif
 
 #include "sim/simd/pack-inl.hpp"
-#include "sim/tokens/entry_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 #include "sim/tokens/softmax_tiles-inl.hpp"
 #include "sim/tokens/tiles.hpp"
 
@@ -20,16 +20,14 @@ HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sums over the rows of one token, by metric. Names follow METRICS.md: a weight, z logit, u = ||v - o||^2,
-/// t = a (exp(-z) - 1), g and e as in RowConstant.
-enum WindowSum { kAttn, kAttnSq, kKey, kJointCross, kExactKey, kExactJoint, kExactRemove, kWindowSums };
-enum FutureSum { kFutureRemove, kFutureSums };
-
-/// How many there are. The sums of the weights are the window's first.
+/// Sums over the rows of one token, by RowScore: all of the window, the first two of the weights,
+/// exact_remove alone of the future.
 constexpr Index sums_of(ColumnSet columns) {
-  if (columns == ColumnSet::window) return kWindowSums;
-  return columns == ColumnSet::weights ? Index{kAttnSq + 1} : Index{kFutureSums};
+  if (columns == ColumnSet::window) return kRowSums;
+  return columns == ColumnSet::weights ? 2 : 1;
 }
+constexpr int kAttention = sum_at(RowScore::attention), kAttentionSq = sum_at(RowScore::attention_sq);
+static_assert(kAttention == 0 && kAttentionSq == 1, "the sums of the weights are the first");
 
 /// One token's value and one panel's outputs, both less the centre: what is needed to take their difference
 /// itself.
@@ -94,10 +92,11 @@ HWY_INLINE Distances<D> ValueDistances(D d, const T* row, const T* tile_vo, hn::
   return distances;
 }
 
-/// Two vectors of rows against one token: adds what they contribute to the token's window sums. The formulas
-/// are those of entry_formulas.hpp, but for what only sums allow: one reciprocal serves both quotients, the
-/// parts of
-/// ||v + z (v - o)||^2 that other sums have are left to the end, and factors meet in fused multiply-adds.
+/// Two vectors of rows against one token: adds what they contribute to the token's window sums. A score has
+/// its line here beside its RowFormula, which knows no vectors: functions that take them have to be compiled
+/// for each target, and sums allow what single entries do not: one reciprocal serves both quotients, and
+/// factors meet in fused multiply-adds. Names follow METRICS.md: a weight, z logit, u = ||v - o||^2,
+/// t = a (exp(-z) - 1), g and e as in RowConstant.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
                               const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,
@@ -106,10 +105,12 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   using P = Pack<D>;
   const PackOps<D> on(d);
   const auto constant = [&](RowConstant which) { return on.Load(row + which * kPanelWidth<T>); };
-  const auto accumulate = [&](WindowSum which, P a, P b) {
-    sum[which] = hn::MulAdd(a.lo, b.lo, sum[which]);
-    sum[which] = hn::MulAdd(a.hi, b.hi, sum[which]);
+  const auto accumulate = [&](RowScore which, P a, P b) {
+    hn::Vec<D>& all = sum[sum_at(which)];
+    all = hn::MulAdd(a.lo, b.lo, all);
+    all = hn::MulAdd(a.hi, b.hi, all);
   };
+  static_assert(kRowSums == 7, "each score has its line");
   const P one = on.Set(1), zero = on.Set(0);
 
   // A hidden logit is -inf: its weight is 0, and nowhere else may it be multiplied.
@@ -131,11 +132,11 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
       ValueDistances(d, row, tile_vo, value_centred_sq, centre_dot_value, at, a);
 
   const P a_sq = a * a;
-  sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
-  sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(a_sq));
+  sum[kAttention] = hn::Add(sum[kAttention], on.Sum(a));
+  sum[kAttentionSq] = hn::Add(sum[kAttentionSq], on.Sum(a_sq));
   const P a_sq_z = a_sq * taylor_z;
-  accumulate(kKey, a_sq_z, taylor_z * u);
-  accumulate(kJointCross, a_sq_z, v_dot_diff);
+  accumulate(RowScore::key, a_sq_z, taylor_z * u);
+  accumulate(RowScore::joint, a_sq_z, v_dot_diff);  // RowFormula::part()
 
   // g t: exp(-z) is never formed, and near z = 0, where the difference cancels, its series takes over: below
   // 1/8, where five terms are enough, not below 1/2 as for single entries, since every lane computes both.
@@ -147,13 +148,13 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   const P norm = constant(kZeroWeightSum) - ga;  // g (1 + t)
   const P inverse = on.Reciprocal(norm * rest);
   const P odds = a * (inverse * norm);
-  accumulate(kExactRemove, odds * odds, u);
+  accumulate(RowScore::exact_remove, odds * odds, u);
   const P w = inverse * rest, w_sq = w * w;
-  accumulate(kExactKey, gt * gt * u, w_sq);
+  accumulate(RowScore::exact_key, gt * gt * u, w_sq);
   // a (1 - c) v + c o = w (g a (v - o) + e o), c = t / (1 + t)
   const P cross = on.MulAdd(e + e, o_dot_diff, ga * u);
   const P alone = on.IfThenElseZero(visible, constant(kZeroLogitOutSq));
-  accumulate(kExactJoint, on.MulAdd(ga, cross, alone), w_sq);
+  accumulate(RowScore::exact_joint, on.MulAdd(ga, cross, alone), w_sq);
 }
 
 /// The same for the sums of the weights alone, to the bit.
@@ -169,8 +170,8 @@ HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
     z = on.IfThenElse(visible, cap * on.Tanh(finite / cap), z);
   }
   const P a = on.SoftmaxExp(z - on.Load(row + kLse * kPanelWidth<T>));
-  sum[kAttn] = hn::Add(sum[kAttn], on.Sum(a));
-  sum[kAttnSq] = hn::Add(sum[kAttnSq], on.Sum(a * a));
+  sum[kAttention] = hn::Add(sum[kAttention], on.Sum(a));
+  sum[kAttentionSq] = hn::Add(sum[kAttentionSq], on.Sum(a * a));
 }
 
 /// The same for the oracles.
@@ -242,13 +243,13 @@ HWY_INLINE void HideTop(const T* top_at, Index begin, Index tokens, T* tile) {
   }
 }
 
-/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kWindowSums][N]. They are brought to
+/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kRowSums][N]. They are brought to
 /// float64 every few blocks of rows, before float32 has added up too many.
 template <class T>
 struct LaneSums {
-  HWY_ALIGN T sums[kTokensPassTwo * kWindowSums * (HWY_MAX_BYTES / sizeof(T))];
+  HWY_ALIGN T sums[kTokensPassTwo * kRowSums * (HWY_MAX_BYTES / sizeof(T))];
   HWY_ALIGN T max_attn[kTokensPassTwo * (HWY_MAX_BYTES / sizeof(T))];
-  double totals[kTokensPassTwo * kWindowSums];
+  double totals[kTokensPassTwo * kRowSums];
 };
 
 /// One tile of tokens against n panels, whose logits and products v.o are [n] of [tokens][W]. `first`: the
@@ -362,7 +363,7 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
   const hn::ScalableTag<T> d;
   const Index N = static_cast<Index>(hn::Lanes(d)), tokens = end - begin;
   LaneSums<T> lanes;
-  std::fill_n(lanes.totals, tokens * kWindowSums, 0.0);
+  std::fill_n(lanes.totals, tokens * kRowSums, 0.0);
   std::fill_n(lanes.max_attn, tokens * N, T{0});
   const auto score = [&](auto capped) HWY_ATTR {
     constexpr bool kCapped = decltype(capped)::value;
@@ -378,24 +379,25 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
   else
     score(std::false_type{});
 
-  double* const window[kWindowSums] = {sums.attn,      sums.attn_sq,     sums.key,         sums.joint,
-                                       sums.exact_key, sums.exact_joint, sums.exact_remove};
   for (Index t = 0; t < tokens; ++t) {
-    double* const total = lanes.totals + t * sums_of(columns);
-    if (columns == ColumnSet::window) {
-      // ||v + z (v - o)||^2 = ||v||^2 + 2 z v.(v - o) + z^2 u
-      total[kJointCross] = total[kAttnSq] * static_cast<double>(token.value_sq[begin + t]) +
-                           2 * total[kJointCross] + total[kKey];
-      // Rounding may leave a sum of squares just below 0.
-      for (Index s = 0; s < kWindowSums; ++s) window[s][begin + t] += std::max(total[s], 0.0);
-    } else if (columns == ColumnSet::weights) {
-      sums.attn[begin + t] += total[kAttn];
-      sums.attn_sq[begin + t] += total[kAttnSq];
-    } else {
-      sums.exact_remove[begin + t] += std::max(total[kFutureRemove], 0.0);
+    const double* const total = lanes.totals + t * sums_of(columns);
+    // Rounding may leave a sum of squares just below 0.
+    const auto add = [&](RowScore score, double sum) {
+      sums.of[sum_at(score)][begin + t] += std::max(sum, 0.0);
+    };
+    if (columns == ColumnSet::future) {
+      add(RowScore::exact_remove, total[0]);
       const T largest = hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N)));
       double& max_attn = sums.max_attn[begin + t];
       max_attn = std::max(max_attn, static_cast<double>(largest));
+      continue;
+    }
+    for (Index s = 0; s < sums_of(columns); ++s) {
+      const RowScore score = static_cast<RowScore>(s);
+      add(score, score == RowScore::joint ? RowFormula<RowScore::joint>::whole(
+                                                total[s], total[kAttentionSq], total[sum_at(RowScore::key)],
+                                                static_cast<double>(token.value_sq[begin + t]))
+                                          : total[s]);
     }
   }
 }

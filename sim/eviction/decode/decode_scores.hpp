@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/eviction/decode/decode_cache.hpp"
-#include "sim/tokens/decode_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 #include "sim/tokens/token_facts.hpp"
 
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
-#include "sim/tokens/entry_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 
 #include <cstdint>
 
@@ -78,20 +78,10 @@ void check_halves(const StoredRows& from, const HeadRows& which, int* needed, co
 void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
                     int tokens, int* needed, const Stream& stream);
 
-/// Column sums of pass two; the future's are the last two.
-enum ColumnSum {
-  kSumAttn,
-  kSumAttnSq,
-  kSumKey,
-  kSumJoint,  ///< until it is stored the sum of a^2 z v . (v - o)
-  kSumExactKey,
-  kSumExactJoint,
-  kSumExactRemove,
-  kWindowColumnSums,
-  kFutureRemove = 0,
-  kFutureMaxAttn = 1,
-  kFutureColumnSums = 2
-};
+/// Column sums of pass two over future rows: of exact_remove, and the largest weight. Over a window's they
+/// are every RowScore's.
+enum FutureSum { kFutureRemove, kFutureMaxAttn, kFutureSums };
+KVREPLAY_HOST_DEVICE constexpr int column_sums(bool future) { return future ? int{kFutureSums} : kRowSums; }
 
 /// Rows of all query heads against all tokens. Pointers are to device memory.
 struct ColumnProblem {

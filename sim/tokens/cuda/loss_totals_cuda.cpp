@@ -66,8 +66,9 @@ std::vector<LossTotals> loss_totals_of(const HeadGroup<float>& group, const Stor
     for (Index row = 0; row < n; ++row) {
       const LargestScores& column = largest[g * n + row];
       if (column.at >= l) continue;  // a decoded position is no candidate
-      loss[column.at] += column.attn * column.attn * of_top[g * n + row];
-      max_attn[column.at] = std::max(max_attn[column.at], column.attn);
+      const double a = column[RowScore::attention];
+      loss[column.at] += a * a * of_top[g * n + row];
+      max_attn[column.at] = std::max(max_attn[column.at], a);
     }
     loss *= 0.5 / static_cast<double>(S) / (units[g] * units[g]);
   }

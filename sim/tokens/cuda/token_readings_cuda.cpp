@@ -131,7 +131,7 @@ std::vector<CaoteScores> DeviceReadings::caote(const std::vector<ColumnTotals>& 
   const Vector<double> centre = Eigen::Map<const Vector<float>>(in_float.data(), d_v).cast<double>();
   std::deque<CaoteHead> heads;
   Matrix<double> weights(G + 1, l);
-  for (Index g = 0; g < G; ++g) weights.row(g) = heads.emplace_back(totals[g].attn).weights(0, l).transpose();
+  for (Index g = 0; g < G; ++g) weights.row(g) = heads.emplace_back(totals[g][RowScore::attention]).weights(0, l).transpose();
   weights.row(G).setConstant(1 / static_cast<double>(l));
 
   DeviceArrays arrays(stream_);

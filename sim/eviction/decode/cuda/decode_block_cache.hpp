@@ -13,7 +13,8 @@ struct HeadRow {
   double largest, shift;   // shift: of the exponents of all but the largest
   double total, per_rest;  // sums of caote
   LargestColumn column;
-  double change_sq, output_sq, zero_key, top_score;
+  EntryRow<double> row;
+  double change_sq, top_score;
 };
 
 enum Bad { kLogits, kOutputs, kDifferences, kBads };

@@ -75,7 +75,6 @@ class Rows : public Cache<kHeads> {
       }
       head.per_rest = rest > 0 ? 1 / rest : 0;
       head.column = largest_column(head.largest, rest_lse);
-      head.zero_key = exp(-head.column.lse);
     });
     each_slot([&](int slot) {
       KVREPLAY_UNROLL
@@ -102,7 +101,8 @@ class Rows : public Cache<kHeads> {
       const LargestColumn column = head.column;
       const float* top = value(run_.position[head.top]);
       const std::ptrdiff_t row = step_row(g, i) * in_.d_v;
-      const TopScore score = top_score(run_.score, column, logit(h, head.top, first_visible(i)).taylor);
+      const TopCombination score =
+          top_combination(run_.score, column, logit(h, head.top, first_visible(i)).taylor);
       const bool whole = n() == i + 1;
       double change_sq = 0, output_sq = 0, top_sq = 0;
       bool good = finite(column.lse);
@@ -110,7 +110,7 @@ class Rows : public Cache<kHeads> {
         const double rest = rest_[h * in_.value_width + c], v = static_cast<double>(top[c]);
         const double output = column.one_minus_a * rest + column.a * v;
         const float rounded = static_cast<float>(output), change = whole ? 0.0F : rounded - in_.full[row + c];
-        const double from_top = top_entry(score, v, rest, output);
+        const double from_top = score.entry(v, rest, output);
         good = good && finite(output);
         base_[h * in_.value_width + c] = rounded;
         run_.change[row + c] = change;
@@ -124,7 +124,7 @@ class Rows : public Cache<kHeads> {
       top_sq = warp_sum(top_sq);
       if (lane_id() == 0) {
         head.change_sq = change_sq;
-        head.output_sq = output_sq;
+        head.row = entry_row(column.lse, output_sq);
         head.top_score = score.scale == 0 ? score.plain : score.plain + score.scale * top_sq;
       }
     }
@@ -175,7 +175,7 @@ class Rows : public Cache<kHeads> {
   KVREPLAY_DEVICE void add_scores(int i, int g0) {
     const int heads = smaller(kHeads, in_.G - g0), first = first_visible(i);
     const bool differences = needs_difference(run_.score);
-    const bool products = run_.score == RowScore::joint || run_.score == RowScore::exact_joint;
+    const bool products = product_of(run_.score) != DifferenceProduct::none;
     each_slot([&](int slot) {
       if (by_head()) {
         for (int h = 0; h < heads; ++h) add_to_sums(g0 + h, slot, run_.weights[in_head(h, slot)]);
@@ -188,15 +188,18 @@ class Rows : public Cache<kHeads> {
           sum += head.top_score;
           continue;
         }
-        RowToken token{run_.weights[in_head(h, slot)], 0, 0, in_.value_sq[run_.position[slot]], 0, 0};
+        RowEntry<double> token{
+            run_.weights[in_head(h, slot)], 0, 0, in_.value_sq[run_.position[slot]], {0, 0, 0}};
         if (differences) {
           const EntryLogit<double> z = logit(h, slot, first);
           token.z = z.z;
           token.taylor = z.taylor;
-          token.difference = static_cast<double>(run_.difference[in_head(h, slot)]);
+          token.to.u = static_cast<double>(run_.difference[in_head(h, slot)]);
         }
-        if (products) token.product = static_cast<double>(run_.product[in_head(h, slot)]);
-        sum += row_score(run_.score, token, head.zero_key, head.output_sq);
+        // The one that the formula asks for: it looks at no other.
+        if (products)
+          token.to.v_dot_diff = token.to.o_dot_diff = static_cast<double>(run_.product[in_head(h, slot)]);
+        sum += visible_term(run_.score, head.row, token);
       }
       if (g0 + heads < in_.G)
         run_.row[slot] = sum;
@@ -212,9 +215,10 @@ class Rows : public Cache<kHeads> {
     if (!take_outputs(i, g0)) return false;
     if (run_.width == 0) return true;
     if (!by_head()) {
-      if (run_.score == RowScore::joint) {
+      const DifferenceProduct product = product_of(run_.score);
+      if (product == DifferenceProduct::with_token) {
         if (!take_differences<DifferenceProduct::with_token>(i, g0)) return false;
-      } else if (run_.score == RowScore::exact_joint) {
+      } else if (product == DifferenceProduct::with_base) {
         if (!take_differences<DifferenceProduct::with_base>(i, g0)) return false;
       } else if (needs_difference(run_.score)) {
         if (!take_differences<DifferenceProduct::none>(i, g0)) return false;
