@@ -1,4 +1,4 @@
-#include "sim/channels/convex_bound.hpp"
+#include "sim/channels/subset_search.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,4 @@
 #include "sim/channels/output_interaction.hpp"
-#include "sim/channels/output_interaction_simd.hpp"
 #include "sim/eviction/kept_tiles.hpp"
 #include "sim/gram_sums.hpp"
 #include "sim/overflow.hpp"

@@ -1,5 +1,4 @@
-#include "sim/tokens/caote.hpp"
-
+#include "sim/tokens/token_readings.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>

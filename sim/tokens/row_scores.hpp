@@ -7,7 +7,7 @@
 #include <utility>
 
 // The table of every score that is summed over rows: RowFormula, one for hosts, devices, decoding and the map
-// of single entries. The tiles' vectors alone have their own lines (score_tiles-inl.hpp says why).
+// of single entries. The tiles' vectors alone have their own lines (tiles_cpu.cpp says why).
 
 namespace kvreplay {
 

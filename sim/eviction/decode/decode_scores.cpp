@@ -1,6 +1,5 @@
-#include "sim/eviction/decode/decode_scores.hpp"
-
 #include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/eviction/decode/decode_run.hpp"
 #include "sim/overflow.hpp"
 
 #include <algorithm>
