@@ -20,7 +20,6 @@ enum class RowScore : int {
   exact_key,
   exact_joint,
   exact_remove,
-  apart,
   value,  ///< over a prompt's rows no sum of its own: that of attention_sq times ||v||^2
 };
 inline constexpr int kRowScores = static_cast<int>(RowScore::value) + 1;
@@ -210,20 +209,6 @@ struct RowFormula<RowScore::exact_remove> : RowFormulaOf<RowScore::exact_remove>
   }
   KVREPLAY_HOST_DEVICE static TopScore top(const LargestColumn& c, double) {
     return {0, c.a * c.a, TopVector::difference};
-  }
-};
-
-/// a^2 u
-template <>
-struct RowFormula<RowScore::apart> : RowFormulaOf<RowScore::apart> {
-  static constexpr bool kDifference = true;
-  template <Range kRange = Range::any, class T>
-  KVREPLAY_HOST_DEVICE static T term(const EntryRow<T>&, const RowEntry<T>& e) {
-    return weighted_square<kRange>(e.a, e.to.u);
-  }
-  KVREPLAY_HOST_DEVICE static TopScore top(const LargestColumn& c, double) {
-    const double left = c.a * c.one_minus_a;  // v - o is (1 - a) (v - o')
-    return {0, left * left, TopVector::difference};
   }
 };
 

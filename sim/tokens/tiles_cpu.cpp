@@ -107,7 +107,7 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
     all = hn::MulAdd(a.lo, b.lo, all);
     all = hn::MulAdd(a.hi, b.hi, all);
   };
-  static_assert(kRowSums == 8, "each score has its line");
+  static_assert(kRowSums == 7, "each score has its line");
   const P one = on.Set(1), zero = on.Set(0);
 
   // A hidden logit is -inf: its weight is 0, and nowhere else may it be multiplied.
@@ -133,7 +133,6 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   sum[kAttentionSq] = hn::Add(sum[kAttentionSq], on.Sum(a_sq));
   const P a_sq_z = a_sq * taylor_z;
   accumulate(RowScore::key, a_sq_z, taylor_z * u);
-  accumulate(RowScore::apart, a_sq, u);
   accumulate(RowScore::joint, a_sq_z, v_dot_diff);  // RowFormula::part()
 
   // g t: exp(-z) is never formed, and near z = 0, where the difference cancels, its series takes over: below

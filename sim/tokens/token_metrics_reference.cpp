@@ -86,7 +86,6 @@ double term_of(TokenMetric metric, double a, double z, const Vector<double>& v,
   if (metric == TokenMetric::value) return a * a * v.squaredNorm();
   if (metric == TokenMetric::key) return a * z * (a * z) * v_less_o.squaredNorm();
   if (metric == TokenMetric::joint) return a * a * (v + z * v_less_o).squaredNorm();
-  if (metric == TokenMetric::apart) return a * a * v_less_o.squaredNorm();
   throw std::invalid_argument("no sum of terms: " + std::string(name_of(metric)));
 }
 /// Those of the metrics that are sums over the window's rows.
