@@ -159,7 +159,7 @@ void check_section(Bench& bench) {
     double attn = 0, joint = 0, remove = 0;
     for (std::size_t g = 0; g < want.size(); ++g) {
       attn = std::max(attn, distance(got[g][RowScore::attention], want[g][RowScore::attention]));
-      joint = std::max(joint, distance(got[g].joint, want[g].joint));
+      joint = std::max(joint, distance(got[g][RowScore::joint], want[g][RowScore::joint]));
       remove = std::max(remove, distance(got[g][RowScore::exact_remove], want[g][RowScore::exact_remove]));
     }
     bench.report.row({name_of(way.input), name_of(way.products), attn, joint, remove});
