@@ -1,6 +1,5 @@
 #include "sim/cache/kept_tiles.hpp"
 #include "sim/channels/output_interaction.hpp"
-#include "sim/channels/output_interaction_simd.hpp"
 #include "sim/gram_sums.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"

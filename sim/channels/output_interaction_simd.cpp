@@ -1,4 +1,4 @@
-#include "sim/channels/output_interaction_simd.hpp"
+#include "sim/channels/output_interaction.hpp"
 
 #include <algorithm>
 #include <limits>

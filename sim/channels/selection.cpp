@@ -1,6 +1,6 @@
 #include "sim/channels/selection.hpp"
 
-#include "sim/channels/optimal_subset.hpp"
+#include "sim/channels/subset.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,6 @@
 #include "sim/compensation/compensate.hpp"
 
 #include "sim/least_squares/cholesky.hpp"
-#include "sim/least_squares/nonnegative.hpp"
 #include "sim/least_squares/normal_equations.hpp"
 
 #include <algorithm>

@@ -1,12 +1,225 @@
 #pragma once
 
-#include "sim/cuda/half_tile.hpp"
+#include "sim/cuda/half.hpp"
 
 // Rows of halves on their way through shared memory, kChunk channels at a time. A block multiplies rows of A
 // that stay with it by rows of B that pass by: where all of A's chunks fit they are read once and the chunks
 // of B come three deep, else a chunk of A comes with every chunk of B.
 
 namespace kvreplay::cuda {
+
+// A warp's share of a matrix product from half-precision matrix units: 16 x 8 x 16 (PTX ISA, mma.m16n8k16;
+// before capability 8.0 two of m16n8k8), products exact, sums in float32. The units truncate what they add,
+// so that long sums drift: sums here are short, and are added up outside in float32 that rounds.
+
+/// One lane's part of A [16][16]: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), each with its right
+/// neighbour; lane = 4 g + t.
+struct HalfA {
+  std::uint32_t at[4];
+};
+/// One lane's part of B [16 of k][16 of n]: for the columns n < 8 (k, k + 1 = 2t, 2t + 1 of column g), the
+/// same for k + 8, then both for the columns n >= 8.
+struct HalfB {
+  std::uint32_t at[4];
+};
+
+namespace detail {
+
+#if defined(__CUDACC__)
+KVREPLAY_DEVICE void load_matrices(std::uint32_t* to, const HalfBits* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+KVREPLAY_DEVICE void load_transposed(std::uint32_t* to, const HalfBits* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+#else
+inline std::uint32_t right_pair(const HalfBits* at) { return packed(at[0], at[1]); }
+inline std::uint32_t pair_below(const HalfBits* at, int stride) { return packed(at[0], at[stride]); }
+#endif
+
+}  // namespace detail
+
+/// A from 16 rows of halves in shared memory, `stride` apart; rows start at multiples of 16 bytes.
+KVREPLAY_DEVICE HalfA load_a(const HalfBits* rows, int stride) {
+  HalfA a;
+#if defined(__CUDACC__)
+  detail::load_matrices(a.at, rows + lane_id() % 16 * stride + lane_id() / 16 * 8);
+#else
+  const HalfBits* own = rows + lane_id() / 4 * stride + lane_id() % 4 * 2;
+  for (int i = 0; i < 4; ++i) a.at[i] = detail::right_pair(own + i % 2 * 8 * stride + i / 2 * 8);
+#endif
+  return a;
+}
+
+/// B of a product with the transpose of 16 rows of halves: row n holds column n.
+KVREPLAY_DEVICE HalfB load_b_of_transpose(const HalfBits* rows, int stride) {
+  HalfB b;
+#if defined(__CUDACC__)
+  detail::load_matrices(b.at, rows + (lane_id() % 8 + lane_id() / 16 * 8) * stride + lane_id() / 8 % 2 * 8);
+#else
+  const HalfBits* own = rows + lane_id() / 4 * stride + lane_id() % 4 * 2;
+  for (int i = 0; i < 4; ++i) b.at[i] = detail::right_pair(own + i / 2 * 8 * stride + i % 2 * 8);
+#endif
+  return b;
+}
+
+/// B from 16 rows of halves: row k holds the 16 columns of k.
+KVREPLAY_DEVICE HalfB load_b(const HalfBits* rows, int stride) {
+  HalfB b;
+#if defined(__CUDACC__)
+  detail::load_transposed(b.at, rows + lane_id() % 16 * stride + lane_id() / 16 * 8);
+#else
+  const HalfBits* own = rows + lane_id() % 4 * 2 * stride + lane_id() / 4;
+  for (int i = 0; i < 4; ++i) b.at[i] = detail::pair_below(own + i % 2 * 8 * stride + i / 2 * 8, stride);
+#endif
+  return b;
+}
+
+/// C += A B for the 8 columns that b0, b1 are of: C is (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, std::uint32_t b1) {
+#if defined(__CUDACC__)
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.at[0]), "r"(a.at[1]), "r"(b0));
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.at[2]), "r"(a.at[3]), "r"(b1));
+#endif
+#else
+  struct Operands {
+    HalfA a;
+    std::uint32_t b[2];
+  } operands{a, {b0, b1}};
+  emulation::warp_together("mma.m16n8k16", {&operands, c}, [](const emulation::Lanes& lanes) {
+    double left[16][16], right[16][8];
+    float sums[16][8];
+    const auto put = [](std::uint32_t pair, double& first, double& second) {
+      first = static_cast<double>(from_half(static_cast<HalfBits>(pair & 0xffffU)));
+      second = static_cast<double>(from_half(static_cast<HalfBits>(pair >> 16U)));
+    };
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto& given = *static_cast<const Operands*>(lanes[lane].given);
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i) {
+        double* row = left[g + i % 2 * 8] + 2 * t + i / 2 * 8;
+        put(given.a.at[i], row[0], row[1]);
+      }
+      for (int i = 0; i < 2; ++i) put(given.b[i], right[2 * t + 8 * i][g], right[2 * t + 1 + 8 * i][g]);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto* out = static_cast<const float*>(lanes[lane].taken);
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i) sums[g + 8 * (i / 2)][2 * t + i % 2] = out[i];
+    }
+    for (int half = 0; half < 16; half += 8) {
+      for (int row = 0; row < 16; ++row) {
+        double sum[8];  // of a row's columns at once: vectors
+        for (int n = 0; n < 8; ++n) sum[n] = static_cast<double>(sums[row][n]);
+        for (int k = half; k < half + 8; ++k)
+          for (int n = 0; n < 8; ++n) sum[n] += left[row][k] * right[k][n];
+        for (int n = 0; n < 8; ++n) sums[row][n] = emulation::truncated(sum[n]);
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      auto* out = static_cast<float*>(lanes[lane].taken);
+      const int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; ++i) out[i] = sums[g + 8 * (i / 2)][2 * t + i % 2];
+    }
+  });
+#endif
+}
+
+/// Rows of numbers that are `high`, or high + low where they are of two halves.
+struct HalfRows {
+  const HalfBits *high, *low;
+  bool two;
+};
+
+/// A warp's 16 kTiles rows by 8 kColumnTiles columns.
+template <int kTiles, int kColumnTiles>
+struct HalfTile {
+  static_assert(kColumnTiles % 2 == 0, "");
+  float at[kTiles][kColumnTiles][4];
+
+  KVREPLAY_DEVICE static int row(int tile, int i) { return 16 * tile + lane_id() / 4 + i / 2 * 8; }
+  KVREPLAY_DEVICE static int col(int tile, int i) { return 8 * tile + lane_id() % 4 * 2 + i % 2; }
+
+  KVREPLAY_DEVICE void fill(float value) {
+    KVREPLAY_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      KVREPLAY_UNROLL
+      for (int n = 0; n < kColumnTiles; ++n) {
+        KVREPLAY_UNROLL
+        for (int i = 0; i < 4; ++i) at[m][n][i] = value;
+      }
+    }
+  }
+
+  /// += A B^T over 16 `steps` channels of both, rows `stride` apart; = where it is the first of some. Of two
+  /// numbers in two halves each, the product of the low ones is below float32's rounding and left out.
+  /// kAtOnce column tiles are summed at a time: fewer take fewer registers and read A again.
+  template <int kAtOnce = kColumnTiles>
+  KVREPLAY_DEVICE void add_product_with_transpose(const HalfRows& a, const HalfRows& b, int stride, int steps,
+                                                  bool first_of_some) {
+    KVREPLAY_UNROLL
+    for (int first = 0; first < kColumnTiles; first += kAtOnce) {
+      HalfTile<kTiles, kAtOnce> sum;
+      sum.fill(0);
+      for (int step = 0; step < steps; ++step) {
+        const int k = 16 * step;
+        HalfA high[kTiles], low[kTiles];
+        KVREPLAY_UNROLL
+        for (int m = 0; m < kTiles; ++m) {
+          high[m] = load_a(a.high + 16 * m * stride + k, stride);
+          low[m] = a.two ? load_a(a.low + 16 * m * stride + k, stride) : HalfA{};
+        }
+        KVREPLAY_UNROLL
+        for (int n = 0; n < kAtOnce; n += 2) {
+          const int row = 8 * (first + n) * stride + k;
+          const HalfB b_high = load_b_of_transpose(b.high + row, stride);
+          if (b.two) sum.add(n, high, load_b_of_transpose(b.low + row, stride));
+          if (a.two) sum.add(n, low, b_high);
+          sum.add(n, high, b_high);
+        }
+      }
+      KVREPLAY_UNROLL
+      for (int m = 0; m < kTiles; ++m) {
+        KVREPLAY_UNROLL
+        for (int n = 0; n < kAtOnce; ++n) {
+          KVREPLAY_UNROLL
+          for (int i = 0; i < 4; ++i) {
+            float& x = at[m][first + n][i];
+            x = first_of_some ? sum.at[m][n][i] : x + sum.at[m][n][i];
+          }
+        }
+      }
+    }
+  }
+
+  /// The column tiles n and n + 1 += A B.
+  KVREPLAY_DEVICE void add(int n, const HalfA* a, const HalfB& b) {
+    KVREPLAY_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      multiply_add(at[m][n], a[m], b.at[0], b.at[1]);
+      multiply_add(at[m][n + 1], a[m], b.at[2], b.at[3]);
+    }
+  }
+};
 
 // Copies from device to shared memory run beside the arithmetic (PTX ISA, cp.async, from capability 8.0 on;
 // at once before).

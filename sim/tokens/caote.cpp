@@ -1,5 +1,4 @@
-#include "sim/tokens/caote.hpp"
-
+#include "sim/tokens/token_readings.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
@@ -87,9 +86,10 @@ void CaoteHead::score_top(CaoteScores& scores) const {
 template <class T>
 std::vector<CaoteScores> caote_scores(const PreparedValues<T>& values,
                                       const std::vector<ColumnTotals>& totals, Workers& workers) {
-  const Index G = std::ssize(totals), l = totals.front().attn.size(), d_v = values.centred.cols();
+  const Index G = std::ssize(totals), l = totals.front()[RowScore::attention].size(),
+              d_v = values.centred.cols();
   std::vector<CaoteHead> heads;
-  for (const ColumnTotals& t : totals) heads.emplace_back(t.attn);
+  for (const ColumnTotals& t : totals) heads.emplace_back(t[RowScore::attention]);
   read_values(values, l, heads, workers);
   std::vector<CaoteScores> scores(G, {Vector<double>::Zero(l), Vector<double>::Zero(l)});
   Matrix<T> points(G + 1, d_v);

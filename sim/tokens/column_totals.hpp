@@ -2,9 +2,10 @@
 
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
-#include "sim/tokens/entry_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 #include "sim/tokens/tiles.hpp"
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,11 @@ void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g
 
 /// Column sums of one query head over a set of rows, each [l]. Which are filled depends on the ColumnSet.
 struct ColumnTotals {
-  Vector<double> attn, attn_sq, key, joint, exact_key, exact_joint, exact_remove, max_attn;
+  std::array<Vector<double>, kRowSums> sums;
+  Vector<double> max_attn;
+
+  Vector<double>& operator[](RowScore score) { return sums[sum_at(score)]; }
+  const Vector<double>& operator[](RowScore score) const { return sums[sum_at(score)]; }
 };
 
 /// All 0, those that the ColumnSet has: [l].

@@ -1,14 +1,40 @@
 #pragma once
 
-#include "sim/tokens/largest_column.hpp"
+#include "sim/host_device.hpp"
 
 #include <cmath>
 #include <cstddef>
 
-// What one row does with one token, from the row's and the token's constants: scalar formulas in T, for every
-// backend. Symbols as in METRICS.md; g and e as in tiles.hpp's RowConstant.
+// What formulas of one row and one token are made of, from the row's and the token's constants: scalars in T,
+// for every backend. Symbols as in METRICS.md; g and e as in tiles.hpp's RowConstant.
 
 namespace kvreplay {
+
+/// 1 / (1 + exp(-x)), without overflow; 0 and 1 at -inf and +inf.
+KVREPLAY_HOST_DEVICE inline double logistic(double x) {
+  if (x >= 0) return 1 / (1 + std::exp(-x));
+  const double e = std::exp(x);
+  return e / (1 + e);
+}
+
+/// A row's largest column (logit z) against all the others (log-sum-exp rest_lse, -inf where there are none).
+struct LargestColumn {
+  double a;            ///< its weight
+  double one_minus_a;  ///< the others' weight, exact however small
+  double lse;          ///< of the whole row
+  double delta;        ///< change of its weight when its key is zeroed, that is, when z becomes 0
+};
+
+KVREPLAY_HOST_DEVICE inline LargestColumn largest_column(double z, double rest_lse) {
+  LargestColumn c;
+  const double gap = z - rest_lse;  // +inf where it is alone
+  c.a = logistic(gap);
+  c.one_minus_a = logistic(-gap);
+  c.lse = gap >= 0 ? z + std::log1p(std::exp(-gap)) : rest_lse + std::log1p(std::exp(gap));
+  c.delta = z >= 0 ? c.a * std::expm1(-z) * logistic(rest_lse)
+                   : -c.one_minus_a * std::expm1(z) * logistic(-rest_lse);
+  return c;
+}
 
 /// A row after pass one.
 template <class T>
@@ -21,6 +47,18 @@ struct EntryRow {
   T out_centred_sq;  ///< ||o - centre||^2
   T centre_dot_out;  ///< centre . (o - centre)
 };
+
+KVREPLAY_HOST_DEVICE inline EntryRow<double> entry_row(double lse, double out_sq, double out_centred_sq = 0,
+                                                       double centre_dot_out = 0) {
+  const double rescale = std::exp(lse < 0 ? lse : 0.0), zero_logit = std::exp(lse > 0 ? -lse : 0.0);
+  return {lse,
+          rescale,
+          zero_logit,
+          rescale + zero_logit,
+          zero_logit * zero_logit * out_sq,
+          out_centred_sq,
+          centre_dot_out};
+}
 
 /// A token's value.
 template <class T>
@@ -101,14 +139,20 @@ KVREPLAY_HOST_DEVICE inline EntryDistances<T> entry_differences(const Value& val
   return sum;
 }
 
-/// || of_value v + of_output o ||^2 from the vectors, as above.
+/// of_value v + of_output o.
 template <class T>
-KVREPLAY_HOST_DEVICE inline T entry_combination_sq(T of_value, T of_output, const T* value, const T* outputs,
-                                                   std::ptrdiff_t stride, const T* centre,
-                                                   std::ptrdiff_t d_v) {
+struct EntryVector {
+  T of_value;
+  T of_output;
+};
+
+/// ||of_value v + of_output o||^2 from the vectors, as above.
+template <class T>
+KVREPLAY_HOST_DEVICE inline T entry_vector_sq(const EntryVector<T>& of, const T* value, const T* outputs,
+                                              std::ptrdiff_t stride, const T* centre, std::ptrdiff_t d_v) {
   T sum = 0;
   for (std::ptrdiff_t c = 0; c < d_v; ++c) {
-    const T x = of_value * (value[c] + centre[c]) + of_output * (outputs[c * stride] + centre[c]);
+    const T x = of.of_value * (value[c] + centre[c]) + of.of_output * (outputs[c * stride] + centre[c]);
     sum += x * x;
   }
   return sum;
@@ -122,28 +166,16 @@ struct EntrySquare {
   KVREPLAY_HOST_DEVICE bool cancelled() const { return !(sum >= kCancelled<T> * squares); }
 };
 
-/// ||v + z (v - o)||^2, z as the Taylor scores take it.
-template <class T>
-KVREPLAY_HOST_DEVICE inline EntrySquare<T> joint_square(T taylor, T value_sq, const EntryDistances<T>& to) {
-  const T squares = value_sq + taylor * taylor * to.u;
-  return {squares + 2 * taylor * to.v_dot_diff, squares};
-}
-
 /// Beyond this a difference of exponentials has lost two bits at most.
 template <class T>
 inline constexpr T kSmallLogit = sizeof(T) == 4 ? T(0.25) : T(0.5);
 
-/// expm1 of -kSmallLogit .. kSmallLogit. In float its minimax polynomial, to 1e-7, without a branch: all
-/// lanes of a warp come here for the sake of a few.
-template <class T>
-KVREPLAY_HOST_DEVICE inline T small_expm1(T x) {
-  if constexpr (sizeof(T) == sizeof(double)) {
-    return std::expm1(x);
-  } else {
-    T sum = T(0.00835195);
-    for (const T coefficient : {T(0.0417753), T(0.16666623), T(0.4999983), T(1)}) sum = coefficient + x * sum;
-    return x * sum;
-  }
+/// expm1 of -kSmallLogit .. kSmallLogit: its minimax polynomial, to 1e-7, without a branch: all lanes of a
+/// warp come here for the sake of a few.
+KVREPLAY_HOST_DEVICE inline float small_expm1(float x) {
+  float sum = 0.00835195F;
+  for (const float coefficient : {0.0417753F, 0.16666623F, 0.4999983F, 1.0F}) sum = coefficient + x * sum;
+  return x * sum;
 }
 
 /// 1 / x of an ordinary number.
@@ -163,9 +195,13 @@ KVREPLAY_HOST_DEVICE inline T reciprocal(T x) {
 /// over.
 template <class T>
 KVREPLAY_HOST_DEVICE inline T scaled_change(const EntryRow<T>& row, T a, T z) {
-  const T ga = row.rescale * a;
-  const T near = ga * small_expm1(-z), far = row.zero_logit - ga;
-  return std::abs(z) < kSmallLogit<T> ? near : far;
+  const T ga = row.rescale * a, far = row.zero_logit - ga;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const T near = ga * small_expm1(-z);
+    return std::abs(z) < kSmallLogit<T> ? near : far;
+  } else {
+    return std::abs(z) < kSmallLogit<T> ? ga * std::expm1(-z) : far;
+  }
 }
 
 /// 1 / (g (1 + t)).
@@ -183,52 +219,14 @@ KVREPLAY_HOST_DEVICE inline T weighted_square(T w, T square) {
   return kRange == Range::finite || w != 0 ? w * w * square : T(0);
 }
 
-/// (a z)^2 u.
-template <Range kRange = Range::any, class T>
-KVREPLAY_HOST_DEVICE inline T key_entry(T a, T taylor, T u) {
-  return weighted_square<kRange>(kRange == Range::finite || a > 0 ? a * taylor : T(0), u);
-}
+/// A share of the attention, or all of it, below this is none: what is divided by a larger one stays finite.
+inline constexpr double kNoAttention = 1e-280;
 
-/// c^2 u, c = t / (1 + t).
-template <Range kRange = Range::any, class T>
-KVREPLAY_HOST_DEVICE inline T exact_key_entry(const EntryRow<T>& row, T a, T z, T u) {
-  return weighted_square<kRange>(scaled_change(row, a, z) * scaled_norm(row, a), u);
-}
-
-/// g^2 (1 + t)^2 ||a (1 - c) v + c o||^2 = ||g a (v - o) + e o||^2.
-template <class T>
-KVREPLAY_HOST_DEVICE inline EntrySquare<T> exact_joint_square(const EntryRow<T>& row, T a,
-                                                              const EntryDistances<T>& to) {
-  const T ga = row.rescale * a, cross = 2 * row.zero_logit * to.o_dot_diff;
-  return {multiply_add(ga, multiply_add(ga, to.u, cross), row.zero_logit_out_sq),
-          multiply_add(ga * ga, to.u, row.zero_logit_out_sq)};
-}
-
-/// (a / (1 - a))^2 u.
-template <Range kRange = Range::any, class T>
-KVREPLAY_HOST_DEVICE inline T exact_remove_entry(T a, T u) {
-  return weighted_square<kRange>(a * reciprocal(1 - a), u);
-}
-
-/// What the largest column of one row is worth, scored from what remains of the row without it.
-struct LargestScores {
-  std::ptrdiff_t at;  ///< its position
-  double attn, key, joint, exact_key, exact_joint, exact_remove;
-};
-
-/// taylor_z: its logit as the Taylor scores take it; with o' the output without it diff_sq = ||v - o'||^2,
-/// joint = ||v + z (1 - a) (v - o')||^2, exact_joint = ||a v + delta o'||^2.
-KVREPLAY_HOST_DEVICE inline LargestScores largest_scores(std::ptrdiff_t at, const LargestColumn& c,
-                                                         double taylor_z, double diff_sq, double joint,
-                                                         double exact_joint) {
-  const double az = c.a * taylor_z * c.one_minus_a;
-  return {at,
-          c.a,
-          az * az * diff_sq,
-          c.a * c.a * joint,
-          c.delta * c.delta * diff_sq,
-          exact_joint,
-          c.a * c.a * diff_sq};
+/// s/(1-s) ||mean - v|| of CAOTE, from a token's attention, that of all `others` and the distance. Where it
+/// holds all there is, the factor is s.
+KVREPLAY_HOST_DEVICE inline double caote_score(double attn, double others, double distance) {
+  if (!(attn > 0 && distance > 0)) return 0;
+  return others > kNoAttention * attn ? attn / others * distance : distance;
 }
 
 }  // namespace kvreplay

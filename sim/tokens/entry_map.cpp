@@ -5,44 +5,20 @@
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 namespace kvreplay {
 namespace {
 
-constexpr bool needs_distances(EntryTerm entry) {
-  return entry == EntryTerm::key || entry == EntryTerm::joint || entry == EntryTerm::exact_key ||
-         entry == EntryTerm::exact_joint || entry == EntryTerm::exact_remove;
-}
-
-/// The entry of a row's largest column.
-double of_largest(const LargestScores& s, EntryTerm entry, double value_sq) {
-  switch (entry) {
-    case EntryTerm::attn:
-      return s.attn;
-    case EntryTerm::attn_sq:
-      return s.attn * s.attn;
-    case EntryTerm::value:
-    case EntryTerm::exact_value:
-      return s.attn * s.attn * value_sq;
-    case EntryTerm::key:
-      return s.key;
-    case EntryTerm::joint:
-      return s.joint;
-    case EntryTerm::exact_key:
-      return s.exact_key;
-    case EntryTerm::exact_joint:
-      return s.exact_joint;
-    case EntryTerm::exact_remove:
-      return s.exact_remove;
-    case EntryTerm::logit:
-      break;
-  }
-  throw std::invalid_argument("a logit is no score");
-}
+/// In place of a RowFormula: the logit itself.
+struct Logit {
+  static constexpr bool kDifference = false;
+};
 
 constexpr Index kTokensAtOnce = 72;
 
@@ -88,9 +64,9 @@ struct EntryMap<T>::Impl {
     return in;
   }
   void pass_one(EntryRows<T>& of, Index first, Index n, Workers& workers) const;
-  template <EntryTerm kEntry>
+  template <class Formula>
   void row_entries(const RowTile<T>& tile, T* out) const;
-  template <EntryTerm kEntry>
+  template <class Formula>
   void panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel, RowRange numbers,
                      Index begin, Index end, T* out) const;
 };
@@ -180,7 +156,7 @@ EntryRows<T> EntryMap<T>::rows(Index g, RowRange rows, Workers& workers, Index s
 
 /// out[t] for the tokens [tile.begin, tile.end) of the tile.
 template <class T>
-template <EntryTerm kEntry>
+template <class Formula>
 void EntryMap<T>::Impl::row_entries(const RowTile<T>& tile, T* out) const {
   const EntryRow<T>& row = tile.row;
   const Index d_v = group->d_v();
@@ -188,45 +164,35 @@ void EntryMap<T>::Impl::row_entries(const RowTile<T>& tile, T* out) const {
   for (Index t = tile.begin; t < tile.end; ++t) {
     const Index p = tile.first + t;
     const EntryLogit<T> logit = entry_logit(tile.z[t * W], cap);
-    if constexpr (kEntry == EntryTerm::logit) {
+    if constexpr (std::is_same_v<Formula, Logit>) {
       out[t] = logit.z;
-      continue;
-    }
-    const T a = std::exp(logit.z - row.lse);
-    if constexpr (kEntry == EntryTerm::attn) out[t] = a;
-    if constexpr (kEntry == EntryTerm::attn_sq) out[t] = a * a;
-    if constexpr (kEntry == EntryTerm::value || kEntry == EntryTerm::exact_value)
-      out[t] = weighted_square(a, values.value_sq[p]);
-    if constexpr (needs_distances(kEntry)) {
-      const EntryToken<T> token{values.value_sq[p], values.value_centred_sq[p], values.centre_dot_value[p]};
+    } else {
+      const T a = std::exp(logit.z - row.lse);
+      RowEntry<T> entry{a, logit.z, logit.taylor, values.value_sq[p], {}};
       const T* value = values.centred.data() + p * d_v;
       const T* centre = values.centre.data();
-      EntryDistances<T> to = entry_distances(row, token, tile.v_dot_o[t * W]);
-      if (distances_cancelled(row, token, to.u)) to = entry_differences(value, tile.outputs, W, centre, d_v);
-      const auto from_vectors = [&](T of_value, T of_output) {
-        return entry_combination_sq(of_value, of_output, value, tile.outputs, W, centre, d_v);
-      };
-      if constexpr (kEntry == EntryTerm::key) out[t] = key_entry(a, logit.taylor, to.u);
-      if constexpr (kEntry == EntryTerm::joint) {
-        const EntrySquare<T> square = joint_square(logit.taylor, token.value_sq, to);
-        out[t] = weighted_square(
-            a, square.cancelled() ? from_vectors(1 + logit.taylor, -logit.taylor) : square.sum);
+      if constexpr (Formula::kDifference) {
+        const EntryToken<T> token{values.value_sq[p], values.value_centred_sq[p], values.centre_dot_value[p]};
+        entry.to = entry_distances(row, token, tile.v_dot_o[t * W]);
+        if (distances_cancelled(row, token, entry.to.u))
+          entry.to = entry_differences(value, tile.outputs, W, centre, d_v);
       }
-      if constexpr (kEntry == EntryTerm::exact_key) out[t] = exact_key_entry(row, a, logit.z, to.u);
-      if constexpr (kEntry == EntryTerm::exact_joint) {
-        const EntrySquare<T> square = exact_joint_square(row, a, to);
-        out[t] = weighted_square(
-            scaled_norm(row, a),
-            square.cancelled() ? from_vectors(row.rescale * a, scaled_change(row, a, logit.z)) : square.sum);
+      if constexpr (Formula::kCancels) {
+        const EntrySquare<T> square = Formula::square(row, entry);
+        out[t] = weighted_square(Formula::weight(row, entry),
+                                 square.cancelled() ? entry_vector_sq(Formula::vector(row, entry), value,
+                                                                      tile.outputs, W, centre, d_v)
+                                                    : square.sum);
+      } else {
+        out[t] = Formula::term(row, entry);
       }
-      if constexpr (kEntry == EntryTerm::exact_remove) out[t] = exact_remove_entry(a, to.u);
     }
   }
 }
 
 /// The rows `numbers` of `of`, all of one panel. out [numbers][end - begin], full of NaN.
 template <class T>
-template <EntryTerm kEntry>
+template <class Formula>
 void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>& of, Index panel,
                                       RowRange numbers, Index begin, Index end, T* out) const {
   T z[kTokensAtOnce * W];
@@ -238,19 +204,21 @@ void EntryMap<T>::Impl::panel_entries(const TileInput<T>& in, const EntryRows<T>
   for (Index tile = first; tile < last; tile += kTokensAtOnce) {
     const Index tokens = std::min(kTokensAtOnce, last - tile);
     panel_gemm(tokens, in.d, in.k + tile * in.d, in.d, in.q_panels + panel * in.d * W, z);
-    if constexpr (needs_distances(kEntry))
+    if constexpr (Formula::kDifference)
       panel_gemm(tokens, in.d_v, in.v_centred + tile * in.d_v, in.d_v, outputs, v_dot_o);
     for (Index n = numbers.begin; n < numbers.end; ++n) {
       const Index r = n - panel * W, i = of.position(n);
       const Index from = std::clamp<Index>(in.first_visible(i) - tile, 0, tokens);
       const Index to = std::clamp<Index>(in.end_visible(i) - tile, from, tokens);
       T* row_out = out + (n - numbers.begin) * (end - begin) + (tile - begin);
-      row_entries<kEntry>({row_at(constants, r), outputs + r, z + r, v_dot_o + r, tile, from, to}, row_out);
-      if constexpr (kEntry != EntryTerm::logit) {
+      row_entries<Formula>({row_at(constants, r), outputs + r, z + r, v_dot_o + r, tile, from, to}, row_out);
+      if constexpr (!std::is_same_v<Formula, Logit>) {
         const LargestScores& largest = of.largest[n];
-        if (largest.at >= tile && largest.at < tile + tokens)
-          row_out[largest.at - tile] =
-              static_cast<T>(of_largest(largest, kEntry, static_cast<double>(values.value_sq[largest.at])));
+        if (largest.at < tile || largest.at >= tile + tokens) continue;
+        row_out[largest.at - tile] = static_cast<T>(Formula::kScore == RowScore::value
+                                                        ? largest[RowScore::attention_sq] *
+                                                              static_cast<double>(values.value_sq[largest.at])
+                                                        : largest[Formula::kScore]);
       }
     }
   }
@@ -273,9 +241,13 @@ void EntryMap<T>::entries(const EntryRows<T>& of, EntryTerm entry, RowRange take
   for (Index n = numbers.begin; n < numbers.end;) {
     const Index panel = n / W, next = std::min((panel + 1) * W, numbers.end);
     T* rows_out = out + (n - numbers.begin) * width;
-    with_constant<kEntries.size()>(entry, [&]<EntryTerm kEntry>() {
-      impl_->template panel_entries<kEntry>(in, of, panel, {n, next}, begin, end, rows_out);
-    });
+    const auto take_as = [&]<class Formula>(Formula) {
+      impl_->template panel_entries<Formula>(in, of, panel, {n, next}, begin, end, rows_out);
+    };
+    if (entry == EntryTerm::logit)
+      take_as(Logit());
+    else
+      with_formula(kTokenMetrics[*kEntries[entry].metric].decoding.score, take_as);
     n = next;
   }
 }

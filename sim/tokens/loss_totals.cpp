@@ -98,7 +98,7 @@ class LossPass {
       largest_sq += of_diff.template cast<double>().square();
     }
     for (Index r = 0; r < n; ++r) {
-      const double a = head.largest[panel * W + r].attn;
+      const double a = head.largest[panel * W + r][RowScore::attention];
       to.of_largest[panel * W + r] = a * a * largest_sq[r];
     }
   }
@@ -187,7 +187,7 @@ class LossPass {
       const LargestScores& column = heads_[g].largest[row];
       if (column.at >= totals.loss.size()) continue;  // a decoded position is no candidate
       totals.loss[column.at] += panels_[g].of_largest[row];
-      totals.max_attn[column.at] = std::max(totals.max_attn[column.at], column.attn);
+      totals.max_attn[column.at] = std::max(totals.max_attn[column.at], column[RowScore::attention]);
     }
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/simd/panel.hpp"
+#include "sim/tokens/row_scores.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -132,22 +133,21 @@ struct TokenConstants {
 
 /// Column sums that pass two adds to, float64, each [candidates]; null where the ColumnSet has not got them.
 struct ColumnSums {
-  double* attn;
-  double* attn_sq;
-  double* key;
-  double* joint;
-  double* exact_key;
-  double* exact_joint;
-  double* exact_remove;
-  double* max_attn;  ///< largest a instead of a sum
+  double* of[kRowSums];  ///< by RowScore
+  double* max_attn;      ///< largest a instead of a sum
 };
 
 /// Which columns pass two adds up.
 enum class ColumnSet {
-  window,   ///< all but max_attn
-  weights,  ///< attn and attn_sq, for which no value is needed: d_v may be 0
+  window,   ///< every RowScore's
+  weights,  ///< attention and its square, for which no value is needed: d_v may be 0
   future,   ///< exact_remove and max_attn
 };
+constexpr bool has_sum(ColumnSet columns, RowScore score) {
+  const bool of_weights = score == RowScore::attention || score == RowScore::attention_sq;
+  return columns == ColumnSet::window ||
+         (columns == ColumnSet::weights ? of_weights : score == RowScore::exact_remove);
+}
 
 /// What one instruction set has.
 template <class T>

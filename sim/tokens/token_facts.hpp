@@ -1,8 +1,9 @@
 #pragma once
 
 #include "data/facts_table.hpp"
-#include "sim/tokens/decode_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 
+#include <optional>
 #include <string_view>
 
 namespace kvreplay {
@@ -287,5 +288,60 @@ static_assert(
     "a metric says how it ranks a cache, or why it cannot");
 
 constexpr std::string_view name_of(TokenMetric metric) { return kTokenMetrics[metric].name; }
+
+/// What a single row does with a single token: the terms that metrics sum up over rows and query heads.
+enum class EntryTerm {
+  logit,
+  attn,
+  attn_sq,
+  value,
+  key,
+  joint,
+  exact_value,
+  exact_key,
+  exact_joint,
+  exact_remove,
+};
+
+struct EntryFacts {
+  EntryTerm id;
+  std::string_view name;
+  std::string_view plain;    ///< the name in plain words, for menus
+  std::string_view meaning;  ///< its formula, or one line
+  std::string_view unit;
+  std::optional<TokenMetric> metric;  ///< the token metric whose terms these are
+};
+namespace detail {
+constexpr EntryFacts terms_of(TokenMetric metric, EntryTerm id, std::string_view meaning,
+                              std::string_view plain = {}) {
+  return {id,
+          name_of(metric),
+          plain.empty() ? kTokenMetrics[metric].plain : plain,
+          meaning,
+          name_of(kTokenMetrics[metric].unit),
+          metric};
+}
+}  // namespace detail
+
+inline constexpr auto kEntries = facts_table<EntryFacts>({
+    {EntryTerm::logit, "logit", "query times key, before the softmax",
+     "z: the logit, scaled and capped as the layer does", "logit", std::nullopt},
+    detail::terms_of(TokenMetric::attn, EntryTerm::attn, "a: the attention weight", "attention of the query"),
+    detail::terms_of(TokenMetric::attn_sq, EntryTerm::attn_sq, "a\u00b2", "squared attention of the query"),
+    detail::terms_of(TokenMetric::value, EntryTerm::value, "a\u00b2 \u2016v\u2016\u00b2 (OBCache eq. 4)"),
+    detail::terms_of(TokenMetric::key, EntryTerm::key,
+                     "(a z)\u00b2 \u2016v \u2212 o\u2016\u00b2 (OBCache eq. 5)"),
+    detail::terms_of(TokenMetric::joint, EntryTerm::joint,
+                     "a\u00b2 \u2016v + z (v \u2212 o)\u2016\u00b2 (OBCache eq. 6)"),
+    detail::terms_of(TokenMetric::exact_value, EntryTerm::exact_value,
+                     "exact squared change of the output when v := 0"),
+    detail::terms_of(TokenMetric::exact_key, EntryTerm::exact_key,
+                     "exact squared change of the output when k := 0"),
+    detail::terms_of(TokenMetric::exact_joint, EntryTerm::exact_joint,
+                     "exact squared change of the output when k := 0 and v := 0"),
+    detail::terms_of(TokenMetric::exact_remove, EntryTerm::exact_remove,
+                     "exact squared change of the output when the token leaves the cache"),
+});
+constexpr std::string_view name_of(EntryTerm entry) { return kEntries[entry].name; }
 
 }  // namespace kvreplay

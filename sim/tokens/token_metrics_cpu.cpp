@@ -6,7 +6,6 @@
 #include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -63,44 +62,36 @@ class Collector {
   Index G_, l_;
 };
 
-/// A metric that is a column sum, or one times ||v||^2.
-struct SummedMetric {
-  TokenMetric metric;
-  Vector<double> ColumnTotals::*sums;
-  bool times_value_sq = false;
-};
-constexpr std::array kSummed = {SummedMetric{TokenMetric::attn, &ColumnTotals::attn},
-                                SummedMetric{TokenMetric::attn_sq, &ColumnTotals::attn_sq},
-                                SummedMetric{TokenMetric::value, &ColumnTotals::attn_sq, true},
-                                SummedMetric{TokenMetric::exact_value, &ColumnTotals::attn_sq, true},
-                                SummedMetric{TokenMetric::key, &ColumnTotals::key},
-                                SummedMetric{TokenMetric::joint, &ColumnTotals::joint},
-                                SummedMetric{TokenMetric::exact_key, &ColumnTotals::exact_key},
-                                SummedMetric{TokenMetric::exact_joint, &ColumnTotals::exact_joint},
-                                SummedMetric{TokenMetric::exact_remove, &ColumnTotals::exact_remove}};
-
+/// Whether it is the sum of a RowScore over the window's rows.
+constexpr bool is_row_sum(const TokenMetricFacts& facts) {
+  return facts.decoding.rank == CacheRank::row_sums;
+}
 /// The fewest sums that the wanted metrics of the window are made of: CAOTE is made of the weights', too.
 ColumnSet window_columns(const Collector& out) {
-  const bool weights_alone = std::all_of(kSummed.begin(), kSummed.end(), [&](const SummedMetric& m) {
-    return !out.wants(m.metric) || m.sums == &ColumnTotals::attn || m.sums == &ColumnTotals::attn_sq;
+  const bool outputs = out.wants_any([](const TokenMetricFacts& facts) {
+    return is_row_sum(facts) && facts.decoding.score != RowScore::value &&
+           !has_sum(ColumnSet::weights, facts.decoding.score);
   });
-  return weights_alone ? ColumnSet::weights : ColumnSet::window;
+  return outputs ? ColumnSet::window : ColumnSet::weights;
 }
 
 template <class T>
 void add_window_metrics(TokenReadings<T>& readings, const std::vector<ColumnTotals>& totals, Workers& workers,
                         Collector& out) {
-  const bool squares = out.wants(TokenMetric::value) || out.wants(TokenMetric::exact_value);
+  const bool squares = out.wants_any([](const TokenMetricFacts& facts) {
+    return is_row_sum(facts) && facts.decoding.score == RowScore::value;
+  });
   const Vector<double> value_sq = squares ? readings.value_squares() : Vector<double>();
   const Index G = std::ssize(totals);
-  workers.parallel_for(std::ssize(kSummed), [&](Index m) {
-    const auto& [metric, sums, times_value_sq] = kSummed[m];
-    if (!out.wants(metric)) return;
+  workers.parallel_for(Index{kTokenMetrics.size()}, [&](Index m) {
+    const TokenMetricFacts& facts = *(kTokenMetrics.begin() + m);
+    const RowScore score = facts.decoding.score;
+    if (!is_row_sum(facts) || !out.wants(facts.id)) return;
     for (Index g = 0; g < G; ++g) {
-      if (times_value_sq)
-        out.add(metric, g, (totals[g].*sums).cwiseProduct(value_sq));
+      if (score == RowScore::value)
+        out.add(facts.id, g, totals[g][RowScore::attention_sq].cwiseProduct(value_sq));
       else
-        out.add(metric, g, totals[g].*sums);
+        out.add(facts.id, g, totals[g][score]);
     }
   });
   if (!out.wants(TokenMetric::caote) && !out.wants(TokenMetric::fastcaote)) return;
@@ -144,7 +135,7 @@ void add_oracles(TokenReadings<T>& readings, MetricRows rows, const std::vector<
                  Collector& out) {
   for (Index g = 0; g < std::ssize(totals); ++g) {
     out.add(rows == MetricRows::next ? TokenMetric::oracle_next : TokenMetric::oracle_future, g,
-            totals[g].exact_remove);
+            totals[g][RowScore::exact_remove]);
     if (rows == MetricRows::future && out.wants(TokenMetric::oracle_importance))
       out.add(TokenMetric::oracle_importance, g,
               totals[g].max_attn.cwiseProduct(readings.projected_value_norms(g)));
@@ -189,7 +180,7 @@ std::set<MetricRows> add_attention(TokenReadings<T>& readings, const HeadGroup<T
     const std::vector<ColumnTotals>& totals = totals_of[i];
     const bool oracle = requests[i].columns == ColumnSet::future;
     for (const ColumnTotals& t : totals)
-      if (beyond_float32(oracle ? t.max_attn : t.attn)) lost.insert(asked[i]);
+      if (beyond_float32(oracle ? t.max_attn : t[RowScore::attention])) lost.insert(asked[i]);
     if (oracle)
       add_oracles(readings, asked[i], totals, out);
     else

@@ -1,5 +1,6 @@
 #include "sim/attention.hpp"
 #include "sim/gradient_rows.hpp"
+#include "sim/tokens/entry_map.hpp"
 #include "sim/tokens/leverage.hpp"
 #include "sim/tokens/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -8,10 +9,14 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
-// Every token metric from its definition (METRICS.md), in float64. Shapes: G query heads read one KV head;
-// keys [T, d], values [T, d_v]; metrics are [G, l] here and reduced over the group at the end.
+// Every token metric and every term of one from its definition (METRICS.md), in float64. Shapes: G query
+// heads read one KV head; keys [T, d], values [T, d_v]; metrics are [G, l] here and reduced over the group at
+// the end.
 
 namespace kvreplay {
 namespace {
@@ -48,6 +53,23 @@ Vector<double> value_less_output(const Group& group, Index g, const Vector<doubl
   return weight_of_others * v_p - sum_without(group, a, p);
 }
 
+/// v_p - o_i as sum over the columns m, a sink's among them, of a_im (v_p - v_m): nothing cancels where p
+/// holds the row.
+Vector<double> value_less_output_in_parts(const Group& group, Index g, const Vector<double>& z,
+                                          const Vector<double>& a, Index p) {
+  const Vector<double> v_p = group.v.row(p).transpose();
+  Vector<double> difference = Vector<double>::Zero(group.d_v());
+  for (Index m = 0; m < a.size(); ++m)
+    if (a[m] > 0.0 && m != p) difference += a[m] * (v_p - group.v.row(m).transpose());
+  if (group.rule.sink_logit.empty()) return difference;
+  Index top = 0;
+  a.maxCoeff(&top);
+  const double sink = group.rule.sink_logit[g];
+  // 1 for a sink so far above all logits that none has any weight
+  const double sink_weight = a[top] > 0.0 ? a[top] * std::exp(sink - z[top]) : 1.0;
+  return difference + sink_weight * v_p;
+}
+
 /// z_raw dz/dz_raw: z itself without a soft cap. d/dx of c tanh(x/c) is 1 / cosh^2(x/c).
 double logit_times_slope(const AttentionRule& rule, double raw) {
   if (!rule.softcap) return raw;
@@ -55,7 +77,32 @@ double logit_times_slope(const AttentionRule& rule, double raw) {
   return raw / (cosh * cosh);
 }
 
-/// attn, attn_sq, value, key and joint of head g: sums over the window rows.
+/// What a row gives a token, by the metric whose definition it is: of the token's weight, its logit as the
+/// Taylor scores take it, its value and that less the row's output.
+double term_of(TokenMetric metric, double a, double z, const Vector<double>& v,
+               const Vector<double>& v_less_o) {
+  if (metric == TokenMetric::attn) return a;
+  if (metric == TokenMetric::attn_sq) return a * a;
+  if (metric == TokenMetric::value) return a * a * v.squaredNorm();
+  if (metric == TokenMetric::key) return a * z * (a * z) * v_less_o.squaredNorm();
+  if (metric == TokenMetric::joint) return a * a * (v + z * v_less_o).squaredNorm();
+  throw std::invalid_argument("no sum of terms: " + std::string(name_of(metric)));
+}
+/// Those of the metrics that are sums over the window's rows.
+constexpr bool has_terms(const TokenMetricFacts& facts) {
+  return facts.decoding.rank == CacheRank::row_sums && facts.kind == MetricKind::score;
+}
+
+/// The change whose exact error a metric is.
+std::optional<TokenChange> change_of(TokenMetric metric) {
+  if (metric == TokenMetric::exact_value) return TokenChange::zero_value;
+  if (metric == TokenMetric::exact_key) return TokenChange::zero_key;
+  if (metric == TokenMetric::exact_joint) return TokenChange::zero_key_and_value;
+  if (metric == TokenMetric::exact_remove) return TokenChange::remove;
+  return std::nullopt;
+}
+
+/// The scores of head g that has_terms() of: sums over the window rows.
 void add_taylor_scores(const Group& group, Index g, RowRange window, TokenMetrics& out) {
   for (Index i = window.begin; i < window.end; ++i) {
     const LogitRow logits = attention_logits(group, g, i);
@@ -66,11 +113,8 @@ void add_taylor_scores(const Group& group, Index g, RowRange window, TokenMetric
       const Vector<double> v_p = group.v.row(p).transpose();
       const Vector<double> v_less_o = value_less_output(group, g, logits.z, a, o, p);
       const double z = logit_times_slope(group.rule, logits.raw[p]);
-      out[TokenMetric::attn](g, p) += a[p];
-      out[TokenMetric::attn_sq](g, p) += a[p] * a[p];
-      out[TokenMetric::value](g, p) += a[p] * a[p] * v_p.squaredNorm();
-      out[TokenMetric::key](g, p) += a[p] * z * (a[p] * z) * v_less_o.squaredNorm();
-      out[TokenMetric::joint](g, p) += a[p] * a[p] * (v_p + z * v_less_o).squaredNorm();
+      for (const TokenMetricFacts& facts : kTokenMetrics)
+        if (has_terms(facts)) out[facts.id](g, p) += term_of(facts.id, a[p], z, v_p, v_less_o);
     }
   }
 }
@@ -266,10 +310,8 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
     if (asked.contains(TokenMetric::caote) || asked.contains(TokenMetric::fastcaote)) {
       set_caote(group, g, all);
     }
-    exact(TokenMetric::exact_value, g, window, TokenChange::zero_value);
-    exact(TokenMetric::exact_key, g, window, TokenChange::zero_key);
-    exact(TokenMetric::exact_joint, g, window, TokenChange::zero_key_and_value);
-    exact(TokenMetric::exact_remove, g, window, TokenChange::remove);
+    for (const TokenMetric metric : kTokenMetrics.all())
+      if (const auto change = change_of(metric)) exact(metric, g, window, *change);
     exact(TokenMetric::oracle_next, g, {future.begin, std::min(future.begin + 1, future.end)},
           TokenChange::remove);
     exact(TokenMetric::oracle_future, g, future, TokenChange::remove);
@@ -306,6 +348,49 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
     if (!asked.contains(metric) || without.contains(metric)) all[metric].resize(0, 0);
   }
   return all;
+}
+
+std::vector<double> entries_reference(const Group& group, Index g, Index i, EntryTerm entry,
+                                      const std::vector<Index>& tokens) {
+  std::vector<double> out(tokens.size(), std::numeric_limits<double>::quiet_NaN());
+  const LogitRow logits = attention_logits(group, g, i);
+  const Vector<double> a = attention_weights(group, g, logits.z);
+  const std::optional<TokenMetric> metric = kEntries[entry].metric;
+  const std::optional<TokenChange> change = metric ? change_of(*metric) : std::nullopt;
+  Vector<double> exact;
+  if (change) exact = brute_force_errors(group, g, i, *change, tokens);
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const Index p = tokens[t];
+    if (p < group.first_visible(i) || p >= group.end_visible(i)) continue;
+    if (!metric)
+      out[t] = logits.z[p];
+    else if (change)
+      out[t] = exact[static_cast<Index>(t)];
+    else
+      out[t] = term_of(*metric, a[p], logit_times_slope(group.rule, logits.raw[p]),
+                       group.v.row(p).transpose(), value_less_output_in_parts(group, g, logits.z, a, p));
+  }
+  return out;
+}
+
+Vector<double> loss_totals_reference(const HeadGroup<double>& group, Index g,
+                                     const RowGradients<double>& gradients, RowRange rows) {
+  Vector<double> loss = Vector<double>::Zero(group.l);
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    const Vector<double> z = attention_logits(group, g, i).z;
+    const Vector<double> weights = attention_weights(group, g, z);
+    for (Index p = group.first_visible(i); p < std::min(group.l, group.end_visible(i)); ++p) {
+      Vector<double> without = z;
+      without[p] = -std::numeric_limits<double>::infinity();
+      const Vector<double> change = group.v.transpose() * (attention_weights(group, g, without) - weights);
+      for (Index s = 0; s < gradients.samples; ++s) {
+        const double nats =
+            gradients.g[g].row(s * gradients.rows.count() + i - gradients.rows.begin).dot(change);
+        loss[p] += nats * nats / static_cast<double>(2 * gradients.samples);
+      }
+    }
+  }
+  return loss;
 }
 
 }  // namespace kvreplay

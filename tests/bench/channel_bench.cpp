@@ -2,7 +2,6 @@
 //   channel_bench [--benchmark_repetitions=7]
 
 #include "sim/channels/channel_interaction.hpp"
-#include "sim/channels/optimal_subset.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/channels/subset.hpp"
 #include "tests/bench/floor.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/cuda/half_tile.hpp"
+#include "sim/cuda/chunks.hpp"
 #include "sim/cuda/mma.hpp"
 #include "tests/bench/cuda_rates.hpp"
 

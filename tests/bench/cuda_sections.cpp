@@ -158,9 +158,9 @@ void check_section(Bench& bench) {
     const auto got = run.totals();
     double attn = 0, joint = 0, remove = 0;
     for (std::size_t g = 0; g < want.size(); ++g) {
-      attn = std::max(attn, distance(got[g].attn, want[g].attn));
-      joint = std::max(joint, distance(got[g].joint, want[g].joint));
-      remove = std::max(remove, distance(got[g].exact_remove, want[g].exact_remove));
+      attn = std::max(attn, distance(got[g][RowScore::attention], want[g][RowScore::attention]));
+      joint = std::max(joint, distance(got[g][RowScore::joint], want[g][RowScore::joint]));
+      remove = std::max(remove, distance(got[g][RowScore::exact_remove], want[g][RowScore::exact_remove]));
     }
     bench.report.row({name_of(way.input), name_of(way.products), attn, joint, remove});
     // float16 keeps 11 bits: logits of a few units are off by some 1e-3.

@@ -1,5 +1,4 @@
 #include "sim/least_squares/cholesky.hpp"
-#include "sim/least_squares/nonnegative.hpp"
 #include "sim/least_squares/normal_equations.hpp"
 #include "tests/support/catch.hpp"
 

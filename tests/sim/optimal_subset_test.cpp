@@ -1,5 +1,4 @@
-#include "sim/channels/optimal_subset.hpp"
-
+#include "sim/channels/subset.hpp"
 #include "sim/channels/subset_search.hpp"
 #include "tests/sim/channel_cases.hpp"
 #include "tests/support/catch.hpp"

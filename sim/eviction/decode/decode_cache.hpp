@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/head_group.hpp"
-#include "sim/tokens/largest_column.hpp"
+#include "sim/tokens/entry_formulas.hpp"
 
 #include <hwy/aligned_allocator.h>
 

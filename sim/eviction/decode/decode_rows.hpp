@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sim/simd/panel.hpp"
+#include "sim/tokens/row_scores.hpp"
 
 // What one decoding step computes over a cache, a few vectors against every cached token. Lanes run along the
 // tokens, or along the channels of the values: one query row alone would leave a tile of rows empty.
@@ -23,11 +24,11 @@ struct DecodeRowsSimd {
   void (*weighted_tokens)(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m,
                           T* sums);
 
-  /// With b_r one of m vectors [m][width]: square[r][p] = ||x_p - b_r||^2; with_token and with_base, where
-  /// not null: x_p . (x_p - b_r) and b_r . (x_p - b_r). Differences are formed before they are squared.
-  /// Outputs are [m] rows, `stride` apart.
+  /// With b_r one of m vectors [m][width]: square[r][p] = ||x_p - b_r||^2, and of `which` product[r][p] =
+  /// x_p . (x_p - b_r) or b_r . (x_p - b_r). Differences are formed before they are squared. Outputs are [m]
+  /// rows, `stride` apart.
   void (*token_differences)(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
-                            T* square, T* with_token, T* with_base);
+                            T* square, DifferenceProduct which, T* product);
 };
 /// This machine's best.
 template <class T>

@@ -1,5 +1,4 @@
 #include "sim/eviction/decode/decode_rows.hpp"
-#include "sim/tokens/decode_formulas.hpp"
 
 // The order of these is Highway's.
 // clang-format off
@@ -138,13 +137,13 @@ HWY_NOINLINE void Differences(const T* x, Index tiles, Index width, const T* bas
 
 template <class T>
 HWY_NOINLINE void TokenDifferences(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
-                                   T* square, T* with_token, T* with_base) {
-  if (with_token == nullptr && with_base == nullptr)
-    Differences<DifferenceProduct::none, T>(x, tiles, width, base, m, {square, nullptr, stride});
-  if (with_token != nullptr)
-    Differences<DifferenceProduct::with_token, T>(x, tiles, width, base, m, {square, with_token, stride});
-  if (with_base != nullptr)
-    Differences<DifferenceProduct::with_base, T>(x, tiles, width, base, m, {square, with_base, stride});
+                                   T* square, DifferenceProduct which, T* product) {
+  const DifferenceSums<T> out{square, product, stride};
+  if (which == DifferenceProduct::none) Differences<DifferenceProduct::none>(x, tiles, width, base, m, out);
+  if (which == DifferenceProduct::with_token)
+    Differences<DifferenceProduct::with_token>(x, tiles, width, base, m, out);
+  if (which == DifferenceProduct::with_base)
+    Differences<DifferenceProduct::with_base>(x, tiles, width, base, m, out);
 }
 
 HWY_INLINE double ExpAndSum(double* e, Index n, double shift) {

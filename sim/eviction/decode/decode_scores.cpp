@@ -1,6 +1,5 @@
-#include "sim/eviction/decode/decode_scores.hpp"
-
 #include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/eviction/decode/decode_run.hpp"
 #include "sim/overflow.hpp"
 
 #include <algorithm>
@@ -65,8 +64,7 @@ RowScores<T>::RowScores(const HeadGroup<T>& group, TokenMetric metric, Index cap
   const Index G = group.G();
   base_ = aligned_zeros<T>(G * group.d_v());
   square_ = aligned_zeros<T>(G * capacity);
-  if (decoding_.score == RowScore::joint || decoding_.score == RowScore::exact_joint)
-    product_ = aligned_zeros<T>(G * capacity);
+  if (product_of(decoding_.score) != DifferenceProduct::none) product_ = aligned_zeros<T>(G * capacity);
   if (!by_query_head(decoding_.rank)) return;
   weights_ = aligned_zeros<T>(G * capacity);
   sums_ = aligned_zeros<T>(G * (group.d_v() + kPanelWidth<T>));
@@ -75,10 +73,9 @@ RowScores<T>::RowScores(const HeadGroup<T>& group, TokenMetric metric, Index cap
 template <class T>
 void RowScores<T>::take_differences(const TokenSlots<T>& slots) {
   const Index G = group_.G();
-  decode_rows_simd<T>().token_differences(
-      slots.value_tiles(), slots.tiles(), group_.d_v(), base_.get(), G, capacity_, square_.get(),
-      decoding_.score == RowScore::joint ? product_.get() : nullptr,
-      decoding_.score == RowScore::exact_joint ? product_.get() : nullptr);
+  decode_rows_simd<T>().token_differences(slots.value_tiles(), slots.tiles(), group_.d_v(), base_.get(), G,
+                                          capacity_, square_.get(), product_of(decoding_.score),
+                                          product_.get());
   for (Index g = 0; g < G; ++g) {
     double total = 0;
     for (Index p = 0; p < slots.size(); ++p) total += static_cast<double>(square_[g * capacity_ + p]);
@@ -113,33 +110,34 @@ template <class T>
 template <RowScore kScore>
 void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
                             double* row) const {
-  constexpr bool kDifference = needs_difference(kScore);
-  constexpr bool kProduct = kScore == RowScore::joint || kScore == RowScore::exact_joint;
+  using Formula = RowFormula<kScore>;
+  constexpr bool kProduct = Formula::kProduct != DifferenceProduct::none;
   const double* a = attention.weight(g);
   const double* z = attention.logit(g);
   const double* v_sq = slots.value_sq();
-  const T* u = kDifference ? square_.get() + g * capacity_ : nullptr;
+  const T* u = Formula::kDifference ? square_.get() + g * capacity_ : nullptr;
   const T* product = kProduct ? product_.get() + g * capacity_ : nullptr;
-  const double zero_key = std::exp(-attention.column(g).lse), output_sq = attention.output(g).squaredNorm();
+  const EntryRow<double> of_row = entry_row(attention.column(g).lse, attention.output(g).squaredNorm());
   for (Index p = 0, n = slots.size(); p < n; ++p) {
-    RowToken token{a[p], z[p], 0, v_sq[p], 0, 0};
-    if constexpr (kScore == RowScore::key || kScore == RowScore::joint)
-      token.taylor = attention.taylor_logit(g, p);
-    if constexpr (kDifference) token.difference = static_cast<double>(u[p]);
-    if constexpr (kProduct) token.product = static_cast<double>(product[p]);
-    row[p] += row_score(kScore, token, zero_key, output_sq);
+    RowEntry<double> token{a[p], z[p], 0, v_sq[p], {0, 0, 0}};
+    if constexpr (Formula::kTaylor) token.taylor = attention.taylor_logit(g, p);
+    if constexpr (Formula::kDifference) token.to.u = static_cast<double>(u[p]);
+    // The one that the formula asks for: it looks at no other.
+    if constexpr (kProduct) token.to.v_dot_diff = token.to.o_dot_diff = static_cast<double>(product[p]);
+    row[p] += visible_term<Formula>(of_row, token);
   }
 }
 
 template <class T>
 double RowScores<T>::of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const {
   const Index slot = attention.top(g);
-  const TopScore top = top_score(decoding_.score, attention.column(g), attention.taylor_logit(g, slot));
+  const TopCombination top =
+      top_combination(decoding_.score, attention.column(g), attention.taylor_logit(g, slot));
   if (top.scale == 0) return top.plain;
   const Vector<double> v = slots.value(slot);
   const Vector<double>&rest = attention.rest_output(g), &output = attention.output(g);
   Vector<double> entries(v.size());
-  for (Index c = 0; c < v.size(); ++c) entries[c] = top_entry(top, v[c], rest[c], output[c]);
+  for (Index c = 0; c < v.size(); ++c) entries[c] = top.entry(v[c], rest[c], output[c]);
   // As ||o||^2 is taken in add_head(): where they are to be equal, they are to the last bit.
   return top.plain + top.scale * entries.squaredNorm();
 }

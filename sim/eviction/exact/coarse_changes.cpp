@@ -1,4 +1,4 @@
-#include "sim/eviction/exact/coarse_changes.hpp"
+#include "sim/eviction/exact/exact_error.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,15 @@
 #pragma once
 
-#include "sim/eviction/exact/coarse_changes.hpp"
-#include "sim/eviction/exact/exact_error_problem.hpp"
-#include "sim/eviction/exact/exact_error_space.hpp"
+#include "sim/eviction/exact/exact_error_row.hpp"
+#include "sim/eviction/exact/exact_error_simd.hpp"
+#include "sim/head_group.hpp"
+#include "sim/kept_set.hpp"
+#include "sim/row_range.hpp"
 #include "sim/schedule.hpp"
+#include "sim/tokens/value_rows.hpp"
 
+#include <algorithm>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -27,6 +32,192 @@
 // changes is that v_p has another product with a token in each row.
 
 namespace kvreplay {
+
+/// Numbers that start on a cache line, so that no vector of them lies across two.
+template <class T>
+struct OnCacheLine {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  OnCacheLine() = default;
+  template <class U>
+  OnCacheLine(const OnCacheLine<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
+  bool operator==(const OnCacheLine&) const { return true; }
+};
+using Numbers = std::vector<double, OnCacheLine<double>>;
+
+/// What every search by the exact error starts from. Vectors are padded to a multiple of kErrorPad.
+struct ErrorProblem {
+  /// `gradients`, of all `rows`: errors are weighed by them; null: they are not.
+  ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set,
+               const RowGradients<double>* gradients = nullptr);
+
+  Index l, T;
+  double scale, softcap;             ///< softcap 0: none
+  Index width, key_width, kept = 0;  ///< of values, of keys; |M|
+  std::vector<Index> position;       ///< of a column; the columns of M come first
+  std::vector<Index> column;         ///< of a position
+  Numbers keys, values;              ///< [T][..] by column, then the decoded positions; values less `centre`
+  Numbers centre;                    ///< [width], the mean value
+  Numbers queries;                   ///< [rows][key_width]
+  /// The rows that see a candidate: for the others no kept set makes a difference. `end` is not yet cut to
+  /// the candidates, and all the rest not yet known.
+  std::vector<ErrorRowState> rows;
+  std::vector<double> sink;  ///< [rows] sink logit, -inf: none
+  Index samples = 0;         ///< S, padded as vectors are
+  Numbers gradients;         ///< [rows][S][width], times sqrt(1 / (2 S))
+};
+
+/// So many blocks of columns have about so many entries of all rows.
+inline Index blocks_of_entries(Index entries, Index rows) {
+  return std::max<Index>(entries / (kErrorBlock * std::max<Index>(rows, 1)), 1);
+}
+
+/// Runs body(first block, number of blocks) over the blocks of `columns` columns, `at_once` to a work item.
+template <class Body>
+void for_column_blocks(Index columns, Index at_once, Workers& workers, const Body& body) {
+  const Index blocks = div_up(columns, kErrorBlock);
+  workers.parallel_for(div_up(blocks, at_once), [&](Index item) {
+    const Index begin = item * at_once;
+    body(begin, std::min(at_once, blocks - begin));
+  });
+}
+
+/// The vectors that E is a sum of squares of. Without gradients they are values and outputs as they are,
+/// which all rows see alike; with gradients a row sees of a vector its products with the row's S gradients,
+/// all of them over sqrt(2 S), and everything that is linear in the values happens there.
+class ErrorSpace {
+ public:
+  explicit ErrorSpace(const ErrorProblem& problem)
+      : of_row_(problem.samples > 0),
+        width_(of_row_ ? problem.samples : problem.width),
+        value_width_(problem.width),
+        gradients_(problem.gradients.data()) {}
+
+  /// Whether each row sees a vector otherwise.
+  bool of_row() const { return of_row_; }
+  Index width() const { return width_; }  ///< of what a row sees
+  /// From one row's numbers to the next one's where there are those of a vector that all rows look at.
+  Index step() const { return of_row_ ? width_ : 0; }
+
+  /// What row r sees of a value or a sum of values.
+  void see(Index r, const double* v, double* seen) const {
+    if (of_row_)
+      row_dots(gradients_ + r * width_ * value_width_, width_, value_width_, v, seen);
+    else
+      std::copy(v, v + width_, seen);
+  }
+  /// What has the product with every value that `seen` has with what row r sees of it.
+  void lift(Index r, const double* seen, double* lifted) const {
+    if (!of_row_) return void(std::copy(seen, seen + width_, lifted));
+    std::fill(lifted, lifted + value_width_, 0.0);
+    value_rows_simd<double>().add_weighted_rows(gradients_ + r * width_ * value_width_, seen, width_,
+                                                value_width_, lifted);
+  }
+
+ private:
+  bool of_row_;
+  Index width_, value_width_;
+  const double* gradients_;
+};
+
+/// What every removal changes, in float32 and with a bound of its error, after which float64 looks at the few
+/// columns that may be the best. Of errors, not of losses, and while tokens only leave.
+///
+/// A column's change is the sum over the rows of c (L + c Q), c = a / (1 - a), L = 2 D . (o - v_p), Q =
+/// ||o - v_p||^2, o being o^M. A pass over all numbers finds it; until the next pass it is followed to first
+/// order. When x leaves, a row's o moves by t (o - x), t = a_x / (1 - a_x), D as much, and c grows by t c (1
+/// + c), so that with k = c + c^2 the change of p moves by
+///
+///   sum of k (d(2 D . o) + 2 t x . v_p) + t k (L + 2 c Q - 2 o . v_p),
+///
+/// with c, L, Q and o of the pass: two numbers of each row and column, k and k (L + 2 c Q - 2 o . v_p). What
+/// is left out is of second order. With e the growth of c's factor since the pass, delta = o - o of the pass,
+/// q = ||o|| + max ||v|| and c <= 1/16 it is within the sum of k times
+///
+///   e' (1.14 (2 q ||delta|| + ||delta||^2) + |d ||D||^2|)    c's growth on moved L and Q, e' = e / (1 - e)
+///   + |d ||D||^2| / 16                                       Q moves by c^2, as L does but for this
+///   + 2 max ||v|| sum of t ||delta||                         o has moved by the time that t comes
+///   + 17/16 e'^2 (|L| + |Q| / 5)                             c's growth is no longer e (1 + c)
+///
+/// and rounding; columns of larger c take 256 times as much.
+///
+/// The pass: |L| <= 2 q ||D|| and so on by the norms of what they are products of, c <= 1: a larger weight is
+/// its row's top. With eps = 2^-24, c is right to 9 eps, and 16 rows at a time are added up in float32: 48
+/// eps times the sum of c (|L| + c |Q|) bounds what rounding does. Values are in a unit of the largest one's
+/// norm, and changes 2^80 times as large, so that weights of 1e-31 keep their digits.
+class CoarseChanges {
+ public:
+  /// `out`: o of every row with nothing evicted, [rows][problem.width].
+  CoarseChanges(const ErrorProblem& problem, const Numbers& out);
+
+  void exchange(Index a, Index b);
+
+  /// Whether a pass is due: too many moves, or too large ones.
+  bool due() const { return moves() >= kMoves || !(largest_growth_ <= kMostGrowth); }
+  Index moves() const { return std::ssize(moved_) / width_; }
+  /// The value x is about to leave: add x . v_p is missing from the float64 sums of a row from now on, and
+  /// its weight among the row's was add * weight.
+  void add_move(const Numbers& x, const std::vector<ErrorRow>& scan);
+  /// No move is missing from the row's float64 sums.
+  void clear_row(Index row);
+  /// Adds what is missing to n blocks of float64 sums of columns whose `values` are [columns][width].
+  void add_moves_to(double* blocks, Index n, const double* values, Index columns) const;
+
+  /// The pass over the first `columns` columns, from whose float64 sums nothing is missing any more. current:
+  /// o of all rows.
+  void pass(const Numbers& blocks, const std::vector<ErrorRow>& scan, const std::vector<OutputTerms>& terms,
+            const Numbers& current, const std::vector<ErrorRowState>& rows, Index columns, Workers& workers);
+  /// Follows the last move, to the o and D of all rows.
+  void follow(const std::vector<OutputTerms>& terms, const Numbers& current, const Numbers& change,
+              Index columns, Workers& workers);
+  /// Those of the columns whose removal may leave the smallest E; E is `error` now. All of them where float32
+  /// cannot tell.
+  std::vector<Index> nearest(double error, const std::vector<OutputTerms>& terms,
+                             const std::vector<ErrorRowState>& rows, const std::vector<Index>& column_of,
+                             Index columns);
+
+ private:
+  static constexpr Index kMoves = 48;
+  static constexpr double kMostGrowth = 1.0 / 8;
+  using Floats = std::vector<float, OnCacheLine<float>>;
+
+  /// What a row was at the pass, and has done since.
+  struct Row {
+    double out_norm;       ///< ||o|| with nothing evicted
+    Index top = -1;        ///< position
+    double norm = 0;       ///< ||o||
+    double change_sq = 0;  ///< ||D||^2
+    double followed = 0;   ///< 2 D . o as follow() left it
+    double step = 0;       ///< t of the last move
+    double growth = 0;     ///< e
+    double late = 0;       ///< sum of t ||delta||
+    double delta = 0;      ///< ||delta||
+    double size = 0;       ///< of all that k was multiplied by, for its rounding
+  };
+
+  float& value(Index column, Index k) {
+    return values_[(column / kErrorBlock * width_ + k) * kErrorBlock + column % kErrorBlock];
+  }
+  CoarseRow coarse_row(const Row& row, const ErrorRow& scan, const OutputTerms& terms) const;
+  /// Blocks of columns to a work item.
+  Index at_once() const { return blocks_of_entries(Index{1} << 17, rows_); }
+
+  const Index rows_, columns_, width_;
+  double largest_value_ = 0, unit_ = 1, unit_of_changes_ = 1;
+  Floats values_, value_sq_, x_;  // [column blocks][width][kErrorBlock], [columns], [width]
+  Floats slopes_;                 // [column blocks][rows][kSlopeEntries][kErrorBlock]
+  Floats largest_weight_;         // [columns] c of the pass, of any row
+  std::vector<Row> row_;
+  std::vector<CoarseRow> scan_;
+  std::vector<FollowedRow> followed_;
+  Numbers out_, dots_, squares_;  // [rows][width] o of the pass; [rows]
+  Numbers moved_, added_;         // [moves][width], [moves][rows]
+  double largest_growth_ = 0;
+  Numbers change_, extent_, left_out_, with_tops_, doubt_;  // [columns]
+  double lost_ = 0;                                         // of a change, below float32's range
+};
 
 /// A token of M and the E that its removal leaves.
 struct BestRemoval {
@@ -145,5 +336,46 @@ class ExactError {
     Numbers entries, values, value_sq, zeros, change, extent;
   } looked_at_;  // copies of columns
 };
+
+inline void check_stop(const Workers& workers) {
+  if (workers.stopping()) throw Interrupted{};
+}
+
+/// exchange() of sim/eviction/exact/greedy.hpp from the set `kept` that `state` has. State: ExactError or its
+/// twin on a device.
+template <class State>
+KeptSet exchange_from(State& state, KeptSet kept, const Workers& workers) {
+  constexpr double kWorthwhile = 1e-9;  // swaps that pay less than this part of the error: rounding decides
+  constexpr int kSwapsPerSum = 128;     // between two sums of everything anew
+  int swaps = 0;
+  for (bool improved = true; improved;) {
+    improved = false;
+    if (swaps > 0) state.sum_again();
+    // The one whose return takes away the most error first.
+    std::vector<Insertion> evicted = state.insertions();
+    std::sort(evicted.begin(), evicted.end(), [](const Insertion& a, const Insertion& b) {
+      if (a.change != b.change) return a.change < b.change;
+      return a.position < b.position;
+    });
+    for (const Insertion& in : evicted) {
+      check_stop(workers);
+      const double error = state.error(), paying = error - kWorthwhile * error;
+      const BestRemoval drop = state.best_removal_with(in.position);
+      if (!(drop.error < paying)) continue;
+      state.insert(in.position);
+      state.remove(drop.position);
+      if (!(state.error() < paying)) {  // the promise was rounding
+        state.insert(drop.position);
+        state.remove(in.position);
+        continue;
+      }
+      kept[in.position] = 1;
+      kept[drop.position] = 0;
+      improved = true;
+      if (++swaps % kSwapsPerSum == 0) state.sum_again();
+    }
+  }
+  return kept;
+}
 
 }  // namespace kvreplay

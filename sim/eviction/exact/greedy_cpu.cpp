@@ -1,4 +1,4 @@
-#include "sim/eviction/exact/exchange_search.hpp"
+#include "sim/eviction/exact/exact_error.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 
 namespace kvreplay {

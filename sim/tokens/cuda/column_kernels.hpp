@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
-#include "sim/tokens/entry_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 
 #include <cstdint>
 
@@ -78,20 +78,10 @@ void check_halves(const StoredRows& from, const HeadRows& which, int* needed, co
 void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
                     int tokens, int* needed, const Stream& stream);
 
-/// Column sums of pass two; the future's are the last two.
-enum ColumnSum {
-  kSumAttn,
-  kSumAttnSq,
-  kSumKey,
-  kSumJoint,  ///< until it is stored the sum of a^2 z v . (v - o)
-  kSumExactKey,
-  kSumExactJoint,
-  kSumExactRemove,
-  kWindowColumnSums,
-  kFutureRemove = 0,
-  kFutureMaxAttn = 1,
-  kFutureColumnSums = 2
-};
+/// Column sums of pass two over future rows: of exact_remove, and the largest weight. Over a window's they
+/// are every RowScore's.
+enum FutureSum { kFutureRemove, kFutureMaxAttn, kFutureSums };
+KVREPLAY_HOST_DEVICE constexpr int column_sums(bool future) { return future ? int{kFutureSums} : kRowSums; }
 
 /// Rows of all query heads against all tokens. Pointers are to device memory.
 struct ColumnProblem {
@@ -158,5 +148,35 @@ struct ScorePass {
 /// Ends with the sums of all segments and slabs in the first part of `sums`.
 void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const ScorePass& pass,
                 const Stream& stream);
+
+// What sim/tokens/loss_totals.hpp measures, on a device: after pass one, the rows' gradients meet their
+// outputs; then a block of tokens has 64 of them and some of the rows, 64 at a time: logits, weights, and for
+// every sample a product of values and gradients. Sums run in a fixed order.
+
+/// Pointers are to device memory.
+struct LossProblem {
+  ColumnProblem in;
+  FinishedRows rows;         ///< after pass one, with top_diff
+  const float* out_centred;  ///< [G][padded_rows][d_v]
+  StoredRows queries;        ///< [G][rows][d]
+  StoredRows keys;           ///< [tokens][d]
+  int samples;               ///< S
+  const float* gradients;    ///< [G][S][rows][d_v], whose squares fit float32
+
+  float* of_output;     ///< [G][S][rows], g . (o - centre)
+  float* of_output_sq;  ///< [G][rows], the sum over s of its squares
+  double* of_top;       ///< [G][rows], sum over s of (g . (v - o'))^2 of the row's largest column
+
+  int segments;   ///< parts that the blocks of rows are cut into
+  double* parts;  ///< [segments][2][G][candidates], scratch
+  /// [2][G][candidates], of all columns but the rows' largest: the sum over rows and s of (g . (o' - o))^2;
+  /// the largest weight.
+  double* totals;
+};
+
+/// Tokens of a block, and rows that it takes at once: a segment has one such block of rows at least.
+inline constexpr int kLossTokens = 64, kLossRows = 64;
+/// Leaves of_top and totals.
+void loss_pass(const LossProblem& problem, const Stream& stream);
 
 }  // namespace kvreplay::cuda

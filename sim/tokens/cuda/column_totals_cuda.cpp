@@ -187,8 +187,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
 }
 
 Index ColumnRun::sums_of_pass() const {
-  return Index{problem_.G} * (pass_.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *
-         problem_.candidates;
+  return Index{problem_.G} * column_sums(pass_.future) * problem_.candidates;
 }
 
 Index ColumnRun::row_results() const {
@@ -249,22 +248,14 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {
       std::copy_n(added + g * in_head + which * candidates, candidates, into.data());
+      into = into.cwiseMax(0.0);  // rounding may leave a sum of squares just below 0
     };
     if (pass_.future) {
-      sum_of(kFutureRemove, t.exact_remove);
+      sum_of(kFutureRemove, t[RowScore::exact_remove]);
       sum_of(kFutureMaxAttn, t.max_attn);
     } else {
-      sum_of(kSumAttn, t.attn);
-      sum_of(kSumAttnSq, t.attn_sq);
-      sum_of(kSumKey, t.key);
-      sum_of(kSumExactKey, t.exact_key);
-      sum_of(kSumExactJoint, t.exact_joint);
-      sum_of(kSumExactRemove, t.exact_remove);
-      sum_of(kSumJoint, t.joint);
-      // Rounding may leave a sum of squares just below 0.
-      for (Vector<double>* sum : {&t.joint, &t.key, &t.exact_key, &t.exact_joint}) *sum = sum->cwiseMax(0.0);
+      for (int s = 0; s < kRowSums; ++s) sum_of(s, t.sums[s]);
     }
-    t.exact_remove = t.exact_remove.cwiseMax(0.0);
     add_largest({own, own + n}, columns_, group.l, t);
   }
   return totals;

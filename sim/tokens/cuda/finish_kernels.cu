@@ -144,12 +144,14 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
   const bool fits = softmax.top_at >= 0 && softmax.rest_max < INFINITY && finite(column.lse) &&
                     finite(static_cast<double>(static_cast<float>(out_sq)));
   rows.largest[row / in.padded_rows * in.rows + r] =
-      largest_scores(fits ? softmax.top_at : -1, column, taylor_z, diff_sq, joint, exact_joint);
-  const double rescale = exp(smaller(column.lse, 0.0)), zero_logit = exp(-larger(column.lse, 0.0));
+      largest_scores(fits ? softmax.top_at : -1, column, taylor_z,
+                     {static_cast<double>(in.v.value_sq[top]), diff_sq, joint, exact_joint});
+  const EntryRow<double> of_row = entry_row(column.lse, out_sq, out_centred_sq, centre_dot_out);
   rows.constants[row] = {
-      {static_cast<float>(column.lse), static_cast<float>(rescale), static_cast<float>(zero_logit),
-       static_cast<float>(rescale + zero_logit), static_cast<float>(zero_logit * zero_logit * out_sq),
-       static_cast<float>(out_centred_sq), static_cast<float>(centre_dot_out)},
+      {static_cast<float>(of_row.lse), static_cast<float>(of_row.rescale),
+       static_cast<float>(of_row.zero_logit), static_cast<float>(of_row.zero_weight_sum),
+       static_cast<float>(of_row.zero_logit_out_sq), static_cast<float>(of_row.out_centred_sq),
+       static_cast<float>(of_row.centre_dot_out)},
       in.q.unit[row] * in.scale,
       unit * in.v.halves.unit[0],
       in.first_visible[r],

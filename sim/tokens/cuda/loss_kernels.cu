@@ -1,6 +1,6 @@
 #include "sim/cuda/product_tile.hpp"
 #include "sim/cuda/softmax.hpp"
-#include "sim/tokens/cuda/loss_kernels.hpp"
+#include "sim/tokens/cuda/column_kernels.hpp"
 #include "sim/tokens/cuda/stored_rows.hpp"
 
 namespace kvreplay::cuda {

@@ -18,12 +18,6 @@ constexpr int kStepsAtOnce = 8;
 
 using Tile = HalfTile<kTiles, kColumnTiles>;
 
-/// One row against one token that it sees and that is not its largest column.
-struct Entry {
-  float a, z, taylor;
-  EntryDistances<float> to;
-};
-
 /// What pass two needs of a token.
 struct Token {
   int at;
@@ -48,15 +42,15 @@ KVREPLAY_SELDOM EntryDistances<float> distances_apart(const PreparedRows& v, int
 }
 
 template <Range kRange>
-KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const Entry& e, float* sums) {
-  const float a_sq = e.a * e.a, norm = scaled_norm(row, e.a);
-  sums[kSumAttn] += e.a;
-  sums[kSumAttnSq] += a_sq;
-  sums[kSumKey] += key_entry<kRange>(e.a, e.taylor, e.to.u);
-  sums[kSumJoint] += e.a * (e.a * e.taylor) * e.to.v_dot_diff;
-  sums[kSumExactKey] += exact_key_entry<kRange>(row, e.a, e.z, e.to.u);
-  sums[kSumExactJoint] += exact_joint_square(row, e.a, e.to).sum * (norm * norm);
-  sums[kSumExactRemove] += exact_remove_entry<kRange>(e.a, e.to.u);
+KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const RowEntry<float>& e, float* sums) {
+  each_row_sum([&](auto formula) {
+    using Formula = decltype(formula);
+    float& sum = sums[sum_at(Formula::kScore)];
+    if constexpr (Formula::kSumApart)
+      sum += Formula::part(e);
+    else
+      sum += Formula::template term<kRange>(row, e);
+  });
 }
 
 /// The slabs that see something of a block's tokens, head by head.
@@ -91,7 +85,7 @@ struct SlabWalk {
 /// A warp's rows of a slab against its tokens.
 template <class Known, bool kFuture>
 struct SlabEntries {
-  static constexpr int kSums = kFuture ? int{kFutureColumnSums} : int{kWindowColumnSums};
+  static constexpr int kSums = column_sums(kFuture);
   const Known& known;
   const FinishedRows& finished;
   const ScorePass& pass;
@@ -127,7 +121,7 @@ struct SlabEntries {
     constexpr Range kRange = kAllInside ? Range::finite : Range::any;
     const int row_at = first_row + Tile::col(n, e);
     const RowConstants row = finished.constants[row_at];
-    Entry entry[kTokens];
+    RowEntry<float> entry[kTokens];
     bool counts[kTokens];
     // Below this a distance of one of the tokens may have cancelled.
     float least = token[0].value.value_centred_sq;
@@ -144,7 +138,7 @@ struct SlabEntries {
           entry_logit(z.at[i / 2][n][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, known.softcap());
       const float a = fast_exp(logit.z - row.entry.lse);
       entry[i] = {
-          a, logit.z, logit.taylor,
+          a, logit.z, logit.taylor, token[i].value.value_sq,
           entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][n][i % 2 * 2 + e], row.o_scale)};
       apart = apart | (counts[i] & !(entry[i].to.u >= least));
     }
@@ -160,7 +154,7 @@ struct SlabEntries {
     for (int i = 0; i < kTokens; ++i) {
       if (!counts[i]) continue;
       if (kFuture) {
-        sums[i][kFutureRemove] += exact_remove_entry<kRange>(entry[i].a, entry[i].to.u);
+        sums[i][kFutureRemove] += RowFormula<RowScore::exact_remove>::term<kRange>(row.entry, entry[i]);
         sums[i][kFutureMaxAttn] = larger(sums[i][kFutureMaxAttn], entry[i].a);
       } else {
         add_window<kRange>(row.entry, entry[i], sums[i]);
@@ -174,7 +168,7 @@ template <class Known, bool kResident, bool kFuture>
 KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
   const Known known{in};
   constexpr int kStages = kResident ? kStagesWhereResident : 1;
-  constexpr int kSums = kFuture ? int{kFutureColumnSums} : int{kWindowColumnSums};
+  constexpr int kSums = column_sums(kFuture);
   const int first_token = static_cast<int>(block_id().x) * kScoredTokens;
   const int segment = static_cast<int>(block_id().y);
   const int token_warp = warp_id() % kTokenWarps, own_slab = warp_id() / kTokenWarps;
@@ -269,10 +263,9 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
       for (int s = 0; s < kSums; ++s) {
         const bool largest = kFuture && s == kFutureMaxAttn;
         double all = static_cast<double>(sums[i][s]);
-        if (!kFuture && s == kSumJoint)
-          // ||v + z (v - o)||^2 = ||v||^2 + 2 z v . (v - o) + z^2 ||v - o||^2
-          all = static_cast<double>(sums[i][kSumAttnSq]) * static_cast<double>(token[i].value.value_sq) +
-                2 * all + static_cast<double>(sums[i][kSumKey]);
+        if (!kFuture && s == sum_at(RowScore::joint))
+          all = RowFormula<RowScore::joint>::whole(sums[i][s], sums[i][sum_at(RowScore::attention_sq)],
+                                                   sums[i][sum_at(RowScore::key)], token[i].value.value_sq);
         KVREPLAY_UNROLL
         for (int mask = 1; mask < 4; mask *= 2) {
           const double other = shuffle_xor(all, mask);
@@ -324,7 +317,7 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
 
 /// Adds the later parts to the first one, or takes the largest where s is kFutureMaxAttn of the future.
 KVREPLAY_KERNEL void join_kernel(ColumnProblem in, ScorePass pass) {
-  const int n_sums = pass.future ? int{kFutureColumnSums} : int{kWindowColumnSums};
+  const int n_sums = column_sums(pass.future);
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(in.G) * n_sums * in.candidates;
   const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block_id().x) * kThreads + thread_id();
   if (at >= n) return;
@@ -361,9 +354,8 @@ void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const Sc
   launch(kernel, {blocks_of(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments)},
          kThreads, plan.bytes, stream, problem, rows, pass);
   if (problem.one_slab()) return;
-  const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(problem.G) *
-                           (pass.future ? int{kFutureColumnSums} : int{kWindowColumnSums}) *
-                           problem.candidates;
+  const std::ptrdiff_t n =
+      static_cast<std::ptrdiff_t>(problem.G) * column_sums(pass.future) * problem.candidates;
   launch(join_kernel, {blocks_of(n, kThreads)}, kThreads, 0, stream, problem, pass);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/cuda/runtime.hpp"
-#include "sim/tokens/decode_formulas.hpp"
+#include "sim/tokens/row_scores.hpp"
 
 #include <cstddef>
 

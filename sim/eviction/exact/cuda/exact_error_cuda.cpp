@@ -1,6 +1,6 @@
 #include "sim/eviction/exact/cuda/exact_error_cuda.hpp"
 
-#include "sim/eviction/exact/exchange_search.hpp"
+#include "sim/eviction/exact/exact_error.hpp"
 #include "sim/overflow.hpp"
 
 #include <algorithm>
