@@ -5,7 +5,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/loss_columns.hpp"
 #include "analysis/results/map_name.hpp"
-#include "analysis/run/left_out.hpp"
+#include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/eviction/policy.hpp"

@@ -1,7 +1,7 @@
 #include "analysis/channels/channel_stage.hpp"
 
 #include "analysis/channels/channel_tables.hpp"
-#include "analysis/channels/rope_pair_share.hpp"
+#include "analysis/channels/layer_channels.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/head_group.hpp"

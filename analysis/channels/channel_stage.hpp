@@ -1,6 +1,5 @@
 #pragma once
 
-#include "analysis/channels/channel_columns.hpp"
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/channels/layer_channels.hpp"
 #include "analysis/measure/measured_layer.hpp"

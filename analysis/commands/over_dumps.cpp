@@ -1,9 +1,9 @@
 #include "analysis/results/over_dumps.hpp"
 
 #include "analysis/budgets/budget_options.hpp"
-#include "analysis/commands/command.hpp"
-#include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/arguments.hpp"
 #include "analysis/commands/run_command.hpp"
+#include "analysis/commands/under_way.hpp"
 #include "analysis/results/comparisons.hpp"
 #include "analysis/results/dump_set.hpp"
 #include "analysis/results/standings.hpp"

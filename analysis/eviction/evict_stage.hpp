@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/eviction/compensated_cases.hpp"
-#include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/head_evictions.hpp"

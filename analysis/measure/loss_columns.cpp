@@ -1,6 +1,5 @@
 #include "analysis/measure/loss_columns.hpp"
 
-#include "analysis/measure/measured_table.hpp"
 #include "analysis/results/schema.hpp"
 #include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"

@@ -1,8 +1,6 @@
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
-#include "analysis/python/texts.hpp"
 #include "sim/channels/channel_basis.hpp"
 
 #include <fmt/format.h>

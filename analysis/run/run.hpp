@@ -2,11 +2,15 @@
 
 #include "analysis/run/ranks.hpp"
 #include "analysis/run/stage.hpp"
+#include "data/dump.hpp"
+#include "sim/schedule.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,5 +60,54 @@ Json run_settings(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& s
 /// stay in `folder` either way.
 RunResult run_stages(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
                      const RunOptions& options, ResultFolder& folder, Workers& workers, Ranks& ranks);
+
+using Stages = std::vector<std::unique_ptr<Stage>>;
+
+std::size_t figures_per_head(const Stages& stages);
+/// Of all heads of a layer, and of the layer as a whole.
+std::size_t figures_of_layer(const Stages& stages, Index n_kv);
+
+/// One pass of `stages` over a dump.
+struct LayerPass {
+  const Dump& dump;
+  const Stages& stages;
+  const RunOptions& options;
+  int number;  ///< from 1
+  const ResultFolder& folder;
+  Workers& workers;
+  Ranks& ranks;
+};
+
+/// Computes those of `layers` that the folder does not hold yet, and returns how many these were. Their head
+/// groups, in order, are cut into as many intervals of equal cost as there are ranks. A layer belongs to the
+/// rank that has its first head: that one gets the other heads from the ranks that computed them, ends the
+/// layer and writes its files. All ranks call it; when it returns all layers are in the folder.
+Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers);
+
+/// The figures of all of `layers` from the folder, for each stage.
+std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers);
+
+/// What a head group of this layer costs, in multiply-adds: every query of it reads the keys and values that
+/// it sees. All groups of a layer cost the same.
+double head_group_cost(const Dump& dump, Index layer);
+
+/// Cuts a sequence of costs into `parts` intervals of about equal cost: [parts + 1] bounds, ascending, the
+/// first 0 and the last costs.size(). No interval costs more than its share and one item.
+std::vector<std::size_t> equal_intervals(std::span<const double> costs, int parts);
+
+/// 16 hex digits that tell dumps of different make apart: a hash of manifest.json and of every array's name
+/// in the folder, type and shape. Independent of where the folder lies and of what the arrays hold.
+std::string fingerprint(const Dump& dump);
+
+/// 16 hex digits a layer, of all that its arrays hold: every file that has some of it is read once, whole.
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<const Index> layers,
+                                                Workers& workers);
+
+/// "0:07", "12:34", "3:05:10".
+std::string clock_text(double seconds);
+
+/// One line about work under way: a bar, the share done, the rate and the time left (from the rate so far).
+///   [=========>                    ]  32 %  31/96 heads  4.1 heads/s  0:16 left
+std::string progress_line(Index done, Index total, double seconds);
 
 }  // namespace kvreplay

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/head_figures.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/run/bytes.hpp"
-#include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
@@ -17,6 +16,14 @@
 #include <vector>
 
 namespace kvreplay {
+
+/// Something that a run does not compute, and why, as one clause.
+struct LeftOut {
+  std::string what, why;
+};
+
+/// Names that share a reason on one line: "a, b (why)".
+std::vector<std::string> left_out_lines(const std::vector<LeftOut>& left_out);
 
 /// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
 /// it to every stage, lets each end its layer, and at the end lets each make its tables from the figures that

@@ -1,8 +1,8 @@
 #include "analysis/tokens/token_stage.hpp"
 
 #include "analysis/results/table_writer.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 #include "analysis/tokens/token_plan.hpp"
-#include "analysis/tokens/token_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "sim/backend.hpp"

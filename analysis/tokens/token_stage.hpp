@@ -3,7 +3,7 @@
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/run/stage.hpp"
 #include "analysis/tokens/token_agreement.hpp"
-#include "analysis/tokens/token_options.hpp"
+#include "analysis/tokens/token_plan.hpp"
 
 #include <memory>
 #include <optional>

@@ -4,7 +4,6 @@
 #include "analysis/verify/check.hpp"
 #include "analysis/verify/closed_forms.hpp"
 #include "analysis/verify/output_checks.hpp"
-#include "analysis/verify/value_distance.hpp"
 #include "sim/attention.hpp"
 #include "sim/backend.hpp"
 #include "sim/channels/channel_basis.hpp"

@@ -1,6 +1,6 @@
 #include "analysis/run/bytes.hpp"
-#include "analysis/run/layer_pass.hpp"
 #include "analysis/run/ranks.hpp"
+#include "analysis/run/run.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

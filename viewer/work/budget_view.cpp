@@ -1,6 +1,6 @@
 #include "viewer/work/budget_view.hpp"
 
-#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/eviction/head_evictions.hpp"
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/verify/value_distance.hpp"
+#include "analysis/verify/check.hpp"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <cmath>
 
 namespace kvreplay {
+
 namespace {
 
 /// A NaN without its sign: "-nan" says nothing.
