@@ -42,8 +42,6 @@ class BudgetMeasureStage final : public Stage {
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
-  void save_head(Index kv_head, ByteWriter& out) const override;
-  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 
@@ -230,16 +228,6 @@ void BudgetMeasureStage::write_head_budgets(const ResultFolder& folder) const {
       }
     folder.write_json(fmt::format("head_budgets/{}.json", label(c)), shares);
   }
-}
-
-void BudgetMeasureStage::save_head(Index kv_head, ByteWriter& out) const {
-  kept_.save(kv_head, 1, out);
-  measured_.save_head(kv_head, out);
-}
-
-void BudgetMeasureStage::load_head(Index kv_head, ByteReader& in) {
-  kept_.load(kv_head, 1, in);
-  measured_.load_head(kv_head, in);
 }
 
 Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

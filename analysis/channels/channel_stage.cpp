@@ -137,18 +137,6 @@ void ChannelStage::end_layer(const ResultFolder& folder, Index layer, LayerFigur
   layer_.write(folder, layer, plan_);
 }
 
-void ChannelStage::save_head(Index kv_head, ByteWriter& out) const {
-  const Index G = dump_.shape().group();
-  layer_.save(kv_head, G, out);
-  measured_.save_head(kv_head, out);
-}
-
-void ChannelStage::load_head(Index kv_head, ByteReader& in) {
-  const Index G = dump_.shape().group();
-  layer_.load(kv_head, G, in);
-  measured_.load_head(kv_head, in);
-}
-
 Json ChannelStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const ChannelTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
   const std::size_t rows = table.write(folder);

@@ -38,20 +38,6 @@ double largest_off_diagonal(const Matrix<double>& H) {
   return off.cwiseAbs().maxCoeff();
 }
 
-template <class Number>
-void get(ByteReader& in, std::vector<Number>& x) {
-  x = in.get<Number>();
-}
-void get(ByteReader& in, Vector<double>& x) {
-  const std::vector<double> values = in.get<double>();
-  x = Eigen::Map<const Vector<double>>(values.data(), std::ssize(values));
-}
-void get(ByteReader& in, Matrix<double>& x) {  // square
-  const std::vector<double> values = in.get<double>();
-  const auto d = static_cast<Index>(std::lround(std::sqrt(static_cast<double>(values.size()))));
-  x = Eigen::Map<const Matrix<double>>(values.data(), d, d);
-}
-
 }  // namespace
 
 void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
@@ -66,37 +52,6 @@ void LayerChannels::begin(const ChannelPlan& plan, const DumpShape& shape) {
   window.assign(shape.n_q, {});
   future.assign(plan.future.count() > 0 ? window.size() : 0, {});
   rope_partner.clear();
-}
-
-template <class Self, class Visit>
-void LayerChannels::each_part(Self& self, Index kv_head, Index G, const Visit& visit) {
-  const auto heads = self.window.size(),
-             rows_a_head = self.interaction.size() * static_cast<std::size_t>(G) / heads;
-  for (std::size_t at = 0; at < rows_a_head; ++at) {
-    const std::size_t row = static_cast<std::size_t>(kv_head) * rows_a_head + at;
-    visit(self.interaction[row]);
-    if (!self.outputs.empty()) visit(self.outputs[row]);
-    visit(self.spectrum[row]);
-    for (auto& rule : self.order)
-      if (!rule.empty()) visit(rule[row]);
-    for (auto& sets : self.pruned) visit(sets[row]);
-  }
-  for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h)
-    for (auto* const moments : {&self.window, &self.future}) {
-      if (moments->empty()) continue;
-      visit((*moments)[h].mean);
-      visit((*moments)[h].deviation);
-    }
-}
-
-void LayerChannels::save(Index kv_head, Index G, ByteWriter& out) const {
-  each_part(*this, kv_head, G, [&](const auto& part) {
-    out.put(std::span(part.data(), static_cast<std::size_t>(part.size())));
-  });
-}
-
-void LayerChannels::load(Index kv_head, Index G, ByteReader& in) {
-  each_part(*this, kv_head, G, [&](auto& part) { get(in, part); });
 }
 
 void LayerChannels::write(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/run/bytes.hpp"
 #include "analysis/run/stage.hpp"
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/head_group.hpp"
@@ -37,17 +36,10 @@ class LayerChannels {
   std::vector<ChannelMoments> window, future;          ///< [n_q]
   std::vector<Index> rope_partner;                     ///< [d], or empty
 
-  /// A KV head, read by G query heads, from one process to another.
-  void save(Index kv_head, Index G, ByteWriter& out) const;
-  void load(Index kv_head, Index G, ByteReader& in);
-
   /// layer_XX/channels/.
   void write(const ResultFolder& folder, Index layer, const ChannelPlan& plan) const;
 
  private:
-  /// Visits what there is of a KV head.
-  template <class Self, class Visit>
-  static void each_part(Self& self, Index kv_head, Index G, const Visit& visit);
   void write_pictures(const ResultFolder& folder, Index layer) const;
 };
 

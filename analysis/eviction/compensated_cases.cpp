@@ -309,30 +309,6 @@ void CompensatedCases::write_layer(const ResultFolder& folder, Index layer) cons
   }
 }
 
-void CompensatedCases::save_head(Index kv_head, ByteWriter& out) const {
-  if (!any()) return;
-  measured_.save_head(kv_head, out);
-  for (const std::vector<Held>& heads : held_) {
-    const Held& held = heads[static_cast<std::size_t>(kv_head)];
-    out.put(held.tokens);
-    out.put(held.bias);
-    out.put(held.values);
-    out.put(held.keys);
-  }
-}
-
-void CompensatedCases::load_head(Index kv_head, ByteReader& in) {
-  if (!any()) return;
-  measured_.load_head(kv_head, in);
-  for (std::vector<Held>& heads : held_) {
-    Held& held = heads[static_cast<std::size_t>(kv_head)];
-    held.tokens = in.get<std::int32_t>();
-    held.bias = in.get<float>();
-    held.values = in.get<float>();
-    held.keys = in.get<float>();
-  }
-}
-
 HeadFigures CompensatedCases::own_figures(const HeadFigures& figures) const {
   HeadFigures own = figures;
   own.of_layers.erase(own.of_layers.begin(),

@@ -153,8 +153,6 @@ class CompensatedCases {
                                 std::span<double> figures);
   void end_layer(Index layer, const LayerFigures& figures);
   void write_layer(const ResultFolder& folder, Index layer) const;
-  void save_head(Index kv_head, ByteWriter& out) const;
-  void load_head(Index kv_head, ByteReader& in);
 
   /// The number of rows of compensation.csv.
   std::size_t write_tables(const ResultFolder& folder, const HeadFigures& figures) const;

@@ -188,24 +188,6 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   write_kept_differences(folder, layer, plan_, kept_.all());
 }
 
-void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
-  const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
-  kept_.save(kv_head * rows, rows, out);
-  pruned_.save(kv_head * rows, rows, out);
-  last_rows_.save(kv_head * rows, rows, out);
-  measured_.save_head(kv_head, out);
-  compensations_.save_head(kv_head, out);
-}
-
-void EvictStage::load_head(Index kv_head, ByteReader& in) {
-  const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
-  kept_.load(kv_head * rows, rows, in);
-  pruned_.load(kv_head * rows, rows, in);
-  last_rows_.load(kv_head * rows, rows, in);
-  measured_.load_head(kv_head, in);
-  compensations_.load_head(kv_head, in);
-}
-
 EvictionTable EvictStage::table(const HeadFigures& figures) const {
   return {plan_, columns_, figures, dump_.has(Tensor::wo)};
 }

@@ -40,8 +40,6 @@ class EvictStage final : public Stage {
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
   /// The same without files: fills in the figures that need all heads of the layer.
   void finish_layer(Index layer, LayerFigures figures);
-  void save_head(Index kv_head, ByteWriter& out) const override;
-  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 

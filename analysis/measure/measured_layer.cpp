@@ -110,26 +110,6 @@ void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<dou
   in_float32(precision_) ? project_outputs(single_) : project_outputs(wide_);
 }
 
-void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {
-  const Index G = dump_.shape().group();
-  const auto save = [&](const auto& outputs) {
-    outputs.window.save(kv_head * G, G, out);
-    outputs.future.save(kv_head * G, G, out);
-  };
-  in_float32(precision_) ? save(single_) : save(wide_);
-  out.put(steps_[kv_head]);
-}
-
-void MeasuredLayer::load_head(Index kv_head, ByteReader& in) {
-  const Index G = dump_.shape().group();
-  const auto load = [&](auto& outputs) {
-    outputs.window.load(kv_head * G, G, in);
-    outputs.future.load(kv_head * G, G, in);
-  };
-  in_float32(precision_) ? load(single_) : load(wide_);
-  steps_[kv_head] = in.get<double>();
-}
-
 template <class T>
 CaseRows<T>::CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names)
     : kind_(std::move(kind)),
@@ -155,18 +135,6 @@ void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
     else
       write_npy(std::move(file), shape, std::span<const T>(all));
   }
-}
-
-template <class T>
-void CaseRows<T>::save(Index first_row, Index rows, ByteWriter& out) const {
-  for (const std::vector<std::vector<T>>& rows_of_case : cases_)
-    for (Index row = first_row; row < first_row + rows; ++row) out.put(rows_of_case[row]);
-}
-
-template <class T>
-void CaseRows<T>::load(Index first_row, Index rows, ByteReader& in) {
-  for (std::vector<std::vector<T>>& rows_of_case : cases_)
-    for (Index row = first_row; row < first_row + rows; ++row) rows_of_case[row] = in.get<T>();
 }
 
 template class CaseRows<std::uint8_t>;

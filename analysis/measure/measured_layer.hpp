@@ -3,7 +3,6 @@
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/measure/loss_columns.hpp"
 #include "analysis/results/result_folder.hpp"
-#include "analysis/run/bytes.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/eviction/kept_outputs.hpp"
@@ -37,20 +36,6 @@ class LayerOutputs {
   }
   void set_change(std::size_t which, Index first_query_head, PanelRows<T>&& heads) {
     set(change_[which], first_query_head, std::move(heads));
-  }
-
-  /// The query heads first .. first + count - 1, from one process to another.
-  void save(Index first, Index count, ByteWriter& out) const {
-    for (Index h = first; h < first + count; ++h) {
-      out.put(full_[h]);
-      for (const PanelRows<T>& heads : change_) out.put(heads[h]);
-    }
-  }
-  void load(Index first, Index count, ByteReader& in) {
-    for (Index h = first; h < first + count; ++h) {
-      full_[h] = in.get<T>();
-      for (PanelRows<T>& heads : change_) heads[h] = in.get<T>();
-    }
   }
 
   /// Sums over rows of ||sum_h o_i W_O(h)||^2, then of the changes; nan where a head was not set.
@@ -137,8 +122,6 @@ class MeasuredLayer {
   /// Fills in the sums of the layer.
   void end(Index layer, Workers& workers, const LayerFigures& figures);
 
-  void save_head(Index kv_head, ByteWriter& out) const;
-  void load_head(Index kv_head, ByteReader& in);
 
  private:
   template <class T>
@@ -172,8 +155,6 @@ class CaseRows {
   const std::vector<std::vector<std::vector<T>>>& all() const { return cases_; }  ///< [cases][rows][length]
   /// Those that any row has something in.
   void write(const ResultFolder& folder, Index layer) const;
-  void save(Index first_row, Index rows, ByteWriter& out) const;
-  void load(Index first_row, Index rows, ByteReader& in);
 
  private:
   std::string kind_;

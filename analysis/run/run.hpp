@@ -16,6 +16,8 @@
 
 namespace kvreplay {
 
+using Stages = std::vector<std::unique_ptr<Stage>>;
+
 /// Part i of n, counted from 1.
 struct Shard {
   Index part = 1;
@@ -49,51 +51,20 @@ Json shape_json(const DumpShape& shape);
 
 /// Everything else that the results of a run depend on, for the state of a result folder and for
 /// summary.json.
-Json run_settings(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
-                  const RunOptions& options);
+Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& options);
 
 /// One pass over the dump: layer by layer, head groups in parallel while they are small, one computed while
-/// the next is read where they are large; several ranks share the head groups out. Layers that `folder`
-/// already holds are not computed again. Rank 0 writes the tables and has the summary and the report. A
-/// shard's stages that join layers keep their figures for `kvreplay merge`, and have no tables. Throws
-/// Interrupted where the workers were stopped and InputError on bad input or a full disk; finished layers
-/// stay in `folder` either way.
-RunResult run_stages(const Dump& dump, const std::vector<std::unique_ptr<Stage>>& stages,
-                     const RunOptions& options, ResultFolder& folder, Workers& workers, Ranks& ranks);
+/// the next is read where they are large; the layers are dealt out to the ranks by what they cost, each of
+/// which writes the files of its own. Layers that `folder` already holds are not computed again. Rank 0
+/// writes the tables and has the summary and the report. A shard's stages that join layers keep their figures
+/// for `kvreplay merge`, and have no tables. Throws Interrupted where the workers were stopped and InputError
+/// on bad input or a full disk; finished layers stay in `folder` either way.
+RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& options, ResultFolder& folder,
+                     Workers& workers, Ranks& ranks);
 
-using Stages = std::vector<std::unique_ptr<Stage>>;
-
-std::size_t figures_per_head(const Stages& stages);
-/// Of all heads of a layer, and of the layer as a whole.
-std::size_t figures_of_layer(const Stages& stages, Index n_kv);
-
-/// One pass of `stages` over a dump.
-struct LayerPass {
-  const Dump& dump;
-  const Stages& stages;
-  const RunOptions& options;
-  int number;  ///< from 1
-  const ResultFolder& folder;
-  Workers& workers;
-  Ranks& ranks;
-};
-
-/// Computes those of `layers` that the folder does not hold yet, and returns how many these were. Their head
-/// groups, in order, are cut into as many intervals of equal cost as there are ranks. A layer belongs to the
-/// rank that has its first head: that one gets the other heads from the ranks that computed them, ends the
-/// layer and writes its files. All ranks call it; when it returns all layers are in the folder.
-Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers);
-
-/// The figures of all of `layers` from the folder, for each stage.
-std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers);
-
-/// What a head group of this layer costs, in multiply-adds: every query of it reads the keys and values that
-/// it sees. All groups of a layer cost the same.
-double head_group_cost(const Dump& dump, Index layer);
-
-/// Cuts a sequence of costs into `parts` intervals of about equal cost: [parts + 1] bounds, ascending, the
-/// first 0 and the last costs.size(). No interval costs more than its share and one item.
-std::vector<std::size_t> equal_intervals(std::span<const double> costs, int parts);
+/// Deals items of these costs out to `parts`, each in turn to the part that has least so far: where all cost
+/// the same, as layers_of_shard() does. [parts] of ascending numbers of items.
+std::vector<std::vector<std::size_t>> dealt_out(std::span<const double> costs, int parts);
 
 /// 16 hex digits that tell dumps of different make apart: a hash of manifest.json and of every array's name
 /// in the folder, type and shape. Independent of where the folder lies and of what the arrays hold.

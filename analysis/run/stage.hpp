@@ -3,7 +3,6 @@
 #include "analysis/options/option.hpp"
 #include "analysis/results/head_figures.hpp"
 #include "analysis/results/result_folder.hpp"
-#include "analysis/run/bytes.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
@@ -56,11 +55,6 @@ class Stage {
   /// Called once all heads of the layer are done: writes the layer's files, and fills in the figures of the
   /// layer as a whole. What all heads share may still be put among theirs.
   virtual void end_layer(const ResultFolder&, Index, LayerFigures) {}
-
-  /// What head() left of a head for end_layer() besides its figures, where another process computed the head
-  /// than ends the layer: written by the one, after head(), and read by the other, after begin_layer().
-  virtual void save_head(Index, ByteWriter&) const {}
-  virtual void load_head(Index, ByteReader&) {}
 
   /// Whether one layer's tables depend on all layers' figures, so that a part of them has none.
   virtual bool joins_layers() const { return false; }

@@ -190,26 +190,6 @@ std::vector<double> TokenStage::given_rows(const GivenArray<double>& given, Inde
   return rows;
 }
 
-void TokenStage::save_head(Index kv_head, ByteWriter& out) const {
-  const auto save = [&](const auto& layer) {
-    for (const auto& metric : layer) {
-      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
-      out.put(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
-    }
-  };
-  in_float32(compute_.precision) ? save(layer_f32_) : save(layer_f64_);
-}
-
-void TokenStage::load_head(Index kv_head, ByteReader& in) {
-  const auto load = [&](auto& layer) {
-    for (auto& metric : layer) {
-      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
-      in.get(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
-    }
-  };
-  in_float32(compute_.precision) ? load(layer_f32_) : load(layer_f64_);
-}
-
 void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
   std::vector<std::string> names;
   for (const TokenMetric m : metrics_) names.emplace_back(name_of(m));

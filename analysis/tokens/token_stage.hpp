@@ -33,8 +33,6 @@ class TokenStage final : public Stage {
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
-  void save_head(Index kv_head, ByteWriter& out) const override;
-  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 
