@@ -3,7 +3,7 @@
 #include "analysis/budgets/allocation.hpp"
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/map_name.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"

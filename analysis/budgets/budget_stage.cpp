@@ -3,7 +3,7 @@
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/given/given_arrays.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/kept_text.hpp"
@@ -27,253 +27,121 @@
 
 namespace kvreplay {
 
-/// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, maps/.
-class BudgetMeasureStage final : public Stage {
- public:
-  /// `allocations` has one for each of plan.cases, over `layers`.
-  BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
-                     std::vector<Allocation> allocations, const Compute& compute);
-
-  std::string_view name() const override { return "budget"; }
-
-  std::size_t figures_per_head() const override;
-  std::size_t figures_per_layer() const override { return losses_.per_layer(); }
-  void begin_layer(Index layer) override;
-  void head(const HeadGroup<float>& group, std::span<double> figures) override;
-  void head(const HeadGroup<double>& group, std::span<double> figures) override;
-  void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
-  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
-  std::string report(const HeadFigures& figures) const override;
-
- private:
-  template <class T>
-  void compute(const HeadGroup<T>& group, std::span<double> figures);
-  Index row_of(Index layer, Index kv_head) const;
-  double total_loss(std::size_t which) const;
-  std::size_t write_budgets(const ResultFolder& folder, const HeadFigures& figures) const;
-  /// Every allocation as shares of its tokens, by the model's layers and heads: Attention Matching's form.
-  void write_head_budgets(const ResultFolder& folder) const;
-  void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
-  std::string label(std::size_t which) const;
-  std::optional<double> loss_of(const ScopedFigures& figures, std::size_t which, Scope scope,
-                                BudgetFigure figure) const;
-
-  const BudgetPlan& plan_;
-  std::vector<Index> layers_;
-  std::vector<Allocation> allocations_;
-  LossColumns losses_;
-  KeptLayer kept_;
-  MeasuredLayer measured_;
-};
-
 namespace {
-
-// Figures of a head: ||o||^2 of the head and of its layer, then for every case its changes.
-constexpr Index kFull = 0, kLayerFull = 1, kHeadFigures = 2;
-constexpr Index change_of(std::size_t which) { return kHeadFigures + 2 * static_cast<Index>(which); }
-constexpr Index layer_change_of(std::size_t which) { return change_of(which) + 1; }
-
-MeasureColumns columns_of(const BudgetPlan& plan) {
-  MeasureColumns columns;
-  columns.future = {kFull, kLayerFull, {}, {}};
-  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
-    columns.future.change.push_back(change_of(c));
-    columns.future.layer_change.push_back(layer_change_of(c));
-  }
-  columns.losses = LossColumns(plan.losses, change_of(plan.cases.size()), plan.cases.size());
-  return columns;
-}
-
-std::string label_of(const BudgetPlan& plan, const BudgetCase& which) {
-  return fmt::format("{}-{}-{}", plan.orders[which.order].file_name(), which.division.name, which.label);
-}
 
 std::vector<std::string> labels_of(const BudgetPlan& plan) {
   std::vector<std::string> labels;
-  for (const BudgetCase& which : plan.cases) labels.push_back(label_of(plan, which));
+  for (const BudgetCase& which : plan.cases)
+    labels.push_back(
+        fmt::format("{}-{}-{}", plan.orders[which.order].file_name(), which.division.name, which.label));
   return labels;
 }
 
-double output_error(const ScopedFigures& figures, std::size_t which, Scope scope) {
-  return relative_error(figures.sum(scope, change_of(which)), figures.sum(scope, kFull));
-}
+/// The figures of all heads, read as those of budgets.csv.
+class BudgetTable : public MeasuredFigures {
+ public:
+  BudgetTable(const BudgetPlan& plan, const std::vector<Allocation>& allocations, const HeadFigures& figures,
+              bool with_layer_output)
+      : MeasuredFigures(MeasureColumns::alone(plan.cases.size(), RowSet::future, plan.losses), figures,
+                        with_layer_output),
+        plan_(plan),
+        allocations_(allocations) {}
 
-}  // namespace
-
-BudgetMeasureStage::BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
-                                       std::vector<Allocation> allocations, const Compute& compute)
-    : Stage(dump, compute),
-      plan_(plan),
-      layers_(std::move(layers)),
-      allocations_(std::move(allocations)),
-      losses_(columns_of(plan).losses),
-      kept_("kept", dump.shape().n_kv, dump.shape().l, labels_of(plan)),
-      measured_(dump, compute.precision, columns_of(plan)) {}
-
-std::size_t BudgetMeasureStage::figures_per_head() const {
-  return static_cast<std::size_t>(change_of(plan_.cases.size()) + losses_.count());
-}
-
-Index BudgetMeasureStage::row_of(Index layer, Index kv_head) const {
-  const Index at = std::find(layers_.begin(), layers_.end(), layer) - layers_.begin();
-  return at * dump_.shape().n_kv + kv_head;
-}
-
-void BudgetMeasureStage::begin_layer(Index) {
-  kept_.begin();
-  measured_.begin();
-}
-
-template <class T>
-void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
-  const auto row = static_cast<std::size_t>(row_of(group.layer, group.kv_head));
-  std::vector<CacheCase> caches(plan_.cases.size());
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    KeptSet& kept = caches[c].kept;
-    kept.assign(group.l, 0);
-    const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
-    for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
-    kept_.at(c, group.kv_head) = kept;
+  /// Empty where the figure is not there for such a scope.
+  std::optional<double> value(std::size_t which, Scope scope, BudgetFigure figure) const {
+    if (!facts_of(figure).levels.has(level_of(scope))) return std::nullopt;
+    const RowRange heads = scoped_.heads_in(scope);
+    const auto& [budgets, losses] = allocations_[which];
+    switch (figure) {
+      case BudgetFigure::budget:
+        return static_cast<double>(
+            std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
+      case BudgetFigure::loss:
+        return compensated_sum(std::span(losses).subspan(heads.begin, heads.count()));
+      case BudgetFigure::output_error:
+        return output_error(which, scope, RowSet::future);
+      case BudgetFigure::layer_output_error:
+        return layer_output_error(which, scope, RowSet::future);
+      case BudgetFigure::loss_row:
+      case BudgetFigure::loss_head:
+      case BudgetFigure::loss_layer:
+      case BudgetFigure::loss_step:
+      case BudgetFigure::loss_joint:
+      case BudgetFigure::dnll:
+        return loss(which, scope, name_of(figure), RowSet::future);
+    }
+    return std::nullopt;
   }
-  std::fill(figures.begin(), figures.end(), 0.0);
-  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group, {},
-                plan_.future, group.kv_head * group.G(), figures, compute_.workers);
-}
 
-void BudgetMeasureStage::head(const HeadGroup<float>& group, std::span<double> figures) {
-  compute(group, figures);
-}
-void BudgetMeasureStage::head(const HeadGroup<double>& group, std::span<double> figures) {
-  compute(group, figures);
-}
+  /// budgets.csv, maps/; the number of rows.
+  std::size_t write(const ResultFolder& folder, const std::vector<std::string>& labels) const;
+  std::string report() const;
 
-void BudgetMeasureStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
-  measured_.end(layer, compute_.workers, figures);
-  kept_.write(folder, layer);
-}
+ private:
+  double total_loss(std::size_t which) const { return *value(which, {}, BudgetFigure::loss); }
+  std::string lu_against_optimal() const;
 
-std::string BudgetMeasureStage::label(std::size_t which) const { return label_of(plan_, plan_.cases[which]); }
+  const BudgetPlan& plan_;
+  const std::vector<Allocation>& allocations_;
+};
 
-double BudgetMeasureStage::total_loss(std::size_t which) const {
-  return compensated_sum(allocations_[which].loss);
-}
-
-std::size_t BudgetMeasureStage::write_budgets(const ResultFolder& folder, const HeadFigures& figures) const {
-  const bool with_losses = losses_.count() > 0;
-  TableWriter csv(folder, Table::budgets,
-                  with_losses ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
-  const ScopedFigures scoped(figures);
-  for (const Scope scope : scoped.scopes())
+std::size_t BudgetTable::write(const ResultFolder& folder, const std::vector<std::string>& labels) const {
+  TableWriter csv(
+      folder, Table::budgets,
+      plan_.losses.any() ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
+  for (const Scope scope : scoped_.scopes())
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       const BudgetCase& which = plan_.cases[c];
-      const auto& [budgets, losses] = allocations_[c];
-      const RowRange heads = scoped.heads_in(scope);
-      csv.at(scoped.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
+      csv.at(scoped_.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
       csv.set("method", which.division.name).set("sigma", which.label);
-      csv.set(BudgetFigure::budget,
-              std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
-      csv.set(BudgetFigure::loss, compensated_sum(std::span(losses).subspan(heads.begin, heads.count())));
-      csv.set(BudgetFigure::output_error, output_error(scoped, c, scope));
-      if (dump_.has(Tensor::wo) && level_of(scope) == Level::layer) {
-        const double change = figures.values(heads.begin, layer_change_of(c)),
-                     full = figures.values(heads.begin, kLayerFull);
-        csv.set(BudgetFigure::layer_output_error, relative_error(change, full));
-      }
       for (const BudgetFigure figure : kBudgetFigures.all())
-        if (const auto loss = loss_of(scoped, c, scope, figure)) csv.set(figure, *loss);
+        if (const auto found = value(c, scope, figure))
+          figure == BudgetFigure::budget ? csv.set(figure, static_cast<Index>(*found))
+                                         : csv.set(figure, *found);
       csv.end_row();
     }
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    for (const BudgetFigure figure : kBudgetFigures.all())
+      write_map_of(folder,
+                   {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = labels[c]},
+                   [&](Scope scope) { return value(c, scope, figure); });
   return csv.finish();
 }
 
-std::optional<double> BudgetMeasureStage::loss_of(const ScopedFigures& figures, std::size_t which,
-                                                  Scope scope, BudgetFigure figure) const {
-  if (!facts_of(figure).levels.has(level_of(scope))) return std::nullopt;
-  return predicted_loss(figures, losses_, which, scope, name_of(figure), RowSet::future);
-}
-
-void BudgetMeasureStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
-  const ScopedFigures scoped(figures);
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    const auto write = [&](BudgetFigure figure, const std::vector<double>& map) {
-      write_map(folder, {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = label(c)},
-                figures, map);
-    };
-    std::vector<double> errors;
-    for (const Scope scope : scoped.scopes())
-      if (scope.head) errors.push_back(output_error(scoped, c, scope));
-    write(BudgetFigure::budget, {allocations_[c].budgets.begin(), allocations_[c].budgets.end()});
-    write(BudgetFigure::loss, allocations_[c].loss);
-    write(BudgetFigure::output_error, errors);
-    for (const BudgetFigure figure : kBudgetFigures.all()) {
-      std::vector<double> losses;
-      for (const Scope scope : scoped.scopes())
-        if (const auto loss = loss_of(scoped, c, scope, figure); loss && scope.head) losses.push_back(*loss);
-      if (!losses.empty()) write(figure, losses);
-    }
-  }
-}
-
-void BudgetMeasureStage::write_head_budgets(const ResultFolder& folder) const {
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    const Budgets& budgets = allocations_[c].budgets;
-    const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
-    if (total == 0) continue;  // shares of nothing
-    Json shares = Json::object();
-    for (const Index layer : layers_)
-      for (Index g = 0; g < dump_.shape().n_kv; ++g) {
-        const auto tokens = static_cast<double>(budgets[static_cast<std::size_t>(row_of(layer, g))]);
-        shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] = tokens / total;
-      }
-    folder.write_json(fmt::format("head_budgets/{}.json", label(c)), shares);
-  }
-}
-
-Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
-  const std::size_t rows = write_budgets(folder, figures);
-  write_maps(folder, figures);
-  write_head_budgets(folder);
-  Json losses = Json::object(), errors = Json::object();
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    losses[label(c)] = total_loss(c);
-    errors[label(c)] = output_error(ScopedFigures(figures), c, {});
-  }
-  return {{"candidates", dump_.shape().l},
-          {"future_rows", plan_.future.count()},
-          {"budget_rows", rows},
-          {"budget_losses", losses},
-          {"budget_errors", errors}};
-}
-
-std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
+std::string BudgetTable::report() const {
   std::string text =
       fmt::format("loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
   std::size_t width = 10;
   bool oracles = false, profiles = false;
+  std::vector<std::string> budgets;
   for (const BudgetCase& which : plan_.cases) {
     width = std::max(width, shown_name(which.division.name).size());
     oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
     profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
-  }
-  text += fmt::format("{:20}  {:{}}", "order", "method", width);
-  std::vector<std::string> budgets;
-  for (const BudgetCase& which : plan_.cases)
     if (std::find(budgets.begin(), budgets.end(), which.label) == budgets.end())
       budgets.push_back(which.label);
-  const ScopedFigures scoped(figures);
+  }
+  text += fmt::format("{:20}  {:{}}", "order", "method", width);
   for (const std::string& label : budgets) text += fmt::format("  {:>28}", kept_text(label));
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     if (c % budgets.size() == 0)
       text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
                           shown_name(plan_.cases[c].division.name), width);
-    const double median =
-        scoped.median_head([&](Scope scope) { return std::optional(output_error(scoped, c, scope)); });
+    const auto error = [&](Scope scope) { return value(c, scope, BudgetFigure::output_error); };
     text += fmt::format("  {:>28}", fmt::format("{:.4g} ({})", total_loss(c),
-                                                with_median_head(output_error(scoped, c, {}), median)));
+                                                with_median_head(*error({}), scoped_.median_head(error))));
   }
-  text += '\n';
-  // LU-KV's claim that its greedy is optimal, where both were computed.
+  text += '\n' + lu_against_optimal();
+  if (oracles)
+    text += fmt::format(
+        "{}{}\n", oracles_of_budgets(),
+        profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
+  return text;
+}
+
+/// LU-KV's claim that its greedy is optimal, where both were computed.
+std::string BudgetTable::lu_against_optimal() const {
+  std::string text;
   for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
     for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
       const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
@@ -290,12 +158,111 @@ std::string BudgetMeasureStage::report(const HeadFigures& figures) const {
                                                 : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
                                                               100 * excess / total_loss(best), moved / 2));
     }
-  if (oracles)
-    text += fmt::format(
-        "{}{}\n", oracles_of_budgets(),
-        profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
   return text;
 }
+
+/// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, head_budgets/, maps/.
+class BudgetMeasureStage final : public Stage {
+ public:
+  /// `allocations` has one for each of plan.cases, over `layers`.
+  BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
+                     std::vector<Allocation> allocations, const Compute& compute)
+      : Stage(dump, compute),
+        plan_(plan),
+        layers_(std::move(layers)),
+        allocations_(std::move(allocations)),
+        labels_(labels_of(plan)),
+        columns_(MeasureColumns::alone(plan.cases.size(), RowSet::future, plan.losses)),
+        kept_("kept", dump.shape().n_kv, dump.shape().l, labels_),
+        measured_(dump, compute.precision, columns_) {}
+
+  std::string_view name() const override { return "budget"; }
+
+  std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.end()); }
+  std::size_t figures_per_layer() const override { return columns_.losses.per_layer(); }
+  void begin_layer(Index) override {
+    kept_.begin();
+    measured_.begin();
+  }
+  void head(const HeadGroup<float>& group, std::span<double> figures) override { compute(group, figures); }
+  void head(const HeadGroup<double>& group, std::span<double> figures) override { compute(group, figures); }
+  void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override {
+    measured_.end(layer, compute_.workers, figures);
+    kept_.write(folder, layer);
+  }
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures& figures) const override { return table(figures).report(); }
+
+ private:
+  template <class T>
+  void compute(const HeadGroup<T>& group, std::span<double> figures);
+  BudgetTable table(const HeadFigures& figures) const {
+    return {plan_, allocations_, figures, dump_.has(Tensor::wo)};
+  }
+  std::size_t row_of(Index layer, Index kv_head) const {
+    const Index at = std::find(layers_.begin(), layers_.end(), layer) - layers_.begin();
+    return static_cast<std::size_t>(at * dump_.shape().n_kv + kv_head);
+  }
+  /// Every allocation as shares of its tokens, by the model's layers and heads: Attention Matching's form.
+  void write_head_budgets(const ResultFolder& folder) const;
+
+  const BudgetPlan& plan_;
+  std::vector<Index> layers_;
+  std::vector<Allocation> allocations_;
+  std::vector<std::string> labels_;  // of the cases
+  MeasureColumns columns_;
+  KeptLayer kept_;
+  MeasuredLayer measured_;
+};
+
+template <class T>
+void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
+  const std::size_t row = row_of(group.layer, group.kv_head);
+  std::vector<CacheCase> caches(plan_.cases.size());
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    KeptSet& kept = caches[c].kept;
+    kept.assign(group.l, 0);
+    const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
+    for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
+    kept_.at(c, group.kv_head) = kept;
+  }
+  std::fill(figures.begin(), figures.end(), 0.0);
+  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group, {},
+                plan_.future, group.kv_head * group.G(), figures, compute_.workers);
+}
+
+void BudgetMeasureStage::write_head_budgets(const ResultFolder& folder) const {
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const Budgets& budgets = allocations_[c].budgets;
+    const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
+    if (total == 0) continue;  // shares of nothing
+    Json shares = Json::object();
+    for (const Index layer : layers_)
+      for (Index g = 0; g < dump_.shape().n_kv; ++g)
+        shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] =
+            static_cast<double>(budgets[row_of(layer, g)]) / total;
+    folder.write_json(fmt::format("head_budgets/{}.json", labels_[c]), shares);
+  }
+}
+
+Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
+  const BudgetTable all = table(figures);
+  const std::size_t rows = all.write(folder, labels_);
+  write_head_budgets(folder);
+  Json losses = Json::object(), errors = Json::object();
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    losses[labels_[c]] = *all.value(c, {}, BudgetFigure::loss);
+    errors[labels_[c]] = *all.value(c, {}, BudgetFigure::output_error);
+  }
+  return {{"candidates", dump_.shape().l},
+          {"future_rows", plan_.future.count()},
+          {"budget_rows", rows},
+          {"budget_losses", losses},
+          {"budget_errors", errors}};
+}
+
+}  // namespace
 
 namespace {
 

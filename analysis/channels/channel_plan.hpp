@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
@@ -54,9 +54,8 @@ std::optional<std::string> why_no_rope_pairs(const Dump& dump);
 /// Why a dump cannot give channel metrics with these options, as one clause; nothing where it can.
 std::optional<OptionText> why_no_channels(const Dump& dump, const ChannelOptions& options);
 
-/// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
-class ChannelColumns {
- public:
+/// The figures of a head, and of a case on it.
+struct ChannelColumnNames {
   enum Head {
     off_diagonal_share,
     rope_pair_share,
@@ -81,20 +80,7 @@ class ChannelColumns {
     bytes,
     kCaseFigures
   };
-  ChannelColumns(std::size_t cases, const LossRows& losses)
-      : losses_(losses, kHeadFigures + static_cast<Index>(cases) * kCaseFigures, cases),
-        count_(kHeadFigures + static_cast<Index>(cases) * kCaseFigures + losses_.count()) {}
-
-  Index of(Head figure) const { return figure; }
-  Index of(std::size_t which, Case figure) const {
-    return kHeadFigures + static_cast<Index>(which) * kCaseFigures + figure;
-  }
-  Index count() const { return count_; }
-  const LossColumns& losses() const { return losses_; }
-
- private:
-  LossColumns losses_;
-  Index count_;
 };
+using ChannelColumns = CaseColumns<ChannelColumnNames>;
 
 }  // namespace kvreplay

@@ -26,7 +26,7 @@ MeasureColumns columns_of(const ChannelColumns& columns, const ChannelPlan& plan
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute)
     : Stage(dump, compute),
       plan_(channel_plan(dump, options)),
-      columns_(plan_.cases.size(), plan_.losses),
+      columns_(0, plan_.cases.size(), plan_.losses),
       measured_(dump, compute.precision, columns_of(columns_, plan_)) {}
 
 Json ChannelStage::options() const {

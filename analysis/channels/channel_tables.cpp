@@ -126,21 +126,17 @@ std::size_t ChannelTable::write_channels(const ResultFolder& folder) const {
 }
 
 void ChannelTable::write_maps(const ResultFolder& folder) const {
-  const auto name = [](ChannelFigure figure, const std::string& item, RowSet rows) {
-    return MapName{.table = Table::channels,
-                   .figure = std::string(name_of(figure)),
-                   .item = item,
-                   .against = std::string(name_of(rows))};
-  };
   for (const Share& share : kShares)
     if (has_pairs() || share.figure != ChannelFigure::rope_pair_share)
-      write_map_of(folder, name(share.figure, "", RowSet::window),
+      write_map_of(folder,
+                   {.table = Table::channels,
+                    .figure = std::string(name_of(share.figure)),
+                    .against = std::string(name_of(RowSet::window))},
                    [&](Scope scope) { return std::optional(this->share(scope, share.column)); });
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (const ChannelFigure figure : kChannelFigures.all())
-      for (const RowSet rows : {RowSet::window, RowSet::future})
-        write_map_of(folder, name(figure, plan_.cases[c].file_name, rows),
-                     [&](Scope scope) { return value(c, scope, figure, rows); });
+    write_maps_of(
+        folder, Table::channels, kChannelFigures, plan_.cases[c].file_name,
+        [&](Scope scope, ChannelFigure figure, RowSet rows) { return value(c, scope, figure, rows); });
 }
 
 std::size_t ChannelTable::write(const ResultFolder& folder) const {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 
 #include <optional>
 #include <string>

@@ -87,14 +87,9 @@ std::size_t CompensationTable::write(const ResultFolder& folder) const {
             csv.set("rows", name_of(rows)).add(figure, *found);
     }
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (const CompensationFigure figure : kCompensationFigures.all())
-      for (const RowSet rows : {RowSet::window, RowSet::future, RowSet::reference})
-        write_map_of(folder,
-                     {.table = Table::compensation,
-                      .figure = std::string(name_of(figure)),
-                      .item = file_name(evictions_, plan_.cases[c]),
-                      .against = std::string(name_of(rows))},
-                     [&](Scope scope) { return value(c, scope, figure, rows); });
+    write_maps_of(
+        folder, Table::compensation, kCompensationFigures, file_name(evictions_, plan_.cases[c]),
+        [&](Scope scope, CompensationFigure figure, RowSet rows) { return value(c, scope, figure, rows); });
   return csv.finish();
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/compensation_plan.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/results/schema.hpp"
 #include "analysis/run/stage.hpp"
@@ -16,10 +16,8 @@
 
 namespace kvreplay {
 
-/// Where a head's figures stand among those of HeadFigures: those of the whole head, then those of every
-/// case.
-class CompensationColumns {
- public:
+/// The figures of a head, and of a case on it.
+struct CompensationColumnNames {
   enum Head {
     window_full_sq,
     future_full_sq,
@@ -57,25 +55,8 @@ class CompensationColumns {
            : rows == RowSet::future ? future_selection
                                     : reference_selection;
   }
-
-  CompensationColumns(Index begin, std::size_t cases, const LossRows& losses)
-      : begin_(begin),
-        losses_(losses, begin + kHeadFigures + static_cast<Index>(cases) * kCaseFigures, cases),
-        count_(cases == 0 ? 0 : kHeadFigures + static_cast<Index>(cases) * kCaseFigures + losses_.count()) {}
-
-  Index of(Head figure) const { return begin_ + figure; }
-  Index of(std::size_t which, Case figure) const {
-    return begin_ + kHeadFigures + static_cast<Index>(which) * kCaseFigures + figure;
-  }
-  Index begin() const { return begin_; }
-  Index count() const { return count_; }
-  const LossColumns& losses() const { return losses_; }
-
- private:
-  Index begin_;
-  LossColumns losses_;
-  Index count_;
 };
+using CompensationColumns = CaseColumns<CompensationColumnNames>;
 
 /// The figures of all heads, read as those of compensation.csv.
 class CompensationTable : public MeasuredTable<CompensationPlan, CompensationColumns> {

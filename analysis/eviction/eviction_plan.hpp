@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/eviction_options.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/schema.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"

@@ -185,14 +185,9 @@ void EvictionTable::write_differences(const ResultFolder& folder) const {
 
 void EvictionTable::write_maps(const ResultFolder& folder) const {
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (const EvictionFigure figure : kEvictionFigures.all())
-      for (const RowSet rows : {RowSet::window, RowSet::future})
-        write_map_of(folder,
-                     {.table = Table::evictions,
-                      .figure = std::string(name_of(figure)),
-                      .item = plan_.cases[c].file_name(),
-                      .against = std::string(name_of(rows))},
-                     [&](Scope scope) { return value(c, scope, figure, rows); });
+    write_maps_of(
+        folder, Table::evictions, kEvictionFigures, plan_.cases[c].file_name(),
+        [&](Scope scope, EvictionFigure figure, RowSet rows) { return value(c, scope, figure, rows); });
 }
 
 std::size_t EvictionTable::write(const ResultFolder& folder) const {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/measure/case_outputs.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
@@ -79,33 +79,6 @@ std::vector<Matrix<T>> read_layer_wo(const Dump& dump, Index layer) {
   return wo;
 }
 
-/// Where the sums of squares of outputs and of their changes in every case stand in a head's row of figures:
-/// those of the head, and those of the layer behind W_O. -1: nowhere.
-struct MeasureColumns {
-  struct OnRows {
-    Index full = -1, layer_full = -1;
-    std::vector<Index> change, layer_change;  ///< [cases]
-  };
-  OnRows window, future;
-  LossColumns losses = {};
-};
-/// Of the columns of a stage that measures on both sets of rows.
-template <class Columns>
-MeasureColumns measure_columns(const Columns& columns, std::size_t cases) {
-  using C = Columns;
-  const auto on = [&](auto full, auto layer_full, auto change, auto layer_change) {
-    MeasureColumns::OnRows rows{columns.of(full), columns.of(layer_full), {}, {}};
-    for (std::size_t c = 0; c < cases; ++c) {
-      rows.change.push_back(columns.of(c, change));
-      rows.layer_change.push_back(columns.of(c, layer_change));
-    }
-    return rows;
-  };
-  return {on(C::window_full_sq, C::window_layer_full_sq, C::window_change_sq, C::window_layer_change_sq),
-          on(C::future_full_sq, C::future_layer_full_sq, C::future_change_sq, C::future_layer_change_sq),
-          columns.losses()};
-}
-
 /// The outputs of a layer's heads in all cases. Several threads may add heads at once.
 class MeasuredLayer {
  public:
@@ -121,7 +94,6 @@ class MeasuredLayer {
            Index first_query_head, std::span<double> figures, Workers& workers);
   /// Fills in the sums of the layer.
   void end(Index layer, Workers& workers, const LayerFigures& figures);
-
 
  private:
   template <class T>
