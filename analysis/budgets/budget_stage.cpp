@@ -1,7 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 
 #include "analysis/budgets/budget_plan.hpp"
-#include "analysis/eviction/head_evictions.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/measure/measured_columns.hpp"
 #include "analysis/measure/measured_layer.hpp"
@@ -264,14 +263,6 @@ Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigu
 
 }  // namespace
 
-namespace {
-
-BudgetFrame frame_of(const CandidateOrder& order, const HeadFigures& figures, Index l, double sigma) {
-  return budget_frame(std::ssize(figures.layers), figures.n_kv, l, sigma, order.lower);
-}
-
-}  // namespace
-
 BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
                          const Compute& compute)
     : Stage(dump, compute), options_(options), plan_(budget_plan(dump, options, layers)) {}
@@ -310,15 +301,10 @@ std::size_t BudgetStage::figures_per_head() const {
 
 template <class T>
 void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const auto l = static_cast<std::size_t>(group.l);
-  const Vector<double> importance = future_importance(group, compute_, plan_.curve);
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
-  for (std::size_t o = 0; o < orders.size(); ++o) {
-    std::span<double> worth = figures.subspan(2 * o * l, l), scores = figures.subspan((2 * o + 1) * l, l);
-    for (std::size_t j = 0; j < l; ++j) {
-      worth[j] = importance[orders[o].order[j]];
-      scores[j] = orders[o].scores[j];
-    }
+  auto to = figures.begin();
+  for (const RankedTokens& ranked : head_worths(group, plan_, dump_.shape().n_kv, compute_)) {
+    to = std::copy(ranked.worth.begin(), ranked.worth.end(), to);
+    to = std::copy(ranked.scores.begin(), ranked.scores.end(), to);
   }
 }
 
@@ -349,9 +335,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
                                  static_cast<std::size_t>(l + 1)};
     write_npy(folder.file(fmt::format("curves/{}.npy", plan_.orders[o].file_name())), shape,
               std::span<const double>(all.losses()));
-    BudgetFrame every_sigma = frame_of(plan_.orders[o], figures, l, 0.5);
-    every_sigma.lower = plan_.orders[o].lower;  // each sigma cuts it to what its total allows
-    const BudgetProfile profile = lu_profile(every_sigma, all);
+    const BudgetProfile profile = lu_profile(plan_, o, figures.n_kv, all);
     if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
     save_profile(folder.file(fmt::format("curves/{}~lu.npy", plan_.orders[o].file_name())), profile);
   }
@@ -367,10 +351,8 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
     const HullGreedy greedy(all, plan_.orders[o].lower);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].order == o)
-        allocations[c] =
-            allocate(plan_.cases[c].division,
-                     allocation_input(plan_, o, frame_of(plan_.orders[o], figures, l, plan_.cases[c].sigma),
-                                      all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())}));
+        allocations[c] = allocate(plan_, plan_.cases[c], figures.n_kv, all, greedy,
+                                  {scores.data(), static_cast<std::size_t>(scores.size())});
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }
