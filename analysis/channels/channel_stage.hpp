@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/channels/layer_channels.hpp"
+#include "analysis/channels/head_channels.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
@@ -39,12 +39,20 @@ class ChannelStage final : public Stage {
  private:
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures);
-  template <class T>
-  void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, std::span<double> figures);
+  /// What a layer's files hold of a KV head, or of a query head where each has a selection of its own.
+  struct Row {
+    Matrix<double> interaction, outputs;    // [d, d]
+    Vector<double> spectrum;                // [d]
+    std::vector<std::vector<Index>> order;  // [rules]
+    std::vector<ChannelSet> pruned;         // [cases]
+  };
+  void write_layer(const ResultFolder& folder, Index layer) const;
+  void write_pictures(const ResultFolder& folder, Index layer) const;
 
   ChannelPlan plan_;
   ChannelColumns columns_;
-  LayerChannels layer_;
+  std::vector<Row> rows_;                        // of a layer
+  std::vector<ChannelMoments> window_, future_;  // [n_q]
   MeasuredLayer measured_;
 };
 

@@ -115,9 +115,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const auto add = [&](Index column, double value) { figures[column] += value; };
   std::vector<double> step_full_sq(columns_.steps());
   const Index parts = plan_.per_query_head ? G : 1;
-  for (Index part = 0; part < parts; ++part) {
-    const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
-    const HeadGroup<T>& mine = plan_.per_query_head ? one : group;
+  each_part(group, plan_.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
     const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, compute_);
     HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, compute_),
                                            given_kept, measured_.with_vectors(), compute_);
@@ -147,7 +145,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       pruned_.at(c, kept_row) = std::move(found.pruned);
       last_rows_.at(c, kept_row) = std::move(found.last_rows);
     }
-  }
+  });
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     if (plan_.cases[c].phase.decodes())
       for (Index s = 0; s < columns_.steps(); ++s)

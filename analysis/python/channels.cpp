@@ -1,4 +1,5 @@
 #include "analysis/channels/channel_plan.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/python/calls.hpp"
 #include "analysis/python/layer.hpp"
 #include "sim/channels/channel_basis.hpp"
@@ -60,9 +61,8 @@ std::vector<ChannelBasis> layer_bases(const Dump& dump, const ChannelPlan& plan,
   };
   const auto of_head = [&](Index g) {
     const HeadGroup<T> group = loaded_head<T>(dump, g, parts, compute.workers);
-    for (Index row = 0; row < rows; ++row)
-      bases[extent(g * rows + row)] =
-          plan.per_query_head() ? basis_of(query_head_group(group, row)) : basis_of(group);
+    each_part(group, plan.per_query_head(),
+              [&](Index row, const HeadGroup<T>& mine) { bases[extent(g * rows + row)] = basis_of(mine); });
   };
   on_parts<T>(dump, parts, [&] { for_each_head(dump, compute.workers, of_head); });
   return bases;

@@ -101,13 +101,11 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
   std::vector<std::uint8_t> all(extent(shape.n_kv * rows * shape.l));
   const auto of_head = [&](Index g) {
     const std::shared_ptr<const HeadGroup<T>> group = std::exchange(load(g), nullptr);
-    for (Index part = 0; part < rows; ++part) {
-      const HeadGroup<T> one = plan.per_query_head ? query_head_group(*group, part) : HeadGroup<T>{};
-      const HeadGroup<T>& mine = plan.per_query_head ? one : *group;
+    each_part(*group, plan.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
       const HeadRanking ranking = head_ranking(mine, plan, layer, given(g), std::nullopt, compute);
       const KeptSet kept = prompt_kept(mine, plan, plan.cases.front(), ranking, compute);
       std::copy(kept.begin(), kept.end(), all.begin() + (g * rows + part) * shape.l);
-    }
+    });
   };
   on_parts<T>(dump, parts, [&] {
     layer = layer_scores<T>(plan, shape, load, given, compute);
