@@ -3,6 +3,7 @@
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/options/option.hpp"
 #include "analysis/run/stage.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 #include "data/dump.hpp"
 #include "sim/positions.hpp"
 #include "sim/tokens/token_metrics.hpp"
@@ -59,17 +60,20 @@ struct OptionValue<MetricChoice> {
   }
 };
 
-/// The metrics that a user asks for, as far as a dump can give them.
+/// What a user asks for, as far as a dump can give it.
 struct TokenPlan {
   TokenOptions options;              ///< with the first window
   std::vector<Index> windows;        ///< rows that score: clipped to those that the dump holds, each once
-  std::vector<Positions> asked;      ///< what each of `windows` was asked for
   std::vector<TokenMetric> metrics;  ///< those of `options`, in the order in which they are exported
+  std::vector<GivenArray<double>> given;
+  std::vector<TokenPair> pairs;  ///< with every window and every reserve
+  TokenStageOptions settled;     ///< what this comes to, windows as they were asked for and each thing once
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 };
 
-/// Throws OptionError for a metric that was asked for by name and that the dump cannot give, and for none.
+/// Throws InputError where a metric is named but unavailable or none is, a reserve leaves no candidate, or a
+/// score of the user's cannot be read or has nothing to be compared with.
 TokenPlan token_plan(const Dump& dump, const TokenStageOptions& options);
 
 }  // namespace kvreplay
