@@ -276,10 +276,9 @@ Json BudgetStage::options() const {
   settled.orders.clear();  // those that the dump can give, each once
   for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, order.rule.policy});
   Json json = to_json(bound(settled));
-  for (const GivenArray<double>& score : plan_.scores)
-    json["scores"][score.name] = contents_fingerprint(score);
+  add_fingerprints(json, "scores", plan_.scores);
   const auto of_profile = [&](std::size_t order) {
-    return contents_fingerprint(GivenArray<double>{"", plan_.profiles[order].pruned});
+    return contents_fingerprint(std::as_bytes(std::span(plan_.profiles[order].pruned)));
   };
   if (!plan_.profiles.empty() && !plan_.profiles_by_order) json["profile"] = of_profile(0);
   for (std::size_t o = 0; plan_.profiles_by_order && o < plan_.orders.size(); ++o)

@@ -43,6 +43,9 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
   options_.budgets = plan_.budgets;
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
+  const CompensationPlan& compensations = compensations_.plan();
+  plan_.left_out.insert(plan_.left_out.end(), compensations.left_out.begin(), compensations.left_out.end());
+  plan_.notes.insert(plan_.notes.end(), compensations.notes.begin(), compensations.notes.end());
 }
 
 std::vector<std::string> EvictStage::on_cpu() const {
@@ -58,27 +61,13 @@ std::vector<std::string> EvictStage::on_cpu() const {
   return parts;
 }
 
-std::vector<LeftOut> EvictStage::left_out() const {
-  std::vector<LeftOut> all = plan_.left_out;
-  all.insert(all.end(), compensations_.plan().left_out.begin(), compensations_.plan().left_out.end());
-  return all;
-}
-
-std::vector<OptionText> EvictStage::notes() const {
-  std::vector<OptionText> all = plan_.notes;
-  all.insert(all.end(), compensations_.plan().notes.begin(), compensations_.plan().notes.end());
-  return all;
-}
-
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
   settled.reference = compensations_.plan().reference.kind;
   Json json = to_json(bound(settled));
   if (compensations_.plan().fits()) json["ridges"] = kRidges;
-  for (const GivenArray<double>& score : plan_.scores)
-    json["scores"][score.name] = contents_fingerprint(score);
-  for (const GivenArray<std::uint8_t>& kept : plan_.kept)
-    json["kept"][kept.name] = contents_fingerprint(kept);
+  add_fingerprints(json, "scores", plan_.scores);
+  add_fingerprints(json, "kept", plan_.kept);
   return json;
 }
 

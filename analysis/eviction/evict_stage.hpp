@@ -25,8 +25,8 @@ class EvictStage final : public Stage {
   std::string_view name() const override { return "evict"; }
   std::vector<std::string> on_cpu() const override;
   Json options() const override;
-  std::vector<LeftOut> left_out() const override;
-  std::vector<OptionText> notes() const override;
+  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
+  std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override {
     return static_cast<std::size_t>(columns_.count() + compensations_.figures_per_head());

@@ -209,18 +209,6 @@ SearchRows OptionValue<SearchRows>::parse(const OptionFacts& option, const std::
   throw OptionError(option, "window or future", fmt::format("'{}'", word));
 }
 
-Compensation OptionValue<Compensation>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto method = kCompensations.named(word)) return *method;
-  throw OptionError(option, fmt::format("some of {}", fmt::join(kCompensations.names(), ", ")),
-                    fmt::format("'{}'", word));
-}
-
-Reference OptionValue<Reference>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto kind = kReferences.named(word)) return *kind;
-  throw OptionError(option, fmt::format("{}", fmt::join(kReferences.names(), ", ")),
-                    fmt::format("'{}'", word));
-}
-
 SearchBy OptionValue<SearchBy>::parse(const OptionFacts& option, const std::string& word) {
   const auto swaps = [](const SearchByFacts& facts) { return facts.swaps; };
   if (const auto by = kSearchBy.named(word); by && swaps(kSearchBy[*by])) return *by;

@@ -50,11 +50,11 @@ std::vector<GivenArray<T>> read_all(const OptionFacts& option, const std::vector
   return all;
 }
 
-std::string hash_of(std::span<const std::byte> bytes) {
+}  // namespace
+
+std::string contents_fingerprint(std::span<const std::byte> bytes) {
   return fmt::format("{:016x}", contents_of(bytes).xxh3);
 }
-
-}  // namespace
 
 std::string NamedFile::of_dump(const std::string& dump) const {
   std::string path = file;
@@ -124,13 +124,6 @@ std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const Du
     common = n;
   }
   return common;
-}
-
-std::string contents_fingerprint(const GivenArray<double>& given) {
-  return hash_of(std::as_bytes(std::span(given.values)));
-}
-std::string contents_fingerprint(const GivenArray<std::uint8_t>& given) {
-  return hash_of(std::as_bytes(std::span(given.values)));
 }
 
 }  // namespace kvreplay

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,13 @@ GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index 
 /// How many tokens every head keeps; empty where heads differ.
 std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape);
 
-/// 16 hex digits that tell the contents of given arrays apart.
-std::string contents_fingerprint(const GivenArray<double>& given);
-std::string contents_fingerprint(const GivenArray<std::uint8_t>& given);
+/// 16 hex digits that tell the contents of arrays apart.
+std::string contents_fingerprint(std::span<const std::byte> bytes);
+/// json[key] says those of all arrays by name, and is not there without any.
+template <class T>
+void add_fingerprints(Json& json, const char* key, const std::vector<GivenArray<T>>& arrays) {
+  for (const GivenArray<T>& array : arrays)
+    json[key][array.name] = contents_fingerprint(std::as_bytes(std::span(array.values)));
+}
 
 }  // namespace kvreplay

@@ -98,6 +98,20 @@ double OptionValue<double>::from_json(const Json& json, const std::string& where
   return json.get<double>();
 }
 
+std::string names_text(const std::vector<std::string>& names, Listed how) {
+  switch (how) {
+    case Listed::all:
+      return fmt::format("{}", fmt::join(names, ", "));
+    case Listed::one_of:
+      return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+    case Listed::either:
+      return fmt::format("{}", fmt::join(names, " or "));
+    case Listed::some:
+      return fmt::format("some of {}", fmt::join(names, ", "));
+  }
+  return "";
+}
+
 BoundOption bind_option(const OptionFacts& facts, bool& field) {
   BoundOption bound = option_detail::named(facts);
   bound.read = [&](const std::vector<std::string>&) { field = true; };

@@ -28,8 +28,7 @@ std::vector<std::string> TokenStage::on_cpu() const {
 Json TokenStage::options() const {
   TokenStageOptions settled = plan_.settled;
   Json json = to_json(bound(settled));
-  for (const GivenArray<double>& score : plan_.given)
-    json["scores"][score.name] = contents_fingerprint(score);
+  add_fingerprints(json, "scores", plan_.given);
   return json;
 }
 
