@@ -93,7 +93,7 @@ void choose_setting(BudgetPlan& plan, const Dump& dump, const BudgetOptions& opt
 }
 
 void read_scores(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
-  plan.scores = read_given_scores(budget_option::score, options.scores, dump);
+  plan.scores = read_given<double>(budget_option::score, options.scores, dump);
   for (std::size_t s = 0; s < plan.scores.size(); ++s)
     if (std::none_of(options.orders.begin(), options.orders.end(),
                      [&](const BudgetOrder& asked) { return asked.policy.given == s; }))

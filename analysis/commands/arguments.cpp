@@ -458,15 +458,8 @@ std::string OptionValue<LayerRange>::text(const LayerRange& range) {
 }
 
 Shard OptionValue<Shard>::parse(const OptionFacts& option, const std::string& word) {
-  const auto slash = word.find('/');
-  const Index part = index_in(word.substr(0, slash)).value_or(0);
-  const Index parts = slash == std::string::npos ? 0 : index_in(word.substr(slash + 1)).value_or(0);
-  if (part < 1 || part > parts)
-    throw OptionError(option, "i/n with i from 1 to n", fmt::format("'{}'", word));
-  return {part, parts};
-}
-std::string OptionValue<Shard>::text(const Shard& shard) {
-  return fmt::format("{}/{}", shard.part, shard.parts);
+  if (const auto shard = shard_named(word)) return *shard;
+  throw OptionError(option, "i/n with i from 1 to n", fmt::format("'{}'", word));
 }
 
 }  // namespace kvreplay

@@ -181,7 +181,7 @@ struct OptionValue<LayerRange> {
 template <>
 struct OptionValue<Shard> {
   static Shard parse(const OptionFacts& option, const std::string& word);
-  static std::string text(const Shard& shard);
+  static std::string text(const Shard& shard) { return shard.name(); }
 };
 
 }  // namespace kvreplay

@@ -183,8 +183,8 @@ class Planner {
   }
 
   void read_given() {
-    plan_.scores = read_given_scores(evict_option::score, options_.scores, dump_);
-    plan_.kept = read_given_kept(evict_option::kept, options_.kept, dump_);
+    plan_.scores = read_given<double>(evict_option::score, options_.scores, dump_);
+    plan_.kept = read_given<std::uint8_t>(evict_option::kept, options_.kept, dump_);
     for (std::size_t s = 0; s < plan_.scores.size(); ++s) {
       const std::string& name = plan_.scores[s].name;
       if (std::none_of(options_.policies.begin(), options_.policies.end(),

@@ -44,6 +44,13 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
 
 }  // namespace
 
+std::optional<Shard> shard_named(const std::string& name) {
+  const auto slash = name.find('/');
+  const Index part = index_in(name.substr(0, slash)).value_or(0);
+  const Index parts = slash == std::string::npos ? 0 : index_in(name.substr(slash + 1)).value_or(0);
+  return part >= 1 && part <= parts ? std::optional(Shard{part, parts}) : std::nullopt;
+}
+
 std::vector<Index> layers_of_shard(const std::vector<Index>& layers, const Shard& shard) {
   std::vector<Index> mine;
   for (std::size_t j = static_cast<std::size_t>(shard.part - 1); j < layers.size();
@@ -68,8 +75,7 @@ Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& opti
   settings["dump"].update(shape_json(dump.shape()));
   settings["precision"] = name_of(options.precision);
   settings["layers"] = layers_of_run(options);
-  if (options.shard)
-    settings["shard"] = std::to_string(options.shard->part) + "/" + std::to_string(options.shard->parts);
+  if (options.shard) settings["shard"] = options.shard->name();
   for (const auto& stage : stages) settings["options"][std::string(stage->name())] = stage->options();
   return settings;
 }

@@ -5,6 +5,8 @@
 #include "data/dump.hpp"
 #include "sim/schedule.hpp"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -22,7 +24,10 @@ using Stages = std::vector<std::unique_ptr<Stage>>;
 struct Shard {
   Index part = 1;
   Index parts = 1;
+  std::string name() const { return fmt::format("{}/{}", part, parts); }  ///< "2/3"
 };
+/// Of its name; nothing where it is none.
+std::optional<Shard> shard_named(const std::string& name);
 
 struct RunOptions {
   Precision precision = Precision::f32;

@@ -95,7 +95,7 @@ TokenPlan token_plan(const Dump& dump, const TokenStageOptions& options) {
   choose_metrics(plan, dump, options.metrics);
   choose_windows(plan, dump.shape(), options.window);
   plan.options.per_query_head = options.per_query_head;
-  plan.given = read_given_scores(token_option::score, options.scores, dump);
+  plan.given = read_given<double>(token_option::score, options.scores, dump);
   plan.pairs = token_pairs(plan.options.metrics, names_of(options.scores));
   if (!plan.given.empty() && (plan.pairs.empty() || plan.pairs.back().score.metric))
     throw OptionError(option_text("{} {}: no exact error and no oracle among {} to compare it with",
