@@ -146,7 +146,6 @@ class MeasuredFigures {
         measured_(std::move(columns)),
         with_layer_output_(with_layer_output) {}
 
-  const ScopedFigures& scoped() const { return scoped_; }
   double sum(Scope scope, Index column) const { return scoped_.sum(scope, column); }
   double output_error(std::size_t which, Scope scope, RowSet rows) const {
     return relative_error(sum(scope, measured_.on(rows).change[which]), sum(scope, measured_.on(rows).full));
