@@ -13,12 +13,12 @@ namespace kvreplay {
 
 /// The verdict on one thing that was checked.
 struct Check {
-  std::string name;     ///< "closed forms"
-  std::string covered;  ///< "12 heads x 64 tokens x 6 metrics"
-  std::string worst;    ///< the largest deviation and its tolerance, or why the check was left out
+  std::string name = {};     ///< "closed forms"
+  std::string covered = {};  ///< "12 heads x 64 tokens x 6 metrics"
+  std::string worst = {};    ///< the largest deviation and its tolerance, or why the check was left out
   bool skipped = false;
-  std::vector<std::string> failures;
-  Json figures;  ///< the same as numbers
+  std::vector<std::string> failures = {};
+  Json figures = {};  ///< the same as numbers
   bool ok() const { return failures.empty(); }
 };
 
@@ -29,12 +29,7 @@ inline double worse(double a, double b) {
 
 /// A check of which nothing was computed.
 inline Check left_out(const std::string& name, const std::string& why) {
-  return {.name = name,
-          .covered = {},
-          .worst = "left out: " + why,
-          .skipped = true,
-          .failures = {},
-          .figures = {}};
+  return {.name = name, .worst = "left out: " + why, .skipped = true};
 }
 
 /// |x - reference| may be `of_largest` of the largest |reference| of its head and metric, and `relative` of

@@ -283,8 +283,7 @@ void ReplayCheck::merge(const ReplayCheck& later) {
 }
 
 Check ReplayCheck::check() const {
-  Check check{
-      .name = "replay", .covered = {}, .worst = {}, .skipped = false, .failures = failures_, .figures = {}};
+  Check check{.name = "replay", .failures = failures_};
   const bool sampled = std::ssize(rows_) < dump_.shape().T_q;
   check.covered = fmt::format("{} query heads x {} rows{}", heads_, rows_.size(),
                               sampled ? fmt::format(" (evenly spread over {})", dump_.shape().T_q) : "");
