@@ -25,8 +25,7 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::show(Index done, Index total) {
   const auto now = Clock::now();
   if (!drawing_ || (drawn_ && done < total && now - last_ < std::chrono::milliseconds(100))) return;
-  const double seconds = std::chrono::duration<double>(now - begin_).count();
-  to_stderr(fmt::format("\r\033[K{}{}", label_, progress_line(done, total, seconds)));
+  to_stderr(fmt::format("\r\033[K{}{}", label_, progress_line(done, total, seconds_since(begin_))));
   std::fflush(stderr);
   last_ = now;
   drawn_ = true;

@@ -8,6 +8,10 @@
 
 namespace kvreplay {
 
+inline double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
 /// A line on standard error that is drawn over and over, and gone in the end; nothing where standard error is
 /// no terminal.
 class ProgressBar {
