@@ -277,9 +277,18 @@ std::string bytes_text(const EvictionPlan& plan, const EvictionTable& table, std
   return fmt::format(" {:.0f} %", 100 * table.share_of_bytes(which));
 }
 
+/// The widths of the first columns.
+struct Widths {
+  std::size_t policy = 6, semantics = 9, phase = 5;
+  std::string begun(const Line& line) const {
+    return fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase,
+                       phase);
+  }
+};
+
 /// What the cases are predicted to cost the model; empty where the dump has no gradients of such rows.
 std::string nats_report(const EvictionPlan& plan, const EvictionTable& table, const std::vector<Line>& lines,
-                        std::size_t policy, std::size_t semantics, std::size_t phase) {
+                        const Widths& widths) {
   const auto cell = [&](std::size_t which) {
     const auto step = table.value(which, {}, EvictionFigure::loss_step, table.best_rows());
     const auto layer = table.value(which, {}, EvictionFigure::loss_layer, table.best_rows());
@@ -290,12 +299,31 @@ std::string nats_report(const EvictionPlan& plan, const EvictionTable& table, co
       fmt::format("\npredicted nats a step on the {} rows: loss_step (in brackets: loss_layer)\n",
                   name_of(table.best_rows()));
   for (const Line& line : lines) {
-    text +=
-        fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase, phase);
+    text += widths.begun(line);
     for (const std::size_t which : line.cases) text += fmt::format("  {:>{}}", cell(which), width_of(plan));
     text += '\n';
   }
   return text + kNatsPromise + '\n';
+}
+
+std::string shared_report(const EvictionPlan& plan, const EvictionTable& table, const Widths& widths) {
+  std::string text = "\ntokens that two semantics share, over all heads (their errors are above)\n";
+  for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
+    const EvictionCase& here = plan.cases[plan.pairs[pair].first];
+    if (here.phase.decodes() || here.budget > 0) continue;
+    const std::string other = plan.cases[plan.pairs[pair].second].semantics;
+    std::string row = fmt::format("{:{}}  {:{}}  {:18}", here.policy, widths.policy, here.phase.name(),
+                                  widths.phase, here.semantics + " / " + other);
+    for (std::size_t b = 0; b < plan.budgets.size(); ++b)
+      for (std::size_t same = 0; same < plan.pairs.size(); ++same) {
+        const EvictionCase& there = plan.cases[plan.pairs[same].first];
+        if (there.budget == b && there.policy == here.policy && there.semantics == here.semantics &&
+            there.phase.name() == here.phase.name() && plan.cases[plan.pairs[same].second].semantics == other)
+          row += fmt::format("  {:>12.1f} %", 100 * table.shared(same));
+      }
+    text += row + '\n';
+  }
+  return text;
 }
 
 std::vector<JudgedCase> judged(const EvictionPlan& plan, const EvictionTable& table) {
@@ -315,12 +343,10 @@ std::vector<JudgedCase> judged(const EvictionPlan& plan, const EvictionTable& ta
 
 std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table) {
   const std::vector<Line> lines = lines_of(plan);
-  std::size_t policy = 6, semantics = 9, phase = 5;
-  for (const Line& line : lines) {
-    policy = std::max(policy, line.policy.size());
-    semantics = std::max(semantics, line.semantics.size());
-    phase = std::max(phase, line.phase.size());
-  }
+  Widths widths;
+  for (const Line& line : lines)
+    widths = {std::max(widths.policy, line.policy.size()), std::max(widths.semantics, line.semantics.size()),
+              std::max(widths.phase, line.phase.size())};
   std::string text = plan.compression ? compression_text(*plan.compression) : "";
   text +=
       fmt::format("output error {} on the {} rows{}{}\n", kOverHeads, name_of(table.best_rows()),
@@ -328,14 +354,13 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
                   plan.compression ? ", and the caches' share of the prompt's bytes" : "");
   const int width = width_of(plan);
   if (!lines.empty()) {
-    text += fmt::format("{:{}}  {:{}}  {:{}}", "policy", policy, "semantics", semantics, "phase", phase);
+    text += widths.begun({"policy", "semantics", "phase", {}});
     for (const Budget& budget : plan.budgets)
       text += fmt::format("  {:>{}}", kept_text(budget.label()), width);
     text += '\n';
   }
   for (const Line& line : lines) {
-    text +=
-        fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase, phase);
+    text += widths.begun(line);
     for (const std::size_t which : line.cases)
       text += fmt::format("  {:>{}}", cell(table, which) + bytes_text(plan, table, which), width);
     text += '\n';
@@ -343,12 +368,12 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
     if (!plan.cases[c].run) {
       const auto tokens = table.kept(c, {});
-      text += fmt::format("{:{}}  {:{}}  kept {} tokens: {}{}\n", plan.cases[c].policy, policy,
-                          plan.cases[c].semantics, semantics,
+      text += fmt::format("{:{}}  {:{}}  kept {} tokens: {}{}\n", plan.cases[c].policy, widths.policy,
+                          plan.cases[c].semantics, widths.semantics,
                           tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c),
                           bytes_text(plan, table, c));
     }
-  text += nats_report(plan, table, lines, policy, semantics, phase);
+  text += nats_report(plan, table, lines, widths);
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();
   };
@@ -356,23 +381,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
       lines.size() > 1 ? fmt::format("{}\n{}\n", kOnePrompt, how_large(judged(plan, table))) : "";
   if (std::none_of(plan.pairs.begin(), plan.pairs.end(), after_prompt)) return text + size;
 
-  text += "\ntokens that two semantics share, over all heads (their errors are above)\n";
-  for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
-    const EvictionCase& here = plan.cases[plan.pairs[pair].first];
-    if (here.phase.decodes() || here.budget > 0) continue;
-    const std::string other = plan.cases[plan.pairs[pair].second].semantics;
-    std::string row = fmt::format("{:{}}  {:{}}  {:18}", here.policy, policy, here.phase.name(), phase,
-                                  here.semantics + " / " + other);
-    for (std::size_t b = 0; b < plan.budgets.size(); ++b)
-      for (std::size_t same = 0; same < plan.pairs.size(); ++same) {
-        const EvictionCase& there = plan.cases[plan.pairs[same].first];
-        if (there.budget == b && there.policy == here.policy && there.semantics == here.semantics &&
-            there.phase.name() == here.phase.name() && plan.cases[plan.pairs[same].second].semantics == other)
-          row += fmt::format("  {:>12.1f} %", 100 * table.shared(same));
-      }
-    text += row + '\n';
-  }
-  return text + size;
+  return text + shared_report(plan, table, widths) + size;
 }
 
 }  // namespace kvreplay
