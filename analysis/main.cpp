@@ -1,5 +1,5 @@
 #include "analysis/commands/arguments.hpp"
-#include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/under_way.hpp"
 #include "analysis/options/option.hpp"
 #include "analysis/run/ranks.hpp"
 #include "data/console.hpp"

@@ -60,16 +60,10 @@ BoundOptions bound(BudgetOptions& options) {
     options.profiles = is_word ? std::vector<std::string>() : words;
   };
   const auto [ratios, shares, tokens] = bound_budgets(options.sigmas, "sigmas", sigma, keep, budget);
-  BoundOption methods =
+  const BoundOption methods =
       bind_option(method, options.methods)
           .keyed("methods")
           .saying(fmt::format("{}; {}", listed(kBudgetMethods.names_where(is_named)), oracles_of_budgets()));
-  methods.read = [&options](const std::vector<std::string>& words) {
-    options.methods.clear();
-    for (const std::string& word : words)
-      for (const std::string& each : with_each_alternative(word))
-        options.methods.push_back(OptionValue<BudgetDivision>::parse(method, each));
-  };
   return {orders, methods, ratios, shares, tokens,
           bind_option(semantics, options.semantics).saying(settings_listed()),
           bind_option(loss, options.loss), bind_option(normalise, options.normalise),
@@ -133,18 +127,6 @@ BudgetDivision OptionValue<BudgetDivision>::parse(const OptionFacts& option, con
   if (division.beta && !(*division.beta >= 1 && std::isfinite(*division.beta)))
     refuse(beta, "a finite number of at least 1", *division.beta);
   return division;
-}
-
-BudgetSemantics OptionValue<BudgetSemantics>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto semantics = kBudgetSemantics.named(word)) return *semantics;
-  const std::vector<std::string> names = kBudgetSemantics.names();
-  throw OptionError(option, fmt::format("{}", fmt::join(names, ", ")), fmt::format("'{}'", word));
-}
-
-CurveLoss OptionValue<CurveLoss>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto loss = kCurveLosses.named(word)) return *loss;
-  throw OptionError(option, fmt::format("{}", fmt::join(kCurveLosses.names(), " or ")),
-                    fmt::format("'{}'", word));
 }
 
 Normalise OptionValue<Normalise>::parse(const OptionFacts& option, const std::string& word) {

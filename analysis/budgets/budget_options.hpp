@@ -137,6 +137,7 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
 
 template <>
 struct OptionValue<BudgetDivision> {
+  static constexpr bool kAlternatives = true;
   /// Those that a profile does not stand for.
   static BudgetDivision parse(const OptionFacts& option, const std::string& word);
   static std::string text(const BudgetDivision& division) { return division.name; }
@@ -149,16 +150,10 @@ struct OptionValue<BudgetOrder> {
 };
 
 template <>
-struct OptionValue<BudgetSemantics> {
-  static BudgetSemantics parse(const OptionFacts& option, const std::string& word);
-  static std::string text(BudgetSemantics semantics) { return std::string(name_of(semantics)); }
-};
+struct OptionValue<BudgetSemantics> : NamedValue<kBudgetSemantics, Listed::all> {};
 
 template <>
-struct OptionValue<CurveLoss> {
-  static CurveLoss parse(const OptionFacts& option, const std::string& word);
-  static std::string text(CurveLoss loss) { return std::string(name_of(loss)); }
-};
+struct OptionValue<CurveLoss> : NamedValue<kCurveLosses, Listed::either> {};
 
 template <>
 struct OptionValue<Normalise> {

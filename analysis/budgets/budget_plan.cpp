@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_plan.hpp"
 
+#include "analysis/eviction/head_evictions.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 namespace kvreplay {
@@ -68,66 +68,59 @@ void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Inde
   }
 }
 
-}  // namespace
-
-AllocationInput allocation_input(const BudgetPlan& plan, std::size_t order, const BudgetFrame& frame,
-                                 const LossCurves& curves, const HullGreedy& greedy,
-                                 std::span<const double> scores) {
-  return {frame,
-          plan.divides,
-          plan.orders[order].pinned(),
-          curves,
-          greedy,
-          scores,
-          plan.profiles.empty() ? nullptr : &plan.profiles.at(order)};
-}
-
-BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers) {
-  using budget_option::floor, budget_option::profile, budget_option::recent, budget_option::score,
-      budget_option::semantics, budget_option::sinks;
+/// What a loss curve adds up, and how budgets are divided by it.
+void choose_setting(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
   const DumpShape& shape = dump.shape();
-  BudgetPlan plan;
   plan.future = future_rows(shape.l, shape.T, shape.first_query());
   plan.losses = LossRows::of(dump, {}, plan.future);
   plan.left_out = losses_left_out(dump, {}, plan.future);
   for (const std::string& note : loss_notes(dump, {}, plan.future)) plan.notes.push_back(note);
   if (plan.future.count() == 0)
     throw InputError("budget: the loss of a head is what the decoding steps miss, and the dump has none");
-  plan.curve = kCurveLosses[options.loss.value_or(CurveLoss::importance)].metric;
+  const CurveLoss loss = options.loss.value_or(CurveLoss::importance);
+  plan.curve = kCurveLosses[loss].metric;
   if (const auto why = why_unavailable(plan.curve, dump))
-    throw OptionError(option_text("{} {}: {} is unavailable: {}", budget_option::loss,
-                                  name_of(options.loss.value_or(CurveLoss::importance)), name_of(plan.curve),
-                                  *why));
+    throw OptionError(option_text("{} {}: {} is unavailable: {}", budget_option::loss, name_of(loss),
+                                  name_of(plan.curve), *why));
   const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
   plan.divides = setting.divides;
   // Nats of different layers compare as they are.
   const Normalise own = plan.curve == TokenMetric::oracle_importance ? setting.normalise : Normalise::none;
   plan.normalise_by_layer = options.normalise.value_or(own) == Normalise::layer;
   if (options.floor && !(*options.floor >= 0 && *options.floor < 1))
-    throw OptionError(floor, "a share of the prompt from 0 to below 1", fmt::format("{}", *options.floor));
+    throw OptionError(budget_option::floor, "a share of the prompt from 0 to below 1",
+                      fmt::format("{}", *options.floor));
+}
 
-  plan.scores = read_given_scores(score, options.scores, dump);
+void read_scores(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
+  plan.scores = read_given<double>(budget_option::score, options.scores, dump);
   for (std::size_t s = 0; s < plan.scores.size(); ++s)
     if (std::none_of(options.orders.begin(), options.orders.end(),
                      [&](const BudgetOrder& asked) { return asked.policy.given == s; }))
-      throw OptionError(option_text("{} {}: no order uses it: {} {}", score, plan.scores[s].name,
-                                    budget_option::order, plan.scores[s].name));
+      throw OptionError(option_text("{} {}: no order uses it: {} {}", budget_option::score,
+                                    plan.scores[s].name, budget_option::order, plan.scores[s].name));
+}
+
+/// Whether the orders are those that nobody has to ask for, and scores of the user's behind them.
+bool by_default(const std::vector<BudgetOrder>& orders) {
   const std::vector<BudgetOrder> usual = BudgetOptions{}.orders;
-  const bool by_default =
-      options.orders.size() >= usual.size() &&
-      std::equal(usual.begin(), usual.end(), options.orders.begin()) &&
-      std::all_of(options.orders.begin() + std::ssize(usual), options.orders.end(),
-                  [](const BudgetOrder& order) { return order.policy.given.has_value(); });
+  return orders.size() >= usual.size() && std::equal(usual.begin(), usual.end(), orders.begin()) &&
+         std::all_of(orders.begin() + std::ssize(usual), orders.end(),
+                     [](const BudgetOrder& order) { return order.policy.given.has_value(); });
+}
+
+void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
+  const DumpShape& shape = dump.shape();
   for (const BudgetOrder& asked : options.orders) {
     CandidateOrder order = order_of(asked, options, shape.l, dump.has(Tensor::wo));
     if (order.pinned() > shape.l)
-      throw OptionError(option_text("{} and {}", sinks, recent),
+      throw OptionError(option_text("{} and {}", budget_option::sinks, budget_option::recent),
                         fmt::format("at most the prompt's {} tokens", shape.l),
                         fmt::format("{}", order.pinned()));
     if (order.rule.metric)
       if (const auto why = why_unavailable(*order.rule.metric, dump)) {
         // What nobody asked for by name is left out, not refused.
-        if (!by_default)
+        if (!by_default(options.orders))
           throw OptionError(option_text("{}: {} is unavailable: {}", budget_option::order, asked.name, *why));
         plan.left_out.push_back({"budgets under the order " + asked.name, *why});
         continue;
@@ -144,44 +137,44 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     if (rows > 0 && rows < asked && std::none_of(plan.notes.begin(), plan.notes.end(), is_said))
       plan.notes.push_back(note);
   }
-  const Index lower =
-      std::accumulate(plan.orders.begin(), plan.orders.end(), Index{0},
-                      [](Index most, const CandidateOrder& order) { return std::max(most, order.lower); });
-  if (plan.divides != Semantics::paper)
-    plan.notes.push_back(option_text("{} {}: pyramid and ada share out what that code makes of sigma{}",
-                                     semantics, name_of(options.semantics),
-                                     lower > 0 ? ", and take no floor" : ""));
-  if (plan.orders.empty()) throw OptionError(budget_option::order, "names of orders", "none");
+}
 
+/// Those asked for, each once; with files of profiles these too, which it reads.
+std::vector<BudgetDivision> methods_of(BudgetPlan& plan, const BudgetOptions& options, Index layers,
+                                       Index n_kv) {
   std::vector<BudgetDivision> methods;
   for (const BudgetDivision& method : options.methods)
     if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(method);
   if (!options.profiles.empty()) {
-    read_profiles(plan, options.profiles, std::ssize(layers), shape.n_kv);
+    read_profiles(plan, options.profiles, layers, n_kv);
     methods.emplace_back(BudgetMethod::profile);
     const auto is_profile = [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); };
     if (!plan.profiles_by_order && std::any_of(plan.orders.begin(), plan.orders.end(), is_profile))
-      throw OptionError(score, option_text("another name beside {}, which is exported as it", profile),
-                        "'profile'");
+      throw OptionError(
+          budget_option::score,
+          option_text("another name beside {}, which is exported as it", budget_option::profile),
+          "'profile'");
   }
   if (methods.empty()) throw OptionError(budget_option::method, "names of methods", "none");
+  return methods;
+}
 
-  std::vector<std::pair<double, std::string>> sigmas;  // and their labels
+/// Compression ratios and their labels, each once; `lower` tokens stay in every one of the `heads`.
+std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const BudgetOptions& options, Index l,
+                                                      Index lower, Index heads) {
+  std::vector<std::pair<double, std::string>> sigmas;
   for (const Budget& asked : options.sigmas) {
-    if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= shape.l))
-      throw OptionError(budget_option::budget,
-                        fmt::format("1 to {} tokens of the prompt's {}", shape.l - 1, shape.l),
+    if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= l))
+      throw OptionError(budget_option::budget, fmt::format("1 to {} tokens of the prompt's {}", l - 1, l),
                         fmt::format("{}", *asked.tokens));
-    const double sigma = asked.tokens
-                             ? rest_of(static_cast<double>(*asked.tokens) / static_cast<double>(shape.l))
-                             : asked.sigma;
+    const double sigma =
+        asked.tokens ? rest_of(static_cast<double>(*asked.tokens) / static_cast<double>(l)) : asked.sigma;
     check_sigma(budget_option::sigma, sigma);
-    const Index heads = std::ssize(layers) * shape.n_kv;
-    const Index total = total_budget(sigma, shape.l, heads);
+    const Index total = total_budget(sigma, l, heads);
     const double mean = static_cast<double>(total) / static_cast<double>(heads);
     if (lower * heads > total && !keeps_by_default(options))
       throw OptionError(
-          option_text("{}, {} and {}", floor, sinks, recent),
+          option_text("{}, {} and {}", budget_option::floor, budget_option::sinks, budget_option::recent),
           fmt::format("at most the mean budget of {:.1f} tokens a head at sigma {}", mean, sigma),
           fmt::format("{} tokens", lower));
     if (lower * heads > total)
@@ -193,11 +186,55 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
     if (std::none_of(sigmas.begin(), sigmas.end(), is_same)) sigmas.emplace_back(sigma, asked.label());
   }
   if (sigmas.empty()) throw OptionError(budget_option::sigma, "compression ratios", "none");
+  return sigmas;
+}
+
+}  // namespace
+
+BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers) {
+  const DumpShape& shape = dump.shape();
+  BudgetPlan plan;
+  choose_setting(plan, dump, options);
+  read_scores(plan, dump, options);
+  add_orders(plan, dump, options);
+  Index lower = 0;
+  for (const CandidateOrder& order : plan.orders) lower = std::max(lower, order.lower);
+  if (plan.divides != Semantics::paper)
+    plan.notes.push_back(option_text("{} {}: pyramid and ada share out what that code makes of sigma{}",
+                                     budget_option::semantics, name_of(options.semantics),
+                                     lower > 0 ? ", and take no floor" : ""));
+  if (plan.orders.empty()) throw OptionError(budget_option::order, "names of orders", "none");
+  const auto methods = methods_of(plan, options, std::ssize(layers), shape.n_kv);
+  const auto sigmas = sigmas_of(plan, options, shape.l, lower, std::ssize(layers) * shape.n_kv);
   for (std::size_t o = 0; o < plan.orders.size(); ++o)
     for (const BudgetDivision& method : methods)
       for (const auto& [sigma, label] : sigmas) plan.cases.push_back({o, method, sigma, label});
   return plan;
 }
+
+namespace {
+
+BudgetFrame frame_of(const CandidateOrder& order, const LossCurves& curves, Index n_kv, double sigma) {
+  return budget_frame(curves.all_heads() / n_kv, n_kv, curves.l(), sigma, order.lower);
+}
+
+}  // namespace
+
+Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
+                    const HullGreedy& greedy, std::span<const double> scores) {
+  const CandidateOrder& order = plan.orders[which.order];
+  return allocate(which.division,
+                  {frame_of(order, curves, n_kv, which.sigma), plan.divides, order.pinned(), curves, greedy,
+                   scores, plan.profiles.empty() ? nullptr : &plan.profiles.at(which.order)});
+}
+
+BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves) {
+  BudgetFrame every_sigma = frame_of(plan.orders[order], curves, n_kv, 0.5);
+  every_sigma.lower = plan.orders[order].lower;  // each sigma cuts it to what its total allows
+  return lu_profile(every_sigma, curves);
+}
+
+namespace {
 
 RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores) {
   const Index l = scores.size();
@@ -216,13 +253,14 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
   std::stable_sort(rest.begin(), rest.end(),
                    [&](std::int32_t a, std::int32_t b) { return by_pool[a] > by_pool[b]; });
 
-  RankedTokens ranked;
-  ranked.order = pinned;
+  RankedTokens ranked{pinned, {}, {}};
   ranked.order.insert(ranked.order.end(), rest.begin(), rest.end());
   ranked.scores.assign(pinned.size(), std::numeric_limits<double>::infinity());
   for (const std::int32_t p : rest) ranked.scores.push_back(by_pool[p]);
   return ranked;
 }
+
+}  // namespace
 
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
@@ -235,9 +273,25 @@ std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPla
   for (std::size_t o = 0; o < rules.size(); ++o) orders.push_back(ranked_tokens(rules[o], scores[o]));
   return orders;
 }
-template std::vector<RankedTokens> head_orders(const HeadGroup<float>&, const BudgetPlan&, Index,
-                                               const Compute&);
-template std::vector<RankedTokens> head_orders(const HeadGroup<double>&, const BudgetPlan&, Index,
-                                               const Compute&);
+template <class T>
+std::vector<RankedTokens> head_worths(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
+                                      const Compute& compute) {
+  const Vector<double> worth = future_importance(group, compute, plan.curve);
+  std::vector<RankedTokens> orders = head_orders(group, plan, n_kv, compute);
+  for (RankedTokens& ranked : orders)
+    for (const std::int32_t p : ranked.order) ranked.worth.push_back(worth[p]);
+  return orders;
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define KVREPLAY_ORDERS(T)                                                                      \
+  template std::vector<RankedTokens> head_orders(const HeadGroup<T>&, const BudgetPlan&, Index, \
+                                                 const Compute&);                               \
+  template std::vector<RankedTokens> head_worths(const HeadGroup<T>&, const BudgetPlan&, Index, \
+                                                 const Compute&);
+KVREPLAY_ORDERS(float)
+KVREPLAY_ORDERS(double)
+#undef KVREPLAY_ORDERS
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace kvreplay

@@ -3,9 +3,9 @@
 #include "analysis/budgets/allocation.hpp"
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/map_name.hpp"
-#include "analysis/run/left_out.hpp"
+#include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/eviction/policy.hpp"
@@ -56,22 +56,27 @@ struct BudgetPlan {
 /// are those of the run.
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
 
-/// What a plan's allocations under an order are made of; what it refers to must outlive it.
-AllocationInput allocation_input(const BudgetPlan& plan, std::size_t order, const BudgetFrame& frame,
-                                 const LossCurves& curves, const HullGreedy& greedy,
-                                 std::span<const double> scores);
+/// The budgets of a case, by the curves of all heads under its order: [layers, n_kv]. `greedy` is of these
+/// curves, from the order's lower on; `scores` as ada() has them.
+Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
+                    const HullGreedy& greedy, std::span<const double> scores);
+/// How LU-KV divides by the same curves at every compression ratio.
+BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves);
 
-/// The candidates in the order, most wanted first, and the scores they are ranked by, in the same order,
-/// never rising (+infinity where pinned); both [l].
+/// A head's candidates in an order, most wanted first; all [l].
 struct RankedTokens {
-  std::vector<std::int32_t> order;
-  std::vector<double> scores;
+  std::vector<std::int32_t> order;  ///< positions
+  std::vector<double> scores;       ///< that rank them, never rising; +infinity where pinned
+  std::vector<double> worth;        ///< what the plan's curve adds up; empty from head_orders()
 };
-RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores);
 
 /// Every order of the plan on one head group; `n_kv` KV heads a layer.
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
+                                      const Compute& compute);
+/// The same, with what every token is worth.
+template <class T>
+std::vector<RankedTokens> head_worths(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute);
 
 }  // namespace kvreplay

@@ -1,21 +1,264 @@
 #include "analysis/budgets/budget_stage.hpp"
 
-#include "analysis/budgets/budget_measure_stage.hpp"
-#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/budgets/budget_plan.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "analysis/measure/measured_columns.hpp"
+#include "analysis/measure/measured_layer.hpp"
+#include "analysis/results/agreement.hpp"
+#include "analysis/results/kept_text.hpp"
+#include "analysis/results/schema.hpp"
+#include "analysis/results/scoped_figures.hpp"
+#include "analysis/results/table_writer.hpp"
+#include "analysis/run/stage.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace kvreplay {
+
 namespace {
 
-BudgetFrame frame_of(const CandidateOrder& order, const HeadFigures& figures, Index l, double sigma) {
-  return budget_frame(std::ssize(figures.layers), figures.n_kv, l, sigma, order.lower);
+std::vector<std::string> labels_of(const BudgetPlan& plan) {
+  std::vector<std::string> labels;
+  for (const BudgetCase& which : plan.cases)
+    labels.push_back(
+        fmt::format("{}-{}-{}", plan.orders[which.order].file_name(), which.division.name, which.label));
+  return labels;
+}
+
+/// The figures of all heads, read as those of budgets.csv.
+class BudgetTable : public MeasuredFigures {
+ public:
+  BudgetTable(const BudgetPlan& plan, const std::vector<Allocation>& allocations, const HeadFigures& figures,
+              bool with_layer_output)
+      : MeasuredFigures(MeasureColumns::alone(plan.cases.size(), RowSet::future, plan.losses), figures,
+                        with_layer_output),
+        plan_(plan),
+        allocations_(allocations) {}
+
+  /// Empty where the figure is not there for such a scope.
+  std::optional<double> value(std::size_t which, Scope scope, BudgetFigure figure) const {
+    if (!facts_of(figure).levels.has(level_of(scope))) return std::nullopt;
+    const RowRange heads = scoped_.heads_in(scope);
+    const auto& [budgets, losses] = allocations_[which];
+    switch (figure) {
+      case BudgetFigure::budget:
+        return static_cast<double>(
+            std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
+      case BudgetFigure::loss:
+        return compensated_sum(std::span(losses).subspan(heads.begin, heads.count()));
+      case BudgetFigure::output_error:
+        return output_error(which, scope, RowSet::future);
+      case BudgetFigure::layer_output_error:
+        return layer_output_error(which, scope, RowSet::future);
+      case BudgetFigure::loss_row:
+      case BudgetFigure::loss_head:
+      case BudgetFigure::loss_layer:
+      case BudgetFigure::loss_step:
+      case BudgetFigure::loss_joint:
+      case BudgetFigure::dnll:
+        return loss(which, scope, name_of(figure), RowSet::future);
+    }
+    return std::nullopt;
+  }
+
+  /// budgets.csv, maps/; the number of rows.
+  std::size_t write(const ResultFolder& folder, const std::vector<std::string>& labels) const;
+  std::string report() const;
+
+ private:
+  double total_loss(std::size_t which) const { return *value(which, {}, BudgetFigure::loss); }
+  std::string lu_against_optimal() const;
+
+  const BudgetPlan& plan_;
+  const std::vector<Allocation>& allocations_;
+};
+
+std::size_t BudgetTable::write(const ResultFolder& folder, const std::vector<std::string>& labels) const {
+  TableWriter csv(
+      folder, Table::budgets,
+      plan_.losses.any() ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
+  for (const Scope scope : scoped_.scopes())
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      const BudgetCase& which = plan_.cases[c];
+      csv.at(scoped_.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
+      csv.set("method", which.division.name).set("sigma", which.label);
+      for (const BudgetFigure figure : kBudgetFigures.all())
+        if (const auto found = value(c, scope, figure))
+          figure == BudgetFigure::budget ? csv.set(figure, static_cast<Index>(*found))
+                                         : csv.set(figure, *found);
+      csv.end_row();
+    }
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    for (const BudgetFigure figure : kBudgetFigures.all())
+      write_map_of(folder,
+                   {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = labels[c]},
+                   [&](Scope scope) { return value(c, scope, figure); });
+  return csv.finish();
+}
+
+std::string BudgetTable::report() const {
+  std::string text =
+      fmt::format("loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
+  std::size_t width = 10;
+  bool oracles = false, profiles = false;
+  std::vector<std::string> budgets;
+  for (const BudgetCase& which : plan_.cases) {
+    width = std::max(width, shown_name(which.division.name).size());
+    oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
+    profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
+    if (std::find(budgets.begin(), budgets.end(), which.label) == budgets.end())
+      budgets.push_back(which.label);
+  }
+  text += fmt::format("{:20}  {:{}}", "order", "method", width);
+  for (const std::string& label : budgets) text += fmt::format("  {:>28}", kept_text(label));
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    if (c % budgets.size() == 0)
+      text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
+                          shown_name(plan_.cases[c].division.name), width);
+    const auto error = [&](Scope scope) { return value(c, scope, BudgetFigure::output_error); };
+    text += fmt::format("  {:>28}", fmt::format("{:.4g} ({})", total_loss(c),
+                                                with_median_head(*error({}), scoped_.median_head(error))));
+  }
+  text += '\n' + lu_against_optimal();
+  if (oracles)
+    text += fmt::format(
+        "{}{}\n", oracles_of_budgets(),
+        profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
+  return text;
+}
+
+/// LU-KV's claim that its greedy is optimal, where both were computed.
+std::string BudgetTable::lu_against_optimal() const {
+  std::string text;
+  for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
+    for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
+      const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
+      if (a.division.method != BudgetMethod::lu || b.division.method != BudgetMethod::optimal ||
+          a.order != b.order || a.sigma != b.sigma)
+        continue;
+      Index moved = 0;
+      for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)
+        moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
+      const double excess = total_loss(lu) - total_loss(best);
+      text +=
+          fmt::format("lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(a.label),
+                      moved == 0 || excess == 0 ? std::string("equal")
+                                                : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
+                                                              100 * excess / total_loss(best), moved / 2));
+    }
+  return text;
+}
+
+/// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, head_budgets/, maps/.
+class BudgetMeasureStage final : public Stage {
+ public:
+  /// `allocations` has one for each of plan.cases, over `layers`.
+  BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
+                     std::vector<Allocation> allocations, const Compute& compute)
+      : Stage(dump, compute),
+        plan_(plan),
+        layers_(std::move(layers)),
+        allocations_(std::move(allocations)),
+        labels_(labels_of(plan)),
+        columns_(MeasureColumns::alone(plan.cases.size(), RowSet::future, plan.losses)),
+        kept_("kept", dump.shape().n_kv, dump.shape().l, labels_),
+        measured_(dump, compute.precision, columns_) {}
+
+  std::string_view name() const override { return "budget"; }
+
+  std::size_t figures_per_head() const override { return static_cast<std::size_t>(columns_.end()); }
+  std::size_t figures_per_layer() const override { return columns_.losses.per_layer(); }
+  void begin_layer(Index) override {
+    kept_.begin();
+    measured_.begin();
+  }
+  void head(const HeadGroup<float>& group, std::span<double> figures) override { compute(group, figures); }
+  void head(const HeadGroup<double>& group, std::span<double> figures) override { compute(group, figures); }
+  void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override {
+    measured_.end(layer, compute_.workers, figures);
+    kept_.write(folder, layer);
+  }
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  std::string report(const HeadFigures& figures) const override { return table(figures).report(); }
+
+ private:
+  template <class T>
+  void compute(const HeadGroup<T>& group, std::span<double> figures);
+  BudgetTable table(const HeadFigures& figures) const {
+    return {plan_, allocations_, figures, dump_.has(Tensor::wo)};
+  }
+  std::size_t row_of(Index layer, Index kv_head) const {
+    const Index at = std::find(layers_.begin(), layers_.end(), layer) - layers_.begin();
+    return static_cast<std::size_t>(at * dump_.shape().n_kv + kv_head);
+  }
+  /// Every allocation as shares of its tokens, by the model's layers and heads: Attention Matching's form.
+  void write_head_budgets(const ResultFolder& folder) const;
+
+  const BudgetPlan& plan_;
+  std::vector<Index> layers_;
+  std::vector<Allocation> allocations_;
+  std::vector<std::string> labels_;  // of the cases
+  MeasureColumns columns_;
+  KeptLayer kept_;
+  MeasuredLayer measured_;
+};
+
+template <class T>
+void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
+  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
+  const std::size_t row = row_of(group.layer, group.kv_head);
+  std::vector<CacheCase> caches(plan_.cases.size());
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    KeptSet& kept = caches[c].kept;
+    kept.assign(group.l, 0);
+    const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
+    for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
+    kept_.at(c, group.kv_head) = kept;
+  }
+  std::fill(figures.begin(), figures.end(), 0.0);
+  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group, {},
+                plan_.future, group.kv_head * group.G(), figures, compute_.workers);
+}
+
+void BudgetMeasureStage::write_head_budgets(const ResultFolder& folder) const {
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const Budgets& budgets = allocations_[c].budgets;
+    const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
+    if (total == 0) continue;  // shares of nothing
+    Json shares = Json::object();
+    for (const Index layer : layers_)
+      for (Index g = 0; g < dump_.shape().n_kv; ++g)
+        shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] =
+            static_cast<double>(budgets[row_of(layer, g)]) / total;
+    folder.write_json(fmt::format("head_budgets/{}.json", labels_[c]), shares);
+  }
+}
+
+Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
+  const BudgetTable all = table(figures);
+  const std::size_t rows = all.write(folder, labels_);
+  write_head_budgets(folder);
+  Json losses = Json::object(), errors = Json::object();
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    losses[labels_[c]] = *all.value(c, {}, BudgetFigure::loss);
+    errors[labels_[c]] = *all.value(c, {}, BudgetFigure::output_error);
+  }
+  return {{"candidates", dump_.shape().l},
+          {"future_rows", plan_.future.count()},
+          {"budget_rows", rows},
+          {"budget_losses", losses},
+          {"budget_errors", errors}};
 }
 
 }  // namespace
@@ -33,10 +276,9 @@ Json BudgetStage::options() const {
   settled.orders.clear();  // those that the dump can give, each once
   for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, order.rule.policy});
   Json json = to_json(bound(settled));
-  for (const GivenArray<double>& score : plan_.scores)
-    json["scores"][score.name] = contents_fingerprint(score);
+  add_fingerprints(json, "scores", plan_.scores);
   const auto of_profile = [&](std::size_t order) {
-    return contents_fingerprint(GivenArray<double>{"", plan_.profiles[order].pruned});
+    return contents_fingerprint(std::as_bytes(std::span(plan_.profiles[order].pruned)));
   };
   if (!plan_.profiles.empty() && !plan_.profiles_by_order) json["profile"] = of_profile(0);
   for (std::size_t o = 0; plan_.profiles_by_order && o < plan_.orders.size(); ++o)
@@ -58,15 +300,10 @@ std::size_t BudgetStage::figures_per_head() const {
 
 template <class T>
 void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const auto l = static_cast<std::size_t>(group.l);
-  const Vector<double> importance = future_importance(group, compute_, plan_.curve);
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
-  for (std::size_t o = 0; o < orders.size(); ++o) {
-    std::span<double> worth = figures.subspan(2 * o * l, l), scores = figures.subspan((2 * o + 1) * l, l);
-    for (std::size_t j = 0; j < l; ++j) {
-      worth[j] = importance[orders[o].order[j]];
-      scores[j] = orders[o].scores[j];
-    }
+  auto to = figures.begin();
+  for (const RankedTokens& ranked : head_worths(group, plan_, dump_.shape().n_kv, compute_)) {
+    to = std::copy(ranked.worth.begin(), ranked.worth.end(), to);
+    to = std::copy(ranked.scores.begin(), ranked.scores.end(), to);
   }
 }
 
@@ -97,9 +334,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
                                  static_cast<std::size_t>(l + 1)};
     write_npy(folder.file(fmt::format("curves/{}.npy", plan_.orders[o].file_name())), shape,
               std::span<const double>(all.losses()));
-    BudgetFrame every_sigma = frame_of(plan_.orders[o], figures, l, 0.5);
-    every_sigma.lower = plan_.orders[o].lower;  // each sigma cuts it to what its total allows
-    const BudgetProfile profile = lu_profile(every_sigma, all);
+    const BudgetProfile profile = lu_profile(plan_, o, figures.n_kv, all);
     if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
     save_profile(folder.file(fmt::format("curves/{}~lu.npy", plan_.orders[o].file_name())), profile);
   }
@@ -115,10 +350,8 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
     const HullGreedy greedy(all, plan_.orders[o].lower);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].order == o)
-        allocations[c] =
-            allocate(plan_.cases[c].division,
-                     allocation_input(plan_, o, frame_of(plan_.orders[o], figures, l, plan_.cases[c].sigma),
-                                      all, greedy, {scores.data(), static_cast<std::size_t>(scores.size())}));
+        allocations[c] = allocate(plan_, plan_.cases[c], figures.n_kv, all, greedy,
+                                  {scores.data(), static_cast<std::size_t>(scores.size())});
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/budgets/hull.hpp"
+#include "analysis/budgets/loss_curve.hpp"
 
 namespace kvreplay {
 

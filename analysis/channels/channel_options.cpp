@@ -50,17 +50,10 @@ BoundOption bound_protection(const OptionFacts& option, std::optional<Protection
 
 BoundOptions bound(ChannelOptions& options) {
   using namespace channel_option;
-  BoundOption methods = bind_option(method, options.methods)
-                            .keyed("methods")
-                            .saying(fmt::format(": {}; exchange+METHOD: from another than iap",
-                                                fmt::join(kChannelMethods.names(), ", ")));
-  methods.read = [&options](const std::vector<std::string>& words) {
-    options.methods.clear();
-    for (const std::string& word : words)
-      for (const std::string& each : with_each_alternative(word))
-        options.methods.push_back(OptionValue<ChannelRule>::parse(method, each));
-  };
-  return {methods,
+  return {bind_option(method, options.methods)
+              .keyed("methods")
+              .saying(fmt::format(": {}; exchange+METHOD: from another than iap",
+                                  fmt::join(kChannelMethods.names(), ", "))),
           bind_option(ratio, options.ratios).keyed("ratios"),
           bind_option(semantics, options.semantics),
           bind_option(recent, options.recent),
@@ -74,14 +67,6 @@ std::vector<ChannelRule> channel_rules_named(const std::vector<std::string>& nam
   for (const std::string& name : names)
     rules.push_back(OptionValue<ChannelRule>::parse(channel_option::method, name));
   return rules;
-}
-
-Semantics OptionValue<Semantics>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto semantics = kSemantics.named(word)) return *semantics;
-  const std::vector<std::string> names = kSemantics.names();
-  throw OptionError(option,
-                    fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back()),
-                    fmt::format("'{}'", word));
 }
 
 ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& word) {

@@ -52,15 +52,13 @@ struct RuleAndRatio {
 };
 
 template <>
-struct OptionValue<Semantics> {
-  static Semantics parse(const OptionFacts& option, const std::string& word);
-  static std::string text(Semantics semantics) { return std::string(name_of(semantics)); }
-};
+struct OptionValue<Semantics> : NamedValue<kSemantics, Listed::one_of> {};
 
 /// METHOD or exchange+METHOD, with options of its own in brackets; with the nearest names where it is
 /// unknown.
 template <>
 struct OptionValue<ChannelRule> {
+  static constexpr bool kAlternatives = true;
   static ChannelRule parse(const OptionFacts& option, const std::string& word);
   static std::string text(const ChannelRule& rule) { return rule.name; }
 };

@@ -1,12 +1,13 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
-#include "analysis/measure/loss_columns.hpp"
-#include "analysis/run/left_out.hpp"
+#include "analysis/measure/measured_columns.hpp"
+#include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,5 +53,34 @@ std::optional<std::string> why_no_rope_pairs(const Dump& dump);
 
 /// Why a dump cannot give channel metrics with these options, as one clause; nothing where it can.
 std::optional<OptionText> why_no_channels(const Dump& dump, const ChannelOptions& options);
+
+/// The figures of a head, and of a case on it.
+struct ChannelColumnNames {
+  enum Head {
+    off_diagonal_share,
+    rope_pair_share,
+    window_full_sq,  ///< sum of ||o_i||^2
+    future_full_sq,
+    window_layer_full_sq,
+    future_layer_full_sq,
+    kHeadFigures
+  };
+  enum Case {
+    pruned,  ///< channels; the mean over query heads where each has its own
+    window_reconstruction,
+    future_reconstruction,
+    window_logits_sq,  ///< ||Q K^T||_F^2 of the window's queries and the prunable keys
+    future_logits_sq,
+    lower_bound,
+    proven,
+    window_change_sq,  ///< sum of ||o_i' - o_i||^2
+    future_change_sq,
+    window_layer_change_sq,
+    future_layer_change_sq,
+    bytes,
+    kCaseFigures
+  };
+};
+using ChannelColumns = CaseColumns<ChannelColumnNames>;
 
 }  // namespace kvreplay

@@ -1,13 +1,16 @@
 #include "analysis/channels/channel_stage.hpp"
 
 #include "analysis/channels/channel_tables.hpp"
-#include "analysis/channels/rope_pair_share.hpp"
-#include "analysis/measure/case_outputs.hpp"
-#include "sim/channels/channel_interaction.hpp"
-#include "sim/head_group.hpp"
+#include "analysis/drawing/picture.hpp"
+#include "analysis/results/map_name.hpp"
+#include "data/npy_write.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 namespace kvreplay {
@@ -21,12 +24,30 @@ MeasureColumns columns_of(const ChannelColumns& columns, const ChannelPlan& plan
   return all;
 }
 
+/// [items, shape] of what part_of() has of each; -1 where that is less than the shape.
+template <class T, class Items, class PartOf>
+void write_rows(AtomicFile file, const Items& items, std::vector<std::size_t> shape, const PartOf& part_of) {
+  std::size_t width = 1, end = 0;
+  for (const std::size_t extent : shape) width *= extent;
+  std::vector<T> all;
+  for (const auto& item : items) {
+    const auto& part = part_of(item);
+    all.insert(all.end(), part.data(), part.data() + part.size());
+    all.resize(end += width, static_cast<T>(-1));
+  }
+  shape.insert(shape.begin(), items.size());
+  if constexpr (sizeof(T) == 1)
+    write_npy_bool(std::move(file), shape, all);
+  else
+    write_npy(std::move(file), shape, std::span<const T>(all));
+}
+
 }  // namespace
 
 ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, const Compute& compute)
     : Stage(dump, compute),
       plan_(channel_plan(dump, options)),
-      columns_(plan_.cases.size(), plan_.losses),
+      columns_(0, plan_.cases.size(), plan_.losses),
       measured_(dump, compute.precision, columns_of(columns_, plan_)) {}
 
 Json ChannelStage::options() const {
@@ -36,95 +57,57 @@ Json ChannelStage::options() const {
   return to_json(bound(settled));
 }
 
-void ChannelStage::begin_layer(Index layer) {
+void ChannelStage::begin_layer(Index) {
   const DumpShape& shape = dump_.shape();
-  layer_.begin(plan_, shape);
-  if (const auto rope = dump_.rope(layer)) layer_.rope_partner = rope_partners(*rope, shape.d);
+  rows_.assign(static_cast<std::size_t>(plan_.per_query_head() ? shape.n_q : shape.n_kv), {});
+  window_.assign(shape.n_q, {});
+  future_.assign(plan_.future.count() > 0 ? shape.n_q : 0, {});
   measured_.begin();
 }
 
 template <class T>
 void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const Index G = group.G();
+  using C = ChannelColumns;
   std::fill(figures.begin(), figures.end(), 0.0);
-  if (plan_.per_query_head())
-    for (Index g = 0; g < G; ++g)
-      compute_part(query_head_group(group, g), group.kv_head * G + g, group.kv_head * G + g, figures);
-  else
-    compute_part(group, group.kv_head, group.kv_head * G, figures);
+  const auto add = [&](Index column, double value) { figures[column] += value; };
+  const CacheElements elements = cache_elements(dump_);
+  const Index G = group.G();
+  each_part(group, plan_.per_query_head(), [&](Index part, const HeadGroup<T>& mine) {
+    HeadChannels<T> found = head_channels(mine, plan_, elements, measured_.with_vectors(), compute_);
+    add(columns_.of(C::off_diagonal_share), found.part.off_diagonal_share);
+    if (mine.rope) add(columns_.of(C::rope_pair_share), found.part.rope_pair_share);
+    Row& row = rows_[plan_.per_query_head() ? group.kv_head * G + part : group.kv_head];
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      PrunedChannels& pruned = found.cases[c];
+      add(columns_.of(c, C::pruned), pruned.channels);
+      add(columns_.of(c, C::window_reconstruction), pruned.window_reconstruction);
+      add(columns_.of(c, C::future_reconstruction), pruned.future_reconstruction);
+      add(columns_.of(c, C::window_logits_sq), pruned.window_logits_sq);
+      add(columns_.of(c, C::future_logits_sq), pruned.future_logits_sq);
+      add(columns_.of(c, C::lower_bound), pruned.selection.lower_bound.value_or(0));
+      add(columns_.of(c, C::proven), pruned.selection.proven ? 1 : 0);
+      add(columns_.of(c, C::bytes), pruned.bytes);
+      row.pruned.push_back(std::move(pruned.selection.pruned));
+    }
+    const Index first_query_head = group.kv_head * G + part;
+    measured_.add(std::move(found.outputs), mine, plan_.window, plan_.future, first_query_head, figures,
+                  compute_.workers);
+    for (Index g = 0; g < mine.G(); ++g) {
+      window_[first_query_head + g] = query_moments(mine, g, plan_.window);
+      if (!future_.empty()) future_[first_query_head + g] = query_moments(mine, g, plan_.future);
+    }
+    ChannelScores& scores = found.part.basis.scores;
+    row.interaction = std::move(scores.logits);
+    row.outputs = std::move(scores.outputs);
+    row.spectrum = std::move(found.part.spectrum);
+    row.order = std::move(found.order);
+  });
   // Shares and counts are means over the selections of the head.
   const auto parts = static_cast<double>(plan_.per_query_head() ? G : 1);
   const auto divide = [&](Index column) { figures[column] /= parts; };
-  divide(columns_.of(ChannelColumns::off_diagonal_share));
-  divide(columns_.of(ChannelColumns::rope_pair_share));
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) divide(columns_.of(c, ChannelColumns::pruned));
-}
-
-template <class T>
-void ChannelStage::compute_part(const HeadGroup<T>& group, Index row, Index first_query_head,
-                                std::span<double> figures) {
-  using C = ChannelColumns;
-  const auto at = static_cast<std::size_t>(row);
-  const auto add = [&](Index column, double value) { figures[column] += value; };
-  const KeptSet all(static_cast<std::size_t>(group.l), 1);
-
-  ChannelBasis basis = channel_basis(group, all, plan_.setting, plan_.needs_outputs(), compute_);
-  add(columns_.of(C::off_diagonal_share), off_diagonal_share(basis.scores.logits));
-  if (!layer_.rope_partner.empty())
-    add(columns_.of(C::rope_pair_share), rope_pair_share(basis.scores.logits, layer_.rope_partner));
-  layer_.spectrum[at] = spectrum(basis.scores.logits);
-  for (Index g = 0; g < group.G(); ++g) {
-    const auto head = static_cast<std::size_t>(first_query_head + g);
-    layer_.window[head] = query_moments(group, g, plan_.window);
-    if (plan_.future.count() > 0) layer_.future[head] = query_moments(group, g, plan_.future);
-  }
-
-  // What rules choose themselves gives bases of their own.
-  std::vector<std::pair<ChannelSetting, ChannelBasis>> others;
-  std::vector<std::size_t> other_of;  // rules; 0 is the run's
-  for (const ChannelRule& rule : plan_.rules) {
-    const ChannelSetting setting = plan_.setting.of(rule);
-    const auto known =
-        std::find_if(others.begin(), others.end(), [&](const auto& other) { return other.first == setting; });
-    other_of.push_back(setting == plan_.setting ? 0 : static_cast<std::size_t>(known - others.begin()) + 1);
-    if (other_of.back() > others.size())
-      others.emplace_back(setting, channel_basis(group, all, setting, plan_.needs_outputs(), compute_));
-  }
-  const auto basis_of = [&](std::size_t rule) -> const ChannelBasis& {
-    return other_of[rule] == 0 ? basis : others[other_of[rule] - 1].second;
-  };
-  std::vector<std::vector<Index>> orders;
-  for (std::size_t r = 0; r < plan_.rules.size(); ++r) {
-    orders.push_back(channel_order(plan_.rules[r], basis_of(r).scores));
-    if (plan_.rules[r].has_order()) layer_.order[r][at] = orders.back();
-  }
-  const CacheElements elements = cache_elements(dump_);
-  std::vector<CacheCase> caches;
-  for (const ChannelCase& which : plan_.cases)
-    caches.push_back({all, {}, basis_of(which.rule).keys.prunable});
-  compute_.workers.parallel_for(std::ssize(plan_.cases), [&](std::ptrdiff_t n) {
-    const auto c = static_cast<std::size_t>(n);
-    const ChannelCase& which = plan_.cases[c];
-    const ChannelBasis& its = basis_of(which.rule);
-    ChannelSelection selection =
-        select_channels(plan_.rules[which.rule], its.scores, orders[which.rule], which.pruned);
-    add(columns_.of(c, C::pruned),
-        static_cast<double>(std::count(selection.pruned.begin(), selection.pruned.end(), 1)));
-    add(columns_.of(c, C::window_reconstruction), subset_error(its.window, selection.pruned));
-    add(columns_.of(c, C::future_reconstruction), subset_error(its.future, selection.pruned));
-    add(columns_.of(c, C::window_logits_sq), its.window.sum());
-    add(columns_.of(c, C::future_logits_sq), its.future.sum());
-    add(columns_.of(c, C::lower_bound), selection.lower_bound.value_or(0));
-    add(columns_.of(c, C::proven), selection.proven ? 1 : 0);
-    add(columns_.of(c, C::bytes), cache_bytes(all, selection.pruned, its.keys.prunable, group.d(),
-                                              group.d_v(), std::nullopt, elements));
-    caches[c].pruned = selection.pruned;
-    layer_.pruned[c][at] = std::move(selection.pruned);
-  });
-  measured_.add(case_outputs(group, plan_.window, plan_.future, caches, measured_.with_vectors(), compute_),
-                group, plan_.window, plan_.future, first_query_head, figures, compute_.workers);
-  layer_.interaction[at] = std::move(basis.scores.logits);
-  if (plan_.needs_outputs()) layer_.outputs[at] = std::move(basis.scores.outputs);
+  divide(columns_.of(C::off_diagonal_share));
+  divide(columns_.of(C::rope_pair_share));
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) divide(columns_.of(c, C::pruned));
 }
 
 void ChannelStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }
@@ -134,19 +117,60 @@ void ChannelStage::head(const HeadGroup<double>& group, std::span<double> figure
 
 void ChannelStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) {
   measured_.end(layer, compute_.workers, figures);
-  layer_.write(folder, layer, plan_);
+  write_layer(folder, layer);
 }
 
-void ChannelStage::save_head(Index kv_head, ByteWriter& out) const {
-  const Index G = dump_.shape().group();
-  layer_.save(kv_head, G, out);
-  measured_.save_head(kv_head, out);
+void ChannelStage::write_layer(const ResultFolder& folder, Index layer) const {
+  const auto file = [&](const std::string& name) {
+    return folder.layer_file(layer, "channels/" + name + ".npy");
+  };
+  const auto d = static_cast<std::size_t>(dump_.shape().d);
+  write_rows<double>(
+      file("interaction"), rows_, {d, d}, [](const Row& row) -> auto& { return row.interaction; });
+  if (plan_.needs_outputs())
+    write_rows<double>(
+        file("output_interaction"), rows_, {d, d}, [](const Row& row) -> auto& { return row.outputs; });
+  write_rows<double>(
+      file("spectrum"), rows_, {d}, [](const Row& row) -> auto& { return row.spectrum; });
+  for (const auto& [name, moments] : {std::pair{"window", &window_}, std::pair{"future", &future_}}) {
+    if (moments->empty()) continue;
+    write_rows<double>(
+        file(fmt::format("query_{}_mean", name)), *moments, {d},
+        [](const ChannelMoments& head) -> auto& { return head.mean; });
+    write_rows<double>(
+        file(fmt::format("query_{}_std", name)), *moments, {d},
+        [](const ChannelMoments& head) -> auto& { return head.deviation; });
+  }
+  if (const auto rope = dump_.rope(layer)) {
+    const std::vector<Index> partners = rope_partners(*rope, dump_.shape().d);
+    const std::size_t shape[] = {d};
+    write_npy(file("rope_pair"), shape,
+              std::span<const std::int32_t>(std::vector<std::int32_t>(partners.begin(), partners.end())));
+  }
+  for (std::size_t rule = 0; rule < plan_.rules.size(); ++rule)
+    if (plan_.rules[rule].has_order())
+      write_rows<std::int32_t>(
+          file(file_word(plan_.rules[rule].name) + "_order"), rows_,
+          {d}, [&](const Row& row) -> auto& { return row.order[rule]; });
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    write_rows<std::uint8_t>(
+        file(plan_.cases[c].file_name), rows_, {d}, [&](const Row& row) -> auto& { return row.pruned[c]; });
+  if (plan_.png) write_pictures(folder, layer);
 }
 
-void ChannelStage::load_head(Index kv_head, ByteReader& in) {
-  const Index G = dump_.shape().group();
-  layer_.load(kv_head, G, in);
-  measured_.load_head(kv_head, in);
+void ChannelStage::write_pictures(const ResultFolder& folder, Index layer) const {
+  constexpr Index kSide = 640;
+  const auto draw = [&](const Matrix<double>& H, const char* name, std::size_t row) {
+    if (H.size() == 0) return;
+    Matrix<double> off = H;  // whose largest entry is what a picture of interactions is about
+    off.diagonal().setZero();
+    write_file(folder.layer_file(layer, fmt::format("channels/{}-{}.png", name, row)),
+               png::heatmap_png(H, off.cwiseAbs().maxCoeff(), std::max<Index>(kSide / H.rows(), 1)));
+  };
+  for (std::size_t row = 0; row < rows_.size(); ++row) {
+    draw(rows_[row].interaction, "interaction", row);
+    draw(rows_[row].outputs, "output_interaction", row);
+  }
 }
 
 Json ChannelStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "analysis/channels/channel_columns.hpp"
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/channels/layer_channels.hpp"
+#include "analysis/channels/head_channels.hpp"
 #include "analysis/measure/measured_layer.hpp"
 #include "analysis/run/stage.hpp"
 
@@ -34,20 +33,26 @@ class ChannelStage final : public Stage {
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
-  void save_head(Index kv_head, ByteWriter& out) const override;
-  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 
  private:
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures);
-  template <class T>
-  void compute_part(const HeadGroup<T>& group, Index row, Index first_query_head, std::span<double> figures);
+  /// What a layer's files hold of a KV head, or of a query head where each has a selection of its own.
+  struct Row {
+    Matrix<double> interaction, outputs;    // [d, d]
+    Vector<double> spectrum;                // [d]
+    std::vector<std::vector<Index>> order;  // [rules]
+    std::vector<ChannelSet> pruned;         // [cases]
+  };
+  void write_layer(const ResultFolder& folder, Index layer) const;
+  void write_pictures(const ResultFolder& folder, Index layer) const;
 
   ChannelPlan plan_;
   ChannelColumns columns_;
-  LayerChannels layer_;
+  std::vector<Row> rows_;                        // of a layer
+  std::vector<ChannelMoments> window_, future_;  // [n_q]
   MeasuredLayer measured_;
 };
 

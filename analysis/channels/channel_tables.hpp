@@ -1,8 +1,7 @@
 #pragma once
 
-#include "analysis/channels/channel_columns.hpp"
 #include "analysis/channels/channel_plan.hpp"
-#include "analysis/measure/measured_table.hpp"
+#include "analysis/measure/measured_columns.hpp"
 
 #include <optional>
 #include <string>

@@ -1,16 +1,163 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
-#include "analysis/commands/part_options.hpp"
+#include "analysis/commands/arguments.hpp"
 #include "analysis/commands/run_command.hpp"
 #include "analysis/eviction/evict_stage.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace kvreplay {
+
+// The options of a command that runs several analyses in one pass: --PART.NAME each, and --NAME where that is
+// no riddle.
+
+/// An analysis and its options.
+struct OptionsOfPart {
+  std::string_view name;
+  BoundOptions options;
+};
+
+/// An option that says the same to several parts: --NAME sets it in each of them.
+struct SharedOption {
+  OptionFacts facts;
+  std::span<const std::string_view> parts;
+};
+
+class PartOptions {
+ public:
+  /// Adds the options of `parts` to the command line, its help (each once, by part) and the config file: all
+  /// of them as --PART.NAME, or NAME in a section [PART]; those that are `shared`, and those that one part
+  /// alone has, as --NAME too. --PART.NAME goes before --NAME. What the parts are bound to must outlive the
+  /// parsing.
+  PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& parts,
+              std::span<const SharedOption> shared);
+
+  /// Throws OptionError for an option that was given though none of its parts runs.
+  void require_used(const std::vector<std::string>& running) const;
+  /// Whether an option of this part alone was given.
+  bool mention(std::string_view part) const;
+  /// A part's complaint, with its options as they are called here.
+  OptionText called_here(const OptionText& complaint, std::string_view part) const;
+
+ private:
+  struct Named {
+    const CLI::Option* option;
+    std::string name;
+    std::vector<std::string_view> parts;
+  };
+  const Named* find(const std::string& name) const;
+
+  std::vector<Named> named_;
+};
+
+namespace {
+
+bool is_in(std::string_view word, std::span<const std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+const BoundOption* option_named(const OptionsOfPart& part, std::string_view name) {
+  const auto found = std::find_if(part.options.begin(), part.options.end(),
+                                  [&](const BoundOption& one) { return one.facts->name == name; });
+  return found == part.options.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+PartOptions::PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& parts,
+                         std::span<const SharedOption> shared) {
+  const auto add = [&](const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound,
+                       std::vector<std::string_view> of, const std::string& group) {
+    CLI::Option* const option = app.add(name, facts, std::move(bound))->group(group);
+    named_.push_back({option, name, std::move(of)});
+    return option;
+  };
+  for (const SharedOption& one : shared) {
+    std::vector<BoundOption> all;
+    for (const OptionsOfPart& part : parts)
+      if (const BoundOption* const option = option_named(part, one.facts.name);
+          option != nullptr && is_in(part.name, one.parts))
+        all.push_back(BoundOption(*option).saying(""));
+    add(std::string(one.facts.name), one.facts, all, {one.parts.begin(), one.parts.end()},
+        "Options of several parts (--PART.NAME for one alone)");
+  }
+  const auto group_of = [](const OptionsOfPart& part) {
+    return fmt::format("Options of {} (--{}.NAME too)", part.name, part.name);
+  };
+  for (const OptionsOfPart& part : parts)
+    for (const BoundOption& option : part.options) {
+      const std::string name(option.facts->name);
+      const auto have_it = std::count_if(parts.begin(), parts.end(), [&](const OptionsOfPart& other) {
+        return option_named(other, name) != nullptr;
+      });
+      if (find(name) == nullptr && have_it == 1)
+        add(name, *option.facts, {option}, {part.name}, group_of(part));
+    }
+  for (const OptionsOfPart& part : parts)
+    for (const BoundOption& option : part.options) {
+      const Named* const plain = find(std::string(option.facts->name));
+      const bool has_plain = plain != nullptr && is_in(part.name, plain->parts);
+      CLI::Option* const added = add(fmt::format("{}.{}", part.name, option.facts->name), *option.facts,
+                                     {option}, {part.name}, group_of(part));
+      if (has_plain) app.hide(added);  // the help has each once
+    }
+  for (const OptionsOfPart& part : parts)
+    for (const BoundOption& option : part.options)
+      for (const std::string& before : {std::string(), fmt::format("{}.", part.name)}) {
+        const auto there = [&](const OptionFacts* facts) {
+          return facts == nullptr ? nullptr
+                                  : app.get_option_no_throw(fmt::format("--{}{}", before, facts->name));
+        };
+        CLI::Option* const mine = there(option.facts);
+        if (mine == nullptr) continue;
+        for (const OptionFacts* const excluded : option.excludes)
+          if (CLI::Option* const other = there(excluded)) mine->excludes(other);
+        if (CLI::Option* const other = there(option.needs)) mine->needs(other);
+      }
+}
+
+const PartOptions::Named* PartOptions::find(const std::string& name) const {
+  const auto found =
+      std::find_if(named_.begin(), named_.end(), [&](const Named& one) { return one.name == name; });
+  return found == named_.end() ? nullptr : &*found;
+}
+
+void PartOptions::require_used(const std::vector<std::string>& running) const {
+  for (const Named& one : named_) {
+    const bool used = std::any_of(running.begin(), running.end(),
+                                  [&](const std::string& part) { return is_in(part, one.parts); });
+    if (one.option->count() > 0 && !used)
+      throw OptionError(option_text("{}: an option of {}, which {} not run", OptionFacts{.name = one.name},
+                                    fmt::join(one.parts, ", "), one.parts.size() == 1 ? "does" : "do"));
+  }
+}
+
+bool PartOptions::mention(std::string_view part) const {
+  return std::any_of(named_.begin(), named_.end(), [&](const Named& one) {
+    return one.option->count() > 0 && one.parts.size() == 1 && one.parts.front() == part;
+  });
+}
+
+OptionText PartOptions::called_here(const OptionText& complaint, std::string_view part) const {
+  OptionText text = complaint;
+  for (const Named& one : named_) {
+    if (!one.name.starts_with(fmt::format("{}.", part))) continue;
+    const std::string own = one.name.substr(part.size() + 1);
+    const Named* const plain = find(own);
+    if (plain == nullptr || !is_in(part, plain->parts)) text = text.naming(own, one.name);
+  }
+  return text;
+}
+
 namespace {
 
 /// Beyond this prompt length, what needs the attention of every prompt row is left to `evict`.
@@ -37,9 +184,10 @@ struct AnalyzeOptions {
   ChannelOptions channels;
 };
 
-/// The analyses that one pass over the dump can feed, by their names for --only.
+/// An analysis that one pass over the dump can feed: a command of its own, and a name for --only.
 struct StageEntry {
   const char* name;
+  const char *description, *examples;  ///< of the command
   BoundOptions (*options)(AnalyzeOptions& options);
   std::unique_ptr<Stage> (*make)(const Dump& dump, const AnalyzeOptions& options, const Compute& compute);
   /// Why a dump cannot have it, as one clause; nothing where it can, null where every dump can. Asked for by
@@ -67,23 +215,51 @@ std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&
 
 using Made = std::unique_ptr<Stage>;
 constexpr StageEntry kStages[] = {
-    {"tokens", [](AnalyzeOptions& options) { return bound(options.tokens); },
+    {"tokens",
+     "Computes for every token of every KV head what evicting it costs (exact single-token "
+     "errors,\noracles), what each score says it costs, and how well the scores follow.",
+     "kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n"
+     "kvreplay tokens DUMP --out DIR --window 8,32,5%,all --metrics attn,joint,oracle_next --reserve 0,20",
+     [](AnalyzeOptions& options) { return bound(options.tokens); },
      [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {
        return std::make_unique<TokenStage>(dump, options.tokens, compute);
      },
      nullptr},
-    {"evict", [](AnalyzeOptions& options) { return bound(options.evict); },
+    {"evict",
+     "Finds what every policy keeps of every KV head's prompt at every budget, and measures exactly what\n"
+     "that does to the head's outputs: with all evictions at once, not as a sum of single ones.",
+     "kvreplay evict data/samples/pystdlib-lm --out results/evict --policy h2o,snapkv+joint,greedy_exact\n"
+     "kvreplay evict DUMP --out DIR --policy snapkv --diff paper,official,kvpress --budget 128,512\n"
+     "kvreplay evict DUMP --out DIR --phase decode --budget 1024 --sinks 4 --recent 256\n"
+     "kvreplay evict DUMP --out DIR --policy none,snapkv --channels iap:0.5 --bits 4\n"
+     "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine,score:mine\n"
+     "kvreplay evict DUMP --out DIR --policy 'snapkv,snapkv[window=64,pool=7]'",
+     [](AnalyzeOptions& options) { return bound(options.evict); },
      [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {
        return std::make_unique<EvictStage>(dump, options.evict, compute);
      },
      nullptr},
-    {"budget", [](AnalyzeOptions& options) { return bound(options.budget); },
+    {"budget",
+     "Shares one memory budget between all KV heads of all layers, by several methods, and measures what\n"
+     "each loses: by the sum that the methods minimise, and exactly.",
+     "kvreplay budget data/samples/pystdlib-lm --out results/budget\n"
+     "kvreplay budget DUMP --out DIR --order snapkv,value --sigma 0.5,0.8,0.9 --method uniform,lu,optimal\n"
+     "kvreplay budget DUMP --out DIR --profile one/curves/{order}~lu.npy,two/curves/{order}~lu.npy\n"
+     "kvreplay budget DUMP DUMP DUMP --out DIR    # each takes the profile of the other two, too",
+     [](AnalyzeOptions& options) { return bound(options.budget); },
      [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {
        return std::make_unique<BudgetStage>(dump, options.budget, options.common.chosen_layers(dump),
                                             compute);
      },
      why_no_budget},
-    {"channels", [](AnalyzeOptions& options) { return bound(options.channels); },
+    {"channels",
+     "Shows how the key channels of every KV head interact, which channels every method prunes, and "
+     "measures\n"
+     "exactly what that does to the logits and to the attention output, now and in the decoding steps.",
+     "kvreplay channels data/samples/pystdlib-lm --out results/channels\n"
+     "kvreplay channels DUMP --out DIR --method think,iap,optimal,rope_pairs --ratio 0.5 --png\n"
+     "kvreplay channels DUMP --out DIR --method iap,exchange+think,output --protect 5:10 --recent 128",
+     [](AnalyzeOptions& options) { return bound(options.channels); },
      [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {
        return std::make_unique<ChannelStage>(dump, options.channels, compute);
      },
@@ -133,7 +309,47 @@ void use_scores(AnalyzeOptions& options) {
   for (const std::string& name : orders) add(options.budget.orders, parse_order(name, orders));
 }
 
+/// Runs what make_stages() makes on the dumps that were given.
+int run_made(const char* command, const Arguments& arguments, const AnalyzeOptions& options,
+             const MakeStages& make_stages) {
+  for (const auto& scores : {options.tokens.scores, options.evict.scores, options.budget.scores})
+    require_one_a_dump(evict_option::score, scores, options.common.dumps.size());
+  require_one_a_dump(evict_option::kept, options.evict.kept, options.common.dumps.size());
+  const auto by_others = [&](const Dump& dump, const Compute& compute, const std::vector<std::string>& orders,
+                             const std::vector<std::string>& files) {
+    return std::make_unique<BudgetStage>(dump, by_profile(options.budget, orders, files),
+                                         options.common.chosen_layers(dump), compute);
+  };
+  return run_on_dumps({command, arguments}, options.common, make_stages,
+                      {options.budget.leave_one_out, by_others});
+}
+
+/// The command of one analysis.
+int run_alone(std::string_view name, const Arguments& arguments) {
+  const StageEntry& entry = *std::find_if(std::begin(kStages), std::end(kStages),
+                                          [&](const StageEntry& one) { return one.name == name; });
+  const auto app = make_app(entry.name, entry.description, entry.examples);
+  AnalyzeOptions options;
+  options.evict = {};
+  options.common.add_dumps(*app);
+  options.common.add_results(*app);
+  app->add(entry.options(options));
+  options.common.add_compute(*app);
+  options.common.add_output(*app);
+  if (parse(*app, arguments)) return 0;
+  return run_made(entry.name, arguments, options, [&](const Dump& dump, const Compute& compute) {
+    ChosenStages chosen;
+    chosen.stages.push_back(entry.make(dump, options, compute));
+    return chosen;
+  });
+}
+
 }  // namespace
+
+int run_tokens(const Arguments& arguments) { return run_alone("tokens", arguments); }
+int run_evict(const Arguments& arguments) { return run_alone("evict", arguments); }
+int run_budget(const Arguments& arguments) { return run_alone("budget", arguments); }
+int run_channels(const Arguments& arguments) { return run_alone("channels", arguments); }
 
 int run_analyze(const Arguments& arguments) {
   const auto app = make_app("analyze",
@@ -166,10 +382,7 @@ int run_analyze(const Arguments& arguments) {
   // Policies that were asked for by name are run or refused.
   if (options.evict.policies != default_eviction().policies) options.evict.quick.reset();
   use_scores(options);
-  for (const auto& scores : {options.tokens.scores, options.evict.scores, options.budget.scores})
-    require_one_a_dump(evict_option::score, scores, options.common.dumps.size());
-  require_one_a_dump(evict_option::kept, options.evict.kept, options.common.dumps.size());
-  const auto make_stages = [&](const Dump& dump, const Compute& compute) {
+  return run_made("analyze", arguments, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     for (const StageEntry& entry : kStages) {
       const bool named = std::find(only.begin(), only.end(), entry.name) != only.end();
@@ -187,14 +400,7 @@ int run_analyze(const Arguments& arguments) {
       }
     }
     return chosen;
-  };
-  const auto by_others = [&](const Dump& dump, const Compute& compute, const std::vector<std::string>& orders,
-                             const std::vector<std::string>& files) {
-    return std::make_unique<BudgetStage>(dump, by_profile(options.budget, orders, files),
-                                         options.common.chosen_layers(dump), compute);
-  };
-  return run_on_dumps({"analyze", arguments}, options.common, make_stages,
-                      {options.budget.leave_one_out, by_others});
+  });
 }
 
 }  // namespace kvreplay

@@ -1,5 +1,5 @@
 #include "analysis/commands/arguments.hpp"
-#include "analysis/run/fingerprint.hpp"
+#include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/schedule.hpp"

@@ -1,9 +1,9 @@
 #include "analysis/results/over_dumps.hpp"
 
 #include "analysis/budgets/budget_options.hpp"
-#include "analysis/commands/command.hpp"
-#include "analysis/commands/interrupt.hpp"
+#include "analysis/commands/arguments.hpp"
 #include "analysis/commands/run_command.hpp"
+#include "analysis/commands/under_way.hpp"
 #include "analysis/results/comparisons.hpp"
 #include "analysis/results/dump_set.hpp"
 #include "analysis/results/standings.hpp"
@@ -226,7 +226,7 @@ void finish(const CommonOptions& options, const DumpSet& set, const std::vector<
                                                   "command with --resume forms the tables over all",
                                                   options.out));
   const auto [totals, report] = write_tables(folder, set, workers);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   Json run = {{"program", "kvreplay"}, {"version", KVREPLAY_VERSION}, {"dumps", Json::object()}};
   for (const DumpSet::Entry& entry : set.entries()) run["dumps"][entry.name] = entry.path;
   run["seconds"] = seconds;
@@ -304,8 +304,7 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
     const int code = run_into_folder(invocation, one, make_stages);
     if (code != 0) return code;
     if (text && !folder->finished())
-      say("{}: {} ({:.1f} s)\n", one.label, entry.lengths(),
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
+      say("{}: {} ({:.1f} s)\n", one.label, entry.lengths(), seconds_since(then));
     std::fflush(stdout);
   }
   const auto then = std::chrono::steady_clock::now();
@@ -313,7 +312,7 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
   if (code != 0) return code;
   if (text && !folder->finished() && !left_one_out.names.empty())
     say("profiles of other prompts: {} ({:.1f} s)\n", counted(std::ssize(left_one_out.names), "dump"),
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count());
+        seconds_since(then));
   together(ranks, [&] {
     if (speaks) finish(options, set, left_one_out.left_out, *folder, begin);
   });

@@ -1,12 +1,10 @@
 #include "analysis/commands/run_command.hpp"
 
-#include "analysis/commands/interrupt.hpp"
-#include "analysis/commands/progress_bar.hpp"
+#include "analysis/commands/under_way.hpp"
 #include "analysis/findings/findings.hpp"
 #include "analysis/results/text_file.hpp"
-#include "analysis/run/fingerprint.hpp"
 #include "analysis/run/parts.hpp"
-#include "analysis/run/progress.hpp"
+#include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/backend.hpp"
@@ -36,8 +34,7 @@ std::string host_name() {
 }
 
 /// What does not run where it was asked to, in one line; empty where everything does.
-std::string backend_note(const ChosenCompute& chosen, const std::vector<std::unique_ptr<Stage>>& stages,
-                         Index fell_back) {
+std::string backend_note(const ChosenCompute& chosen, const Stages& stages, Index fell_back) {
   const Backend& backend = *chosen.backend;
   if (backend.name() == "cpu") return chosen.note;
   std::vector<std::string> parts;
@@ -84,7 +81,7 @@ struct Preparation {
   ChosenCompute chosen;
   Dump dump;
   RunOptions run;
-  std::vector<std::unique_ptr<Stage>> stages;
+  Stages stages;
   Json settings;
   std::map<Index, std::string> fingerprints;
   std::vector<Part> parts;
@@ -101,12 +98,10 @@ void require_equal_hardware(Ranks& ranks, const Preparation& prepared) {
 
 ResultFolder take_up_folder(Ranks& ranks, const CommonOptions& options, const Preparation& prepared) {
   std::optional<ResultFolder> folder;
-  if (ranks.rank() == 0)
-    together(ranks, [&] {
+  together(ranks, [&] {
+    if (ranks.rank() == 0)
       folder.emplace(options.out, prepared.settings, prepared.fingerprints, options.existing());
-    });
-  else
-    together(ranks, [] {});
+  });
   if (ranks.size() == 1) return std::move(*folder);
   const bool finished = ranks.gather(folder && folder->finished() ? "finished" : "").front() == "finished";
   together(ranks, [&] {
@@ -245,7 +240,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
     run.on_progress = [&](Index done, Index total) { bar.show(done, total); };
     result = run_stages(dump, stages, run, folder, workers, ranks);
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   const Backend& backend = *chosen.backend;
   Index fell_back = 0;
   for (const std::string& count : ranks.gather(fmt::format("{}", backend.fell_back())))

@@ -14,7 +14,7 @@ namespace kvreplay {
 
 /// What a command runs, and what it leaves out of its own accord.
 struct ChosenStages {
-  std::vector<std::unique_ptr<Stage>> stages;
+  Stages stages;
   std::vector<LeftOut> left_out;
 };
 

@@ -1,9 +1,8 @@
 #include "analysis/verify/verify.hpp"
 
 #include "analysis/commands/arguments.hpp"
-#include "analysis/commands/interrupt.hpp"
-#include "analysis/commands/progress_bar.hpp"
-#include "analysis/run/fingerprint.hpp"
+#include "analysis/commands/under_way.hpp"
+#include "analysis/run/run.hpp"
 #include "data/atomic_file.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/commands/command.hpp"
+#include "analysis/commands/arguments.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

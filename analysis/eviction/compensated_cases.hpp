@@ -1,17 +1,116 @@
 #pragma once
 
-#include "analysis/eviction/compensation_columns.hpp"
 #include "analysis/eviction/compensation_plan.hpp"
-#include "analysis/eviction/head_compensation.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/measure/measured_layer.hpp"
+#include "analysis/results/schema.hpp"
 #include "analysis/run/stage.hpp"
+#include "sim/compensation/compensate.hpp"
+#include "sim/compensation/error_split.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace kvreplay {
+
+/// The figures of a head, and of a case on it.
+struct CompensationColumnNames {
+  enum Head {
+    window_full_sq,
+    future_full_sq,
+    window_layer_full_sq,
+    future_layer_full_sq,
+    reference_full_sq,
+    kHeadFigures
+  };
+  enum Case {
+    tokens,  ///< of the kept set
+    bytes,
+    window_change_sq,
+    future_change_sq,
+    window_layer_change_sq,
+    future_layer_change_sq,
+    reference_change_sq,
+    /// The terms of an error, each on window, future and reference rows; nan where a method has none.
+    window_selection,
+    window_mass,
+    window_values,
+    window_bound,
+    future_selection,
+    future_mass,
+    future_values,
+    future_bound,
+    reference_selection,
+    reference_mass,
+    reference_values,
+    reference_bound,
+    kCaseFigures
+  };
+  /// The first term on these rows.
+  static constexpr Case terms_on(RowSet rows) {
+    return rows == RowSet::window   ? window_selection
+           : rows == RowSet::future ? future_selection
+                                    : reference_selection;
+  }
+};
+using CompensationColumns = CaseColumns<CompensationColumnNames>;
+
+/// The figures of all heads, read as those of compensation.csv.
+class CompensationTable : public MeasuredTable<CompensationPlan, CompensationColumns> {
+ public:
+  CompensationTable(const CompensationPlan& plan, const EvictionPlan& evictions,
+                    const CompensationColumns& columns, const HeadFigures& figures, bool with_layer_output)
+      : MeasuredTable(plan, columns, figures, with_layer_output), evictions_(evictions) {}
+
+  /// Empty where the figure is not there for such a scope, rows and case.
+  std::optional<double> value(std::size_t which, Scope scope, CompensationFigure figure, RowSet rows) const;
+
+  /// compensation.csv, maps/; the number of rows.
+  std::size_t write(const ResultFolder& folder) const;
+  /// A short plain text: the output error of every policy under every method.
+  std::string report() const;
+
+ private:
+  std::optional<double> term(std::size_t which, Scope scope, Index number, RowSet rows) const;
+  std::optional<double> error_on(std::size_t which, Scope scope, RowSet rows) const;
+  std::optional<Index> kept(std::size_t which, Scope scope) const;
+
+  const EvictionPlan& evictions_;
+};
+
+/// What a method makes of one kept set of a head.
+struct CompensatedHead {
+  Compensated held;
+  /// Where its error comes from; empty where there are no such rows, or where keys are others than the
+  /// tokens'.
+  std::optional<ErrorSplit> window, future, reference;
+};
+
+/// One head group under a plan: rows and weights that all kept sets and methods look at, computed once.
+template <class T>
+class HeadCompensation {
+ public:
+  /// The group must outlive this.
+  HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan, Workers& workers);
+
+  /// Sum over the reference rows of ||o||^2; nan where nothing is fitted.
+  double reference_full_sq() const;
+  /// Cases of one kept set, which share its fits. From any thread.
+  std::vector<CompensatedHead> of(const KeptSet& kept, std::span<const CompensationCase> cases,
+                                  Semantics semantics, Workers& workers) const;
+  /// Of memory, without the group.
+  std::size_t bytes() const;
+
+ private:
+  const HeadGroup<T>& group_;
+  std::optional<ReferenceRows<T>> reference_;
+  std::optional<RowLogits<T>> window_, future_;
+  std::optional<HeadGroup<double>> wide_;  // for what merges
+  WindowAttention attention_;
+};
 
 /// What kept tokens make up for evicted ones: the part of `evict` that works on what its evictions keep.
 ///   compensation.csv, layer_XX/compensated/, maps/
@@ -35,8 +134,6 @@ class CompensatedCases {
                                 std::span<double> figures);
   void end_layer(Index layer, const LayerFigures& figures);
   void write_layer(const ResultFolder& folder, Index layer) const;
-  void save_head(Index kv_head, ByteWriter& out) const;
-  void load_head(Index kv_head, ByteReader& in);
 
   /// The number of rows of compensation.csv.
   std::size_t write_tables(const ResultFolder& folder, const HeadFigures& figures) const;

@@ -43,6 +43,9 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
   options_.budgets = plan_.budgets;
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
+  const CompensationPlan& compensations = compensations_.plan();
+  plan_.left_out.insert(plan_.left_out.end(), compensations.left_out.begin(), compensations.left_out.end());
+  plan_.notes.insert(plan_.notes.end(), compensations.notes.begin(), compensations.notes.end());
 }
 
 std::vector<std::string> EvictStage::on_cpu() const {
@@ -58,27 +61,13 @@ std::vector<std::string> EvictStage::on_cpu() const {
   return parts;
 }
 
-std::vector<LeftOut> EvictStage::left_out() const {
-  std::vector<LeftOut> all = plan_.left_out;
-  all.insert(all.end(), compensations_.plan().left_out.begin(), compensations_.plan().left_out.end());
-  return all;
-}
-
-std::vector<OptionText> EvictStage::notes() const {
-  std::vector<OptionText> all = plan_.notes;
-  all.insert(all.end(), compensations_.plan().notes.begin(), compensations_.plan().notes.end());
-  return all;
-}
-
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
   settled.reference = compensations_.plan().reference.kind;
   Json json = to_json(bound(settled));
   if (compensations_.plan().fits()) json["ridges"] = kRidges;
-  for (const GivenArray<double>& score : plan_.scores)
-    json["scores"][score.name] = contents_fingerprint(score);
-  for (const GivenArray<std::uint8_t>& kept : plan_.kept)
-    json["kept"][kept.name] = contents_fingerprint(kept);
+  add_fingerprints(json, "scores", plan_.scores);
+  add_fingerprints(json, "kept", plan_.kept);
   return json;
 }
 
@@ -115,9 +104,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const auto add = [&](Index column, double value) { figures[column] += value; };
   std::vector<double> step_full_sq(columns_.steps());
   const Index parts = plan_.per_query_head ? G : 1;
-  for (Index part = 0; part < parts; ++part) {
-    const HeadGroup<T> one = plan_.per_query_head ? query_head_group(group, part) : HeadGroup<T>{};
-    const HeadGroup<T>& mine = plan_.per_query_head ? one : group;
+  each_part(group, plan_.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
     const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, compute_);
     HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, compute_),
                                            given_kept, measured_.with_vectors(), compute_);
@@ -147,7 +134,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       pruned_.at(c, kept_row) = std::move(found.pruned);
       last_rows_.at(c, kept_row) = std::move(found.last_rows);
     }
-  }
+  });
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
     if (plan_.cases[c].phase.decodes())
       for (Index s = 0; s < columns_.steps(); ++s)
@@ -186,24 +173,6 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   pruned_.write(folder, layer);
   last_rows_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
-}
-
-void EvictStage::save_head(Index kv_head, ByteWriter& out) const {
-  const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
-  kept_.save(kv_head * rows, rows, out);
-  pruned_.save(kv_head * rows, rows, out);
-  last_rows_.save(kv_head * rows, rows, out);
-  measured_.save_head(kv_head, out);
-  compensations_.save_head(kv_head, out);
-}
-
-void EvictStage::load_head(Index kv_head, ByteReader& in) {
-  const Index rows = plan_.per_query_head ? dump_.shape().group() : 1;
-  kept_.load(kv_head * rows, rows, in);
-  pruned_.load(kv_head * rows, rows, in);
-  last_rows_.load(kv_head * rows, rows, in);
-  measured_.load_head(kv_head, in);
-  compensations_.load_head(kv_head, in);
 }
 
 EvictionTable EvictStage::table(const HeadFigures& figures) const {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/eviction/compensated_cases.hpp"
-#include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/head_evictions.hpp"
@@ -26,8 +25,8 @@ class EvictStage final : public Stage {
   std::string_view name() const override { return "evict"; }
   std::vector<std::string> on_cpu() const override;
   Json options() const override;
-  std::vector<LeftOut> left_out() const override;
-  std::vector<OptionText> notes() const override;
+  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
+  std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override {
     return static_cast<std::size_t>(columns_.count() + compensations_.figures_per_head());
@@ -41,8 +40,6 @@ class EvictStage final : public Stage {
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
   /// The same without files: fills in the figures that need all heads of the layer.
   void finish_layer(Index layer, LayerFigures figures);
-  void save_head(Index kv_head, ByteWriter& out) const override;
-  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 

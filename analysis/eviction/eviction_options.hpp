@@ -168,16 +168,10 @@ struct OptionValue<SearchRows> {
 };
 
 template <>
-struct OptionValue<Compensation> {
-  static Compensation parse(const OptionFacts& option, const std::string& word);
-  static std::string text(Compensation method) { return std::string(name_of(method)); }
-};
+struct OptionValue<Compensation> : NamedValue<kCompensations, Listed::some> {};
 
 template <>
-struct OptionValue<Reference> {
-  static Reference parse(const OptionFacts& option, const std::string& word);
-  static std::string text(Reference kind) { return std::string(name_of(kind)); }
-};
+struct OptionValue<Reference> : NamedValue<kReferences, Listed::all> {};
 
 template <>
 struct OptionValue<SearchBy> {

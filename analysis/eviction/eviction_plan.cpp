@@ -131,7 +131,7 @@ class Planner {
     overrides_.pool = options_.pool;
     overrides_.by = options_.by;
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
-    read_given();
+    take_given();
     choose_budgets();
     for (const Phase& phase : options_.phases) add_once(phases_, phase, &Phase::name);
     plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
@@ -182,9 +182,9 @@ class Planner {
     items.push_back(std::move(item));
   }
 
-  void read_given() {
-    plan_.scores = read_given_scores(evict_option::score, options_.scores, dump_);
-    plan_.kept = read_given_kept(evict_option::kept, options_.kept, dump_);
+  void take_given() {
+    plan_.scores = read_given<double>(evict_option::score, options_.scores, dump_);
+    plan_.kept = read_given<std::uint8_t>(evict_option::kept, options_.kept, dump_);
     for (std::size_t s = 0; s < plan_.scores.size(); ++s) {
       const std::string& name = plan_.scores[s].name;
       if (std::none_of(options_.policies.begin(), options_.policies.end(),

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "analysis/eviction/eviction_columns.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/measure/measured_table.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "sim/kept_set.hpp"
 
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/results/tables.hpp"
-#include "analysis/tokens/token_table.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 
 #include <span>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "analysis/findings/token_labels.hpp"
 
-#include "analysis/run/fingerprint.hpp"
+#include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 

@@ -29,32 +29,11 @@ bool is_plain(const std::string& name) {
   throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", name));
 }
 
-template <class T, class Read>
-std::vector<GivenArray<T>> read_all(const OptionFacts& option, const std::vector<NamedFile>& files,
-                                    const Dump& dump, const Read& read) {
-  const std::array<Index, 3> expected{dump.shape().layers, dump.shape().n_kv, dump.shape().l};
-  std::vector<GivenArray<T>> all;
-  for (const NamedFile& named : files) {
-    require_own_name(option, named.name);
-    if (std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; }))
-      refuse_taken(option, named.name);
-    const std::string file = named.of_dump(dump.name());
-    try {
-      all.push_back({named.name, read(file, std::span<const Index>(expected))});
-    } catch (const InputError& error) {
-      if (file == named.file) throw;
-      throw OptionError(
-          option_text("{} {}, dump {}: {}", option, named.name, dump.name(), std::string(error.what())));
-    }
-  }
-  return all;
-}
+}  // namespace
 
-std::string hash_of(std::span<const std::byte> bytes) {
+std::string contents_fingerprint(std::span<const std::byte> bytes) {
   return fmt::format("{:016x}", contents_of(bytes).xxh3);
 }
-
-}  // namespace
 
 std::string NamedFile::of_dump(const std::string& dump) const {
   std::string path = file;
@@ -94,19 +73,33 @@ void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>&
                         fmt::format("'{}'", named.file));
 }
 
-std::vector<GivenArray<double>> read_given_scores(const OptionFacts& option,
-                                                  const std::vector<NamedFile>& files, const Dump& dump) {
-  return read_all<double>(option, files, dump, [](const std::string& file, std::span<const Index> expected) {
-    return read_npy(file, expected);
-  });
+template <class T>
+std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
+                                      const Dump& dump) {
+  const std::array<Index, 3> expected{dump.shape().layers, dump.shape().n_kv, dump.shape().l};
+  std::vector<GivenArray<T>> all;
+  for (const NamedFile& named : files) {
+    require_own_name(option, named.name);
+    if (std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; }))
+      refuse_taken(option, named.name);
+    const std::string file = named.of_dump(dump.name());
+    try {
+      if constexpr (sizeof(T) == 1)
+        all.push_back({named.name, read_npy_bool(file, expected)});
+      else
+        all.push_back({named.name, read_npy(file, expected)});
+    } catch (const InputError& error) {
+      if (file == named.file) throw;
+      throw OptionError(
+          option_text("{} {}, dump {}: {}", option, named.name, dump.name(), std::string(error.what())));
+    }
+  }
+  return all;
 }
-
-std::vector<GivenArray<std::uint8_t>> read_given_kept(const OptionFacts& option,
-                                                      const std::vector<NamedFile>& files, const Dump& dump) {
-  return read_all<std::uint8_t>(
-      option, files, dump,
-      [](const std::string& file, std::span<const Index> expected) { return read_npy_bool(file, expected); });
-}
+template std::vector<GivenArray<double>> read_given(const OptionFacts&, const std::vector<NamedFile>&,
+                                                    const Dump&);
+template std::vector<GivenArray<std::uint8_t>> read_given(const OptionFacts&, const std::vector<NamedFile>&,
+                                                          const Dump&);
 
 GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l) {
   GivenScores mine;
@@ -124,13 +117,6 @@ std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const Du
     common = n;
   }
   return common;
-}
-
-std::string contents_fingerprint(const GivenArray<double>& given) {
-  return hash_of(std::as_bytes(std::span(given.values)));
-}
-std::string contents_fingerprint(const GivenArray<std::uint8_t>& given) {
-  return hash_of(std::as_bytes(std::span(given.values)));
 }
 
 }  // namespace kvreplay

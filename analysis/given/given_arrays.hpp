@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,15 +45,12 @@ struct GivenArray {
   std::vector<T> values;
 };
 
-/// A score of every candidate each, [layers, n_kv, l] floating point, higher is kept. Throws InputError for a
-/// name that is taken or of other characters than letters, digits, '_' and '.', and a file that is missing or
-/// of another shape.
-std::vector<GivenArray<double>> read_given_scores(const OptionFacts& option,
-                                                  const std::vector<NamedFile>& files, const Dump& dump);
-
-/// The same for kept sets, [layers, n_kv, l] booleans.
-std::vector<GivenArray<std::uint8_t>> read_given_kept(const OptionFacts& option,
-                                                      const std::vector<NamedFile>& files, const Dump& dump);
+/// Scores of every candidate, [layers, n_kv, l] floating point, higher is kept; or kept sets, booleans.
+/// Throws InputError for a name that is taken or of other characters than letters, digits, '_' and '.', and a
+/// file that is missing or of another shape.
+template <class T>
+std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
+                                      const Dump& dump);
 
 /// One KV head's part of every score, [l] each; `head` counts all heads of all layers of the dump.
 GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l);
@@ -60,8 +58,13 @@ GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index 
 /// How many tokens every head keeps; empty where heads differ.
 std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape);
 
-/// 16 hex digits that tell the contents of given arrays apart.
-std::string contents_fingerprint(const GivenArray<double>& given);
-std::string contents_fingerprint(const GivenArray<std::uint8_t>& given);
+/// 16 hex digits that tell the contents of arrays apart.
+std::string contents_fingerprint(std::span<const std::byte> bytes);
+/// json[key] says those of all arrays by name, and is not there without any.
+template <class T>
+void add_fingerprints(Json& json, const char* key, const std::vector<GivenArray<T>>& arrays) {
+  for (const GivenArray<T>& array : arrays)
+    json[key][array.name] = contents_fingerprint(std::as_bytes(std::span(array.values)));
+}
 
 }  // namespace kvreplay

@@ -24,6 +24,14 @@ struct CacheCase {
   bool operator==(const CacheCase&) const = default;
 };
 
+/// Calls visit(part, group) for the groups that have a cache of their own: the group itself, or each of its
+/// query heads.
+template <class T, class Visit>
+void each_part(const HeadGroup<T>& group, bool per_query_head, const Visit& visit) {
+  if (!per_query_head) return visit(Index{0}, group);
+  for (Index g = 0; g < group.G(); ++g) visit(g, query_head_group(group, g));
+}
+
 /// Outputs and how every case changes them, on the rows that cases are measured on. Where there are none, the
 /// sums are nan and there are no vectors.
 template <class T>

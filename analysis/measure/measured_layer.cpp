@@ -6,28 +6,54 @@
 
 #include <algorithm>
 #include <functional>
-#include <type_traits>
+#include <limits>
 #include <utility>
 
 namespace kvreplay {
 
+namespace {
+
+/// W_O of all query heads of a layer, [n_q] of [d_v, d_model].
+template <class T>
+std::vector<Matrix<T>> read_layer_wo(const Dump& dump, Index layer) {
+  const DumpShape& shape = dump.shape();
+  std::vector<Matrix<T>> wo(shape.n_q, Matrix<T>(shape.d_v, shape.d_model));
+  for (Index h = 0; h < shape.n_q; ++h) dump.read<T>(Tensor::wo, layer, h, wo[h].data());
+  return wo;
+}
+
+/// Sums over rows of ||sum_h o_i W_O(h)||^2, of each of `all` [n_q]; nan where a head was not set.
+template <class T>
+std::vector<double> projected(const std::vector<PanelRows<T>>& all, const std::vector<Matrix<T>>& wo,
+                              Workers& workers) {
+  std::vector<double> sums(all.size(), std::numeric_limits<double>::quiet_NaN());
+  std::vector<LayerRows<T>> whole;
+  std::vector<std::size_t> of;
+  for (std::size_t c = 0; c < all.size(); ++c) {
+    if (std::any_of(all[c].begin(), all[c].end(), [](const auto& head) { return head.empty(); })) continue;
+    of.push_back(c);
+    for (LayerRows<T>& rows = whole.emplace_back(); const std::vector<T>& head : all[c])
+      rows.push_back(&head);
+  }
+  const std::vector<double> found = projected_sq<T>(whole, wo, workers);
+  for (std::size_t c = 0; c < of.size(); ++c) sums[of[c]] = found[c];
+  return sums;
+}
+
+}  // namespace
+
 MeasuredLayer::MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns)
     : dump_(dump), precision_(precision), columns_(std::move(columns)), with_layer_(dump.has(Tensor::wo)) {}
 
-template <class T>
-MeasuredLayer::Outputs<T>& MeasuredLayer::in() {
-  if constexpr (std::is_same_v<T, float>)
-    return single_;
-  else
-    return wide_;
-}
-
 void MeasuredLayer::begin() {
-  const auto reset = [&](auto& outputs) {
-    outputs.window.begin(dump_.shape().n_q, columns_.window.change.size());
-    outputs.future.begin(dump_.shape().n_q, columns_.future.change.size());
+  const auto room = [&]<class T>(T) {
+    const PanelRows<T> heads(dump_.shape().n_q);
+    return Outputs<T>{{1 + columns_.window.change.size(), heads}, {1 + columns_.future.change.size(), heads}};
   };
-  in_float32(precision_) ? reset(single_) : reset(wide_);
+  if (in_float32(precision_))
+    outputs_ = room(float{});
+  else
+    outputs_ = room(double{});
   steps_.assign(dump_.shape().n_kv, std::vector<double>(columns_.losses.per_layer()));
 }
 
@@ -63,18 +89,19 @@ void MeasuredLayer::add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, Row
     if (column >= 0) figures[column] += value;
   };
   const auto add_rows = [&](OutputChanges<T>& from, const MeasureColumns::OnRows& columns,
-                            LayerOutputs<T>& to) {
+                            std::vector<PanelRows<T>>& to) {
     put(columns.full, from.full_sq);
     for (std::size_t c = 0; c < columns.change.size(); ++c) put(columns.change[c], from.change_sq[c]);
     if (!with_layer_) return;
-    to.set_full(first_query_head, std::move(from.full));
+    std::move(from.full.begin(), from.full.end(), to.front().begin() + first_query_head);
     for (std::size_t c = 0; c < from.change.size(); ++c)
-      to.set_change(c, first_query_head, std::move(from.change[c]));
+      std::move(from.change[c].begin(), from.change[c].end(), to[1 + c].begin() + first_query_head);
   };
   add_losses(outputs.window, group, window, RowSet::window, figures, workers);
   add_losses(outputs.future, group, future, RowSet::future, figures, workers);
-  add_rows(outputs.window, columns_.window, in<T>().window);
-  add_rows(outputs.future, columns_.future, in<T>().future);
+  auto& [of_window, of_future] = std::get<Outputs<T>>(outputs_);
+  add_rows(outputs.window, columns_.window, of_window);
+  add_rows(outputs.future, columns_.future, of_future);
 }
 template void MeasuredLayer::add(CaseOutputs<float>&&, const HeadGroup<float>&, RowRange, RowRange, Index,
                                  std::span<double>, Workers&);
@@ -92,10 +119,11 @@ void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figur
 void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const {
   const auto project_outputs = [&]<class T>(const Outputs<T>& outputs) {
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
-    const auto project_rows = [&](const LayerOutputs<T>& on_rows, const MeasureColumns::OnRows& columns) {
+    const auto project_rows = [&](const std::vector<PanelRows<T>>& on_rows,
+                                  const MeasureColumns::OnRows& columns) {
       if (columns.layer_full < 0) return;
       constexpr double kLeast = sizeof(T) == 4 ? 1e-60 : std::numeric_limits<double>::min();
-      const std::vector<double> sq = on_rows.projected_sq(wo, workers);
+      const std::vector<double> sq = projected(on_rows, wo, workers);
       const bool lost = sq.front() < kLeast;  // below what T's digits reach down to: 0, and no change is none
       heads.col(columns.layer_full).setConstant(lost ? 0 : sq.front());
       for (std::size_t c = 0; c < columns.layer_change.size(); ++c) {
@@ -107,27 +135,7 @@ void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<dou
     project_rows(outputs.window, columns_.window);
     project_rows(outputs.future, columns_.future);
   };
-  in_float32(precision_) ? project_outputs(single_) : project_outputs(wide_);
-}
-
-void MeasuredLayer::save_head(Index kv_head, ByteWriter& out) const {
-  const Index G = dump_.shape().group();
-  const auto save = [&](const auto& outputs) {
-    outputs.window.save(kv_head * G, G, out);
-    outputs.future.save(kv_head * G, G, out);
-  };
-  in_float32(precision_) ? save(single_) : save(wide_);
-  out.put(steps_[kv_head]);
-}
-
-void MeasuredLayer::load_head(Index kv_head, ByteReader& in) {
-  const Index G = dump_.shape().group();
-  const auto load = [&](auto& outputs) {
-    outputs.window.load(kv_head * G, G, in);
-    outputs.future.load(kv_head * G, G, in);
-  };
-  in_float32(precision_) ? load(single_) : load(wide_);
-  steps_[kv_head] = in.get<double>();
+  std::visit(project_outputs, outputs_);
 }
 
 template <class T>
@@ -155,18 +163,6 @@ void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
     else
       write_npy(std::move(file), shape, std::span<const T>(all));
   }
-}
-
-template <class T>
-void CaseRows<T>::save(Index first_row, Index rows, ByteWriter& out) const {
-  for (const std::vector<std::vector<T>>& rows_of_case : cases_)
-    for (Index row = first_row; row < first_row + rows; ++row) out.put(rows_of_case[row]);
-}
-
-template <class T>
-void CaseRows<T>::load(Index first_row, Index rows, ByteReader& in) {
-  for (std::vector<std::vector<T>>& rows_of_case : cases_)
-    for (Index row = first_row; row < first_row + rows; ++row) rows_of_case[row] = in.get<T>();
 }
 
 template class CaseRows<std::uint8_t>;

@@ -1,127 +1,26 @@
 #pragma once
 
 #include "analysis/measure/case_outputs.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/result_folder.hpp"
-#include "analysis/run/bytes.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/cache/cache_outputs.hpp"
 #include "sim/schedule.hpp"
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
-#include <utility>
+#include <variant>
 #include <vector>
 
 // What a stage keeps of the cases of one layer, from its heads to its end.
 
 namespace kvreplay {
 
-/// One layer's outputs and their changes in a number of cases, collected query head by query head, for what
-/// the layer's W_O makes of them: heads add up there and cancel. Several threads may add heads at once.
-/// Memory: rows x n_q x d_v numbers of T a case.
-template <class T>
-class LayerOutputs {
- public:
-  void begin(Index n_q, std::size_t cases) {
-    full_.assign(n_q, {});
-    change_.assign(cases, full_);
-  }
-
-  void set_full(Index first_query_head, PanelRows<T>&& heads) {
-    set(full_, first_query_head, std::move(heads));
-  }
-  void set_change(std::size_t which, Index first_query_head, PanelRows<T>&& heads) {
-    set(change_[which], first_query_head, std::move(heads));
-  }
-
-  /// The query heads first .. first + count - 1, from one process to another.
-  void save(Index first, Index count, ByteWriter& out) const {
-    for (Index h = first; h < first + count; ++h) {
-      out.put(full_[h]);
-      for (const PanelRows<T>& heads : change_) out.put(heads[h]);
-    }
-  }
-  void load(Index first, Index count, ByteReader& in) {
-    for (Index h = first; h < first + count; ++h) {
-      full_[h] = in.get<T>();
-      for (PanelRows<T>& heads : change_) heads[h] = in.get<T>();
-    }
-  }
-
-  /// Sums over rows of ||sum_h o_i W_O(h)||^2, then of the changes; nan where a head was not set.
-  std::vector<double> projected_sq(const std::vector<Matrix<T>>& wo, Workers& workers) const {
-    std::vector<double> sums(1 + change_.size(), std::numeric_limits<double>::quiet_NaN());
-    std::vector<LayerRows<T>> cases;
-    std::vector<std::size_t> of;
-    for (std::size_t c = 0; c < sums.size(); ++c) {
-      const PanelRows<T>& heads = c == 0 ? full_ : change_[c - 1];
-      const auto is_set = [](const std::vector<T>& head) { return !head.empty(); };
-      if (!std::all_of(heads.begin(), heads.end(), is_set)) continue;
-      of.push_back(c);
-      for (LayerRows<T>& rows = cases.emplace_back(); const std::vector<T>& head : heads)
-        rows.push_back(&head);
-    }
-    const std::vector<double> found = kvreplay::projected_sq<T>(cases, wo, workers);
-    for (std::size_t c = 0; c < of.size(); ++c) sums[of[c]] = found[c];
-    return sums;
-  }
-
- private:
-  static void set(PanelRows<T>& layer, Index first, PanelRows<T>&& heads) {
-    for (std::size_t g = 0; g < heads.size(); ++g)
-      layer[static_cast<std::size_t>(first) + g] = std::move(heads[g]);
-  }
-
-  PanelRows<T> full_;                 // [n_q]
-  std::vector<PanelRows<T>> change_;  // [cases][n_q]
-};
-
-/// W_O of all query heads of a layer, [n_q] of [d_v, d_model].
-template <class T>
-std::vector<Matrix<T>> read_layer_wo(const Dump& dump, Index layer) {
-  const DumpShape& shape = dump.shape();
-  std::vector<Matrix<T>> wo(shape.n_q);
-  for (Index h = 0; h < shape.n_q; ++h) {
-    Matrix<T>& head = wo[h];
-    head.resize(shape.d_v, shape.d_model);
-    dump.read<T>(Tensor::wo, layer, h, head.data());
-  }
-  return wo;
-}
-
-/// Where the sums of squares of outputs and of their changes in every case stand in a head's row of figures:
-/// those of the head, and those of the layer behind W_O. -1: nowhere.
-struct MeasureColumns {
-  struct OnRows {
-    Index full = -1, layer_full = -1;
-    std::vector<Index> change, layer_change;  ///< [cases]
-  };
-  OnRows window, future;
-  LossColumns losses = {};
-};
-/// Of the columns of a stage that measures on both sets of rows.
-template <class Columns>
-MeasureColumns measure_columns(const Columns& columns, std::size_t cases) {
-  using C = Columns;
-  const auto on = [&](auto full, auto layer_full, auto change, auto layer_change) {
-    MeasureColumns::OnRows rows{columns.of(full), columns.of(layer_full), {}, {}};
-    for (std::size_t c = 0; c < cases; ++c) {
-      rows.change.push_back(columns.of(c, change));
-      rows.layer_change.push_back(columns.of(c, layer_change));
-    }
-    return rows;
-  };
-  return {on(C::window_full_sq, C::window_layer_full_sq, C::window_change_sq, C::window_layer_change_sq),
-          on(C::future_full_sq, C::future_layer_full_sq, C::future_change_sq, C::future_layer_change_sq),
-          columns.losses()};
-}
-
-/// The outputs of a layer's heads in all cases. Several threads may add heads at once.
+/// The outputs of a layer's heads and their changes in all cases, collected head by head, for what the
+/// layer's W_O makes of them: heads add up there and cancel. Several threads may add heads at once. Memory:
+/// rows x n_q x d_v numbers of T a case.
 class MeasuredLayer {
  public:
   MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns);
@@ -137,16 +36,12 @@ class MeasuredLayer {
   /// Fills in the sums of the layer.
   void end(Index layer, Workers& workers, const LayerFigures& figures);
 
-  void save_head(Index kv_head, ByteWriter& out) const;
-  void load_head(Index kv_head, ByteReader& in);
-
  private:
+  /// [1 + cases][n_q]: of the outputs themselves, then of their change in each case.
   template <class T>
   struct Outputs {
-    LayerOutputs<T> window, future;
+    std::vector<PanelRows<T>> window, future;
   };
-  template <class T>
-  Outputs<T>& in();
   template <class T>
   void add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured, RowSet rows,
                   std::span<double> figures, Workers& workers);
@@ -156,8 +51,7 @@ class MeasuredLayer {
   Precision precision_;
   MeasureColumns columns_;
   bool with_layer_;  // the dump has W_O
-  Outputs<float> single_;
-  Outputs<double> wide_;
+  std::variant<Outputs<float>, Outputs<double>> outputs_;
   std::vector<std::vector<double>> steps_;  // of every KV head, as a layer's `whole`
 };
 
@@ -172,8 +66,6 @@ class CaseRows {
   const std::vector<std::vector<std::vector<T>>>& all() const { return cases_; }  ///< [cases][rows][length]
   /// Those that any row has something in.
   void write(const ResultFolder& folder, Index layer) const;
-  void save(Index first_row, Index rows, ByteWriter& out) const;
-  void load(Index first_row, Index rows, ByteReader& in);
 
  private:
   std::string kind_;

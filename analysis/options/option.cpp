@@ -1,6 +1,7 @@
 #include "analysis/options/option.hpp"
 
 #include "data/json_fields.hpp"
+#include "data/number_text.hpp"
 
 #include <fmt/format.h>
 
@@ -95,6 +96,20 @@ std::string OptionValue<double>::text(double value) { return shortest(value); }
 double OptionValue<double>::from_json(const Json& json, const std::string& where) {
   if (!json.is_number()) throw InputError(where, "a number", shown(json));
   return json.get<double>();
+}
+
+std::string names_text(const std::vector<std::string>& names, Listed how) {
+  switch (how) {
+    case Listed::all:
+      return fmt::format("{}", fmt::join(names, ", "));
+    case Listed::one_of:
+      return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+    case Listed::either:
+      return fmt::format("{}", fmt::join(names, " or "));
+    case Listed::some:
+      return fmt::format("some of {}", fmt::join(names, ", "));
+  }
+  return "";
 }
 
 BoundOption bind_option(const OptionFacts& facts, bool& field) {

@@ -1,20 +1,88 @@
 #pragma once
 
-#include "analysis/options/option_text.hpp"
 #include "data/dump.hpp"
+#include "data/error.hpp"
 #include "sim/positions.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+// Lines that name options. The libraries name an option by its concept ("sinks and recent: expected at most
+// ..."); whoever shows the line writes it as it is written there: a command line puts dashes before it.
+
 namespace kvreplay {
+
+struct OptionFacts;
+
+class OptionText {
+ public:
+  OptionText(std::string line) : marked_(std::move(line)) {}  // NOLINT: a line that names none
+  OptionText(const char* line) : marked_(line) {}             // NOLINT
+  OptionText(const OptionFacts& option);                      // NOLINT: its name
+
+  /// "sinks and recent: ..".
+  std::string plain() const { return written(""); }
+  /// "--sinks and --recent: ..".
+  std::string dashed() const { return written("--"); }
+  /// With a mark before each option, so that it stays one within another line.
+  const std::string& marked() const { return marked_; }
+
+  /// The same of an option that is called `as` here.
+  OptionText naming(std::string_view option, std::string_view as) const;
+
+  static constexpr char kMark = '\x1a';
+
+ private:
+  std::string written(std::string_view before) const;
+
+  std::string marked_;
+};
+
+}  // namespace kvreplay
+
+template <>
+struct fmt::formatter<kvreplay::OptionText> : fmt::formatter<std::string> {
+  auto format(const kvreplay::OptionText& text, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(text.marked(), context);
+  }
+};
+template <>
+struct fmt::formatter<kvreplay::OptionFacts> : fmt::formatter<kvreplay::OptionText> {};
+
+namespace kvreplay {
+
+/// fmt::format(); options and texts among the arguments stay what they are.
+template <class... Arguments>
+OptionText option_text(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  return fmt::format(format, std::forward<Arguments>(arguments)...);
+}
+
+/// "1 layer", "2 layers".
+inline std::string counted(std::ptrdiff_t n, const char* one) {
+  return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
+}
+
+/// An InputError about options; what() is the plain line.
+class OptionError : public InputError {
+ public:
+  explicit OptionError(OptionText line) : InputError(line.plain()), line_(std::move(line)) {}
+  OptionError(const OptionText& what, const OptionText& expected, const std::string& found)
+      : OptionError(option_text("{}: expected {}, found {}", what, expected, found)) {}
+  const OptionText& line() const { return line_; }
+
+ private:
+  OptionText line_;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -39,7 +107,8 @@ std::string title_of(const OptionFacts& option);
 
 /// How a value is written, by type: text() and parse() of one word, which throws OptionError; json() and
 /// from_json() where it is no text in JSON. complaint() is what is wrong with the form of a word, told before
-/// anything is parsed; empty where it is right, and then parse() does not throw.
+/// anything is parsed; empty where it is right, and then parse() does not throw. A list of a type that has
+/// kAlternatives takes with_each_alternative() of every word.
 template <class T>
 struct OptionValue;
 
@@ -72,6 +141,21 @@ template <>
 struct OptionValue<std::string> {
   static std::string parse(const OptionFacts&, const std::string& word) { return word; }
   static std::string text(const std::string& value) { return value; }
+};
+
+/// How messages list names: "a, b, c", "a, b or c", "a or b or c", "some of a, b, c".
+enum class Listed { all, one_of, either, some };
+std::string names_text(const std::vector<std::string>& names, Listed how);
+
+/// Of an enumeration that has a table of facts: by its names.
+template <const auto& kTable, Listed kHow>
+struct NamedValue {
+  using Enum = typename std::remove_cvref_t<decltype(kTable)>::Enum;
+  static Enum parse(const OptionFacts& option, const std::string& word) {
+    if (const auto value = kTable.named(word)) return *value;
+    throw OptionError(option, names_text(kTable.names(), kHow), fmt::format("'{}'", word));
+  }
+  static std::string text(Enum value) { return std::string(kTable[value].name); }
 };
 
 /// An option and the field that holds it.
@@ -174,6 +258,10 @@ BoundOption bind_option(const OptionFacts& facts, std::optional<T>& field) {
   return bound;
 }
 
+/// The words that one with alternatives within brackets stands for, the first alternatives first:
+/// "a[b=1/2,c=3/4]" is a[b=1,c=3], a[b=1,c=4], a[b=2,c=3] and a[b=2,c=4].
+std::vector<std::string> with_each_alternative(const std::string& word);
+
 template <class T>
 BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
   BoundOption bound = option_detail::described<T>(facts, true);
@@ -182,7 +270,12 @@ BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
   bound.initial = option_detail::joined(words);
   bound.read = [&](const std::vector<std::string>& given) {
     field.clear();
-    for (const std::string& word : given) field.push_back(OptionValue<T>::parse(facts, word));
+    for (const std::string& word : given)
+      if constexpr (requires { OptionValue<T>::kAlternatives; })
+        for (const std::string& each : with_each_alternative(word))
+          field.push_back(OptionValue<T>::parse(facts, each));
+      else
+        field.push_back(OptionValue<T>::parse(facts, word));
   };
   bound.write = [&] {
     Json list = Json::array();
@@ -203,10 +296,6 @@ BoundOption bind_option(const OptionFacts& facts, bool& field);
 /// The items of a list that was split at commas, those within brackets put back: "snapkv[window=64" and
 /// "pool=7]".
 std::vector<std::string> with_brackets_whole(const std::vector<std::string>& items);
-
-/// The words that one with alternatives within brackets stands for, the first alternatives first:
-/// "a[b=1/2,c=3/4]" is a[b=1,c=3], a[b=1,c=4], a[b=2,c=3] and a[b=2,c=4].
-std::vector<std::string> with_each_alternative(const std::string& word);
 
 /// Reads what stands in the brackets of "NAME[option=value,...]" into the fields of `own`; nothing where
 /// there are none. `why_no_effect` says, as one clause, why an option would do nothing for this name. Throws

@@ -1,7 +1,7 @@
 #include "analysis/budgets/allocation.hpp"
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/python/arrays.hpp"
-#include "analysis/python/keywords.hpp"
+#include "analysis/python/calls.hpp"
 #include "analysis/python/layer.hpp"
 #include "data/error.hpp"
 

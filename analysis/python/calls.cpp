@@ -1,16 +1,123 @@
 #include "analysis/python/calls.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <nanobind/stl/string.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::python {
+
+namespace {
+
+std::string keyword_of(const OptionFacts& facts) {
+  std::string name(facts.name);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+/// Whether a call has to name it: it takes one where the command line has several.
+bool is_wanted(const BoundOption& option) { return option.list && option.initial.empty(); }
+
+std::string word_of(nb::handle value) { return nb::cast<std::string>(nb::str(value)); }
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> items;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    items.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return with_brackets_whole(items);
+}
+
+std::vector<std::string> words_of(const BoundOption& option, nb::handle value) {
+  if (nb::isinstance<nb::str>(value))
+    return option.list ? split(word_of(value)) : std::vector{word_of(value)};
+  if (!nb::isinstance<nb::sequence>(value)) return {word_of(value)};
+  std::vector<std::string> words;
+  for (nb::handle item : value) words.push_back(word_of(item));
+  if (!option.list && words.size() != 1)
+    throw OptionError(*option.facts, "one", fmt::format("{} of them", words.size()));
+  return words;
+}
+
+void read_flag(const BoundOption& option, nb::handle value) {
+  if (!nb::isinstance<nb::bool_>(value))
+    throw OptionError(*option.facts, "True or False", fmt::format("'{}'", word_of(value)));
+  if (nb::cast<bool>(value)) option.read({});
+}
+
+void read(const BoundOption& option, nb::handle value) {
+  if (option.flag()) return read_flag(option, value);
+  const std::vector<std::string> words = words_of(option, value);
+  if (option.complaint)
+    for (const std::string& word : words)
+      if (const std::string complaint = option.complaint(word); !complaint.empty())
+        throw OptionError(option_text("{}: {}", *option.facts, complaint));
+  option.read(words);
+}
+
+}  // namespace
+
+void read_keywords(const BoundOptions& options, const nb::dict& keywords) {
+  std::vector<std::pair<const BoundOption*, nb::handle>> given;
+  for (const auto& [key, value] : keywords) {
+    if (value.is_none()) continue;
+    const std::string name = word_of(key);
+    const auto found = std::find_if(options.begin(), options.end(),
+                                    [&](const BoundOption& one) { return keyword_of(*one.facts) == name; });
+    if (found == options.end()) {
+      std::vector<std::string> names;
+      for (const BoundOption& one : options) names.push_back(keyword_of(*one.facts));
+      throw OptionError(option_text("unknown option '{}'{}", name, alternatives(name, names)));
+    }
+    given.emplace_back(&*found, value);
+  }
+  const auto is_given = [&](const OptionFacts& facts) {
+    return std::any_of(given.begin(), given.end(),
+                       [&](const auto& one) { return one.first->facts == &facts; });
+  };
+  for (const auto& [option, value] : given) {
+    for (const OptionFacts* other : option->excludes)
+      if (is_given(*other)) throw OptionError(option_text("{} excludes {}", *option->facts, *other));
+    if (option->needs != nullptr && !is_given(*option->needs))
+      throw OptionError(option_text("{} requires {}", *option->facts, *option->needs));
+  }
+  for (const bool last : {false, true})
+    for (const auto& [option, value] : given)
+      if (option->last == last) read(*option, value);
+}
+
+BoundOptions joined(BoundOptions one, const BoundOptions& other) {
+  one.insert(one.end(), other.begin(), other.end());
+  return one;
+}
+
+void require_one(const OptionFacts& option, std::size_t found) {
+  if (found != 1) throw OptionError(option, "one", found == 0 ? "none" : fmt::format("{}", found));
+}
+
+std::string described(const BoundOptions& options) {
+  std::string text;
+  for (const BoundOption& option : options) {
+    const bool from_facts = !option.facts->otherwise.empty() && !is_wanted(option);
+    const std::string otherwise(from_facts ? option.facts->otherwise : std::string_view(option.initial));
+    text += fmt::format("    {}: {}{}{}\n", keyword_of(*option.facts), option.facts->meaning, option.words,
+                        otherwise.empty() ? "" : fmt::format(" [{}]", otherwise));
+  }
+  return text;
+}
+
 namespace {
 
 /// Threads between calls. Never destroyed: they end with the process, and a fork leaves them behind.

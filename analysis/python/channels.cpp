@@ -1,8 +1,7 @@
 #include "analysis/channels/channel_plan.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
-#include "analysis/python/texts.hpp"
 #include "sim/channels/channel_basis.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <nanobind/stl/string.h>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -62,23 +62,11 @@ std::vector<ChannelBasis> layer_bases(const Dump& dump, const ChannelPlan& plan,
   };
   const auto of_head = [&](Index g) {
     const HeadGroup<T> group = loaded_head<T>(dump, g, parts, compute.workers);
-    for (Index row = 0; row < rows; ++row)
-      bases[extent(g * rows + row)] =
-          plan.per_query_head() ? basis_of(query_head_group(group, row)) : basis_of(group);
+    each_part(group, plan.per_query_head(),
+              [&](Index row, const HeadGroup<T>& mine) { bases[extent(g * rows + row)] = basis_of(mine); });
   };
   on_parts<T>(dump, parts, [&] { for_each_head(dump, compute.workers, of_head); });
   return bases;
-}
-
-template <class Of>
-nb::object joined_rows(const std::vector<ChannelBasis>& bases, const std::vector<std::size_t>& shape,
-                       const Of& of) {
-  std::vector<double> values;
-  for (const ChannelBasis& basis : bases) {
-    const auto& one = of(basis);
-    values.insert(values.end(), one.data(), one.data() + one.size());
-  }
-  return numpy_of(std::move(values), shape);
 }
 
 nb::dict channel_interaction(const Layer& layer, bool with_outputs, bool diagonal_alone,
@@ -94,21 +82,28 @@ nb::dict channel_interaction(const Layer& layer, bool with_outputs, bool diagona
   });
   const std::size_t n = bases.size(), d = extent(layer.dump().shape().d);
   nb::dict found;
-  found["diagonal"] = joined_rows(
-      bases, {n, d}, [](const auto& basis) -> const auto& { return basis.scores.diagonal; });
-  found["key_sq"] = joined_rows(
-      bases, {n, d}, [](const auto& basis) -> const auto& { return basis.scores.key_sq; });
+  const auto put = [&]<class Owner, class Part>(const char* name, Part Owner::*part) {
+    std::vector<double> values;
+    for (const ChannelBasis& basis : bases) {
+      const Part* one = nullptr;
+      if constexpr (std::is_same_v<Owner, ChannelBasis>)
+        one = &(basis.*part);
+      else
+        one = &(basis.scores.*part);
+      values.insert(values.end(), one->data(), one->data() + one->size());
+    }
+    std::vector<std::size_t> shape = {n, d};
+    if constexpr (std::is_same_v<Part, Matrix<double>>) shape.push_back(d);
+    found[name] = numpy_of(std::move(values), shape);
+  };
+  put("diagonal", &ChannelScores::diagonal);
+  put("key_sq", &ChannelScores::key_sq);
   if (!diagonal_alone) {
-    found["logits"] = joined_rows(
-        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.logits; });
-    found["window"] = joined_rows(
-        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.window; });
-    found["future"] = joined_rows(
-        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.future; });
+    put("logits", &ChannelScores::logits);
+    put("window", &ChannelBasis::window);
+    put("future", &ChannelBasis::future);
   }
-  if (with_outputs)
-    found["outputs"] = joined_rows(
-        bases, {n, d, d}, [](const auto& basis) -> const auto& { return basis.scores.outputs; });
+  if (with_outputs) put("outputs", &ChannelScores::outputs);
   const ChannelScores& first = bases.front().scores;
   if (!first.rope_partner.empty()) {
     std::vector<std::int32_t> partners(first.rope_partner.begin(), first.rope_partner.end());

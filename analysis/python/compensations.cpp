@@ -1,9 +1,6 @@
 #include "analysis/eviction/compensated_cases.hpp"
-#include "analysis/eviction/compensation_table.hpp"
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
-#include "analysis/python/texts.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,23 +1,51 @@
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/eviction/head_evictions.hpp"
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
-#include "analysis/python/policy_keywords.hpp"
-#include "analysis/python/texts.hpp"
 #include "sim/backend.hpp"
+#include "sim/eviction/decode/decode.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nanobind/stl/string.h>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace kvreplay::python {
 namespace {
+
+/// The keywords of calls that ask for one policy at one budget in one phase: what decides about
+/// kept sets, and what `more` holds for besides.
+template <class More>
+BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
+  using namespace evict_option;
+  asked.of.policies.clear();  // a call is asked for one
+  asked.of.budgets.clear();
+  const OptionFacts* const others[] = {
+      &diff, &decode_window, &channels, &evict_option::protect, &bits, &group, &residual, &score, &kept};
+  return joined(those_of(bound(asked.of),
+                         [&](const OptionFacts* facts) {
+                           return more(facts) ||
+                                  std::find(std::begin(others), std::end(others), facts) == std::end(others);
+                         }),
+                bound(asked.call));
+}
+
+/// Throws OptionError unless there is one case, of a policy.
+void require_one_case(const EvictionOptions& options) {
+  require_one(evict_option::policy, options.policies.size());
+  require_one(evict_option::keep, options.budgets.size());
+  require_one(evict_option::phase, options.phases.size());
+  if (!options.policies.front()) throw OptionError(evict_option::policy, "a policy", "'none'");
+}
 
 BoundOptions options_of(Asked<EvictionOptions>& asked) {
   return policy_options(asked, [](const OptionFacts*) { return false; });
@@ -73,13 +101,11 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
   std::vector<std::uint8_t> all(extent(shape.n_kv * rows * shape.l));
   const auto of_head = [&](Index g) {
     const std::shared_ptr<const HeadGroup<T>> group = std::exchange(load(g), nullptr);
-    for (Index part = 0; part < rows; ++part) {
-      const HeadGroup<T> one = plan.per_query_head ? query_head_group(*group, part) : HeadGroup<T>{};
-      const HeadGroup<T>& mine = plan.per_query_head ? one : *group;
+    each_part(*group, plan.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
       const HeadRanking ranking = head_ranking(mine, plan, layer, given(g), std::nullopt, compute);
       const KeptSet kept = prompt_kept(mine, plan, plan.cases.front(), ranking, compute);
       std::copy(kept.begin(), kept.end(), all.begin() + (g * rows + part) * shape.l);
-    }
+    });
   };
   on_parts<T>(dump, parts, [&] {
     layer = layer_scores<T>(plan, shape, load, given, compute);
@@ -107,12 +133,212 @@ nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keyw
       which.policy, which.semantics, which.phase.name(), which.kept.value_or(0), texts_of(plan.notes));
 }
 
+BoundOptions growing_options_of(Asked<EvictionOptions>& asked) {
+  return policy_options(asked,
+                        [](const OptionFacts* facts) { return facts == &evict_option::decode_window; });
+}
+Keywords<Asked<EvictionOptions>> g_growing_keywords(growing_options_of);
+
+EvictionPlan growing_plan(const Dump& dump, const EvictionOptions& options) {
+  require_one_case(options);
+  const Phase phase = options.phases.front();
+  if (phase.kind == Phase::Kind::prefill)
+    throw OptionError(evict_option::phase, "blockwise:N, decode or append-only", phase.name());
+  return eviction_plan(dump, options);
+}
+
+/// A head group's cache while a model reads and decodes over it: the rows of a chunk come when the model has
+/// computed them, and what the policy then evicts is told, so that the next rows may do without. On the rows
+/// of a dump it evicts what `evict` does.
+template <class T>
+class GrowingCache {
+ public:
+  /// `group` has room for every position, queries included; its numbers are none yet. The plan, which
+  /// outlives this, has one case, in a phase that evicts more than once.
+  GrowingCache(HeadGroup<T> group, const EvictionPlan& plan);
+
+  /// How many rows the next chunk has; 0: as many as one likes, since nothing will be evicted any more.
+  Index next_rows() const;
+  Index positions() const { return group_->T_all(); }
+  Index size() const { return next_; }
+
+  /// The next rows: queries [G][rows, d], keys [rows, d], values [rows, d_v]. What leaves the cache behind
+  /// them, ascending.
+  std::vector<Index> add(const std::vector<Matrix<T>>& q, const Matrix<T>& k, const Matrix<T>& v,
+                         const Compute& compute);
+
+ private:
+  std::shared_ptr<HeadGroup<T>> group_;
+  const EvictionPlan& plan_;
+  const EvictionCase& case_;
+  const EvictionRule& rule_;
+  Index next_ = 0;
+  std::vector<Index> cache_;                  // of the prompt, in blocks
+  std::optional<DecodingCache<T>> decoding_;  // behind the prompt
+
+  std::vector<Index> cut_block(Index rows, const Compute& compute);
+  std::vector<Index> begin_decoding(const Compute& compute);
+};
+
+template <class T>
+GrowingCache<T>::GrowingCache(HeadGroup<T> group, const EvictionPlan& plan)
+    : group_(std::make_shared<HeadGroup<T>>(std::move(group))),
+      plan_(plan),
+      case_(plan.cases.front()),
+      rule_(plan.runs.front().rules.front()) {}
+
+template <class T>
+Index GrowingCache<T>::next_rows() const {
+  if (case_.phase.decodes()) return next_ == 0 ? group_->l : 1;
+  return next_ < group_->l ? std::min(case_.phase.block, group_->l - next_) : 0;
+}
+
+template <class T>
+std::vector<Index> GrowingCache<T>::add(const std::vector<Matrix<T>>& q, const Matrix<T>& k,
+                                        const Matrix<T>& v, const Compute& compute) {
+  const Index rows = k.rows(), expected = next_rows();
+  if ((expected > 0 && rows != expected) || next_ + rows > positions())
+    throw std::invalid_argument("rows of another chunk");
+  for (Index g = 0; g < group_->G(); ++g) group_->q[g].middleRows(next_, rows) = q[g];
+  group_->k.middleRows(next_, rows) = k;
+  group_->v.middleRows(next_, rows) = v;
+  next_ += rows;
+  if (expected == 0) return {};
+  if (!case_.phase.decodes()) return cut_block(rows, compute);
+  return decoding_ ? decoding_->step() : begin_decoding(compute);
+}
+
+template <class T>
+std::vector<Index> GrowingCache<T>::cut_block(Index rows, const Compute& compute) {
+  for (Index p = next_ - rows; p < next_; ++p) cache_.push_back(p);
+  std::vector<Index> evicted = cut_after_block(*group_, rule_, cache_, *case_.kept, rows, compute), left;
+  std::set_difference(cache_.begin(), cache_.end(), evicted.begin(), evicted.end(), std::back_inserter(left));
+  cache_ = std::move(left);
+  return evicted;
+}
+
+template <class T>
+std::vector<Index> GrowingCache<T>::begin_decoding(const Compute& compute) {
+  const LayerScores shared(plan_.runs.size());  // no ranking that can decode is a layer's
+  const HeadRanking ranking = head_ranking(*group_, plan_, shared, {}, std::nullopt, compute);
+  const KeptSet kept = prompt_kept(*group_, plan_, case_, ranking, compute);
+  const DecodeOptions options = decode_options(plan_, case_);
+  decoding_.emplace(group_, rule_, kept, *case_.kept, options,
+                    decode_start_scores(*group_, rule_, options, compute));
+  return evicted_positions(kept);
+}
+
+/// The caches of a layer's KV heads, or of its query heads where each has one of its own.
+template <class T>
+class HeadCaches {
+ public:
+  HeadCaches(const Dump& dump, const EvictionPlan& plan, Workers& workers) {
+    const DumpShape& shape = dump.shape();
+    const Index parts = plan.per_query_head ? shape.group() : 1;
+    for (Index g = 0; g < shape.n_kv; ++g) {
+      const HeadGroup<T> room = loaded_head<T>(dump, g, {}, workers);
+      for (Index part = 0; part < parts; ++part)  // a copy has numbers of its own
+        caches_.push_back(std::make_unique<GrowingCache<T>>(
+            plan.per_query_head ? query_head_group(room, part) : HeadGroup<T>(room), plan));
+    }
+  }
+
+  const GrowingCache<T>& first() const { return *caches_.front(); }
+
+  /// q [n_q, rows, d], k [n_kv, rows, d], v [n_kv, rows, d_v].
+  std::vector<std::vector<Index>> add(const std::vector<double>& q, const std::vector<double>& k,
+                                      const std::vector<double>& v, const DumpShape& shape, Index rows,
+                                      const Compute& compute) {
+    std::vector<std::vector<Index>> left(caches_.size());
+    const Index n = std::ssize(caches_), group = shape.n_q / n;
+    const auto head = [rows](const std::vector<double>& numbers, Index which, Index width) {
+      return Matrix<T>(Eigen::Map<const Matrix<double>>(numbers.data() + which * rows * width, rows, width)
+                           .template cast<T>());
+    };
+    compute.workers.parallel_for(n, [&](Index h) {
+      std::vector<Matrix<T>> queries;
+      for (Index part = 0; part < group; ++part) queries.push_back(head(q, h * group + part, shape.d));
+      const Index g = h * shape.n_kv / n;
+      left[extent(h)] = caches_[extent(h)]->add(queries, head(k, g, shape.d), head(v, g, shape.d_v), compute);
+    });
+    return left;
+  }
+
+ private:
+  std::vector<std::unique_ptr<GrowingCache<T>>> caches_;
+};
+
+class GrowingCaches {
+ public:
+  GrowingCaches(const Layer& room, const nb::dict& keywords) : shape_(room.dump().shape()) {
+    auto [options, call] = g_growing_keywords.read(keywords);
+    call_ = call;
+    plan_ = growing_plan(room.dump(), options);
+    computed(call_, [&](const Compute& compute) {
+      if (in_float32(call_.precision))
+        single_.emplace(room.dump(), plan_, compute.workers);
+      else
+        wide_.emplace(room.dump(), plan_, compute.workers);
+    });
+  }
+  GrowingCaches(const GrowingCaches&) = delete;
+  GrowingCaches& operator=(const GrowingCaches&) = delete;
+
+  Index next_rows() const { return single_ ? single_->first().next_rows() : wide_->first().next_rows(); }
+  Index size() const { return single_ ? single_->first().size() : wide_->first().size(); }
+  Index heads() const { return plan_.per_query_head ? shape_.n_q : shape_.n_kv; }
+  Index budget() const { return plan_.cases.front().kept.value_or(0); }
+
+  nb::list add(nb::handle q, nb::handle k, nb::handle v) {
+    std::vector<Index> of_q = {shape_.n_q, -1, shape_.d};
+    const std::vector<double> queries = numbers_of("q", q, of_q);
+    const Index rows = of_q[1], expected = next_rows(), room = shape_.T - size();
+    if (expected > 0 ? rows != expected || rows > room : rows > room)
+      throw InputError(fmt::format(
+          "q: expected {} rows, found {}",
+          room < std::max<Index>(expected, 1)
+              ? "no more"
+              : (expected > 0 ? fmt::format("the next {}", expected) : fmt::format("at most {}", room)),
+          rows));
+    std::vector<Index> of_k = {shape_.n_kv, rows, shape_.d}, of_v = {shape_.n_kv, rows, shape_.d_v};
+    const std::vector<double> keys = numbers_of("k", k, of_k), values = numbers_of("v", v, of_v);
+    std::vector<std::vector<Index>> left = computed(call_, [&](const Compute& compute) {
+      return single_ ? single_->add(queries, keys, values, shape_, rows, compute)
+                     : wide_->add(queries, keys, values, shape_, rows, compute);
+    });
+    nb::list heads;
+    for (std::vector<Index>& positions : left) {
+      const std::size_t count = positions.size();
+      heads.append(numpy_of(std::move(positions), {count}));
+    }
+    return heads;
+  }
+
+ private:
+  DumpShape shape_;
+  CallOptions call_;
+  EvictionPlan plan_;
+  std::optional<HeadCaches<float>> single_;
+  std::optional<HeadCaches<double>> wide_;
+};
+
 }  // namespace
 
 void bind_evictions(nb::module_& module) {
   module.def("evict", evict, nb::arg("layer"), nb::arg("scores"), nb::arg("options"),
              "(kept [rows, l], policy, semantics, phase, tokens, notes).");
   module.def("evict_options", [] { return g_evict_keywords.described(); });
+}
+
+void bind_growing_caches(nb::module_& module) {
+  nb::class_<GrowingCaches>(module, "GrowingCaches", "A layer's caches while a model runs over them.")
+      .def(nb::init<const Layer&, nb::dict>(), nb::arg("room"), nb::arg("options"))
+      .def_prop_ro("heads", &GrowingCaches::heads)
+      .def_prop_ro("next_rows", &GrowingCaches::next_rows)
+      .def_prop_ro("size", &GrowingCaches::size)
+      .def_prop_ro("budget", &GrowingCaches::budget)
+      .def("add", &GrowingCaches::add, nb::arg("q"), nb::arg("k"), nb::arg("v"));
+  module.def("growing_options", [] { return g_growing_keywords.described(); });
 }
 
 }  // namespace kvreplay::python

@@ -1,5 +1,4 @@
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
 #include "data/error.hpp"
 #include "sim/backend/backend_cuda.hpp"

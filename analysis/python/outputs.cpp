@@ -1,10 +1,8 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/case_outputs.hpp"
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "analysis/measure/measured_layer.hpp"
-#include "analysis/measure/measured_table.hpp"
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "sim/compensation/compensate.hpp"
@@ -63,22 +61,13 @@ Measured measured_rows(const DumpShape& shape, nb::handle asked, Index window) {
   return {RowSet::none, rows};
 }
 
-/// Where the figures of `cases` kept sets stand: full, layer_full, changes, layer changes, losses.
 MeasureColumns columns_of(const Dump& dump, const Measured& measured, std::size_t cases) {
-  const auto n = static_cast<Index>(cases);
-  MeasureColumns::OnRows there{0, 1, {}, {}}, nowhere{-1, -1, {}, {}};
-  for (Index c = 0; c < n; ++c) {
-    there.change.push_back(2 + c);
-    there.layer_change.push_back(2 + n + c);
-    nowhere.change.push_back(-1);
-    nowhere.layer_change.push_back(-1);
-  }
   const bool window = measured.set == RowSet::window;
-  const LossRows losses =
+  return MeasureColumns::alone(
+      cases, measured.set,
       measured.set == RowSet::none
           ? LossRows{}
-          : LossRows::of(dump, window ? measured.rows : RowRange{}, window ? RowRange{} : measured.rows);
-  return {window ? there : nowhere, window ? nowhere : there, LossColumns(losses, 2 + 2 * n, cases)};
+          : LossRows::of(dump, window ? measured.rows : RowRange{}, window ? RowRange{} : measured.rows));
 }
 
 /// The figures of all heads, as a stage keeps them, of caches whose outputs are
@@ -87,13 +76,12 @@ template <class T, class OutputsOf>
 HeadFigures layer_figures(const Dump& dump, const Measured& measured, const MeasureColumns& columns,
                           const Compute& compute, const OutputsOf& outputs_of) {
   const DumpShape& shape = dump.shape();
-  const std::size_t cases = columns.future.change.size();
   const bool window = measured.set == RowSet::window;
   const RowRange on_window = window ? measured.rows : RowRange{},
                  on_future = window ? RowRange{} : measured.rows;
   HeadFigures found{{0}, shape.n_kv, {}, std::vector<double>(columns.losses.per_layer())};
   Matrix<double>& figures = found.values;
-  figures.setZero(shape.n_kv, 2 + 2 * static_cast<Index>(cases) + columns.losses.count());
+  figures.setZero(shape.n_kv, columns.end());
   MeasuredLayer layer(dump, compute.precision, columns);
   layer.begin();
   for_each_head(dump, compute.workers, [&](Index g) {
@@ -152,7 +140,7 @@ nb::tuple measured_error(const Layer& layer, nb::handle rows, const nb::dict& ke
                                       : layer_figures<double>(dump, measured, columns, compute, of_heads);
   });
 
-  const ScopedFigures scoped(figures);
+  const MeasuredFigures read(columns, figures, dump.has(Tensor::wo));
   const Scope whole{};
   const auto on_heads = [&](const auto& value) {
     std::vector<double> values;
@@ -165,28 +153,22 @@ nb::tuple measured_error(const Layer& layer, nb::handle rows, const nb::dict& ke
     for (std::size_t c = 0; c < cases; ++c) values.push_back(value(c, whole));
     return numpy_of(std::move(values), {cases});
   };
-  const MeasureColumns::OnRows& at = measured.set == RowSet::window ? columns.window : columns.future;
+  const MeasureColumns::OnRows& at = columns.on(measured.set);
   nb::dict found;
   const auto put = [&](const char* name, const auto& value) {
     found[name] = nb::make_tuple(on_layer(value), on_heads(value));
   };
-  put("change_sq", [&](std::size_t c, Scope scope) { return scoped.sum(scope, at.change[c]); });
-  put("full_sq", [&](std::size_t, Scope scope) { return scoped.sum(scope, at.full); });
-  put("output_error", [&](std::size_t c, Scope scope) {
-    return relative_error(scoped.sum(scope, at.change[c]), scoped.sum(scope, at.full));
-  });
+  put("change_sq", [&](std::size_t c, Scope scope) { return read.sum(scope, at.change[c]); });
+  put("full_sq", [&](std::size_t, Scope scope) { return read.sum(scope, at.full); });
+  put("output_error", [&](std::size_t c, Scope scope) { return read.output_error(c, scope, measured.set); });
   if (dump.has(Tensor::wo))
-    found["layer_output_error"] = nb::make_tuple(
-        on_layer([&](std::size_t c, Scope) {
-          const Scope first{0, 0};  // every head carries its layer's figure
-          return relative_error(scoped.sum(first, at.layer_change[c]), scoped.sum(first, at.layer_full));
-        }),
-        nb::none());
+    found["layer_output_error"] = nb::make_tuple(on_layer([&](std::size_t c, Scope scope) {
+                                                   return *read.layer_output_error(c, scope, measured.set);
+                                                 }),
+                                                 nb::none());
   for (const std::string_view name :
        {kLossRow.name, kLossHead.name, kLossStep.name, kLossJoint.name, kDnll.name}) {
-    const auto loss = [&](std::size_t c, Scope scope) {
-      return predicted_loss(scoped, columns.losses, c, scope, name, measured.set);
-    };
+    const auto loss = [&](std::size_t c, Scope scope) { return read.loss(c, scope, name, measured.set); };
     const auto value = [&](std::size_t c, Scope scope) { return *loss(c, scope); };
     if (cases > 0 && loss(0, whole))
       found[std::string(name).c_str()] =

@@ -1,7 +1,5 @@
 #include "analysis/python/calls.hpp"
-#include "analysis/python/keywords.hpp"
 #include "analysis/python/layer.hpp"
-#include "analysis/python/texts.hpp"
 #include "analysis/tokens/token_plan.hpp"
 #include "sim/backend.hpp"
 #include "sim/head_group.hpp"

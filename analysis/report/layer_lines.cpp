@@ -1,6 +1,6 @@
 #include "analysis/report/layer_lines.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/report/picked_lines.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"

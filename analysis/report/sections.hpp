@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/results/over_dumps_reader.hpp"
 #include "analysis/results/result_reader.hpp"

@@ -1,6 +1,6 @@
 #include "analysis/results/dump_set.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/text_file.hpp"
 #include "data/error.hpp"

@@ -1,6 +1,6 @@
 #include "analysis/results/how_large.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "analysis/results/standings.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
 #include "analysis/results/over_dumps.hpp"

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -21,17 +20,6 @@ Json object_in(const fs::path& path) {
   auto json = json_object_in(path);
   if (!json) throw InputError(path.string(), "what kvreplay writes", "a damaged file");
   return std::move(*json);
-}
-
-std::optional<Shard> shard_in(const Json& summary) {
-  if (!summary.contains("shard") || !summary["shard"].is_string()) return std::nullopt;
-  const std::string text = summary["shard"];
-  long part = 0, parts = 0;
-  int end = 0;
-  if (std::sscanf(text.c_str(), "%ld/%ld%n", &part, &parts, &end) != 2 ||
-      static_cast<std::size_t>(end) != text.size() || part < 1 || part > parts)
-    return std::nullopt;
-  return Shard{part, parts};
 }
 
 Part read_part(const fs::path& folder) {
@@ -49,7 +37,8 @@ Part read_part(const fs::path& folder) {
   if (const Json schema = part.summary.value("schema", Json()); schema != kResultSchema)
     throw InputError(name, fmt::format("results of schema {}", kResultSchema),
                      fmt::format("schema {}", schema.dump()));
-  const auto shard = shard_in(part.summary);
+  const Json name_of_shard = part.summary.value("shard", Json());
+  const auto shard = name_of_shard.is_string() ? shard_named(name_of_shard) : std::nullopt;
   if (!shard)
     throw InputError(name, "a part of a --shard i/n run",
                      part.summary.contains("shard") ? part.summary["shard"].dump() : "a run of its own");
@@ -72,12 +61,12 @@ Json common_settings(const Json& summary) {
 
 void require_same_run(const Part& first, const Part& other) {
   if (other.shard.parts != first.shard.parts)
-    throw InputError(fmt::format("{} and {}: expected parts of one run, found {}/{} and {}/{}",
-                                 first.folder.string(), other.folder.string(), first.shard.part,
-                                 first.shard.parts, other.shard.part, other.shard.parts));
+    throw InputError(fmt::format("{} and {}: expected parts of one run, found {} and {}",
+                                 first.folder.string(), other.folder.string(), first.shard.name(),
+                                 other.shard.name()));
   if (other.shard.part == first.shard.part)
-    throw InputError(fmt::format("{} and {}: both are part {}/{}", first.folder.string(),
-                                 other.folder.string(), first.shard.part, first.shard.parts));
+    throw InputError(fmt::format("{} and {}: both are part {}", first.folder.string(), other.folder.string(),
+                                 first.shard.name()));
   const std::string difference =
       settings_difference(common_settings(first.summary), common_settings(other.summary));
   if (!difference.empty())
@@ -106,7 +95,7 @@ std::vector<Part> read_parts(const std::vector<std::string>& folders) {
     if (there != parts.end() && there->shard.part == part)
       ++there;
     else
-      names.push_back(fmt::format("{}/{}", part, all));
+      names.push_back(Shard{part, all}.name());
   throw InputError(fmt::format("{}: the other parts of its run are missing: {}{}",
                                parts.front().folder.string(), fmt::join(names, ", "),
                                missing > kNamed ? fmt::format(" and {} more", missing - kNamed) : ""));

@@ -25,9 +25,6 @@ class Ranks {
 
   /// Everybody's bytes, by rank. All ranks call it, and none returns before all have.
   virtual std::vector<std::string> gather(std::string bytes) { return {std::move(bytes)}; }
-  /// Returns at once. Messages from one rank to another arrive in the order in which they were sent.
-  virtual void send(int, std::string) { throw std::logic_error("a single process has nobody to send to"); }
-  virtual std::string receive(int) { throw std::logic_error("a single process has nobody to hear from"); }
 
   /// Whether another rank ends the run: its failure is the one to be told.
   virtual bool fails_elsewhere() { return false; }

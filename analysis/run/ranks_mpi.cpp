@@ -3,10 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdint>
-#include <list>
 #include <mpi.h>
 #include <thread>
 
@@ -16,10 +13,7 @@
 namespace kvreplay {
 namespace {
 
-enum Tag { kMessage = 1, kFailure = 2 };
-
-/// MPI counts in int.
-constexpr std::size_t kPiece = std::size_t{1} << 30;
+constexpr int kFailure = 1;  // the tag of what announces one
 
 class MpiRanks final : public Ranks {
  public:
@@ -49,37 +43,10 @@ class MpiRanks final : public Ranks {
     MPI_Iallgatherv(bytes.data(), mine, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE,
                     MPI_COMM_WORLD, &request);
     wait(request);
-    for (Message& message : sent_)  // whoever was to receive them has, or it would not have come here
-      for (MPI_Request& piece : message.requests) wait(piece);
-    sent_.clear();
     std::vector<std::string> parts;
     for (std::size_t r = 0; r < counts.size(); ++r)
       parts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
     return parts;
-  }
-
-  void send(int to, std::string bytes) override {
-    Message& message = sent_.emplace_back();
-    message.bytes = std::move(bytes);
-    message.size = message.bytes.size();
-    MPI_Isend(&message.size, 1, MPI_UINT64_T, to, kMessage, MPI_COMM_WORLD, &message.requests.emplace_back());
-    for (std::size_t at = 0; at < message.bytes.size(); at += kPiece)
-      MPI_Isend(message.bytes.data() + at, piece(message.bytes.size() - at), MPI_BYTE, to, kMessage,
-                MPI_COMM_WORLD, &message.requests.emplace_back());
-  }
-
-  std::string receive(int from) override {
-    std::uint64_t size = 0;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Irecv(&size, 1, MPI_UINT64_T, from, kMessage, MPI_COMM_WORLD, &request);
-    wait(request);
-    std::string bytes(size, '\0');
-    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
-      MPI_Irecv(bytes.data() + at, piece(bytes.size() - at), MPI_BYTE, from, kMessage, MPI_COMM_WORLD,
-                &request);
-      wait(request);
-    }
-    return bytes;
   }
 
   bool fails_elsewhere() override {
@@ -109,12 +76,6 @@ class MpiRanks final : public Ranks {
   }
 
  private:
-  struct Message {
-    std::uint64_t size = 0;
-    std::string bytes;
-    std::list<MPI_Request> requests;
-  };
-
   static bool told_by(int rank) {
     int found = 0;
     MPI_Iprobe(rank, kFailure, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
@@ -130,8 +91,6 @@ class MpiRanks final : public Ranks {
     } while (std::chrono::steady_clock::now() < end);
     return false;
   }
-
-  static int piece(std::size_t left) { return static_cast<int>(std::min(left, kPiece)); }
 
   /// MPI_Wait() would keep a core busy that another rank of the machine can use.
   void wait(MPI_Request& request) {
@@ -149,7 +108,6 @@ class MpiRanks final : public Ranks {
   }
 
   int rank_ = 0, size_ = 1, local_rank_ = 0;
-  std::list<Message> sent_;
 };
 
 }  // namespace

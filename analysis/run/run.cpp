@@ -1,10 +1,19 @@
 #include "analysis/run/run.hpp"
 
-#include "analysis/run/fingerprint.hpp"
-#include "analysis/run/layer_pass.hpp"
+#include "analysis/run/stage.hpp"
+#include "data/file_contents.hpp"
+#include "data/mapped_file.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -35,6 +44,13 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
 
 }  // namespace
 
+std::optional<Shard> shard_named(const std::string& name) {
+  const auto slash = name.find('/');
+  const Index part = index_in(name.substr(0, slash)).value_or(0);
+  const Index parts = slash == std::string::npos ? 0 : index_in(name.substr(slash + 1)).value_or(0);
+  return part >= 1 && part <= parts ? std::optional(Shard{part, parts}) : std::nullopt;
+}
+
 std::vector<Index> layers_of_shard(const std::vector<Index>& layers, const Shard& shard) {
   std::vector<Index> mine;
   for (std::size_t j = static_cast<std::size_t>(shard.part - 1); j < layers.size();
@@ -59,11 +75,175 @@ Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& opti
   settings["dump"].update(shape_json(dump.shape()));
   settings["precision"] = name_of(options.precision);
   settings["layers"] = layers_of_run(options);
-  if (options.shard)
-    settings["shard"] = std::to_string(options.shard->part) + "/" + std::to_string(options.shard->parts);
+  if (options.shard) settings["shard"] = options.shard->name();
   for (const auto& stage : stages) settings["options"][std::string(stage->name())] = stage->options();
   return settings;
 }
+
+std::vector<std::vector<std::size_t>> dealt_out(std::span<const double> costs, int parts) {
+  std::vector<std::vector<std::size_t>> dealt(static_cast<std::size_t>(parts));
+  std::vector<double> sums(dealt.size());
+  for (std::size_t item = 0; item < costs.size(); ++item) {
+    const auto least = std::min_element(sums.begin(), sums.end());
+    *least += costs[item];
+    dealt[static_cast<std::size_t>(least - sums.begin())].push_back(item);
+  }
+  return dealt;
+}
+
+namespace {
+
+/// One pass of `stages` over a dump.
+struct LayerPass {
+  const Dump& dump;
+  const Stages& stages;
+  const RunOptions& options;
+  int number;  ///< from 1
+  const ResultFolder& folder;
+  Workers& workers;
+  Ranks& ranks;
+
+  std::size_t figures_per_head() const {
+    std::size_t count = 0;
+    for (const auto& stage : stages) count += stage->figures_per_head();
+    return count;
+  }
+  /// Of all heads of a layer, and of the layer as a whole.
+  std::size_t figures_of_layer() const {
+    std::size_t count = static_cast<std::size_t>(dump.shape().n_kv) * figures_per_head();
+    for (const auto& stage : stages) count += stage->figures_per_layer();
+    return count;
+  }
+};
+
+/// Fills in the figures of all heads of a layer, [n_kv, figures].
+template <class T>
+void compute_heads(const LayerPass& pass, Index layer, std::span<double> figures,
+                   const std::function<void()>& head_done) {
+  const std::size_t width = pass.figures_per_head();
+  const Index n_kv = pass.dump.shape().n_kv;
+  const auto load = [&](Index g) { return load_head_group<T>(pass.dump, layer, g); };
+  const auto compute = [&](const HeadGroup<T>& group) {
+    std::span<double> mine = figures.subspan(static_cast<std::size_t>(group.kv_head) * width, width);
+    for (const auto& stage : pass.stages) {
+      stage->head(group, mine.first(stage->figures_per_head()));
+      mine = mine.subspan(stage->figures_per_head());
+    }
+    head_done();
+  };
+  if (head_group_bytes(pass.dump.shape(), pass.dump.has(Tensor::wo), sizeof(T)) <= kLargeHeadGroup)
+    return pass.workers.parallel_for(n_kv, [&](Index g) { compute(load(g)); });
+  // Two at a time in memory, one in use and one being read.
+  HeadGroup<T> group = load(0), next;
+  for (Index g = 0; g < n_kv; ++g) {
+    pass.workers.parallel_for(g + 1 < n_kv ? 2 : 1, [&](Index job) {
+      if (job == 0)
+        compute(group);
+      else
+        next = load(g + 1);
+    });
+    group = std::exchange(next, HeadGroup<T>{});
+  }
+}
+
+void end_layer(const LayerPass& pass, Index layer, std::span<double> figures) {
+  Eigen::Map<Matrix<double>> heads(figures.data(), pass.dump.shape().n_kv,
+                                   static_cast<Index>(pass.figures_per_head()));
+  std::span<double> whole = figures.subspan(static_cast<std::size_t>(heads.size()));
+  Index column = 0;
+  for (const auto& stage : pass.stages) {
+    const Index width = static_cast<Index>(stage->figures_per_head());
+    Matrix<double> mine = heads.middleCols(column, width);
+    stage->end_layer(pass.folder, layer, {mine, whole.first(stage->figures_per_layer())});
+    heads.middleCols(column, width) = mine;
+    column += width;
+    whole = whole.subspan(stage->figures_per_layer());
+  }
+  pass.folder.keep_layer(layer, figures, pass.number);
+}
+
+/// Those of `layers` that are not done, as rank 0 sees them: by the time that another one looks, there may be
+/// more.
+std::vector<Index> layers_to_do(const LayerPass& pass, const std::vector<Index>& layers) {
+  std::string told;
+  if (pass.ranks.rank() == 0) told = Json(pass.folder.missing_layers(layers, pass.number)).dump();
+  return Json::parse(pass.ranks.gather(told).front()).get<std::vector<Index>>();
+}
+
+/// What a layer costs, in multiply-adds of a query head: every query reads the keys and values that it sees.
+double layer_cost(const Dump& dump, Index layer) {
+  const DumpShape& shape = dump.shape();
+  const AttentionRule rule = dump.rule(layer);
+  double visible = 0;
+  for (Index i = shape.first_query(); i < shape.T; ++i) {
+    const Index end = rule.causal ? i + 1 : shape.T;
+    const Index first = rule.sliding_window ? std::max<Index>(i + 1 - *rule.sliding_window, 0) : 0;
+    visible += static_cast<double>(end - first);
+  }
+  return visible * static_cast<double>(shape.d + shape.d_v);
+}
+
+/// Computes those of `layers` that the folder does not hold yet, and returns how many these were. They are
+/// dealt out to the ranks, each of which ends its own and writes their files. All ranks call it; when it
+/// returns all layers are in the folder.
+Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) {
+  const std::vector<Index> missing = layers_to_do(pass, layers);
+  std::vector<double> costs;
+  for (const Index layer : missing) costs.push_back(layer_cost(pass.dump, layer));
+  const std::vector<std::size_t> mine = dealt_out(costs, pass.ranks.size())[pass.ranks.rank()];
+
+  std::mutex progress_mutex;
+  Index done = 0;
+  const Index total = std::ssize(mine) * pass.dump.shape().n_kv;
+  const auto head_done = [&] {
+    if (!pass.options.on_progress) return;
+    const std::lock_guard lock(progress_mutex);
+    pass.options.on_progress(++done, total);
+  };
+  if (pass.options.on_progress) pass.options.on_progress(0, total);
+
+  for (const std::size_t at : mine) {
+    for (const auto& stage : pass.stages) stage->begin_layer(missing[at]);
+    std::vector<double> figures(pass.figures_of_layer(), std::numeric_limits<double>::quiet_NaN());
+    if (in_float32(pass.options.precision))
+      compute_heads<float>(pass, missing[at], figures, head_done);
+    else
+      compute_heads<double>(pass, missing[at], figures, head_done);
+    end_layer(pass, missing[at], figures);
+    if (pass.workers.stopping()) throw Interrupted{};
+  }
+  pass.ranks.gather("");
+  return std::ssize(missing);
+}
+
+/// The figures of all of `layers` from the folder, for each stage.
+std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers) {
+  const Index n_kv = pass.dump.shape().n_kv;
+  const Index width = static_cast<Index>(pass.figures_per_head());
+  std::vector<HeadFigures> all(pass.stages.size());
+  for (std::size_t s = 0; s < pass.stages.size(); ++s) {
+    all[s].layers = layers;
+    all[s].n_kv = n_kv;
+    all[s].values.resize(std::ssize(layers) * n_kv, static_cast<Index>(pass.stages[s]->figures_per_head()));
+    all[s].of_layers.resize(pass.stages[s]->figures_per_layer());
+  }
+  for (std::size_t at = 0; at < layers.size(); ++at) {
+    const std::vector<double> layer =
+        pass.folder.layer_figures(layers[at], pass.figures_of_layer(), pass.number);
+    const Eigen::Map<const Matrix<double>> heads(layer.data(), n_kv, width);
+    Index column = 0;
+    auto whole = layer.begin() + heads.size();
+    for (HeadFigures& figures : all) {
+      figures.values.middleRows(static_cast<Index>(at) * n_kv, n_kv) =
+          heads.middleCols(column, figures.values.cols());
+      column += figures.values.cols();
+      for (double& sum : figures.of_layers) sum += *whole++;
+    }
+  }
+  return all;
+}
+
+}  // namespace
 
 RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& options, ResultFolder& folder,
                      Workers& workers, Ranks& ranks) {
@@ -105,6 +285,86 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
   }
   result.summary = summary_json(dump, stages, options.left_out, folder, totals);
   return result;
+}
+
+namespace {
+
+std::string hash_of(const std::string& text) {
+  return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(text))).xxh3);
+}
+
+std::string make_of(const DumpFile& file) {
+  return fmt::format("{} {} [{}]\n", name_of(file.tensor), name_of(file.dtype), fmt::join(file.shape, ", "));
+}
+
+}  // namespace
+
+std::string fingerprint(const Dump& dump) {
+  namespace fs = std::filesystem;
+  std::string all;
+  if (const fs::path manifest = dump.folder() / "manifest.json"; fs::exists(manifest))
+    all += file_text(manifest) + '\n';
+  for (const DumpFile& file : dump.files())
+    all += fs::path(file.where).lexically_relative(dump.folder()).generic_string() + '\n' + make_of(file);
+  return hash_of(all);
+}
+
+std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<const Index> layers,
+                                                Workers& workers) {
+  const std::vector<DumpFile>& files = dump.files();
+  std::vector<std::size_t> needed;
+  for (std::size_t i = 0; i < files.size(); ++i)
+    if (files[i].layer < 0 || std::find(layers.begin(), layers.end(), files[i].layer) != layers.end())
+      needed.push_back(i);
+  std::vector<std::uint64_t> hashes(files.size());
+  workers.parallel_for(std::ssize(needed),
+                       [&](Index n) { hashes[needed[n]] = dump.contents(needed[n]).xxh3; });
+  std::map<Index, std::string> fingerprints;
+  for (const Index layer : layers) {
+    std::string all;
+    for (const std::size_t i : needed)
+      if (files[i].layer < 0 || files[i].layer == layer)
+        all += fmt::format("{}{:016x}\n", make_of(files[i]), hashes[i]);
+    fingerprints[layer] = hash_of(all);
+  }
+  return fingerprints;
+}
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long long>(std::ceil(std::max(0.0, seconds)));
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string progress_line(Index done, Index total, double seconds) {
+  constexpr Index kWidth = 30;
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+  const auto filled = static_cast<Index>(share * kWidth);
+  std::string bar(static_cast<std::size_t>(filled), '=');
+  if (filled < kWidth) bar += '>';
+  std::string line =
+      fmt::format("[{:<{}}] {:3.0f} %  {}/{} heads", bar, kWidth, std::floor(share * 100), done, total);
+  if (done > 0 && seconds > 0) {
+    const double rate = static_cast<double>(done) / seconds;
+    line += rate >= 1 ? fmt::format("  {:.1f} heads/s", rate) : fmt::format("  {:.1f} s/head", 1 / rate);
+    if (done < total) line += fmt::format("  {} left", clock_text(static_cast<double>(total - done) / rate));
+  }
+  return line;
+}
+
+std::vector<std::string> left_out_lines(const std::vector<LeftOut>& left_out) {
+  std::vector<LeftOut> grouped;
+  for (const LeftOut& item : left_out) {
+    const auto same =
+        std::find_if(grouped.begin(), grouped.end(), [&](const LeftOut& g) { return g.why == item.why; });
+    if (same == grouped.end())
+      grouped.push_back(item);
+    else
+      same->what.append(", ").append(item.what);
+  }
+  std::vector<std::string> lines;
+  for (const LeftOut& group : grouped) lines.push_back(group.what + " (" + group.why + ")");
+  return lines;
 }
 
 }  // namespace kvreplay

@@ -1,10 +1,8 @@
 #pragma once
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/head_figures.hpp"
 #include "analysis/results/result_folder.hpp"
-#include "analysis/run/bytes.hpp"
-#include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
@@ -17,6 +15,14 @@
 #include <vector>
 
 namespace kvreplay {
+
+/// Something that a run does not compute, and why, as one clause.
+struct LeftOut {
+  std::string what, why;
+};
+
+/// Names that share a reason on one line: "a, b (why)".
+std::vector<std::string> left_out_lines(const std::vector<LeftOut>& left_out);
 
 /// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
 /// it to every stage, lets each end its layer, and at the end lets each make its tables from the figures that
@@ -49,11 +55,6 @@ class Stage {
   /// Called once all heads of the layer are done: writes the layer's files, and fills in the figures of the
   /// layer as a whole. What all heads share may still be put among theirs.
   virtual void end_layer(const ResultFolder&, Index, LayerFigures) {}
-
-  /// What head() left of a head for end_layer() besides its figures, where another process computed the head
-  /// than ends the layer: written by the one, after head(), and read by the other, after begin_layer().
-  virtual void save_head(Index, ByteWriter&) const {}
-  virtual void load_head(Index, ByteReader&) {}
 
   /// Whether one layer's tables depend on all layers' figures, so that a part of them has none.
   virtual bool joins_layers() const { return false; }

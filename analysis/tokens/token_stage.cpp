@@ -1,8 +1,8 @@
 #include "analysis/tokens/token_stage.hpp"
 
 #include "analysis/results/table_writer.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 #include "analysis/tokens/token_plan.hpp"
-#include "analysis/tokens/token_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "sim/backend.hpp"
@@ -12,70 +12,47 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 
 namespace kvreplay {
 
 TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
-    : Stage(dump, compute), options_(options), shape_(dump.shape()) {
-  TokenPlan plan = token_plan(dump, options);
-  token_options_ = plan.options;
-  metrics_ = std::move(plan.metrics);
-  windows_ = std::move(plan.windows);
-  options_.window = std::move(plan.asked);
-  left_out_ = std::move(plan.left_out);
-  notes_ = std::move(plan.notes);
-  options_.metrics.assign(metrics_.begin(), metrics_.end());
-  given_ = read_given_scores(token_option::score, options.scores, dump);
-  pairs_ = token_pairs(token_options_.metrics, names_of(options.scores));
-  if (!given_.empty() && (pairs_.empty() || pairs_.back().score.metric))
-    throw OptionError(option_text("{} {}: no exact error and no oracle among {} to compare it with",
-                                  token_option::score, given_.front().name, token_option::metrics));
-
-  if (options.reserve.empty()) throw OptionError(token_option::reserve, "whole numbers", "none");
-  std::vector<Index> reserves;  // each once, in the order given
-  for (const Index reserve : options.reserve) {
-    if (reserve < 0 || reserve >= shape_.l)
-      throw OptionError(token_option::reserve,
-                        fmt::format("0 to {} of the {} candidates", shape_.l - 1, shape_.l),
-                        fmt::format("{}", reserve));
-    if (std::find(reserves.begin(), reserves.end(), reserve) == reserves.end()) reserves.push_back(reserve);
-  }
-  options_.reserve = reserves;
-}
+    : Stage(dump, compute), plan_(token_plan(dump, options)), shape_(dump.shape()) {}
 
 std::vector<std::string> TokenStage::on_cpu() const {
-  const bool leverage = std::count(metrics_.begin(), metrics_.end(), TokenMetric::leverage) > 0;
+  const bool leverage = std::count(plan_.metrics.begin(), plan_.metrics.end(), TokenMetric::leverage) > 0;
   return leverage ? std::vector<std::string>{"leverage"} : std::vector<std::string>{};
 }
 
 Json TokenStage::options() const {
-  TokenStageOptions settled = options_;
+  TokenStageOptions settled = plan_.settled;
   Json json = to_json(bound(settled));
-  for (const GivenArray<double>& score : given_) json["scores"][score.name] = contents_fingerprint(score);
+  add_fingerprints(json, "scores", plan_.given);
   return json;
 }
 
 std::size_t TokenStage::figures_per_head() const {
-  return metrics_.size() +
-         windows_.size() * pairs_.size() * options_.reserve.size() * kAgreementFigures.size() +
+  return plan_.metrics.size() +
+         plan_.windows.size() * plan_.pairs.size() * plan_.settled.reserve.size() * kAgreementFigures.size() +
          (compute_.precision == Precision::tensor ? kTensorFigures : 0);
 }
 
 Index TokenStage::column(Case of, AgreementFigure figure) const {
-  const std::size_t before = (of.window * pairs_.size() + of.pair) * options_.reserve.size() + of.reserve;
-  return static_cast<Index>(metrics_.size() + before * kAgreementFigures.size() +
+  const std::size_t before =
+      (of.window * plan_.pairs.size() + of.pair) * plan_.settled.reserve.size() + of.reserve;
+  return static_cast<Index>(plan_.metrics.size() + before * kAgreementFigures.size() +
                             static_cast<std::size_t>(figure));
 }
 
 bool TokenStage::applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const {
   return figure_applies(figure, static_cast<std::size_t>(shape_.l), pair.same_unit(),
-                        static_cast<std::size_t>(options_.reserve[reserve]));
+                        static_cast<std::size_t>(plan_.settled.reserve[reserve]));
 }
 
 TokenOptions TokenStage::options_of(std::size_t window) const {
-  TokenOptions options = token_options_;
-  options.window = windows_[window];
+  TokenOptions options = plan_.options;
+  options.window = plan_.windows[window];
   if (window > 0)
     for (const TokenMetric metric : kTokenMetrics.all())
       if (kTokenMetrics[metric].rows != MetricRows::window) options.metrics.erase(metric);
@@ -83,18 +60,17 @@ TokenOptions TokenStage::options_of(std::size_t window) const {
 }
 
 void TokenStage::begin_layer(Index) {
-  const auto size = static_cast<std::size_t>((options_.per_query_head ? shape_.n_q : shape_.n_kv) * shape_.l);
-  if (in_float32(compute_.precision))
-    layer_f32_.assign(metrics_.size(), std::vector<float>(size));
-  else
-    layer_f64_.assign(metrics_.size(), std::vector<double>(size));
+  const auto size = static_cast<std::size_t>(array_rows() * shape_.l);
+  const Array array =
+      in_float32(compute_.precision) ? Array(std::vector<float>(size)) : std::vector<double>(size);
+  arrays_.assign(plan_.metrics.size() + plan_.given.size(), array);
 }
 
 void TokenStage::compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const {
   const std::span<double> own = figures.last(kTensorFigures);
   std::fill(own.begin(), own.end(), std::numeric_limits<double>::quiet_NaN());
   if (group.kv_head > 0) return;
-  const TensorAgreement found = tensor_agreement(group, token_options_, compute_);
+  const TensorAgreement found = tensor_agreement(group, plan_.options, compute_);
   own[0] = found.difference;
   own[1] = found.spearman;
 }
@@ -110,37 +86,41 @@ std::optional<TensorAgreement> TokenStage::worst_tensor_agreement(const HeadFigu
   return worst;
 }
 
-void TokenStage::keep_arrays(const TokenMetrics& metrics, Index kv_head) {
-  for (std::size_t m = 0; m < metrics_.size(); ++m) {
-    const Matrix<double>& values = metrics[metrics_[m]];
-    const auto offset = static_cast<std::size_t>(kv_head * values.size());
-    for (std::size_t p = 0; p < static_cast<std::size_t>(values.size()); ++p) {
-      if (in_float32(compute_.precision))
-        layer_f32_[m][offset + p] = static_cast<float>(values.data()[p]);
-      else
-        layer_f64_[m][offset + p] = values.data()[p];
-    }
+void TokenStage::keep_arrays(const TokenMetrics& metrics, const GivenScores& given, Index kv_head) {
+  const Index rows = array_rows() / shape_.n_kv;
+  const auto put = [&](std::size_t array, Index row, const double* values) {
+    std::visit(
+        [&]<class T>(std::vector<T>& to) {
+          std::transform(values, values + shape_.l, to.begin() + (kv_head * rows + row) * shape_.l,
+                         [](double value) { return static_cast<T>(value); });
+        },
+        arrays_[array]);
+  };
+  for (Index row = 0; row < rows; ++row) {
+    for (std::size_t m = 0; m < plan_.metrics.size(); ++m)
+      put(m, row, metrics[plan_.metrics[m]].data() + row * shape_.l);
+    for (std::size_t s = 0; s < given.size(); ++s) put(plan_.metrics.size() + s, row, given[s].data());
   }
 }
 
 template <class T>
 void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures) {
-  const GivenScores given = scores_of_head(given_, group.layer * shape_.n_kv + group.kv_head, shape_.l);
+  const GivenScores given = scores_of_head(plan_.given, group.layer * shape_.n_kv + group.kv_head, shape_.l);
   TokenRankings rankings(given, compute_.workers);
   TokenMetrics first, other;  // the rankings refer to both
-  for (std::size_t w = 0; w < windows_.size(); ++w) {
+  for (std::size_t w = 0; w < plan_.windows.size(); ++w) {
     const TokenOptions options = options_of(w);
     TokenMetrics& metrics = w == 0 ? first : other;
     if (!options.metrics.empty())
       metrics = compute_.backend.token_metrics(group, options, compute_.workers, stored);
-    if (w == 0) keep_arrays(metrics, group.kv_head);
-    if (options_.per_query_head) metrics = summed_over_group(metrics);
-    for (std::size_t m = 0; w == 0 && m < metrics_.size(); ++m) {
-      const Matrix<double>& values = metrics[metrics_[m]];
+    if (w == 0) keep_arrays(metrics, given, group.kv_head);
+    if (plan_.options.per_query_head) metrics = summed_over_group(metrics);
+    for (std::size_t m = 0; w == 0 && m < plan_.metrics.size(); ++m) {
+      const Matrix<double>& values = metrics[plan_.metrics[m]];
       figures[m] = compensated_sum({values.data(), static_cast<std::size_t>(values.size())});
     }
     rankings.rank(metrics);
-    const std::vector<Agreement> agreements = rankings.agreements(pairs_, options_.reserve);
+    const std::vector<Agreement> agreements = rankings.agreements(plan_.pairs, plan_.settled.reserve);
     auto to = figures.begin() + column({.window = w}, AgreementFigure::rel_l1);
     for (const Agreement& one : agreements) to = std::copy(one.values.begin(), one.values.end(), to);
   }
@@ -149,8 +129,8 @@ void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, s
 void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) {
   std::optional<StoredGroup> stored;
   if (compute_.backend.reads_stored()) {
-    TokenOptions widest = token_options_;
-    widest.window = *std::max_element(windows_.begin(), windows_.end());
+    TokenOptions widest = plan_.options;
+    widest.window = *std::max_element(plan_.windows.begin(), plan_.windows.end());
     stored = load_stored_group(dump_, group.layer, group.kv_head, first_row_of(widest, shape_));
   }
   measure(group, stored ? &*stored : nullptr, figures);
@@ -161,58 +141,22 @@ void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures)
 }
 
 void TokenStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures) {
-  const std::size_t shape[] = {static_cast<std::size_t>(options_.per_query_head ? shape_.n_q : shape_.n_kv),
-                               static_cast<std::size_t>(shape_.l)};
-  for (std::size_t m = 0; m < metrics_.size(); ++m) {
-    AtomicFile file = folder.layer_file(layer, fmt::format("tokens/{}.npy", name_of(metrics_[m])));
-    if (in_float32(compute_.precision))
-      write_npy(std::move(file), shape, std::span<const float>(layer_f32_[m]));
-    else
-      write_npy(std::move(file), shape, std::span<const double>(layer_f64_[m]));
+  const std::size_t shape[] = {static_cast<std::size_t>(array_rows()), static_cast<std::size_t>(shape_.l)};
+  for (std::size_t a = 0; a < arrays_.size(); ++a) {
+    const std::string name = a < plan_.metrics.size() ? std::string(name_of(plan_.metrics[a]))
+                                                      : plan_.given[a - plan_.metrics.size()].name;
+    std::visit(
+        [&]<class T>(const std::vector<T>& values) {
+          write_npy(folder.layer_file(layer, fmt::format("tokens/{}.npy", name)), shape,
+                    std::span<const T>(values));
+        },
+        arrays_[a]);
   }
-  for (const GivenArray<double>& given : given_) {
-    const std::vector<double> rows = given_rows(given, layer);
-    AtomicFile file = folder.layer_file(layer, fmt::format("tokens/{}.npy", given.name));
-    if (in_float32(compute_.precision))
-      write_npy(std::move(file), shape, std::span<const float>(std::vector<float>(rows.begin(), rows.end())));
-    else
-      write_npy(std::move(file), shape, std::span<const double>(rows));
-  }
-}
-
-std::vector<double> TokenStage::given_rows(const GivenArray<double>& given, Index layer) const {
-  const Index copies = options_.per_query_head ? shape_.group() : 1;
-  std::vector<double> rows;
-  for (Index head = layer * shape_.n_kv; head < (layer + 1) * shape_.n_kv; ++head)
-    for (Index copy = 0; copy < copies; ++copy)
-      rows.insert(rows.end(), given.values.begin() + head * shape_.l,
-                  given.values.begin() + (head + 1) * shape_.l);
-  return rows;
-}
-
-void TokenStage::save_head(Index kv_head, ByteWriter& out) const {
-  const auto save = [&](const auto& layer) {
-    for (const auto& metric : layer) {
-      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
-      out.put(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
-    }
-  };
-  in_float32(compute_.precision) ? save(layer_f32_) : save(layer_f64_);
-}
-
-void TokenStage::load_head(Index kv_head, ByteReader& in) {
-  const auto load = [&](auto& layer) {
-    for (auto& metric : layer) {
-      const std::size_t n = metric.size() / static_cast<std::size_t>(shape_.n_kv);
-      in.get(std::span(metric).subspan(static_cast<std::size_t>(kv_head) * n, n));
-    }
-  };
-  in_float32(compute_.precision) ? load(layer_f32_) : load(layer_f64_);
 }
 
 void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
   std::vector<std::string> names;
-  for (const TokenMetric m : metrics_) names.emplace_back(name_of(m));
+  for (const TokenMetric m : plan_.metrics) names.emplace_back(name_of(m));
   TableWriter csv(folder, Table::heads, names);
   for (Index row = 0; row < figures.values.rows(); ++row) {
     csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
@@ -227,14 +171,14 @@ std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFi
   TableWriter csv(folder, Table::agreement);
   for (Index row = 0; row < figures.values.rows(); ++row) {
     csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
-    for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
-      csv.set("score", pairs_[pair].score.name).set("reference", name_of(pairs_[pair].reference));
-      csv.set("rows", pairs_[pair].rows());
-      for (std::size_t w = 0; w < windows_.size(); ++w)
-        for (std::size_t r = 0; r < options_.reserve.size(); ++r) {
-          csv.set("window", windows_[w]).set("reserve", options_.reserve[r]);
+    for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
+      csv.set("score", plan_.pairs[pair].score.name).set("reference", name_of(plan_.pairs[pair].reference));
+      csv.set("rows", plan_.pairs[pair].rows());
+      for (std::size_t w = 0; w < plan_.windows.size(); ++w)
+        for (std::size_t r = 0; r < plan_.settled.reserve.size(); ++r) {
+          csv.set("window", plan_.windows[w]).set("reserve", plan_.settled.reserve[r]);
           for (const AgreementFigure figure : kAgreementFigures.all())
-            if (applies(pairs_[pair], r, figure))
+            if (applies(plan_.pairs[pair], r, figure))
               csv.add(figure, figures.values(row, column({w, pair, r}, figure)));
         }
     }
@@ -247,22 +191,22 @@ void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figur
     const Vector<double> map = figures.values.col(from);
     write_map(folder, name, figures, {map.data(), static_cast<std::size_t>(map.size())});
   };
-  for (std::size_t m = 0; m < metrics_.size(); ++m)
-    write({.table = Table::heads, .figure = std::string(name_of(metrics_[m]))}, static_cast<Index>(m));
+  for (std::size_t m = 0; m < plan_.metrics.size(); ++m)
+    write({.table = Table::heads, .figure = std::string(name_of(plan_.metrics[m]))}, static_cast<Index>(m));
   const auto unless_first = [](const std::vector<Index>& all, std::size_t at) {
     return at == 0 ? std::nullopt : std::optional(all[at]);
   };
-  for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
-    for (std::size_t w = 0; w < windows_.size(); ++w)
-      for (std::size_t r = 0; r < options_.reserve.size(); ++r)
+  for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair)
+    for (std::size_t w = 0; w < plan_.windows.size(); ++w)
+      for (std::size_t r = 0; r < plan_.settled.reserve.size(); ++r)
         for (const AgreementFigure figure : kAgreementFigures.all())
-          if (applies(pairs_[pair], r, figure))
+          if (applies(plan_.pairs[pair], r, figure))
             write({.table = Table::agreement,
                    .figure = std::string(name_of(figure)),
-                   .item = pairs_[pair].score.name,
-                   .against = std::string(name_of(pairs_[pair].reference)),
-                   .window = unless_first(windows_, w),
-                   .reserve = unless_first(options_.reserve, r)},
+                   .item = plan_.pairs[pair].score.name,
+                   .against = std::string(name_of(plan_.pairs[pair].reference)),
+                   .window = unless_first(plan_.windows, w),
+                   .reserve = unless_first(plan_.settled.reserve, r)},
                   column({w, pair, r}, figure));
 }
 
@@ -272,13 +216,13 @@ Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
   write_maps(folder, figures);
 
   Json sums = Json::object();
-  for (std::size_t m = 0; m < metrics_.size(); ++m) {
+  for (std::size_t m = 0; m < plan_.metrics.size(); ++m) {
     const Vector<double> heads = figures.values.col(static_cast<Index>(m));
-    sums[std::string(name_of(metrics_[m]))] =
+    sums[std::string(name_of(plan_.metrics[m]))] =
         compensated_sum({heads.data(), static_cast<std::size_t>(heads.size())});
   }
   Json totals = {{"candidates", shape_.l},
-                 {"window_rows", windows_.front()},
+                 {"window_rows", plan_.windows.front()},
                  {"future_rows", future_rows(shape_.l, shape_.T, shape_.first_query()).count()},
                  {"agreement_rows", agreement_rows},
                  {"sums", sums}};
@@ -289,13 +233,13 @@ Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
 
 std::string TokenStage::report(const HeadFigures& figures) const {
   AgreementTable table;
-  table.pairs = pairs_;
+  table.pairs = plan_.pairs;
   for (Index row = 0; row < figures.values.rows(); ++row) {
     AgreementTable::Head head;
     head.layer = figures.layers[row / figures.n_kv];
     head.kv_head = row % figures.n_kv;
-    head.agreements.resize(pairs_.size());
-    for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
+    head.agreements.resize(plan_.pairs.size());
+    for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair)
       for (const AgreementFigure figure : kAgreementFigures.all())
         head.agreements[pair].values[static_cast<std::size_t>(figure)] =
             figures.values(row, column({.pair = pair}, figure));

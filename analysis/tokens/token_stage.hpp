@@ -3,13 +3,11 @@
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/run/stage.hpp"
 #include "analysis/tokens/token_agreement.hpp"
-#include "analysis/tokens/token_options.hpp"
+#include "analysis/tokens/token_plan.hpp"
 
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
+#include <variant>
 #include <vector>
 
 namespace kvreplay {
@@ -25,34 +23,34 @@ class TokenStage final : public Stage {
   std::string_view name() const override { return "tokens"; }
   std::vector<std::string> on_cpu() const override;
   Json options() const override;
-  std::vector<LeftOut> left_out() const override { return left_out_; }
-  std::vector<OptionText> notes() const override { return notes_; }
+  std::vector<LeftOut> left_out() const override { return plan_.left_out; }
+  std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override;
   void begin_layer(Index layer) override;
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
-  void save_head(Index kv_head, ByteWriter& out) const override;
-  void load_head(Index kv_head, ByteReader& in) override;
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 
  private:
   template <class T>
   void measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures);
+  /// A layer's numbers in the run's precision, [array_rows(), l].
+  using Array = std::variant<std::vector<float>, std::vector<double>>;
+  /// One a KV head, or a query head.
+  Index array_rows() const { return plan_.options.per_query_head ? shape_.n_q : shape_.n_kv; }
   /// What the arrays have of a head.
-  void keep_arrays(const TokenMetrics& metrics, Index kv_head);
+  void keep_arrays(const TokenMetrics& metrics, const GivenScores& given, Index kv_head);
   /// Those of one window: the first one's are all, others only what looks at the window.
   TokenOptions options_of(std::size_t window) const;
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;
   std::optional<TensorAgreement> worst_tensor_agreement(const HeadFigures& figures) const;
-  /// A layer's part of a score of the user's, as the other arrays: a row a KV head, or a query head.
-  std::vector<double> given_rows(const GivenArray<double>& given, Index layer) const;
   /// One comparison: a pair on a window, with so many reserved.
   struct Case {
-    std::size_t window = 0, pair = 0, reserve = 0;  // numbers in windows_, pairs_ and the reserves
+    std::size_t window = 0, pair = 0, reserve = 0;  // numbers in the plan
   };
   /// Column of its figure among a head's figures.
   Index column(Case of, AgreementFigure figure) const;
@@ -64,18 +62,9 @@ class TokenStage final : public Stage {
 
   static constexpr std::size_t kTensorFigures = 2;
 
-  TokenStageOptions options_;
-  TokenOptions token_options_;
+  TokenPlan plan_;
   DumpShape shape_;
-  std::vector<TokenMetric> metrics_;  // in canonical order
-  std::vector<Index> windows_;        // rows of each
-  std::vector<GivenArray<double>> given_;
-  std::vector<TokenPair> pairs_;
-  std::vector<LeftOut> left_out_;
-  std::vector<OptionText> notes_;
-  // One layer, a [rows, l] array for each of metrics_; only the one of the run's precision is in use.
-  std::vector<std::vector<float>> layer_f32_;
-  std::vector<std::vector<double>> layer_f64_;
+  std::vector<Array> arrays_;  // of the plan's metrics, then of its given scores
 };
 
 }  // namespace kvreplay

@@ -95,8 +95,7 @@ void OutputCheck::merge(const OutputCheck& later) {
 
 Check OutputCheck::check(const char* name, const char* covered, const char* norm, const char* missing) const {
   if (heads_ == 0 || rows() == 0) return left_out(name, missing);
-  Check check{
-      .name = name, .covered = {}, .worst = {}, .skipped = false, .failures = failures_, .figures = {}};
+  Check check{.name = name, .failures = failures_};
   check.covered = fmt::format("{} heads x {} rows x {}", heads_, rows(), covered);
   check.worst = fmt::format("worst {:.1e} of {} (tolerance {:g})", f64_.worst, norm, kOutputTolerance);
   check.figures = {{"heads", heads_}, {"rows", rows()}, {f64_.key, f64_.worst}};

@@ -4,7 +4,6 @@
 #include "analysis/verify/check.hpp"
 #include "analysis/verify/closed_forms.hpp"
 #include "analysis/verify/output_checks.hpp"
-#include "analysis/verify/value_distance.hpp"
 #include "sim/attention.hpp"
 #include "sim/backend.hpp"
 #include "sim/cache/cache.hpp"
@@ -280,8 +279,7 @@ void ReplayCheck::merge(const ReplayCheck& later) {
 }
 
 Check ReplayCheck::check() const {
-  Check check{
-      .name = "replay", .covered = {}, .worst = {}, .skipped = false, .failures = failures_, .figures = {}};
+  Check check{.name = "replay", .failures = failures_};
   const bool sampled = std::ssize(rows_) < dump_.shape().T_q;
   check.covered = fmt::format("{} query heads x {} rows{}", heads_, rows_.size(),
                               sampled ? fmt::format(" (evenly spread over {})", dump_.shape().T_q) : "");

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/tokens/token_table.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 #include "analysis/verify/check.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"

@@ -1,5 +1,4 @@
 #include "analysis/budgets/allocation.hpp"
-#include "analysis/budgets/profile.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/budget_cases.hpp"

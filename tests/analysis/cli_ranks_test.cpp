@@ -92,7 +92,7 @@ bool any_layer(const std::string& out, Process& process) {
 
 }  // namespace
 
-TEST_CASE("ranks share heads, and the bytes are those of one process", "[cli][ranks]") {
+TEST_CASE("ranks share layers, and the bytes are those of one process", "[cli][ranks]") {
   if (skipped()) return;
   const TempDir temp;
   const std::string dump = temp / "dump";
@@ -118,7 +118,7 @@ TEST_CASE("ranks share heads, and the bytes are those of one process", "[cli][ra
   const ProcessResult one = run_kvreplay(into(temp / "one"));
   INFO(one.err);
   REQUIRE(one.code == 0);
-  // Of 8 heads: whole layers, cut ones, and once more ranks than layers.
+  // Of two layers; once many more ranks than these.
   const std::vector<int> sizes = &command == &commands.front() ? std::vector{2, 3, 7} : std::vector{2, 3};
   for (const int ranks : sizes) {
     const std::string out = temp / std::to_string(ranks);

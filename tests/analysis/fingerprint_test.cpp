@@ -1,5 +1,4 @@
-#include "analysis/run/fingerprint.hpp"
-
+#include "analysis/run/run.hpp"
 #include "data/synth.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -1,5 +1,5 @@
 #include "analysis/options/option.hpp"
-#include "analysis/run/progress.hpp"
+#include "analysis/run/run.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace kvreplay;

@@ -1,7 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
 #include "analysis/eviction/evict_stage.hpp"
-#include "analysis/run/fingerprint.hpp"
 #include "analysis/run/run.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "analysis/verify/verify.hpp"

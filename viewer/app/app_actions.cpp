@@ -1,6 +1,6 @@
 // What every action of the table does.
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"

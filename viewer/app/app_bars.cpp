@@ -1,6 +1,6 @@
 // The menu bar above the panels and the status line below them.
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/policy_controls.hpp"

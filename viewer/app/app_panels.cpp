@@ -1,6 +1,6 @@
 // The panels in their places, and the tabs above them.
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"

@@ -1,6 +1,6 @@
 #include "viewer/model/selection.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "viewer/work/budget_view.hpp"
 
-#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/eviction/head_evictions.hpp"
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
@@ -58,12 +58,8 @@ Key curves_key(const BudgetPlan& plan) {
 }
 
 HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobControl& job) {
-  const Vector<double> importance = future_importance(group, job.compute());
-  RankedTokens ranked = std::move(head_orders(group, plan, 1, job.compute()).front());
-  HeadWorth worth{std::move(ranked.order), {}, std::move(ranked.scores)};
-  worth.worth.reserve(worth.order.size());
-  for (const std::int32_t p : worth.order) worth.worth.push_back(importance[p]);
-  return worth;
+  RankedTokens ranked = std::move(head_worths(group, plan, 1, job.compute()).front());
+  return {std::move(ranked.order), std::move(ranked.worth), std::move(ranked.scores)};
 }
 
 std::vector<double> loss_of(const HeadWorth& worth) {
@@ -88,9 +84,7 @@ BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
   job.check();
   result.greedy.emplace(*result.curves, plan.orders.front().lower);
   job.check();
-  BudgetFrame every_sigma = budget_frame(result.layers, result.n_kv, result.l, 0.5, 0);
-  every_sigma.lower = plan.orders.front().lower;
-  result.profile = lu_profile(every_sigma, *result.curves);
+  result.profile = lu_profile(plan, 0, result.n_kv, *result.curves);
   return result;
 }
 
@@ -113,11 +107,8 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   const Matrix<double> scores = kBudgetMethods[asked.division.method].needs_scores
                                     ? rows_of(curves, &HeadWorth::scores)
                                     : Matrix<double>();
-  const BudgetFrame frame =
-      budget_frame(curves.layers, curves.n_kv, curves.l, asked.sigma, plan.orders.front().lower);
-  Allocation found =
-      allocate(asked.division, allocation_input(plan, asked.order, frame, *curves.curves, *curves.greedy,
-                                                {scores.data(), static_cast<std::size_t>(scores.size())}));
+  Allocation found = allocate(plan, asked, curves.n_kv, *curves.curves, *curves.greedy,
+                              {scores.data(), static_cast<std::size_t>(scores.size())});
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
   share.budgets = std::move(found.budgets);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/budgets/budget_plan.hpp"
-#include "analysis/budgets/hull.hpp"
 #include "analysis/budgets/loss_curve.hpp"
 #include "viewer/work/desk.hpp"
 

@@ -1,7 +1,7 @@
 #include "viewer/work/channel_view.hpp"
 
 #include "analysis/channels/channel_options.hpp"
-#include "analysis/channels/rope_pair_share.hpp"
+#include "analysis/channels/head_channels.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "analysis/eviction/head_ranking.hpp"
-#include "analysis/run/left_out.hpp"
+#include "analysis/eviction/head_evictions.hpp"
+#include "analysis/run/stage.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"

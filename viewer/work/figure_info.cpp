@@ -1,6 +1,6 @@
 #include "viewer/work/figure_info.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "viewer/work/find.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "viewer/model/typed_words.hpp"
 #include "viewer/work/named_choices.hpp"
 

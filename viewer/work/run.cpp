@@ -1,7 +1,7 @@
 #include "viewer/work/run.hpp"
 
 #include "analysis/results/result_reader.hpp"
-#include "analysis/run/fingerprint.hpp"
+#include "analysis/run/run.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "viewer/work/state.hpp"
 
-#include "analysis/options/option_text.hpp"
-#include "analysis/tokens/token_options.hpp"
+#include "analysis/options/option.hpp"
+#include "analysis/tokens/token_plan.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

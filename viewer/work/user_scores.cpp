@@ -49,7 +49,7 @@ std::size_t bytes_of(const UserScoreValues& values) {
 }
 
 UserScoreValues read_user_score(const UserScore& score, const Dump& dump) {
-  return {read_given_scores(evict_option::score, {score.named()}, dump)};
+  return {read_given<double>(evict_option::score, {score.named()}, dump)};
 }
 
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,

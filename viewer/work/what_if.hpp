@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/compensation_plan.hpp"
-#include "analysis/eviction/head_ranking.hpp"
+#include "analysis/eviction/head_evictions.hpp"
 #include "sim/compensation/error_split.hpp"
 #include "viewer/model/kept_paint.hpp"
 #include "viewer/work/desk.hpp"

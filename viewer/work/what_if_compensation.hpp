@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/eviction/head_compensation.hpp"
+#include "analysis/eviction/compensated_cases.hpp"
 #include "analysis/results/figure_facts.hpp"
 #include "viewer/work/what_if.hpp"
 

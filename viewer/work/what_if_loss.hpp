@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 #include "sim/cache/cache_outputs.hpp"
 #include "viewer/model/numbers.hpp"
 

@@ -1,4 +1,4 @@
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/session_keys.hpp"

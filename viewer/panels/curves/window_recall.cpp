@@ -1,6 +1,6 @@
 #include "viewer/panels/curves/window_recall.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "viewer/panels/no_dump.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"

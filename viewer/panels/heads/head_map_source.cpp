@@ -1,6 +1,6 @@
 #include "viewer/panels/heads/head_map_source.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "viewer/panels/questions.hpp"
 

@@ -1,6 +1,6 @@
 #include "viewer/panels/inspector/inspector_facts.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "viewer/panels/questions.hpp"
 #include "viewer/work/csv_table.hpp"

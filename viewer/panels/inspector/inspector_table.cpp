@@ -1,6 +1,6 @@
 #include "viewer/panels/inspector/inspector_table.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
 #include "viewer/model/column_fit.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "viewer/model/session_keys.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/metric_controls.hpp"

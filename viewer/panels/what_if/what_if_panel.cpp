@@ -1,4 +1,4 @@
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "sim/kept_set.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"

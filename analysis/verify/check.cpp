@@ -1,4 +1,4 @@
-#include "analysis/verify/value_distance.hpp"
+#include "analysis/verify/check.hpp"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <cmath>
 
 namespace kvreplay {
+
 namespace {
 
 /// A NaN without its sign: "-nan" says nothing.
@@ -53,7 +54,7 @@ void ValueDistance::merge(const ValueDistance& later) {
 }
 
 Check ValueDistance::check(const std::string& name, const std::string& covered) const {
-  Check check{.name = name, .covered = covered, .worst = {}, .skipped = false, .failures = {}, .figures = {}};
+  Check check{.name = name, .covered = covered};
   check.worst = fmt::format("worst {:.1e} of the largest (tolerance {:g}), {:.1e} relative ({:g})",
                             worst_of_largest_, tolerance_.of_largest, worst_relative_, tolerance_.relative);
   for (const std::string& failure : failures_) check.failures.push_back(name + ": " + failure);

@@ -1,11 +1,11 @@
-#include "analysis/measure/loss_columns.hpp"
+#include "analysis/measure/measured_columns.hpp"
 
-#include "analysis/measure/measured_table.hpp"
-#include "analysis/results/schema.hpp"
 #include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"
 
 #include <fmt/format.h>
+
+#include <limits>
 
 namespace kvreplay {
 
@@ -77,6 +77,31 @@ std::optional<double> predicted_loss(const ScopedFigures& figures, const LossCol
   else
     return std::nullopt;
   return per_row(squares / (2 * static_cast<double>(there.samples)), on);
+}
+
+MeasureColumns MeasureColumns::alone(std::size_t cases, RowSet rows, const LossRows& losses) {
+  OnRows columns{0, 1, {}, {}};
+  for (Index c = 0; c < static_cast<Index>(cases); ++c) {
+    columns.change.push_back(2 + 2 * c);
+    columns.layer_change.push_back(3 + 2 * c);
+  }
+  MeasureColumns all;
+  (rows == RowSet::window ? all.window : all.future) = std::move(columns);
+  all.losses = LossColumns(losses, 2 + 2 * static_cast<Index>(cases), cases);
+  return all;
+}
+
+void MeasuredFigures::write_map_of(const ResultFolder& folder, const MapName& name,
+                                   const std::function<std::optional<double>(Scope)>& value_of) const {
+  std::vector<double> map;
+  bool any = false;
+  for (const Scope scope : scoped_.scopes()) {
+    if (!scope.head) continue;
+    const std::optional<double> found = value_of(scope);
+    map.push_back(found.value_or(std::numeric_limits<double>::quiet_NaN()));
+    any = any || found;
+  }
+  if (any) write_map(folder, name, figures_, map);
 }
 
 }  // namespace kvreplay
