@@ -1,6 +1,6 @@
 #include "data/npy_write.hpp"
 
-#include "data/half.hpp"
+#include "data/dtype.hpp"
 
 #include <fmt/format.h>
 

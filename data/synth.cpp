@@ -1,9 +1,9 @@
 #include "data/synth.hpp"
 
 #include "data/atomic_file.hpp"
-#include "data/convert.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
+#include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
 #include "data/synth/portable_math.hpp"
 

@@ -147,7 +147,7 @@ void LayerChannels::write_pictures(const ResultFolder& folder, Index layer) cons
     for (std::size_t r = 0; r < matrices.size(); ++r) {
       const Index cell = std::max<Index>(kSide / matrices[r].rows(), 1);
       write_file(folder.layer_file(layer, fmt::format("channels/{}-{}.png", name, r)),
-                 png::heatmap_png(matrices[r], largest_off_diagonal(matrices[r]), cell));
+                 heatmap_png(matrices[r], largest_off_diagonal(matrices[r]), cell));
     }
   };
   draw(interaction, "interaction");

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace kvreplay::report {
+namespace kvreplay {
 namespace {
 
 struct Range {
@@ -70,7 +70,7 @@ std::vector<AxisTick> log_ticks(const Axis& axis) {
 
 }  // namespace
 
-double Axis::at(double value) const {
+double place_between(double low, double high, bool log, double value) {
   if (std::isnan(value)) return value;
   if (!log) return std::clamp((value - low) / (high - low), 0.0, 1.0);
   if (value <= low) return 0;
@@ -109,4 +109,4 @@ Axis log_axis(std::string label, std::span<const double> values, int most_decade
   return {std::move(label), range.low, range.high, true};
 }
 
-}  // namespace kvreplay::report
+}  // namespace kvreplay

@@ -2,8 +2,8 @@
 
 #include "analysis/options/option.hpp"
 #include "analysis/run/compute_choice.hpp"
-#include "data/convert.hpp"
 #include "data/error.hpp"
+#include "data/npy_array.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"

@@ -1,7 +1,6 @@
 #include "data/npz.hpp"
 
 #include "data/npy_array.hpp"
-#include "data/zip_directory.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/data/npy_builder.hpp"
 #include "tests/data/zip_file.hpp"

@@ -1,5 +1,4 @@
 #include "data/atomic_file.hpp"
-#include "data/byte_source.hpp"
 #include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
 #include "tests/data/expect_error.hpp"

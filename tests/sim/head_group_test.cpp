@@ -1,7 +1,7 @@
 #include "sim/head_group.hpp"
 
+#include "data/dtype.hpp"
 #include "data/error.hpp"
-#include "data/half.hpp"
 #include "data/npy_write.hpp"
 #include "data/synth.hpp"
 #include "sim/channels/channel_basis.hpp"

@@ -70,7 +70,7 @@ TEST_CASE("headless: two runs of one script give equal pixels", "[viewer][gl]") 
   const auto first = run(), second = run();
   CHECK(first == second);
   std::set<int> shades;
-  for (const png::Rgb& pixel : first) shades.insert(pixel.r * 65536 + pixel.g * 256 + pixel.b);
+  for (const Rgb& pixel : first) shades.insert(pixel.r * 65536 + pixel.g * 256 + pixel.b);
   CHECK(shades.size() > 20);  // smoothed letters, not an empty picture
 }
 

@@ -44,15 +44,15 @@ void FrameBuffer::bind() const {
   glViewport(0, 0, width_, height_);
 }
 
-std::vector<png::Rgb> FrameBuffer::pixels(FirstRow order) const {
+std::vector<Rgb> FrameBuffer::pixels(FirstRow order) const {
   glBindFramebuffer(GL_READ_FRAMEBUFFER, frame_buffer_.id());
   return read_pixels(width_, height_, order);
 }
 
-std::vector<png::Rgb> read_pixels(int width, int height, FirstRow order) {
-  static_assert(sizeof(png::Rgb) == 3, "OpenGL writes pixels without gaps");
+std::vector<Rgb> read_pixels(int width, int height, FirstRow order) {
+  static_assert(sizeof(Rgb) == 3, "OpenGL writes pixels without gaps");
   const auto w = static_cast<std::size_t>(width), h = static_cast<std::size_t>(height);
-  std::vector<png::Rgb> pixels(w * h);
+  std::vector<Rgb> pixels(w * h);
   glBindBuffer(GL_PIXEL_PACK_BUFFER, 0);
   glPixelStorei(GL_PACK_ALIGNMENT, 1);
   glReadPixels(0, 0, width, height, GL_RGB, GL_UNSIGNED_BYTE, pixels.data());

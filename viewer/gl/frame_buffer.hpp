@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/drawing/color_map.hpp"
+#include "analysis/drawing/color_scale.hpp"
 #include "viewer/gl/gl_object.hpp"
 
 #include <vector>
@@ -26,7 +26,7 @@ class FrameBuffer {
   /// Drawing goes here from now on, to the whole of it.
   void bind() const;
   /// [height, width], the picture's rows top first.
-  std::vector<png::Rgb> pixels(FirstRow order) const;
+  std::vector<Rgb> pixels(FirstRow order) const;
 
  private:
   void allocate(int width, int height);
@@ -37,6 +37,6 @@ class FrameBuffer {
 };
 
 /// The lower left width x height pixels of the framebuffer that is bound for reading, rows as in pixels().
-std::vector<png::Rgb> read_pixels(int width, int height, FirstRow order);
+std::vector<Rgb> read_pixels(int width, int height, FirstRow order);
 
 }  // namespace kvreplay::viewer

@@ -89,7 +89,7 @@ void HeadlessHost::resize(int width, int height, float scale) {
   scale_ = checked_scale(scale);
 }
 
-std::vector<png::Rgb> HeadlessHost::pixels() const {
+std::vector<Rgb> HeadlessHost::pixels() const {
   paint();
   context_.make_current();
   return buffer_.pixels(FirstRow::last);

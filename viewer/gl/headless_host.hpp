@@ -28,7 +28,7 @@ class HeadlessHost {
   void paint() const;
 
   /// Of the last frame: [height, width], top first.
-  std::vector<png::Rgb> pixels() const;
+  std::vector<Rgb> pixels() const;
   int width() const { return buffer_.width(); }
   int height() const { return buffer_.height(); }
   const UiContext& ui() const { return ui_; }

@@ -9,7 +9,7 @@
 namespace kvreplay::viewer {
 
 void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height) {
-  write_output(path, png::png_bytes(pixels, width, height));
+  write_output(path, png_bytes(pixels, width, height));
 }
 
 void write_area(const std::filesystem::path& path, const Area& area, int width, int height) {

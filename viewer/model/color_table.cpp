@@ -1,7 +1,5 @@
 #include "viewer/model/color_table.hpp"
 
-#include "analysis/drawing/srgb.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -124,8 +122,6 @@ const std::string_view kRdBuHex =
     "ba2832b82531b72230b61f2eb41c2db3192cb1182bae172aab162aa81529a51429a213289f12289c1127991027960f27"
     "930e26900d268d0c258a0b25870a248409248108237f08237c07227906227605217304217003206d02206a011f67001f";
 
-using drawing::srgb_byte;
-using drawing::srgb_light;
 using Table = std::array<Rgb, 256>;
 using Vector3 = std::array<double, 3>;
 
@@ -164,8 +160,7 @@ Table grey_table() {
 constexpr Vector3 kWhitePoint = {0.9505, 1.0, 1.0890};  // D65
 
 Vector3 msh_of(Rgb color) {
-  const double r = srgb_light(color.r / 255.0), g = srgb_light(color.g / 255.0),
-               b = srgb_light(color.b / 255.0);
+  const double r = srgb_light(color.r), g = srgb_light(color.g), b = srgb_light(color.b);
   const double fx = cie((0.4124 * r + 0.3576 * g + 0.1805 * b) / kWhitePoint[0]);
   const double fy = cie((0.2126 * r + 0.7152 * g + 0.0722 * b) / kWhitePoint[1]);
   const double fz = cie((0.0193 * r + 0.1192 * g + 0.9505 * b) / kWhitePoint[2]);
