@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -30,45 +29,8 @@ double integer_at(const std::byte* in, NpyInteger kind, bool big) {
   return static_cast<double>(static_cast<std::int64_t>(bits << unused) >> unused);
 }
 
-std::vector<double> c_ordered(const NpyHeader& header, std::vector<double> stored) {
-  if (!header.fortran_order) return stored;
-  std::vector<double> values;
-  values.reserve(stored.size());
-  in_c_order(header.shape, strides_of(header.shape, true),
-             [&](std::ptrdiff_t place) { values.push_back(stored[place]); });
-  return values;
-}
-
-}  // namespace
-
-std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
-  const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
-  if (!array.header.dtype)
-    throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
-  std::vector<double> stored(array.header.count);
-  const MatrixView all{0, 1, array.header.count, array.header.count, 1};
-  if (const auto bad = read_matrix(array, *array.header.dtype, all, stored.data()))
-    throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
-  return c_ordered(array.header, std::move(stored));
-}
-
-std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
-                                        std::span<const std::ptrdiff_t> shape) {
-  const NpyArray array = open_shaped(path, shape, NpyElements::booleans);
-  const NpyHeader& header = array.header;
-  std::vector<std::uint8_t> values;
-  values.reserve(header.count);
-  array.source->read(header.data_offset, header.data_offset + header.data_bytes(), true,
-                     [&](std::span<const std::byte> bytes) {
-                       in_c_order(
-                           header.shape, strides_of(header.shape, header.fortran_order),
-                           [&](std::ptrdiff_t place) { values.push_back(bytes[place] != std::byte{0}); });
-                     });
-  return values;
-}
-
-NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
-  const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
+/// All elements, in C order: numbers, and booleans as 0 and 1.
+std::vector<double> elements_of(const NpyArray& array) {
   const NpyHeader& header = array.header;
   std::vector<double> stored(header.count);
   double* out = stored.data();
@@ -85,7 +47,35 @@ NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
   };
   if (header.count > 0)
     array.source->read(header.data_offset, header.data_offset + header.data_bytes(), false, take);
-  return {header.shape, c_ordered(header, std::move(stored))};
+  if (!header.fortran_order) return stored;
+  std::vector<double> values;
+  values.reserve(stored.size());
+  in_c_order(header.shape, strides_of(header.shape, true),
+             [&](std::ptrdiff_t place) { values.push_back(stored[place]); });
+  return values;
+}
+
+}  // namespace
+
+std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
+  const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
+  if (!array.header.dtype)
+    throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
+  std::vector<double> values = elements_of(array);
+  if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
+    throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
+  return values;
+}
+
+std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
+                                        std::span<const std::ptrdiff_t> shape) {
+  const std::vector<double> values = elements_of(open_shaped(path, shape, NpyElements::booleans));
+  return {values.begin(), values.end()};
+}
+
+NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
+  const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
+  return {array.header.shape, elements_of(array)};
 }
 
 }  // namespace kvreplay

@@ -84,12 +84,4 @@ void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
   write_array(std::move(file), "|b1", shape, values);
 }
 
-void write_npy_as(AtomicFile file, Dtype dtype, std::span<const std::size_t> shape,
-                  std::span<const float> values) {
-  const std::string header = npy_header(kDtypes[dtype].descr, shape);
-  file.write(header);
-  file.write(encode(dtype, values));
-  file.commit();
-}
-
 }  // namespace kvreplay

@@ -13,12 +13,11 @@
 
 namespace kvreplay {
 
-/// Where the archive's bytes are: in a file that must stay as it is, or in memory.
+/// The archive's file, which must stay as it is.
 struct NpzArchive::Backing {
-  std::string where;
-  std::filesystem::path path;  ///< empty: in memory
+  std::filesystem::path path;
   FileState opened;
-  std::span<const std::byte> memory;
+  std::string where() const { return path.string(); }
 };
 
 namespace {
@@ -148,32 +147,27 @@ struct ZipFileClose {
 /// An open archive. libzip's handles must not be shared between threads, so every reader opens its own.
 class Zip {
  public:
-  explicit Zip(const NpzArchive::Backing& backing) : where_(backing.where), bytes_(backing.memory) {
-    if (!backing.path.empty()) {
-      file_.emplace(backing.path, backing.opened, 0, backing.opened.size);
-      bytes_ = file_->bytes();
-    }
+  explicit Zip(const NpzArchive::Backing& backing)
+      : where_(backing.where()), file_(backing.path, backing.opened, 0, backing.opened.size) {
     // libzip takes nothing at all for an archive without members.
-    if (bytes_.empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
+    if (bytes().empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
     const std::lock_guard lock(header_mutex());
     zip_error_t error;
     zip_error_init(&error);
-    zip_source_t* source = zip_source_buffer_create(bytes_.data(), bytes_.size(), 0, &error);
+    zip_source_t* source = zip_source_buffer_create(bytes().data(), bytes().size(), 0, &error);
     if (source) {
       zip_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
       if (!zip_) zip_source_free(source);
     }
     const std::string reason = zip_ ? "" : zip_error_strerror(&error);
     zip_error_fini(&error);
-    require_unchanged();
+    file_.require_unchanged();
     if (!zip_) throw InputError(where_, "an .npz (zip) archive", reason);
   }
 
   zip_t* get() const { return zip_.get(); }
-  std::span<const std::byte> bytes() const { return bytes_; }
-  void require_unchanged() const {
-    if (file_) file_->require_unchanged();
-  }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
+  void require_unchanged() const { file_.require_unchanged(); }
 
   zip_stat_t stat(std::uint64_t index) const {
     zip_stat_t status;
@@ -186,9 +180,8 @@ class Zip {
   }
 
  private:
-  const std::string& where_;
-  std::optional<MappedFile> file_;
-  std::span<const std::byte> bytes_;
+  std::string where_;
+  MappedFile file_;
   std::unique_ptr<zip_t, ZipClose> zip_;
 };
 
@@ -236,50 +229,28 @@ class Cursor {
   std::uint64_t position_ = 0;
 };
 
-/// All of a member by way of libzip, which compares its checksum at the end.
-void read_member(const NpzArchive::Backing& backing, std::uint64_t index, const NpzArchive::Member& member,
-                 const ByteSource::Visit& visit) {
-  Cursor cursor(backing, index, backing.where + ":" + member.name, member.bytes);
-  std::vector<std::byte> piece(std::min(piece_bytes, member.bytes));
-  while (cursor.position() < member.bytes) {
-    const std::uint64_t count = std::min<std::uint64_t>(piece.size(), member.bytes - cursor.position());
-    cursor.read(piece.data(), count);
-    visit(std::span(piece).first(count));
-  }
-}
-
-/// A stored member, mapped like a file of its own.
-class StoredMemberSource : public FileSource {
- public:
-  StoredMemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
-                     const NpzArchive::Member& member)
-      : FileSource(backing->path, backing->opened, *member.offset, member.bytes),
-        backing_(std::move(backing)),
-        index_(index),
-        member_(member) {}
-  void read_all(const Visit& visit) const override { read_member(*backing_, index_, member_, visit); }
-
- private:
-  std::shared_ptr<const NpzArchive::Backing> backing_;
-  std::uint64_t index_;
-  NpzArchive::Member member_;
-};
-
+/// A stored member is mapped like a file of its own; libzip decompresses the others, and compares the
+/// checksums of all.
 class MemberSource : public ByteSource {
  public:
   MemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
                const NpzArchive::Member& member)
       : backing_(std::move(backing)),
         index_(index),
-        member_(member),
-        where_(backing_->where + ":" + member.name),
-        size_(member.bytes) {}
+        where_(backing_->where() + ":" + member.name),
+        size_(member.bytes) {
+    if (member.offset) stored_.emplace(backing_->path, backing_->opened, *member.offset, member.bytes);
+  }
 
   std::uint64_t size() const override { return size_; }
-  bool as_it_lies() const override { return false; }
-  void read_all(const Visit& visit) const override { read_member(*backing_, index_, member_, visit); }
+  bool as_it_lies() const override { return stored_.has_value(); }
+  void read_all(const Visit& visit) const override {
+    Cursor cursor(*backing_, index_, where_, size_);
+    read_with(cursor, 0, size_, false, visit);
+  }
 
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
+    if (stored_) return stored_->read(begin, end, in_one_piece, visit);
     if (end <= no_cursor_below) {
       Cursor cursor(*backing_, index_, where_, size_);
       return read_with(cursor, begin, end, in_one_piece, visit);
@@ -310,9 +281,9 @@ class MemberSource : public ByteSource {
 
   std::shared_ptr<const NpzArchive::Backing> backing_;
   std::uint64_t index_;
-  NpzArchive::Member member_;
   std::string where_;
   std::uint64_t size_;
+  std::optional<FileSource> stored_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Cursor> cursor_;
 };
@@ -343,18 +314,18 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
   for (zip_int64_t i = 0; i < entries; ++i) {
     const zip_stat_t status = zip.stat(static_cast<std::uint64_t>(i));
     if (status.encryption_method != ZIP_EM_NONE) {
-      throw InputError(backing_->where + ":" + status.name, "a member that is not encrypted",
+      throw InputError(backing_->where() + ":" + status.name, "a member that is not encrypted",
                        "an encrypted one");
     }
     const bool stored = status.comp_method == ZIP_CM_STORE;
     if (!stored && status.comp_method != ZIP_CM_DEFLATE) {
-      throw InputError(backing_->where + ":" + status.name, "a stored or deflated member",
+      throw InputError(backing_->where() + ":" + status.name, "a stored or deflated member",
                        fmt::format("compression method {}", status.comp_method));
     }
     // Deflate reaches 1032:1 at most: a larger claim is a lie that memory would be set aside for.
     if (status.comp_size > zip.bytes().size() ||
         (stored ? status.size != status.comp_size : status.size / 1032 > status.comp_size)) {
-      throw InputError(backing_->where + ":" + status.name, "a size that the archive can hold",
+      throw InputError(backing_->where() + ":" + status.name, "a size that the archive can hold",
                        fmt::format("{} bytes from {}", status.size, status.comp_size));
     }
     Member member{status.name, status.size, std::nullopt};
@@ -367,20 +338,11 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
 }
 
 NpzArchive NpzArchive::open(const std::filesystem::path& path) {
-  return NpzArchive(std::make_shared<const Backing>(Backing{path.string(), path, state_of(path), {}}));
-}
-
-NpzArchive NpzArchive::from_memory(std::span<const std::byte> bytes, std::string where) {
-  return NpzArchive(std::make_shared<const Backing>(Backing{std::move(where), {}, {}, bytes}));
+  return NpzArchive(std::make_shared<const Backing>(Backing{path, state_of(path)}));
 }
 
 std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
-  const Member& found = members_.at(member);
-  if (!found.offset) return std::make_shared<MemberSource>(backing_, member, found);
-  if (!backing_->path.empty()) {
-    return std::make_shared<StoredMemberSource>(backing_, member, found);
-  }
-  return std::make_shared<MemorySource>(backing_->memory.subspan(*found.offset, found.bytes));
+  return std::make_shared<MemberSource>(backing_, member, members_.at(member));
 }
 
 }  // namespace kvreplay

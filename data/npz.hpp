@@ -26,8 +26,6 @@ class NpzArchive {
   /// Throws InputError naming the path unless it is a zip archive with members of possible sizes, none
   /// encrypted.
   static NpzArchive open(const std::filesystem::path& path);
-  /// The same for an archive in memory, which the caller keeps alive; `where` names it in messages.
-  static NpzArchive from_memory(std::span<const std::byte> bytes, std::string where);
 
   const std::vector<Member>& members() const { return members_; }
   /// A member's bytes. A stored member is mapped like a file of its own. A deflated one is decompressed as

@@ -15,6 +15,9 @@ struct AxisTick {
 /// logarithm among them, on the nearer edge. NaN for NaN.
 double place_between(double low, double high, bool log, double value);
 
+/// 1, 2 or 5 times a power of ten: the first that is at least `least`.
+double round_step(double least);
+
 /// A range of values as a length from 0 to 1.
 struct Axis {
   std::string label;  ///< with its unit

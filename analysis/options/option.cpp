@@ -1,6 +1,7 @@
 #include "analysis/options/option.hpp"
 
 #include "data/json_fields.hpp"
+#include "data/number_text.hpp"
 
 #include <fmt/format.h>
 

@@ -2,6 +2,7 @@
 #include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
 #include "tests/data/expect_error.hpp"
+#include "tests/data/npy_builder.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"

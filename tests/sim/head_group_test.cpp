@@ -6,6 +6,7 @@
 #include "data/synth.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "tests/data/npy_builder.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"

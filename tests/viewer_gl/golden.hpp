@@ -3,7 +3,7 @@
 #include "tests/analysis/picture.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
-#include "viewer/gl/picture.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,9 @@
 #include "viewer/gl/frame_buffer.hpp"
 
+#include "analysis/drawing/picture.hpp"
+#include "data/atomic_file.hpp"
 #include "data/error.hpp"
-#include "viewer/gl/gl_error.hpp"
+#include "viewer/gl/gl_object.hpp"
 
 #include <fmt/format.h>
 
@@ -64,6 +66,10 @@ std::vector<Rgb> read_pixels(int width, int height, FirstRow order) {
                        pixels.begin() + static_cast<std::ptrdiff_t>((y + 1) * w),
                        pixels.begin() + static_cast<std::ptrdiff_t>((h - 1 - y) * w));
   return pixels;
+}
+
+void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height) {
+  write_output(path, png_bytes(pixels, width, height));
 }
 
 }  // namespace kvreplay::viewer

@@ -3,6 +3,7 @@
 #include "analysis/drawing/color_scale.hpp"
 #include "viewer/gl/gl_object.hpp"
 
+#include <filesystem>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -38,5 +39,8 @@ class FrameBuffer {
 
 /// The lower left width x height pixels of the framebuffer that is bound for reading, rows as in pixels().
 std::vector<Rgb> read_pixels(int width, int height, FirstRow order);
+
+/// Writes pixels [height, width], top first, as a PNG, whole or not at all. Throws InputError.
+void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height);
 
 }  // namespace kvreplay::viewer
