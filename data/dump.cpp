@@ -1,13 +1,11 @@
 #include "data/dump.hpp"
 
 #include "data/console.hpp"
-#include "data/convert.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
-#include "data/layout.hpp"
 #include "data/manifest.hpp"
 #include "data/mapped_file.hpp"
-#include "data/memory_arrays.hpp"
+#include "data/npy_array.hpp"
 #include "data/stored_tensor.hpp"
 
 #include <fmt/format.h>

@@ -94,36 +94,42 @@ const nlohmann::json& JsonFields::at(const char* key) const {
   return found == object_.end() ? null : *found;
 }
 
-std::optional<std::string> JsonFields::text(const char* key) const {
+template <class T, class Take>
+std::optional<T> JsonFields::read(const char* key, const char* expected, const Take& take) const {
   const auto& value = at(key);
   if (value.is_null()) return std::nullopt;
-  if (!value.is_string()) throw InputError(where(key), "a string", json_text(value));
-  return value.get<std::string>();
+  const std::optional<T> taken = take(value);
+  if (!taken) throw InputError(where(key), expected, json_text(value));
+  return taken;
+}
+
+std::optional<std::string> JsonFields::text(const char* key) const {
+  return read<std::string>(key, "a string", [](const auto& value) {
+    return value.is_string() ? std::optional(value.template get<std::string>()) : std::nullopt;
+  });
 }
 
 std::optional<bool> JsonFields::boolean(const char* key) const {
-  const auto& value = at(key);
-  if (value.is_null()) return std::nullopt;
-  if (!value.is_boolean()) throw InputError(where(key), "true or false", json_text(value));
-  return value.get<bool>();
+  return read<bool>(key, "true or false", [](const auto& value) {
+    return value.is_boolean() ? std::optional(value.template get<bool>()) : std::nullopt;
+  });
 }
 
 std::optional<Index> JsonFields::positive_integer(const char* key) const {
-  const auto& value = at(key);
-  if (value.is_null()) return std::nullopt;
-  const auto number = as_positive_index(value);
-  if (!number) throw InputError(where(key), "a whole number of at least 1", json_text(value));
-  return number;
+  return read<Index>(key, "a whole number of at least 1", as_positive_index);
 }
 
 std::optional<double> JsonFields::positive_number(const char* key) const {
-  const auto& value = at(key);
-  if (value.is_null()) return std::nullopt;
-  const double number = value.is_number() ? value.get<double>() : 0.0;
-  if (!(number > 0) || !std::isfinite(number)) {
-    throw InputError(where(key), "a finite number above 0", json_text(value));
-  }
-  return number;
+  return read<double>(key, "a finite number above 0", [](const auto& value) {
+    const double number = value.is_number() ? value.template get<double>() : 0.0;
+    return number > 0 && std::isfinite(number) ? std::optional(number) : std::nullopt;
+  });
+}
+
+std::optional<JsonFields> JsonFields::object(const char* key) const {
+  return read<JsonFields>(key, "an object", [&](const auto& value) {
+    return value.is_object() ? std::optional(JsonFields(value, where(key))) : std::nullopt;
+  });
 }
 
 std::vector<double> JsonFields::numbers(const nlohmann::json& list, const std::string& where,

@@ -36,10 +36,14 @@ class JsonFields {
   std::optional<bool> boolean(const char* key) const;
   std::optional<Index> positive_integer(const char* key) const;
   std::optional<double> positive_number(const char* key) const;
+  std::optional<JsonFields> object(const char* key) const;
   /// Finite, non-negative numbers where `at_least_0`, else just finite ones.
   std::vector<double> numbers(const nlohmann::json& list, const std::string& where, bool at_least_0) const;
 
  private:
+  template <class T, class Take>
+  std::optional<T> read(const char* key, const char* expected, const Take& take) const;
+
   const nlohmann::json& object_;
   std::string where_;
 };

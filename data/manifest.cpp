@@ -93,14 +93,13 @@ std::string reason(const JsonFields& fields, const char* key, std::string_view l
 }
 
 void parse_rope(const JsonFields& fields, Manifest& manifest) {
-  const auto& value = fields.at("rope");
-  if (value.is_null()) {
+  const auto found = fields.object("rope");
+  if (!found) {
     const std::string why = reason(fields, "rope_note", "no rope: ");
     manifest.rope_note = "the manifest has no rope" + (why.empty() ? "" : fmt::format(" ({})", why));
     return;
   }
-  if (!value.is_object()) throw InputError(fields.where("rope"), "an object", json_text(value));
-  const JsonFields rope(value, fields.where("rope"));
+  const JsonFields& rope = *found;
   Manifest::RopeKeys keys;
   keys.style = parse_style(rope);
   keys.theta = rope.positive_number("theta");
@@ -129,26 +128,21 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
 }
 
 void parse_gradients(const JsonFields& fields, Manifest& manifest) {
-  const auto& value = fields.at("gradients");
-  if (value.is_null()) return;
-  if (!value.is_object()) throw InputError(fields.where("gradients"), "an object", json_text(value));
-  const JsonFields gradients(value, fields.where("gradients"));
-  manifest.gradients = {gradients.positive_integer("samples"), gradients.text("labels").value_or(""), {}};
-  const auto& seed = gradients.at("seed");
+  const auto gradients = fields.object("gradients");
+  if (!gradients) return;
+  manifest.gradients = {gradients->positive_integer("samples"), gradients->text("labels").value_or(""), {}};
+  const auto& seed = gradients->at("seed");
   if (seed.is_null()) return;
   if (!seed.is_number_integer() || seed < 0)
-    throw InputError(gradients.where("seed"), "a whole number of at least 0", json_text(seed));
+    throw InputError(gradients->where("seed"), "a whole number of at least 0", json_text(seed));
   manifest.gradients->seed = seed.get<Index>();
 }
 
 /// {"kind": "repeat"}: what q_ref is of. There is no other kind.
 void check_reference_rows(const JsonFields& fields) {
-  const auto& value = fields.at("reference_rows");
-  if (value.is_null()) return;
-  if (!value.is_object()) throw InputError(fields.where("reference_rows"), "an object", json_text(value));
-  const JsonFields rows(value, fields.where("reference_rows"));
-  if (rows.text("kind").value_or("repeat") != "repeat")
-    throw InputError(rows.where("kind"), "\"repeat\"", json_text(rows.at("kind")));
+  const auto rows = fields.object("reference_rows");
+  if (rows && rows->text("kind").value_or("repeat") != "repeat")
+    throw InputError(rows->where("kind"), "\"repeat\"", json_text(rows->at("kind")));
 }
 
 void expect_extent(const Manifest& manifest, const char* key, const std::optional<Index>& stated,

@@ -1,6 +1,5 @@
 #include "data/npy_read.hpp"
 
-#include "data/convert.hpp"
 #include "data/error.hpp"
 #include "data/npy_array.hpp"
 
@@ -8,7 +7,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -21,25 +19,6 @@ NpyArray open_shaped(const std::filesystem::path& path, std::span<const std::ptr
   return array;
 }
 
-/// Calls visit(C-order index, storage index) for every element.
-template <class Visit>
-void for_each_in_c_order(const NpyHeader& header, const Visit& visit) {
-  const std::vector<std::ptrdiff_t>& shape = header.shape;
-  std::vector<std::ptrdiff_t> at(shape.size(), 0);
-  for (std::ptrdiff_t n = 0; n < header.count; ++n) {
-    std::ptrdiff_t stored = 0;
-    if (header.fortran_order)
-      for (std::size_t axis = shape.size(); axis-- > 0;) stored = stored * shape[axis] + at[axis];
-    else
-      stored = n;
-    visit(n, stored);
-    for (std::size_t axis = shape.size(); axis-- > 0;) {
-      if (++at[axis] < shape[axis]) break;
-      at[axis] = 0;
-    }
-  }
-}
-
 /// One integer of `bytes` bytes, lowest first unless `big`.
 double integer_at(const std::byte* in, NpyInteger kind, bool big) {
   std::uint64_t bits = 0;
@@ -50,41 +29,8 @@ double integer_at(const std::byte* in, NpyInteger kind, bool big) {
   return static_cast<double>(static_cast<std::int64_t>(bits << unused) >> unused);
 }
 
-std::vector<double> in_c_order(const NpyHeader& header, std::vector<double> stored) {
-  if (!header.fortran_order) return stored;
-  std::vector<double> values(stored.size());
-  for_each_in_c_order(header, [&](std::ptrdiff_t n, std::ptrdiff_t from) { values[n] = stored[from]; });
-  return values;
-}
-
-}  // namespace
-
-std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
-  const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
-  if (!array.header.dtype)
-    throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
-  std::vector<double> stored(array.header.count);
-  const MatrixView all{0, 1, array.header.count, array.header.count, 1};
-  if (const auto bad = read_matrix(array, *array.header.dtype, all, stored.data()))
-    throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
-  return in_c_order(array.header, std::move(stored));
-}
-
-std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
-                                        std::span<const std::ptrdiff_t> shape) {
-  const NpyArray array = open_shaped(path, shape, NpyElements::booleans);
-  std::vector<std::uint8_t> values(array.header.count);
-  const std::uint64_t begin = array.header.data_offset;
-  array.source->read(begin, begin + array.header.data_bytes(), true, [&](std::span<const std::byte> bytes) {
-    for_each_in_c_order(array.header, [&](std::ptrdiff_t n, std::ptrdiff_t from) {
-      values[n] = bytes[from] != std::byte{0} ? 1 : 0;
-    });
-  });
-  return values;
-}
-
-NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
-  const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
+/// All elements, in C order: numbers, and booleans as 0 and 1.
+std::vector<double> elements_of(const NpyArray& array) {
   const NpyHeader& header = array.header;
   std::vector<double> stored(header.count);
   double* out = stored.data();
@@ -101,7 +47,35 @@ NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
   };
   if (header.count > 0)
     array.source->read(header.data_offset, header.data_offset + header.data_bytes(), false, take);
-  return {header.shape, in_c_order(header, std::move(stored))};
+  if (!header.fortran_order) return stored;
+  std::vector<double> values;
+  values.reserve(stored.size());
+  in_c_order(header.shape, strides_of(header.shape, true),
+             [&](std::ptrdiff_t place) { values.push_back(stored[place]); });
+  return values;
+}
+
+}  // namespace
+
+std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
+  const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
+  if (!array.header.dtype)
+    throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
+  std::vector<double> values = elements_of(array);
+  if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
+    throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
+  return values;
+}
+
+std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
+                                        std::span<const std::ptrdiff_t> shape) {
+  const std::vector<double> values = elements_of(open_shaped(path, shape, NpyElements::booleans));
+  return {values.begin(), values.end()};
+}
+
+NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
+  const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
+  return {array.header.shape, elements_of(array)};
 }
 
 }  // namespace kvreplay

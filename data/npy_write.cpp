@@ -1,6 +1,6 @@
 #include "data/npy_write.hpp"
 
-#include "data/half.hpp"
+#include "data/dtype.hpp"
 
 #include <fmt/format.h>
 
@@ -82,14 +82,6 @@ void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<co
 void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values) {
   write_array(std::move(file), "|b1", shape, values);
-}
-
-void write_npy_as(AtomicFile file, Dtype dtype, std::span<const std::size_t> shape,
-                  std::span<const float> values) {
-  const std::string header = npy_header(kDtypes[dtype].descr, shape);
-  file.write(header);
-  file.write(encode(dtype, values));
-  file.commit();
 }
 
 }  // namespace kvreplay

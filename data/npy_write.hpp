@@ -21,10 +21,6 @@ void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<co
 void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values);
 
-/// The same, with float32 values rounded (to nearest even) to `dtype` first.
-void write_npy_as(AtomicFile file, Dtype dtype, std::span<const std::size_t> shape,
-                  std::span<const float> values);
-
 /// What such a file begins with, padded so that the elements behind it are aligned to 64 bytes.
 std::string npy_header(std::string_view descr, std::span<const std::size_t> shape);
 

@@ -2,7 +2,6 @@
 
 #include "data/error.hpp"
 #include "data/mapped_file.hpp"
-#include "data/zip_directory.hpp"
 
 #include <fmt/format.h>
 #include <zip.h>
@@ -14,15 +13,118 @@
 
 namespace kvreplay {
 
-/// Where the archive's bytes are: in a file that must stay as it is, or in memory.
+/// The archive's file, which must stay as it is.
 struct NpzArchive::Backing {
-  std::string where;
-  std::filesystem::path path;  ///< empty: in memory
+  std::filesystem::path path;
   FileState opened;
-  std::span<const std::byte> memory;
+  std::string where() const { return path.string(); }
 };
 
 namespace {
+
+// Signatures and sizes of a zip archive's records: APPNOTE.TXT 6.3, sections 4.3.7 to 4.3.16.
+constexpr std::uint64_t local_signature = 0x04034b50, entry_signature = 0x02014b50,
+                        end_signature = 0x06054b50, end64_signature = 0x06064b50,
+                        locator64_signature = 0x07064b50;
+/// Without names, extra fields and comments.
+constexpr std::uint64_t local_bytes = 30, entry_bytes = 46, end_bytes = 22, end64_bytes = 56,
+                        locator64_bytes = 20;
+constexpr std::uint64_t in_zip64_field = 0xffffffff;  // for a value that needs 64 bits
+
+/// Little-endian fields of an archive, none of which is read unless it is there.
+class Fields {
+ public:
+  explicit Fields(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::uint64_t size() const { return bytes_.size(); }
+  bool holds(std::uint64_t offset, std::uint64_t count) const {
+    return offset <= size() && count <= size() - offset;
+  }
+  std::uint64_t at(std::uint64_t offset, int width) const {
+    std::uint64_t value = 0;
+    for (int i = 0; i < width; ++i) {
+      value |=
+          static_cast<std::uint64_t>(bytes_[static_cast<std::size_t>(offset) + static_cast<std::size_t>(i)])
+          << 8 * i;
+    }
+    return value;
+  }
+  bool starts_record(std::uint64_t offset, std::uint64_t signature, std::uint64_t count) const {
+    return holds(offset, count) && at(offset, 4) == signature;
+  }
+  std::string_view text(std::uint64_t offset, std::uint64_t count) const {
+    return {reinterpret_cast<const char*>(bytes_.data()) + offset, static_cast<std::size_t>(count)};
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+struct Directory {
+  std::uint64_t offset = 0, entries = 0;
+};
+
+std::optional<Directory> find_directory(const Fields& zip) {
+  // The end record is followed by a comment of at most 65535 bytes.
+  constexpr std::uint64_t longest_comment = 0xffff;
+  if (zip.size() < end_bytes) return std::nullopt;
+  std::uint64_t end = zip.size() - end_bytes;
+  const std::uint64_t last = end > longest_comment ? end - longest_comment : 0;
+  while (zip.at(end, 4) != end_signature || zip.at(end + 20, 2) != zip.size() - end - end_bytes) {
+    if (end == last) return std::nullopt;
+    --end;
+  }
+  const std::uint64_t locator = end - locator64_bytes;
+  if (end >= locator64_bytes && zip.starts_record(locator, locator64_signature, locator64_bytes)) {
+    const std::uint64_t end64 = zip.at(locator + 8, 8);
+    if (!zip.starts_record(end64, end64_signature, end64_bytes)) return std::nullopt;
+    return Directory{zip.at(end64 + 48, 8), zip.at(end64 + 32, 8)};
+  }
+  return Directory{zip.at(end + 16, 4), zip.at(end + 10, 2)};
+}
+
+/// Replaces a field that is too large for its 32 bits with the next value of the zip64 extra field.
+bool widen(const Fields& zip, std::uint64_t& value, std::uint64_t& extra, std::uint64_t extra_end) {
+  if (value != in_zip64_field) return true;
+  if (extra_end - extra < 8) return false;
+  value = zip.at(extra, 8);
+  extra += 8;
+  return true;
+}
+
+/// The values of an entry's zip64 extra field, as the range [first, second); empty without one.
+std::pair<std::uint64_t, std::uint64_t> zip64_extra(const Fields& zip, std::uint64_t begin,
+                                                    std::uint64_t end) {
+  while (end - begin >= 4) {
+    const std::uint64_t count = zip.at(begin + 2, 2);
+    if (count > end - begin - 4) break;
+    if (zip.at(begin, 2) == 1) return {begin + 4, begin + 4 + count};
+    begin += 4 + count;
+  }
+  return {end, end};
+}
+
+std::optional<StoredMember> stored_member(const Fields& zip, std::uint64_t entry) {
+  const std::uint64_t flags = zip.at(entry + 8, 2), method = zip.at(entry + 10, 2);
+  const std::uint64_t name_bytes = zip.at(entry + 28, 2), extra_bytes = zip.at(entry + 30, 2);
+  const std::uint64_t name = entry + entry_bytes;
+  auto [extra, extra_end] = zip64_extra(zip, name + name_bytes, name + name_bytes + extra_bytes);
+  std::uint64_t bytes = zip.at(entry + 24, 4), compressed = zip.at(entry + 20, 4),
+                local = zip.at(entry + 42, 4);
+  for (std::uint64_t* const field : {&bytes, &compressed, &local}) {
+    if (!widen(zip, *field, extra, extra_end)) return std::nullopt;
+  }
+  constexpr std::uint64_t encrypted = 1;
+  if (method != 0 || (flags & encrypted) != 0 || bytes != compressed) return std::nullopt;
+  if (!zip.starts_record(local, local_signature, local_bytes) || zip.at(local + 8, 2) != method)
+    return std::nullopt;
+  const std::uint64_t local_name = zip.at(local + 26, 2),
+                      lead = local_bytes + local_name + zip.at(local + 28, 2);
+  if (!zip.holds(local, lead) || !zip.holds(local + lead, bytes)) return std::nullopt;
+  const StoredMember member{zip.text(name, name_bytes), local + lead, bytes};
+  if (zip.text(local + local_bytes, local_name) != member.name) return std::nullopt;
+  return member;
+}
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 18;
 // Reads that end this early (headers, small members) leave no decompressor behind.
@@ -45,32 +147,27 @@ struct ZipFileClose {
 /// An open archive. libzip's handles must not be shared between threads, so every reader opens its own.
 class Zip {
  public:
-  explicit Zip(const NpzArchive::Backing& backing) : where_(backing.where), bytes_(backing.memory) {
-    if (!backing.path.empty()) {
-      file_.emplace(backing.path, backing.opened, 0, backing.opened.size);
-      bytes_ = file_->bytes();
-    }
+  explicit Zip(const NpzArchive::Backing& backing)
+      : where_(backing.where()), file_(backing.path, backing.opened, 0, backing.opened.size) {
     // libzip takes nothing at all for an archive without members.
-    if (bytes_.empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
+    if (bytes().empty()) throw InputError(where_, "an .npz (zip) archive", "an empty file");
     const std::lock_guard lock(header_mutex());
     zip_error_t error;
     zip_error_init(&error);
-    zip_source_t* source = zip_source_buffer_create(bytes_.data(), bytes_.size(), 0, &error);
+    zip_source_t* source = zip_source_buffer_create(bytes().data(), bytes().size(), 0, &error);
     if (source) {
       zip_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
       if (!zip_) zip_source_free(source);
     }
     const std::string reason = zip_ ? "" : zip_error_strerror(&error);
     zip_error_fini(&error);
-    require_unchanged();
+    file_.require_unchanged();
     if (!zip_) throw InputError(where_, "an .npz (zip) archive", reason);
   }
 
   zip_t* get() const { return zip_.get(); }
-  std::span<const std::byte> bytes() const { return bytes_; }
-  void require_unchanged() const {
-    if (file_) file_->require_unchanged();
-  }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
+  void require_unchanged() const { file_.require_unchanged(); }
 
   zip_stat_t stat(std::uint64_t index) const {
     zip_stat_t status;
@@ -83,9 +180,8 @@ class Zip {
   }
 
  private:
-  const std::string& where_;
-  std::optional<MappedFile> file_;
-  std::span<const std::byte> bytes_;
+  std::string where_;
+  MappedFile file_;
   std::unique_ptr<zip_t, ZipClose> zip_;
 };
 
@@ -133,50 +229,28 @@ class Cursor {
   std::uint64_t position_ = 0;
 };
 
-/// All of a member by way of libzip, which compares its checksum at the end.
-void read_member(const NpzArchive::Backing& backing, std::uint64_t index, const NpzArchive::Member& member,
-                 const ByteSource::Visit& visit) {
-  Cursor cursor(backing, index, backing.where + ":" + member.name, member.bytes);
-  std::vector<std::byte> piece(std::min(piece_bytes, member.bytes));
-  while (cursor.position() < member.bytes) {
-    const std::uint64_t count = std::min<std::uint64_t>(piece.size(), member.bytes - cursor.position());
-    cursor.read(piece.data(), count);
-    visit(std::span(piece).first(count));
-  }
-}
-
-/// A stored member, mapped like a file of its own.
-class StoredMemberSource : public FileSource {
- public:
-  StoredMemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
-                     const NpzArchive::Member& member)
-      : FileSource(backing->path, backing->opened, *member.offset, member.bytes),
-        backing_(std::move(backing)),
-        index_(index),
-        member_(member) {}
-  void read_all(const Visit& visit) const override { read_member(*backing_, index_, member_, visit); }
-
- private:
-  std::shared_ptr<const NpzArchive::Backing> backing_;
-  std::uint64_t index_;
-  NpzArchive::Member member_;
-};
-
+/// A stored member is mapped like a file of its own; libzip decompresses the others, and compares the
+/// checksums of all.
 class MemberSource : public ByteSource {
  public:
   MemberSource(std::shared_ptr<const NpzArchive::Backing> backing, std::uint64_t index,
                const NpzArchive::Member& member)
       : backing_(std::move(backing)),
         index_(index),
-        member_(member),
-        where_(backing_->where + ":" + member.name),
-        size_(member.bytes) {}
+        where_(backing_->where() + ":" + member.name),
+        size_(member.bytes) {
+    if (member.offset) stored_.emplace(backing_->path, backing_->opened, *member.offset, member.bytes);
+  }
 
   std::uint64_t size() const override { return size_; }
-  bool as_it_lies() const override { return false; }
-  void read_all(const Visit& visit) const override { read_member(*backing_, index_, member_, visit); }
+  bool as_it_lies() const override { return stored_.has_value(); }
+  void read_all(const Visit& visit) const override {
+    Cursor cursor(*backing_, index_, where_, size_);
+    read_with(cursor, 0, size_, false, visit);
+  }
 
   void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const override {
+    if (stored_) return stored_->read(begin, end, in_one_piece, visit);
     if (end <= no_cursor_below) {
       Cursor cursor(*backing_, index_, where_, size_);
       return read_with(cursor, begin, end, in_one_piece, visit);
@@ -207,14 +281,31 @@ class MemberSource : public ByteSource {
 
   std::shared_ptr<const NpzArchive::Backing> backing_;
   std::uint64_t index_;
-  NpzArchive::Member member_;
   std::string where_;
   std::uint64_t size_;
+  std::optional<FileSource> stored_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Cursor> cursor_;
 };
 
 }  // namespace
+
+std::vector<std::optional<StoredMember>> locate_stored_members(std::span<const std::byte> archive) {
+  const Fields zip(archive);
+  const auto directory = find_directory(zip);
+  if (!directory) return {};
+  std::vector<std::optional<StoredMember>> members;
+  std::uint64_t entry = directory->offset;
+  for (std::uint64_t i = 0; i < directory->entries; ++i) {
+    if (!zip.starts_record(entry, entry_signature, entry_bytes)) return {};
+    const std::uint64_t length =
+        entry_bytes + zip.at(entry + 28, 2) + zip.at(entry + 30, 2) + zip.at(entry + 32, 2);
+    if (!zip.holds(entry, length)) return {};
+    members.push_back(stored_member(zip, entry));
+    entry += length;
+  }
+  return members;
+}
 
 NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::move(backing)) {
   const Zip zip(*backing_);
@@ -223,18 +314,18 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
   for (zip_int64_t i = 0; i < entries; ++i) {
     const zip_stat_t status = zip.stat(static_cast<std::uint64_t>(i));
     if (status.encryption_method != ZIP_EM_NONE) {
-      throw InputError(backing_->where + ":" + status.name, "a member that is not encrypted",
+      throw InputError(backing_->where() + ":" + status.name, "a member that is not encrypted",
                        "an encrypted one");
     }
     const bool stored = status.comp_method == ZIP_CM_STORE;
     if (!stored && status.comp_method != ZIP_CM_DEFLATE) {
-      throw InputError(backing_->where + ":" + status.name, "a stored or deflated member",
+      throw InputError(backing_->where() + ":" + status.name, "a stored or deflated member",
                        fmt::format("compression method {}", status.comp_method));
     }
     // Deflate reaches 1032:1 at most: a larger claim is a lie that memory would be set aside for.
     if (status.comp_size > zip.bytes().size() ||
         (stored ? status.size != status.comp_size : status.size / 1032 > status.comp_size)) {
-      throw InputError(backing_->where + ":" + status.name, "a size that the archive can hold",
+      throw InputError(backing_->where() + ":" + status.name, "a size that the archive can hold",
                        fmt::format("{} bytes from {}", status.size, status.comp_size));
     }
     Member member{status.name, status.size, std::nullopt};
@@ -247,20 +338,11 @@ NpzArchive::NpzArchive(std::shared_ptr<const Backing> backing) : backing_(std::m
 }
 
 NpzArchive NpzArchive::open(const std::filesystem::path& path) {
-  return NpzArchive(std::make_shared<const Backing>(Backing{path.string(), path, state_of(path), {}}));
-}
-
-NpzArchive NpzArchive::from_memory(std::span<const std::byte> bytes, std::string where) {
-  return NpzArchive(std::make_shared<const Backing>(Backing{std::move(where), {}, {}, bytes}));
+  return NpzArchive(std::make_shared<const Backing>(Backing{path, state_of(path)}));
 }
 
 std::shared_ptr<const ByteSource> NpzArchive::source(std::size_t member) const {
-  const Member& found = members_.at(member);
-  if (!found.offset) return std::make_shared<MemberSource>(backing_, member, found);
-  if (!backing_->path.empty()) {
-    return std::make_shared<StoredMemberSource>(backing_, member, found);
-  }
-  return std::make_shared<MemorySource>(backing_->memory.subspan(*found.offset, found.bytes));
+  return std::make_shared<MemberSource>(backing_, member, members_.at(member));
 }
 
 }  // namespace kvreplay

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "data/byte_source.hpp"
+#include "data/npy_array.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvreplay {
@@ -25,8 +26,6 @@ class NpzArchive {
   /// Throws InputError naming the path unless it is a zip archive with members of possible sizes, none
   /// encrypted.
   static NpzArchive open(const std::filesystem::path& path);
-  /// The same for an archive in memory, which the caller keeps alive; `where` names it in messages.
-  static NpzArchive from_memory(std::span<const std::byte> bytes, std::string where);
 
   const std::vector<Member>& members() const { return members_; }
   /// A member's bytes. A stored member is mapped like a file of its own. A deflated one is decompressed as
@@ -42,5 +41,18 @@ class NpzArchive {
   std::shared_ptr<const Backing> backing_;
   std::vector<Member> members_;
 };
+
+/// What a zip archive's central directory says of a member whose bytes stand in the archive as they are.
+struct StoredMember {
+  std::string_view name;     ///< into the archive's bytes
+  std::uint64_t offset = 0;  ///< of the member's first byte in the archive
+  std::uint64_t bytes = 0;
+};
+
+/// Finds where stored members lie, which libzip does not tell, so that they can be mapped like files. One
+/// entry a member, in the directory's order; empty for members that are compressed, encrypted or not plainly
+/// where the directory says they are (those are left to libzip), and an empty list where the directory itself
+/// is not plain.
+std::vector<std::optional<StoredMember>> locate_stored_members(std::span<const std::byte> archive);
 
 }  // namespace kvreplay

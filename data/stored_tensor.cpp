@@ -1,14 +1,102 @@
 #include "data/stored_tensor.hpp"
 
 #include "data/error.hpp"
+#include "data/npy_array.hpp"
+#include "data/npz.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace kvreplay {
 namespace {
+
+/// Takes digits off the front of `text`. A layer that no dump has is still a layer: the ones before it are
+/// missing.
+std::optional<Index> take_number(std::string_view& text) {
+  constexpr Index kMost = std::numeric_limits<Index>::max() - 1;  // whose count is a number still
+  Index number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc::invalid_argument || text.front() == '-') return std::nullopt;
+  text.remove_prefix(end - text.data());
+  return error == std::errc::result_out_of_range ? kMost : std::min(number, kMost);
+}
+
+bool take(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+/// "layer_00" -> 0
+std::optional<Index> layer_of_folder(std::string_view name) {
+  if (!take(name, "layer_")) return std::nullopt;
+  const auto layer = take_number(name);
+  return name.empty() ? layer : std::nullopt;
+}
+
+class Finder {
+ public:
+  Finder(std::vector<FoundArray>& arrays, std::vector<std::string>& notes) : arrays_(arrays), notes_(notes) {}
+
+  /// `prefix`: the folder's name within the dump, "" or "layer_00/".
+  void folder(const std::filesystem::path& path, const std::string& prefix) {
+    for (const auto& entry : sorted(path)) {
+      const std::string name = entry.filename().string();
+      if (name.starts_with('.')) continue;  // hidden files, and what is still being written
+      if (name.ends_with(".npy")) {
+        const auto parsed = parse_array_name(prefix + name);
+        if (parsed) {
+          arrays_.push_back({*parsed, open_npy(entry.string(), std::make_shared<FileSource>(entry))});
+        } else {
+          notes_.push_back(entry.string() + " is not used: its name is none of a dump's tensors");
+        }
+      } else if (name.ends_with(".npz")) {
+        archive(entry, prefix);
+      } else if (prefix.empty() && layer_of_folder(name)) {
+        folder(entry, name + "/");
+      }
+    }
+  }
+
+  void archive(const std::filesystem::path& path, std::string prefix) {
+    const NpzArchive npz = NpzArchive::open(path);
+    const std::string stem = path.stem().string();
+    if (prefix.empty() && layer_of_folder(stem)) prefix = stem + "/";
+    for (std::size_t i = 0; i < npz.members().size(); ++i) {
+      const std::string& name = npz.members()[i].name;
+      const std::string where = path.string() + ":" + name;
+      if (const auto parsed = parse_array_name(prefix + name)) {
+        arrays_.push_back({*parsed, open_npy(where, npz.source(i))});
+      } else if (!name.ends_with('/')) {
+        notes_.push_back(where + " is not used: its name is none of a dump's tensors");
+      }
+    }
+  }
+
+ private:
+  static std::vector<std::filesystem::path> sorted(const std::filesystem::path& folder) {
+    std::error_code error;
+    std::vector<std::filesystem::path> paths;
+    auto entry = std::filesystem::directory_iterator(folder, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+      paths.push_back(entry->path());
+    if (error) throw InputError(folder.string(), "a readable folder", error.message());
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+
+  std::vector<FoundArray>& arrays_;
+  std::vector<std::string>& notes_;
+};
 
 Dtype settle_dtype(const NpyArray& array, const std::optional<Dtype>& manifest_dtype) {
   const auto& header = array.header;
@@ -23,19 +111,6 @@ Dtype settle_dtype(const NpyArray& array, const std::optional<Dtype>& manifest_d
                      fmt::format("dtype '{}', which is bfloat16", header.descr));
   }
   return *header.dtype;
-}
-
-/// Elements between neighbours along each axis.
-std::vector<Index> strides_of(const NpyHeader& header) {
-  const std::size_t n = header.shape.size();
-  std::vector<Index> strides(n);
-  Index stride = 1;
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t axis = header.fortran_order ? i : n - 1 - i;
-    strides[axis] = stride;
-    stride *= header.shape[axis];
-  }
-  return strides;
 }
 
 /// What an array's extents are compared with: the extents that the dump's other files fixed, and which file
@@ -137,11 +212,104 @@ Index sort_by_layer(StoredLayers& stored, const std::string& dump) {
   return layers;
 }
 
+/// Bytes of its own.
+class OwnedSource final : public MemorySource {
+ public:
+  explicit OwnedSource(std::vector<std::byte> bytes) : MemorySource(bytes), bytes_(std::move(bytes)) {}
+
+ private:
+  std::vector<std::byte> bytes_;  // moved, they stay where they are
+};
+
+/// The elements in C order.
+std::vector<std::byte> gathered(const MemoryArray& array, Index count) {
+  const std::size_t size = size_of(array.dtype);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size);
+  const auto* numbers = static_cast<const std::byte*>(array.numbers);
+  std::byte* to = bytes.data();
+  in_c_order(array.shape, array.strides,
+             [&](Index place) { to = std::copy_n(numbers + place * static_cast<Index>(size), size, to); });
+  return bytes;
+}
+
+StoredTensor in_memory(const MemoryArray& array) {
+  NpyArray stored;
+  stored.where = name_of(array.tensor);
+  stored.header.descr = kDtypes[array.dtype].descr;
+  stored.header.dtype = array.dtype;
+  stored.header.big_endian = std::endian::native == std::endian::big;
+  stored.header.shape = array.shape;
+  Index last = 0;
+  bool backwards = false;
+  for (std::size_t axis = 0; axis < array.shape.size(); ++axis) {
+    if (array.shape[axis] < 1)
+      throw InputError(stored.where, "extents of at least 1", "shape " + shape_text(array.shape));
+    stored.header.count *= array.shape[axis];
+    last += (array.shape[axis] - 1) * array.strides[axis];
+    backwards = backwards || (array.shape[axis] > 1 && array.strides[axis] < 0);
+  }
+  // Along an axis of 1 any stride will do; this one says that nothing lies between.
+  std::vector<Index> strides = strides_of(array.shape, false);
+  if (backwards) {
+    stored.source = std::make_shared<OwnedSource>(gathered(array, stored.header.count));
+  } else {
+    const auto* bytes = static_cast<const std::byte*>(array.numbers);
+    const std::size_t size = static_cast<std::size_t>(last + 1) * size_of(array.dtype);
+    stored.source = std::make_shared<MemorySource>(std::span(bytes, size));
+    for (std::size_t axis = 0; axis < strides.size(); ++axis)
+      if (array.shape[axis] > 1) strides[axis] = array.strides[axis];
+  }
+  return name_axes({array.tensor, 0}, std::move(stored), array.dtype, strides);
+}
+
 }  // namespace
+
+std::optional<ArrayName> parse_array_name(std::string_view name) {
+  if (!name.ends_with(".npy")) return std::nullopt;
+  name.remove_suffix(4);
+  if (const auto tensor = kTensors.named(name)) return ArrayName{*tensor, -1};
+  std::string_view rest = name;
+  for (const auto& [lead, separators] : {std::pair{"layer_", "_/"}, {"layers.", "."}}) {
+    if (!take(rest, lead)) continue;
+    const auto layer = take_number(rest);
+    if (!layer || rest.empty() || std::string_view(separators).find(rest.front()) == std::string_view::npos) {
+      return std::nullopt;
+    }
+    const auto tensor = kTensors.named(rest.substr(1));
+    return tensor ? std::optional(ArrayName{*tensor, *layer}) : std::nullopt;
+  }
+  for (const TensorFacts& tensor : kTensors) {
+    rest = name;
+    if (!take(rest, tensor.name) || !take(rest, "_")) continue;
+    const auto layer = take_number(rest);
+    if (layer && rest.empty()) return ArrayName{tensor.id, *layer};
+  }
+  return std::nullopt;
+}
+
+std::vector<FoundArray> find_arrays(const std::filesystem::path& dump, std::vector<std::string>& notes) {
+  std::error_code error;
+  const auto status = std::filesystem::status(dump, error);
+  std::vector<FoundArray> arrays;
+  Finder finder(arrays, notes);
+  if (std::filesystem::is_directory(status)) {
+    finder.folder(dump, "");
+  } else if (std::filesystem::is_regular_file(status) && dump.extension() == ".npz") {
+    finder.archive(dump, "");
+  } else if (std::filesystem::exists(status)) {
+    throw InputError(dump.string(), "a dump folder or an .npz file", "neither");
+  } else {
+    throw InputError(dump.string(), "a dump folder",
+                     error && status.type() != std::filesystem::file_type::not_found
+                         ? error.message()
+                         : "no such file or folder");
+  }
+  return arrays;
+}
 
 StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dtype) {
   const Dtype dtype = settle_dtype(found.array, manifest_dtype);
-  const std::vector<Index> strides = strides_of(found.array.header);
+  const std::vector<Index> strides = strides_of(found.array.header.shape, found.array.header.fortran_order);
   return name_axes(found.name, std::move(found.array), dtype, strides);
 }
 
@@ -202,6 +370,28 @@ StoredLayers arrange(std::vector<StoredTensor> tensors, const std::string& dump)
   }
   checker.finish();
   return stored;
+}
+
+std::vector<StoredTensor> tensors_in_memory(const std::vector<MemoryArray>& arrays) {
+  std::vector<StoredTensor> tensors;
+  tensors.reserve(arrays.size());
+  for (const MemoryArray& array : arrays) tensors.push_back(in_memory(array));
+  return tensors;
+}
+
+void require_ascending(const std::vector<Index>& position, const DumpShape& shape) {
+  if (position.empty()) return;
+  if (std::ssize(position) != shape.T)
+    throw InputError("positions", fmt::format("{} of them, one a key", shape.T),
+                     std::to_string(position.size()));
+  for (std::size_t p = 0; p < position.size(); ++p) {
+    const Index before = p == 0 ? -1 : position[p - 1], row = static_cast<Index>(p);
+    const bool adjacent = row <= shape.first_query() || position[p] == before + 1;
+    if (position[p] <= before || !adjacent)
+      throw InputError("positions",
+                       adjacent ? "each above the one before, from 0 on" : "adjacent ones of the queries",
+                       fmt::format("{} behind {}", position[p], before));
+  }
 }
 
 }  // namespace kvreplay

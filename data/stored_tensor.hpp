@@ -1,15 +1,38 @@
 #pragma once
 
 #include "data/dump.hpp"
-#include "data/layout.hpp"
 #include "data/manifest.hpp"
 #include "data/npy_array.hpp"
 
+#include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvreplay {
+
+/// What a file's or member's name says it holds.
+struct ArrayName {
+  Tensor tensor = Tensor::q;
+  Index layer = -1;  ///< -1: all layers, stacked
+};
+
+/// Understands "layer_00/q.npy", "q_00.npy", "layer_0_q.npy", "layers.0.q.npy" and "q.npy" with any number of
+/// digits; anything else holds none of a dump's tensors.
+std::optional<ArrayName> parse_array_name(std::string_view name);
+
+struct FoundArray {
+  ArrayName name;
+  NpyArray array;
+};
+
+/// Finds and opens the arrays of a dump folder, or of a single `.npz`, in the order of their names. A member
+/// m of layer_03.npz counts as layer_03/m, a member of any other archive as a file of the folder that holds
+/// it. Adds to `notes` what looks like an array and has no name of a dump's. Throws InputError where the path
+/// is neither, is unreadable, or holds an array that cannot be used.
+std::vector<FoundArray> find_arrays(const std::filesystem::path& dump, std::vector<std::string>& notes);
 
 /// An array with its axes named: [layers, heads, samples, rows, cols], whatever its order in memory and
 /// without a batch of 1.
@@ -51,5 +74,13 @@ struct StoredLayers {
 /// Sorts the tensors by layer and checks them against each other. Throws InputError for a tensor that is
 /// missing, twice there, or of another shape than the others imply. `dump` names the dump in messages.
 StoredLayers arrange(std::vector<StoredTensor> tensors, const std::string& dump);
+
+/// Arrays in memory as a dump's tensors of one layer, where they lie; those with a step backwards are copied.
+/// Throws InputError for an empty extent and a wrong number of axes.
+std::vector<StoredTensor> tensors_in_memory(const std::vector<MemoryArray>& arrays);
+
+/// Throws InputError unless there are T positions or none, each above the one before, the last `T_q`
+/// adjacent.
+void require_ascending(const std::vector<Index>& position, const DumpShape& shape);
 
 }  // namespace kvreplay

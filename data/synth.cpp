@@ -1,11 +1,10 @@
 #include "data/synth.hpp"
 
 #include "data/atomic_file.hpp"
-#include "data/convert.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
+#include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
-#include "data/synth/portable_math.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -98,6 +97,14 @@ double norm(const double* row, Index d) {
   return std::sqrt(sum);
 }
 
+/// Normal numbers from the `first` of a stream on, of variance 1 / d.
+std::vector<double> normals(const CounterRandom& random, Index count, Index d = 1, std::uint64_t first = 0) {
+  std::vector<double> numbers(count);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = random.normal(first + i) / std::sqrt(static_cast<double>(d));
+  return numbers;
+}
+
 bool contains(const std::vector<Index>& sorted, Index value) {
   return std::binary_search(sorted.begin(), sorted.end(), value);
 }
@@ -156,18 +163,13 @@ SyntheticHead::SyntheticHead(const SynthOptions& options, const Planted& planted
   for (Index c = 0; c < d_; c += 2) {
     inv_freq_.push_back(portable_exp(-ln_theta * static_cast<double>(c) / static_cast<double>(d_)));
   }
-  const auto normals = [&](Stream stream, std::uint64_t first) {
-    std::vector<double> vector(d_);
-    for (std::size_t c = 0; c < vector.size(); ++c) vector[c] = random_.stream(stream).normal(first + c);
-    return vector;
-  };
-  centre_ = normals(centre, 0);
+  centre_ = normals(random_.stream(centre), d_);
   for (const Index c : planted.outlier_channels) centre_[c] = 0;
   const double centre_norm = norm(centre_.data(), d_);
   for (double& value : centre_) value *= std::sqrt(centre_logit / scale_) / std::max(centre_norm, 1e-3);
 
   while (std::ssize(directions_) < (sink_head_ ? 1 : 2)) {
-    std::vector<double> direction = normals(directions, directions_.size() << 32);
+    std::vector<double> direction = normals(random_.stream(directions), d_, 1, directions_.size() << 32);
     // Outliers stay within their rotation pairs, so directions without those channels leave them as they are.
     for (const Index c : planted.outlier_channels) direction[c] = 0;
     remove_planted(direction.data());
@@ -410,11 +412,7 @@ void write_layer(const std::filesystem::path& folder, const SynthOptions& option
         std::vector<double> o = exact_output(q, k, v, T, d, scale);
         o_file->append(o);
       }
-      std::vector<double> wo(d * d_model);
-      for (std::size_t i = 0; i < wo.size(); ++i) {
-        wo[i] = wo_random.stream(static_cast<std::uint64_t>(h)).normal(i) /
-                std::sqrt(static_cast<double>(d_model));
-      }
+      std::vector<double> wo = normals(wo_random.stream(static_cast<std::uint64_t>(h)), d * d_model, d_model);
       wo_file.append(wo);
     }
   }
@@ -432,11 +430,9 @@ void write_gradients(const std::filesystem::path& folder, const SynthOptions& op
                                      .stream(static_cast<std::uint64_t>(layer));
     HeadsFile file(folder / fmt::format("layer_{:02}", layer) / fmt::format("{}.npy", name_of(tensor)),
                    options.dtype, extents);
-    std::vector<double> head(static_cast<std::size_t>(
-        std::accumulate(extents.begin() + 1, extents.end(), Index{1}, std::multiplies<>())));
+    const Index size = std::accumulate(extents.begin() + 1, extents.end(), Index{1}, std::multiplies<>());
     for (Index h = 0; h < options.q_heads; ++h) {
-      for (std::size_t i = 0; i < head.size(); ++i)
-        head[i] = random.stream(static_cast<std::uint64_t>(h)).normal(i) / std::sqrt(static_cast<double>(d));
+      std::vector<double> head = normals(random.stream(static_cast<std::uint64_t>(h)), size, d);
       file.append(head);
     }
     file.commit();

@@ -4,7 +4,6 @@
 #include "sim/freed_memory.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/app/screenshot.hpp"
-#include "viewer/app/session_file.hpp"
 #include "viewer/gl/window_host.hpp"
 #include "viewer/work/folder_listing.hpp"
 

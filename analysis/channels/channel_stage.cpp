@@ -165,7 +165,7 @@ void ChannelStage::write_pictures(const ResultFolder& folder, Index layer) const
     Matrix<double> off = H;  // whose largest entry is what a picture of interactions is about
     off.diagonal().setZero();
     write_file(folder.layer_file(layer, fmt::format("channels/{}-{}.png", name, row)),
-               png::heatmap_png(H, off.cwiseAbs().maxCoeff(), std::max<Index>(kSide / H.rows(), 1)));
+               heatmap_png(H, off.cwiseAbs().maxCoeff(), std::max<Index>(kSide / H.rows(), 1)));
   };
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     draw(rows_[row].interaction, "interaction", row);

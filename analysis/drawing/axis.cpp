@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace kvreplay::report {
+namespace kvreplay {
 namespace {
 
 struct Range {
@@ -23,22 +23,9 @@ Range range_of(std::span<const double> values, const Wanted& wanted) {
   return range;
 }
 
-/// 1, 2 or 5 times a power of ten: the first that is at least `least`.
-double round_step(double least) {
-  const double power = std::pow(10.0, std::floor(std::log10(least)));
-  for (const double factor : {1.0, 2.0, 5.0})
-    if (factor * power >= least * (1 - 1e-9)) return factor * power;
-  return 10 * power;
-}
-
-/// The nearest 1, 2 or 5 times a power of ten that is not above (or not below) the value.
-double round_125(double value, bool up) {
+/// 1, 2 or 5 times a power of ten: the last that is not above the value.
+double round_below(double value) {
   const double power = std::pow(10.0, std::floor(std::log10(value) + 1e-9));
-  if (up) {
-    for (const double factor : {1.0, 2.0, 5.0})
-      if (factor * power >= value * (1 - 1e-9)) return factor * power;
-    return 10 * power;
-  }
   for (const double factor : {5.0, 2.0})
     if (factor * power <= value * (1 + 1e-9)) return factor * power;
   return power;
@@ -70,7 +57,14 @@ std::vector<AxisTick> log_ticks(const Axis& axis) {
 
 }  // namespace
 
-double Axis::at(double value) const {
+double round_step(double least) {
+  const double power = std::pow(10.0, std::floor(std::log10(least) + 1e-9));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= least * (1 - 1e-9)) return factor * power;
+  return 10 * power;
+}
+
+double place_between(double low, double high, bool log, double value) {
   if (std::isnan(value)) return value;
   if (!log) return std::clamp((value - low) / (high - low), 0.0, 1.0);
   if (value <= low) return 0;
@@ -104,9 +98,9 @@ Axis log_axis(std::string label, std::span<const double> values, int most_decade
     range = {std::pow(10.0, std::floor(std::log10(range.low) + 1e-9)),
              std::pow(10.0, std::ceil(std::log10(range.high) - 1e-9))};
   else
-    range = {round_125(range.low, false), round_125(range.high, true)};
+    range = {round_below(range.low), round_step(range.high)};
   if (range.low == range.high) range = {range.low / 2, range.high * 2};
   return {std::move(label), range.low, range.high, true};
 }
 
-}  // namespace kvreplay::report
+}  // namespace kvreplay

@@ -4,12 +4,19 @@
 #include <string>
 #include <vector>
 
-namespace kvreplay::report {
+namespace kvreplay {
 
 struct AxisTick {
   double at = 0;  ///< [0, 1]
   std::string text;
 };
+
+/// Where a value stands between two others, [0, 1], by its logarithm where `log`; beyond them, zeros of a
+/// logarithm among them, on the nearer edge. NaN for NaN.
+double place_between(double low, double high, bool log, double value);
+
+/// 1, 2 or 5 times a power of ten: the first that is at least `least`.
+double round_step(double least);
 
 /// A range of values as a length from 0 to 1.
 struct Axis {
@@ -17,8 +24,7 @@ struct Axis {
   double low = 0, high = 1;
   bool log = false;
 
-  /// [0, 1]; values beyond the range, zeros of a logarithmic axis among them, stand on its edge. NaN for NaN.
-  double at(double value) const;
+  double at(double value) const { return place_between(low, high, log, value); }
   std::vector<AxisTick> ticks() const;
 };
 
@@ -28,4 +34,4 @@ Axis linear_axis(std::string label, std::span<const double> values, bool from_ze
 /// At most `most_decades` below the largest value.
 Axis log_axis(std::string label, std::span<const double> values, int most_decades = 12);
 
-}  // namespace kvreplay::report
+}  // namespace kvreplay

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <png.h>
 
-namespace kvreplay::png {
+namespace kvreplay {
 
 std::vector<std::byte> png_bytes(std::span<const Rgb> pixels, Index width, Index height) {
   static_assert(sizeof(Rgb) == 3, "libpng reads pixels without gaps");
@@ -38,4 +38,4 @@ std::vector<std::byte> heatmap_png(const Matrix<double>& values, double limit, I
   return png_bytes(pixels, values.cols() * cell, values.rows() * cell);
 }
 
-}  // namespace kvreplay::png
+}  // namespace kvreplay

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "analysis/drawing/color_map.hpp"
+#include "analysis/drawing/color_scale.hpp"
 #include "sim/head_group.hpp"
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
-namespace kvreplay::png {
+namespace kvreplay {
 
 /// Pixels [height, width], row by row, top first, as a PNG file's bytes, RGB of 8 bits: the same for the same
 /// pixels. Throws InputError where libpng cannot.
@@ -17,4 +17,4 @@ std::vector<std::byte> png_bytes(std::span<const Rgb> pixels, Index width, Index
 /// pixels an entry, row 0 at the top, NaN grey.
 std::vector<std::byte> heatmap_png(const Matrix<double>& values, double limit, Index cell = 1);
 
-}  // namespace kvreplay::png
+}  // namespace kvreplay

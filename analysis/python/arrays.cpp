@@ -1,10 +1,10 @@
 #include "analysis/python/arrays.hpp"
 
-#include "data/convert.hpp"
 #include "data/dtype.hpp"
 #include "data/error.hpp"
-#include "data/memory_arrays.hpp"
+#include "data/npy_array.hpp"
 #include "data/npy_header.hpp"
+#include "data/stored_tensor.hpp"
 #include "sim/backend/backend_cuda.hpp"
 
 #include <fmt/format.h>
@@ -114,8 +114,10 @@ template <class Of>
 auto in_c_order(const AnyArray& array, const Of& of) {
   std::vector<decltype(of(nullptr))> values;
   values.reserve(array.size());
-  kvreplay::in_c_order(array.data(), shape_of(array), strides_of(array), static_cast<Index>(array.itemsize()),
-                       [&](const std::byte* from) { values.push_back(of(from)); });
+  const auto* numbers = static_cast<const std::byte*>(array.data());
+  kvreplay::in_c_order(shape_of(array), strides_of(array), [&](Index place) {
+    values.push_back(of(numbers + place * static_cast<Index>(array.itemsize())));
+  });
   return values;
 }
 

@@ -17,7 +17,7 @@ std::string colors_json() {
     for (int i = 0; i < kTableColors; ++i) {
       const double t = static_cast<double>(i) / (kTableColors - 1);
       colors += fmt::format("{}\"{}\"", i == 0 ? "" : ",",
-                            hex(diverging ? png::diverging_color(2 * t - 1) : png::sequential_color(t)));
+                            hex(diverging ? diverging_color(2 * t - 1) : sequential_color(t)));
     }
     return colors;
   };

@@ -5,9 +5,11 @@
 #include <string>
 #include <string_view>
 
-namespace kvreplay::report {
-
+namespace kvreplay {
 struct Axis;
+}
+
+namespace kvreplay::report {
 
 /// Text for HTML and XML, between tags and in quoted attributes. What is no UTF-8, or a control character
 /// that XML has no place for, becomes U+FFFD.

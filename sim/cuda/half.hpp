@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #if !defined(__CUDACC__)
-#include "data/half.hpp"
+#include "data/dtype.hpp"
 #endif
 
 // Half-precision numbers (IEEE binary16) by their bits.

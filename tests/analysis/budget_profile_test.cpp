@@ -2,6 +2,7 @@
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "tests/analysis/budget_cases.hpp"
+#include "tests/data/npy_builder.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

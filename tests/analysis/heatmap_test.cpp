@@ -7,7 +7,6 @@
 #include <limits>
 
 using namespace kvreplay;
-using namespace kvreplay::png;
 
 namespace {
 
@@ -33,10 +32,10 @@ TEST_CASE("red and blue are equally light, and lightness falls evenly", "[heatma
     CHECK(std::abs(oklab_lightness(red) - (1 - 0.6 * i / 100.0)) < 0.006);
     CHECK((i < 5 || (red.r > red.b + 5 && blue.b > blue.r + 5)));
   }
-  CHECK(diverging_color(0) == kWhite);
+  CHECK(diverging_color(0) == kWhiteColor);
   CHECK(diverging_color(7) == diverging_color(1));
   CHECK(diverging_color(-7) == diverging_color(-1));
-  CHECK(diverging_color(std::nan("")) == kNoValue);
+  CHECK(diverging_color(std::nan("")) == kNoValueColor);
 }
 
 TEST_CASE("a picture of a matrix has a square of its colour for every entry", "[heatmap]") {
@@ -47,8 +46,8 @@ TEST_CASE("a picture of a matrix has a square of its colour for every entry", "[
   const test::Picture picture(dir / "map.png");
   REQUIRE(picture.width == 12);
   REQUIRE(picture.height == 8);
-  const Rgb expected[2][3] = {{diverging_color(0.5), diverging_color(-0.25), kWhite},
-                              {kNoValue, diverging_color(1), diverging_color(-1)}};
+  const Rgb expected[2][3] = {{diverging_color(0.5), diverging_color(-0.25), kWhiteColor},
+                              {kNoValueColor, diverging_color(1), diverging_color(-1)}};
   for (Index y = 0; y < 8; ++y)
     for (Index x = 0; x < 12; ++x) CHECK(picture.at(x, y) == expected[y / 4][x / 4]);
   CHECK(heatmap_png(values, 2, 4) == heatmap_png(values, 2, 4));
@@ -60,6 +59,6 @@ TEST_CASE("where nothing interacts the picture is white, and what has no value g
   values(0, 1) = std::nan("");
   write_file(dir / "map.png", heatmap_png(values, 0));
   const test::Picture picture(dir / "map.png");
-  CHECK(picture.at(0, 0) == kWhite);
-  CHECK(picture.at(1, 0) == kNoValue);
+  CHECK(picture.at(0, 0) == kWhiteColor);
+  CHECK(picture.at(1, 0) == kNoValueColor);
 }

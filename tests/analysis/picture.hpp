@@ -12,7 +12,7 @@ namespace kvreplay::test {
 /// A PNG file as libpng reads it back.
 struct Picture {
   Index width = 0, height = 0;
-  std::vector<png::Rgb> pixels;
+  std::vector<Rgb> pixels;
 
   explicit Picture(const std::filesystem::path& path) {
     png_image image{};
@@ -24,7 +24,7 @@ struct Picture {
     pixels.resize(width * height);
     REQUIRE(png_image_finish_read(&image, nullptr, pixels.data(), 0, nullptr) != 0);
   }
-  png::Rgb at(Index x, Index y) const { return pixels.at(y * width + x); }
+  Rgb at(Index x, Index y) const { return pixels.at(y * width + x); }
 };
 
 }  // namespace kvreplay::test

@@ -116,8 +116,8 @@ TEST_CASE("axes are round, and what lies beyond them stands on the edge", "[repo
 
 TEST_CASE("a figure's colours follow what it is", "[report]") {
   const ColorScale rho = color_scale(FigureScale::correlation, std::vector<double>{0.5});
-  CHECK(rho.color(0) == png::kWhite);
-  CHECK(rho.color(1) == png::diverging_color(-1));  // blue is good
+  CHECK(rho.color(0) == kWhiteColor);
+  CHECK(rho.color(1) == diverging_color(-1));  // blue is good
   CHECK(color_scale(FigureScale::share, {}).high == 1);
   CHECK(color_scale(FigureScale::linear, std::vector<double>{-1, 4}).low == -4);
   CHECK(color_scale(FigureScale::linear, std::vector<double>{0, 0}).at(0) == 0);
@@ -127,7 +127,7 @@ TEST_CASE("a figure's colours follow what it is", "[report]") {
   // Lightness falls all the way: the order of values is seen without colour, too.
   double last = 1e9;
   for (int i = 0; i <= 20; ++i) {
-    const png::Rgb color = png::sequential_color(i / 20.0);
+    const Rgb color = sequential_color(i / 20.0);
     const double luma = 0.2126 * color.r + 0.7152 * color.g + 0.0722 * color.b;
     CHECK(luma < last);
     last = luma;

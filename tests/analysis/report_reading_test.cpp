@@ -19,7 +19,6 @@
 
 using namespace kvreplay;
 using namespace kvreplay::test;
-using report::ColorScale;
 namespace fs = std::filesystem;
 
 namespace {
@@ -121,10 +120,9 @@ TEST_CASE("text has the contrast that WCAG AA asks for, in light, dark and print
   }
   for (const bool diverging : {false, true})
     for (int i = 0; i <= 1000; ++i) {
-      const png::Rgb color = ColorScale{.diverging = diverging}.color(i / 1000.0);
-      INFO(report::hex(color));
-      REQUIRE(contrast(report::hex(color), light.at(report::is_dark(color) ? ".on-dark" : ".on-light")) >=
-              4.5);
+      const Rgb color = ColorScale{.diverging = diverging}.color(i / 1000.0);
+      INFO(hex(color));
+      REQUIRE(contrast(hex(color), light.at(is_dark(color) ? ".on-dark" : ".on-light")) >= 4.5);
     }
 }
 

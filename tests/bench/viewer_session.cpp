@@ -7,8 +7,8 @@
 // With --first-picture it stops there: a large dump is not computed whole. With --text it is the prompt as
 // text that is shown, scrolled and wrapped anew.
 
+#include "tests/viewer_gl/scripted_host.hpp"
 #include "viewer/app/app.hpp"
-#include "viewer/gl/headless_host.hpp"
 #include "viewer/panels/questions.hpp"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::string peak_memory() {
 struct Session {
   Clock::time_point start = Clock::now();
   App app;
-  HeadlessHost host;
+  ScriptedHost host;
 
   explicit Session(const std::filesystem::path& dump) : app(options(dump)), host(app, 1280, 800) {}
   static AppOptions options(const std::filesystem::path& dump) {

@@ -1,6 +1,5 @@
-#include "data/half.hpp"
-
-#include "data/convert.hpp"
+#include "data/dtype.hpp"
+#include "data/npy_array.hpp"
 #include "tests/support/catch.hpp"
 
 #include <bit>

@@ -1,8 +1,7 @@
-#include "data/layout.hpp"
-
 #include "data/atomic_file.hpp"
 #include "data/dump.hpp"
 #include "data/npy_write.hpp"
+#include "data/stored_tensor.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/data/npy_builder.hpp"
 #include "tests/data/small_dump.hpp"

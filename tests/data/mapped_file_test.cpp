@@ -1,6 +1,6 @@
 #include "data/mapped_file.hpp"
 
-#include "data/byte_source.hpp"
+#include "data/npy_array.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "data/npy_write.hpp"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +11,18 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+namespace kvreplay {
+
+/// An array of float32 values that are rounded to `dtype` first.
+inline void write_npy_as(AtomicFile file, Dtype dtype, std::span<const std::size_t> shape,
+                         std::span<const float> values) {
+  file.write(npy_header(kDtypes[dtype].descr, shape));
+  file.write(encode(dtype, values));
+  file.commit();
+}
+
+}  // namespace kvreplay
 
 namespace kvreplay::test {
 

@@ -1,5 +1,4 @@
-#include "data/convert.hpp"
-#include "data/half.hpp"
+#include "data/dtype.hpp"
 #include "data/npy_array.hpp"
 #include "data/npy_header.hpp"
 #include "tests/data/expect_error.hpp"

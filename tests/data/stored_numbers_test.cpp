@@ -1,6 +1,6 @@
 #include "data/atomic_file.hpp"
+#include "data/dtype.hpp"
 #include "data/dump.hpp"
-#include "data/half.hpp"
 #include "data/npy_write.hpp"
 #include "tests/data/npy_builder.hpp"
 #include "tests/data/small_dump.hpp"

@@ -1,7 +1,6 @@
 #include "data/synth.hpp"
 
 #include "data/atomic_file.hpp"
-#include "data/synth/portable_math.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"

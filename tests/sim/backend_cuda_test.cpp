@@ -1,7 +1,7 @@
 #include "sim/backend/backend_cuda.hpp"
 
+#include "data/dtype.hpp"
 #include "data/error.hpp"
-#include "data/half.hpp"
 #include "sim/backend.hpp"
 #include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_basis.hpp"

@@ -1,11 +1,12 @@
 #include "sim/head_group.hpp"
 
+#include "data/dtype.hpp"
 #include "data/error.hpp"
-#include "data/half.hpp"
 #include "data/npy_write.hpp"
 #include "data/synth.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "tests/data/npy_builder.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+using kvreplay::Rgb;
 using namespace kvreplay::viewer;
 
 namespace {

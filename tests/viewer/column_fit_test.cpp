@@ -1,6 +1,5 @@
-#include "viewer/model/column_fit.hpp"
-
 #include "tests/support/catch.hpp"
+#include "viewer/model/layout.hpp"
 
 #include <array>
 

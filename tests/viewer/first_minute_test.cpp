@@ -3,8 +3,8 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/model/presets.hpp"
-#include "viewer/model/recent.hpp"
+#include "viewer/model/layout.hpp"
+#include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
 #include "viewer/work/folder_listing.hpp"
 

@@ -1,6 +1,7 @@
 #include "viewer/model/heatmap_image.hpp"
 
 #include "tests/support/catch.hpp"
+#include "tests/viewer/rendered_heatmap.hpp"
 
 #include <limits>
 #include <random>

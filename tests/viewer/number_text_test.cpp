@@ -1,4 +1,3 @@
-#include "viewer/model/number_text.hpp"
 
 #include "tests/support/catch.hpp"
 #include "viewer/model/numbers.hpp"

@@ -1,6 +1,5 @@
-#include "viewer/model/sheet_layout.hpp"
-
 #include "tests/support/catch.hpp"
+#include "viewer/model/layout.hpp"
 
 #include <map>
 

@@ -1,7 +1,6 @@
-#include "viewer/model/text_layout.hpp"
-
 #include "data/utf8.hpp"
 #include "tests/support/catch.hpp"
+#include "viewer/model/token_text.hpp"
 
 #include <random>
 

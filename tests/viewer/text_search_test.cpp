@@ -1,6 +1,5 @@
-#include "viewer/model/text_search.hpp"
-
 #include "tests/support/catch.hpp"
+#include "viewer/model/token_text.hpp"
 
 #include <algorithm>
 #include <random>

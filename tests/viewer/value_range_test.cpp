@@ -1,6 +1,5 @@
-#include "viewer/model/value_range.hpp"
-
 #include "tests/support/catch.hpp"
+#include "viewer/model/value_scale.hpp"
 
 #include <algorithm>
 #include <array>

@@ -70,7 +70,7 @@ class Busy {
 
   Counts& counts_;
   std::optional<App> app_;
-  std::optional<HeadlessHost> host_;
+  std::optional<ScriptedHost> host_;
 };
 
 }  // namespace
@@ -117,7 +117,7 @@ TEST_CASE("closing: settings, reload and closing in any order leave nothing behi
   AppOptions options = Dashboard::options(kSample);
   options.open.push_back(kSample);
   std::optional<App> app(std::move(options));
-  std::optional<HeadlessHost> host(std::in_place, *app, 900, 600);
+  std::optional<ScriptedHost> host(std::in_place, *app, 900, 600);
   while (app->state().runs.size() < 2) host->frame();
   app->perform(ActionId::reload);
   host->frame();

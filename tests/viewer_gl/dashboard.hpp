@@ -2,8 +2,8 @@
 
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
+#include "tests/viewer_gl/scripted_host.hpp"
 #include "viewer/app/app.hpp"
-#include "viewer/gl/headless_host.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -19,7 +19,7 @@ inline const std::filesystem::path kSample = test::source_dir() / "data" / "samp
 /// The dashboard without a display, with a hand to move its mouse.
 struct Dashboard {
   viewer::App app;
-  viewer::HeadlessHost host;
+  viewer::ScriptedHost host;
 
   viewer::StatusLine::Clock::time_point now{};  ///< what the dashboard takes for the time
 

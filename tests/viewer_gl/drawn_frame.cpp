@@ -217,7 +217,7 @@ std::vector<DrawnText> drawn_texts() {
   return found;
 }
 
-std::vector<std::string> contrast_defects(const std::vector<png::Rgb>& pixels, int width, double least) {
+std::vector<std::string> contrast_defects(const std::vector<Rgb>& pixels, int width, double least) {
   std::vector<std::string> defects;
   const int height = static_cast<int>(pixels.size()) / std::max(width, 1);
   for (const Run& run : read_frame().runs) {
@@ -228,7 +228,7 @@ std::vector<std::string> contrast_defects(const std::vector<png::Rgb>& pixels, i
          y < std::min(static_cast<int>(run.shown.bottom) + 2, height); ++y)
       for (int x = std::max(static_cast<int>(run.shown.left) - 1, 0);
            x < std::min(static_cast<int>(run.shown.right) + 2, width); ++x) {
-        const png::Rgb& at = pixels[static_cast<std::size_t>(y) * width + x];
+        const Rgb& at = pixels[static_cast<std::size_t>(y) * width + x];
         ++seen[IM_COL32(at.r, at.g, at.b, 255)];
       }
     if (seen.empty()) continue;

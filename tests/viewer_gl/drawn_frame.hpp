@@ -22,7 +22,7 @@ std::vector<DrawnText> drawn_texts();
 /// A line for each text whose letters stand out too little from what lies behind them in `pixels`, the last
 /// frame's, `width` a row: below `least`, after WCAG 2. Faded text, as of what cannot be used, is left
 /// out.
-std::vector<std::string> contrast_defects(const std::vector<png::Rgb>& pixels, int width, double least);
+std::vector<std::string> contrast_defects(const std::vector<Rgb>& pixels, int width, double least);
 
 /// A line for each defect: letters that a box or a window cuts off at a side (from above or below only where
 /// the window cannot be scrolled there), contents wider than their window or their column, texts over each

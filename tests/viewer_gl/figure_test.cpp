@@ -6,8 +6,8 @@
 #include "tests/support/process.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "viewer/app/app.hpp"
 #include "viewer/app/screenshot.hpp"
-#include "viewer/app/session_file.hpp"
 
 #include <algorithm>
 #include <filesystem>

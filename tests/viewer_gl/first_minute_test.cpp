@@ -24,7 +24,7 @@ AppOptions with_sample() {
 /// Nothing open.
 struct Start {
   App app;
-  HeadlessHost host;
+  ScriptedHost host;
   explicit Start(int width = 1000, int height = 700) : app(with_sample()), host(app, width, height) {
     host.settle();
   }

@@ -1,7 +1,7 @@
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/gl/headless_context.hpp"
+#include "viewer/gl/headless_host.hpp"
 #include "viewer/gl/ui_context.hpp"
 
 #include <cstdlib>
@@ -13,12 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("fonts: none found leaves the toolkit's own, and a remark", "[viewer][gl]") {
+TEST_CASE("fonts: none found leaves the toolkit's own", "[viewer][gl]") {
   const test::TempDir empty;
   const HeadlessContext context;
   UiContext ui(find_fonts({empty.path(), empty / "missing"}));
   ui.set_text(13, 1);
-  CHECK(ui.remark().find("KVREPLAY_FONT_DIR") != std::string::npos);
   REQUIRE(ui_font() != nullptr);
   CHECK(ui_font()->FindGlyphNoFallback('g') != nullptr);
   CHECK(mono_font() != nullptr);
@@ -63,7 +62,6 @@ TEST_CASE("fonts: the signs of labels and tokens have glyphs", "[viewer][gl]") {
   const HeadlessContext context;
   UiContext ui(fonts);
   ui.set_text(13, 1);
-  CHECK(ui.remark().empty());
   for (ImFont* font : {ui_font(), mono_font()})
     for (const unsigned sign :
          {0x41U, 0xE9U, 0x394U, 0x3BBU, 0x416U, 0x2014U, 0x2026U, 0x2190U, 0x2192U, 0x2211U, 0x221EU, 0x2264U,

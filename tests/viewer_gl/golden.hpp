@@ -3,7 +3,7 @@
 #include "tests/analysis/picture.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
-#include "viewer/gl/picture.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -26,11 +26,10 @@ inline constexpr double kGoldenShare = 0.004;
 /// What of two pictures differs, and by how much: black where they agree.
 struct GoldenDifference {
   double share = 1;
-  std::vector<png::Rgb> picture;
+  std::vector<Rgb> picture;
 };
 
-inline GoldenDifference golden_difference(const std::vector<png::Rgb>& got,
-                                          const std::vector<png::Rgb>& want) {
+inline GoldenDifference golden_difference(const std::vector<Rgb>& got, const std::vector<Rgb>& want) {
   GoldenDifference found;
   if (got.size() != want.size()) return found;
   std::size_t off = 0;
@@ -38,7 +37,7 @@ inline GoldenDifference golden_difference(const std::vector<png::Rgb>& got,
     const auto apart = [](std::uint8_t a, std::uint8_t b) {
       return static_cast<std::uint8_t>(std::abs(a - b));
     };
-    const png::Rgb d{apart(got[i].r, want[i].r), apart(got[i].g, want[i].g), apart(got[i].b, want[i].b)};
+    const Rgb d{apart(got[i].r, want[i].r), apart(got[i].g, want[i].g), apart(got[i].b, want[i].b)};
     if (std::max({d.r, d.g, d.b}) > kGoldenLevels) ++off;
     found.picture.push_back(d);
   }
@@ -47,7 +46,7 @@ inline GoldenDifference golden_difference(const std::vector<png::Rgb>& got,
 }
 
 /// Fails the test where the picture is not the one of this name; KVREPLAY_WRITE_GOLDEN makes it that one.
-inline void check_golden(const std::string& name, const std::vector<png::Rgb>& got, int width, int height) {
+inline void check_golden(const std::string& name, const std::vector<Rgb>& got, int width, int height) {
   if (std::getenv("KVREPLAY_WRITE_GOLDEN") != nullptr)
     viewer::write_picture(kGolden / name, got, width, height);
   const GoldenDifference found = golden_difference(got, Picture(kGolden / name).pixels);
@@ -59,9 +58,9 @@ inline void check_golden(const std::string& name, const std::vector<png::Rgb>& g
 }
 
 /// A part of a picture of `width` pixels a row.
-inline std::vector<png::Rgb> cropped(const std::vector<png::Rgb>& picture, int width, int x, int y,
-                                     int part_width, int part_height) {
-  std::vector<png::Rgb> part;
+inline std::vector<Rgb> cropped(const std::vector<Rgb>& picture, int width, int x, int y, int part_width,
+                                int part_height) {
+  std::vector<Rgb> part;
   for (int row = y; row < y + part_height; ++row)
     for (int column = x; column < x + part_width; ++column)
       part.push_back(picture[static_cast<std::size_t>(row) * static_cast<std::size_t>(width) +

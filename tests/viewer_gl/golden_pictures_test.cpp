@@ -6,7 +6,6 @@
 #include "tests/viewer_gl/golden.hpp"
 #include "tests/viewer_gl/halved_keys.hpp"
 #include "viewer/gl/heatmap_renderer.hpp"
-#include "viewer/gl/heatmap_shader.hpp"
 
 #include <memory>
 #include <string>

@@ -1,8 +1,7 @@
-#include "viewer/gl/headless_host.hpp"
-
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/viewer_gl/clients.hpp"
+#include "tests/viewer_gl/scripted_host.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -18,7 +17,7 @@ using Keys = std::vector<std::pair<std::string, bool>>;
 
 TEST_CASE("headless: a scripted click presses a button, once", "[viewer][gl]") {
   ButtonClient client;
-  HeadlessHost host(client, 400, 300);
+  ScriptedHost host(client, 400, 300);
   host.settle();
   CHECK(client.pressed == 0);
   host.click(80, 40);
@@ -39,7 +38,7 @@ TEST_CASE("headless: a scripted click presses a button, once", "[viewer][gl]") {
 
 TEST_CASE("headless: what is under the mouse is lit, and only that", "[viewer][gl]") {
   ButtonClient client;
-  HeadlessHost host(client, 401, 299);
+  ScriptedHost host(client, 401, 299);
   host.settle();
   const auto before = host.pixels();
   REQUIRE(before.size() == 401U * 299U);
@@ -61,7 +60,7 @@ TEST_CASE("headless: what is under the mouse is lit, and only that", "[viewer][g
 TEST_CASE("headless: two runs of one script give equal pixels", "[viewer][gl]") {
   const auto run = [] {
     ButtonClient client;
-    HeadlessHost host(client, 320, 200, 1.5F);
+    ScriptedHost host(client, 320, 200, 1.5F);
     host.click(100, 90);
     host.type("Δe = 3");
     host.settle();
@@ -70,13 +69,13 @@ TEST_CASE("headless: two runs of one script give equal pixels", "[viewer][gl]") 
   const auto first = run(), second = run();
   CHECK(first == second);
   std::set<int> shades;
-  for (const png::Rgb& pixel : first) shades.insert(pixel.r * 65536 + pixel.g * 256 + pixel.b);
+  for (const Rgb& pixel : first) shades.insert(pixel.r * 65536 + pixel.g * 256 + pixel.b);
   CHECK(shades.size() > 20);  // smoothed letters, not an empty picture
 }
 
 TEST_CASE("headless: typing reaches text fields and the client alike", "[viewer][gl]") {
   ButtonClient client;
-  HeadlessHost host(client, 400, 300);
+  ScriptedHost host(client, 400, 300);
   host.click(60, 90);
   host.settle();
   host.type("aB c?é→");
@@ -107,7 +106,7 @@ TEST_CASE("headless: typing reaches text fields and the client alike", "[viewer]
 
 TEST_CASE("headless: a key held, and modifiers with the mouse", "[viewer][gl]") {
   ButtonClient client;
-  HeadlessHost host(client, 400, 300);
+  ScriptedHost host(client, 400, 300);
   host.press_key({"F"});
   host.settle();
   CHECK(client.keys == Keys{{"F", true}});
@@ -125,7 +124,7 @@ TEST_CASE("headless: a key held, and modifiers with the mouse", "[viewer][gl]") 
 
 TEST_CASE("headless: scale and text size reach the client and the fonts", "[viewer][gl]") {
   ButtonClient client;
-  HeadlessHost host(client, 400, 300, 1);
+  ScriptedHost host(client, 400, 300, 1);
   host.frame();
   CHECK(client.scales == std::vector<float>{1});
   const float small = ui_font()->FontSize;
@@ -144,23 +143,23 @@ TEST_CASE("headless: scale and text size reach the client and the fonts", "[view
 
 TEST_CASE("headless: sizes that cannot be drawn are refused", "[viewer][gl]") {
   ButtonClient client;
-  CHECK_THROWS_AS(HeadlessHost(client, 0, 100), InputError);
-  CHECK_THROWS_AS(HeadlessHost(client, 100, -1), InputError);
-  CHECK_THROWS_AS(HeadlessHost(client, 1 << 20, 100), InputError);
-  CHECK_THROWS_AS(HeadlessHost(client, 100, 100, 0), InputError);
-  CHECK_THROWS_AS(HeadlessHost(client, 100, 100, std::numeric_limits<float>::quiet_NaN()), InputError);
-  HeadlessHost host(client, 1, 1);
+  CHECK_THROWS_AS(ScriptedHost(client, 0, 100), InputError);
+  CHECK_THROWS_AS(ScriptedHost(client, 100, -1), InputError);
+  CHECK_THROWS_AS(ScriptedHost(client, 1 << 20, 100), InputError);
+  CHECK_THROWS_AS(ScriptedHost(client, 100, 100, 0), InputError);
+  CHECK_THROWS_AS(ScriptedHost(client, 100, 100, std::numeric_limits<float>::quiet_NaN()), InputError);
+  ScriptedHost host(client, 1, 1);
   host.frame();
   CHECK(host.pixels().size() == 1);
 }
 
 TEST_CASE("headless: two hosts side by side do not disturb each other", "[viewer][gl]") {
   ButtonClient one, two;
-  HeadlessHost first(one, 200, 120);
+  ScriptedHost first(one, 200, 120);
   first.settle();
   const auto alone = first.pixels();
   {
-    HeadlessHost second(two, 300, 150, 2);
+    ScriptedHost second(two, 300, 150, 2);
     second.click(80, 40);
     second.settle();
     first.settle();

@@ -2,8 +2,9 @@
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/viewer/rendered_heatmap.hpp"
 #include "tests/viewer_gl/heatmap_scene.hpp"
-#include "viewer/gl/headless_context.hpp"
+#include "viewer/gl/headless_host.hpp"
 
 #include <algorithm>
 #include <memory>

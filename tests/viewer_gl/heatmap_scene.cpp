@@ -27,8 +27,6 @@ float random_value(std::mt19937_64& random, Values values) {
 
 int apart(std::uint8_t a, std::uint8_t b) { return std::abs(static_cast<int>(a) - static_cast<int>(b)); }
 
-std::string hex(Rgb color) { return fmt::format("#{:02x}{:02x}{:02x}", color.r, color.g, color.b); }
-
 }  // namespace
 
 std::shared_ptr<const Tile> random_tile(MatrixSize size, const TileKey& key, Values values,

@@ -1,7 +1,6 @@
-#include "viewer/gl/input_queue.hpp"
-
 #include "tests/support/catch.hpp"
 #include "tests/viewer_gl/clients.hpp"
+#include "viewer/gl/host.hpp"
 
 #include <string>
 #include <utility>

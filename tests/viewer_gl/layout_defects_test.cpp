@@ -42,7 +42,7 @@ std::vector<std::string> defects_of(const std::function<void()>& draw,
   Scene scene;
   scene.draw = draw;
   scene.flags = flags;
-  HeadlessHost host(scene, 400, 300);
+  ScriptedHost host(scene, 400, 300);
   host.settle();
   return layout_defects();
 }
@@ -108,7 +108,7 @@ TEST_CASE("nothing out of sight is drawn, also where it goes on with the line be
     }
     ImGui::TextUnformatted("after");
   };
-  HeadlessHost host(scene, 400, 300);
+  ScriptedHost host(scene, 400, 300);
   host.settle();
   std::vector<std::string> drawn;
   for (const test::DrawnText& text : test::drawn_texts()) drawn.push_back(text.text);

@@ -3,7 +3,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
-#include "viewer/model/text_layout.hpp"
+#include "viewer/model/token_text.hpp"
 #include "viewer/panels/text/text_view.hpp"
 
 #include <nlohmann/json.hpp>

@@ -6,7 +6,7 @@
 #include "tests/viewer_gl/dashboard.hpp"
 #include "tests/viewer_gl/drawn_frame.hpp"
 #include "tests/viewer_gl/golden.hpp"
-#include "viewer/model/number_text.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/panels/questions.hpp"
 
 #include <fmt/format.h>

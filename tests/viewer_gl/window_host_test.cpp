@@ -22,7 +22,7 @@ using test::VirtualDisplay;
 
 class WindowClient : public ButtonClient {
  public:
-  std::vector<png::Rgb> picture;
+  std::vector<Rgb> picture;
   int width = 0, height = 0;
   int quit_after = 1 << 30;
   std::string name = "first";

@@ -1,6 +1,5 @@
-#include "viewer/gl/window_keys.hpp"
-
 #include "tests/support/catch.hpp"
+#include "viewer/gl/window_host.hpp"
 
 #include <GLFW/glfw3.h>
 

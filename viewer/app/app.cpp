@@ -2,15 +2,15 @@
 
 #include "analysis/results/dump_set.hpp"
 #include "data/error.hpp"
-#include "viewer/app/watcher.hpp"
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/model/recent.hpp"
+#include "viewer/model/session.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -219,6 +219,49 @@ void App::restore_views() {
   state_.take_settings_back();
   for (const auto& [kind, camera] : state_.history().now().cameras)
     if (HeatmapView* heatmap = panel(kind).heatmap()) heatmap->set_camera(camera);
+}
+
+Watcher::Watcher(std::function<void()> wake) : wake_(std::move(wake)), thread_([this] { look(); }) {}
+
+Watcher::~Watcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ending_.notify_all();
+  thread_.join();
+}
+
+void Watcher::watch(std::vector<std::shared_ptr<const Run>> runs) {
+  const std::lock_guard lock(mutex_);
+  runs_ = std::move(runs);
+}
+
+void Watcher::look() {
+  // What the files of each run looked like a second ago, where that is not as the run was opened; a run is
+  // told of once for every state of its files.
+  std::vector<std::uint64_t> before, told;
+  std::unique_lock lock(mutex_);
+  while (!ending_.wait_for(lock, std::chrono::seconds(1), [this] { return end_; })) {
+    const auto runs = runs_;
+    lock.unlock();
+    before.resize(runs.size());
+    told.resize(runs.size());
+    bool settled = false;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::uint64_t now = runs[i]->changed() ? runs[i]->files_now() : 0;
+      if (now != 0 && now == before[i] && now != told[i]) {
+        told[i] = now;
+        settled = true;
+      }
+      before[i] = now;
+    }
+    lock.lock();
+    if (settled && !end_) {
+      changed_ = true;
+      if (wake_) wake_();
+    }
+  }
 }
 
 }  // namespace kvreplay::viewer

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
-#include "viewer/app/figure.hpp"
-#include "viewer/app/start_page.hpp"
-#include "viewer/app/watcher.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 #include "viewer/gl/host.hpp"
+#include "viewer/gl/ui_context.hpp"
 #include "viewer/model/layout.hpp"
+#include "viewer/model/panel_kind.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
 #include "viewer/panels/background_round.hpp"
@@ -13,19 +13,111 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/find.hpp"
+#include "viewer/work/folder_listing.hpp"
+#include "viewer/work/run.hpp"
 #include "viewer/work/state.hpp"
 
 #include <array>
+#include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <imgui.h>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
+
+/// A panel's figure on its way into a file: drawn beside the window's frames, with a toolkit and a size of
+/// its own, until all of it is computed. Lives and dies with the window's OpenGL context current.
+class Figure {
+ public:
+  /// Frames without anything new, after which a picture is taken.
+  static constexpr int kQuietFrames = 3;
+
+  /// `width` x `height` points, `scale` pixels each. Throws InputError for sizes that OpenGL cannot have.
+  Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale);
+
+  PanelKind panel() const { return panel_; }
+  const std::filesystem::path& path() const { return path_; }
+  float scale() const { return scale_; }
+
+  /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(); it says whether all of it is
+  /// there. The window's toolkit and framebuffer are the current ones again afterwards.
+  void frame(float text_points, const std::function<bool()>& draw);
+  /// Whether another frame is due at once: nothing has to be waited for.
+  bool settling() const { return quiet_ > 0 || !drawn_; }
+  /// Whether the last frames were whole: the last of them has been painted.
+  bool done() const;
+  void write() const;  ///< when done()
+
+ private:
+  PanelKind panel_;
+  std::filesystem::path path_;
+  float scale_;
+  ImGuiContext* window_ = ImGui::GetCurrentContext();
+  FrameBuffer buffer_;
+  UiContext ui_;
+  int quiet_ = 0;
+  bool drawn_ = false;
+};
+
+/// A field for a path with what lies there below it: Tab completes, a click on a folder goes into it, on a
+/// dump or results opens it.
+class PathPrompt {
+ public:
+  /// Empty again; what lies in folders is looked up anew.
+  void begin();
+  /// Draws as wide as there is room; the list takes at most `height` pixels. The path that was chosen.
+  std::optional<std::filesystem::path> draw(Desk& desk, const char* hint, float height, bool take_keyboard);
+
+ private:
+  std::string typed_;
+  int begun_ = 0;
+  bool to_end_ = false;  ///< the cursor goes behind what a click put there
+};
+
+/// Looks at the files of the open runs once a second, from a thread of its own that otherwise sleeps, and
+/// tells once they have changed and then stayed as they are for a second.
+class Watcher {
+ public:
+  explicit Watcher(std::function<void()> wake);
+  ~Watcher();
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+  void watch(std::vector<std::shared_ptr<const Run>> runs);
+  bool something_changed() const { return changed_; }
+  /// True once after a change.
+  bool take_change() { return changed_.exchange(false); }
+
+ private:
+  void look();
+
+  std::function<void()> wake_;
+  std::mutex mutex_;
+  std::condition_variable ending_;
+  std::vector<std::shared_ptr<const Run>> runs_;
+  std::atomic<bool> changed_ = false;
+  bool end_ = false;
+  std::thread thread_;
+};
+
+/// Where the session is kept unless told otherwise: $XDG_STATE_HOME/kvreplay/session.json, by default
+/// ~/.local/state/kvreplay/session.json; empty where there is no home.
+std::filesystem::path default_session_file();
+
+/// The session in a file; nothing where there is none, or an empty one. Throws InputError where it is no
+/// regular file or larger than any session; what cannot be understood gives remarks.
+std::optional<ReadSession> read_session_file(const std::filesystem::path& path);
+
+/// Whole or not at all. Throws InputError where it cannot be written.
+void write_session_file(const std::filesystem::path& path, const Session& session);
 
 struct AppOptions {
   std::vector<std::filesystem::path> open;
@@ -151,6 +243,17 @@ class App final : public Client {
   void draw_help();
   void draw_path_prompts();
   void close_popup();
+  struct Deeds;
+  void close_run();
+  void next_run();
+  void pin_run();
+  void copy_csv();
+  void clear_selection();
+  void pin_selection();
+  void toggle_joint_zoom();
+  void lock_ranges();
+  void begin_tour();
+  void step_layer(int step);
   void step_head(int step, bool worst);
   Cameras cameras() const;
   void remember_views();
@@ -162,6 +265,7 @@ class App final : public Client {
   void go_on_saving();
   void copy_drawing_command();
   void copy_measuring_command();
+  void copy_link();
   void copy(const std::string& text, const std::string& said);
   ViewLink link() const;
   bool draw_figure();
@@ -186,8 +290,7 @@ class App final : public Client {
   float window_width_ = 0, window_height_ = 0;  ///< of the last frame, pixels
   PanelKind focused_ = PanelKind::text;
   FindingStrip findings_;
-  StartPage start_page_;
-  PathPrompt open_prompt_, locate_prompt_;
+  PathPrompt start_prompt_, open_prompt_, locate_prompt_;
   std::vector<std::string> recent_;
   Tour tour_;
   bool tour_seen_ = false;

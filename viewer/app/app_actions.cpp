@@ -3,11 +3,13 @@
 #include "analysis/options/option.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
+#include "data/facts_table.hpp"
 #include "viewer/app/app.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <unistd.h>
 
 namespace kvreplay::viewer {
@@ -45,191 +47,202 @@ void App::show(PanelKind kind) {
   focused_ = kind;
 }
 
-void App::perform(const Action& action) {
-  Panel& front = panel(focused_);
-  HeatmapView* heatmap = front.heatmap();
-  view_step_ = true;
-  switch (action.id) {
-    case ActionId::open_palette:
-      palette_open_ = true;
-      return;
-    case ActionId::help:
-      help_open_ = true;
-      return;
-    case ActionId::open_path:
-      path_open_ = true;
-      return;
-    case ActionId::locate_dump:
-      if (!state_.run() || state_.run()->results() == nullptr)
-        return state_.say("Only results have a dump to locate.");
-      locate_open_ = true;
-      return;
-    case ActionId::reload:
-      desk_.forget_errors();
-      return reload(false);
-    case ActionId::close_run: {
-      const std::size_t which = state_.selection().run;
-      if (which >= state_.runs.size()) return;
-      desk_.forget(state_.runs[which]->key());
-      if (state_.pinned.run() == state_.runs[which]) state_.pinned.pin(nullptr);
-      state_.runs.erase(state_.runs.begin() + static_cast<std::ptrdiff_t>(which));
-      Selection next = state_.selection();
-      next.run = which > 0 ? which - 1 : 0;
-      state_.select(next);
-      watcher_->watch(state_.runs);
-      return;
-    }
-    case ActionId::next_run: {
-      if (state_.runs.empty()) return;
-      Selection next = state_.selection();
-      next.run = (next.run + 1) % state_.runs.size();
-      return state_.select(next);
-    }
-    case ActionId::quit:
-      quit_ = true;
-      return;
-    case ActionId::save_session:
-      session_wanted_ = true;
-      return;
-    case ActionId::export_png:
-      return export_figure(focused_, export_path(".png"));
-    case ActionId::export_csv:
-      return export_csv();
-    case ActionId::copy_csv: {
-      PanelContext context{state_, desk_};
-      const std::string text = front.csv(context);
-      if (text.empty()) return state_.say("This panel has no table to copy yet.");
-      ImGui::SetClipboardText(text.c_str());
-      return state_.say(
-          fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
-    }
-    case ActionId::find_text:
-      show(PanelKind::text);
-      panel(PanelKind::text).find();
-      return;
-    case ActionId::undo:
-      state_.history().undo();
-      return restore_views();
-    case ActionId::redo:
-      state_.history().redo();
-      return restore_views();
-    case ActionId::clear_selection: {
-      Selection next = state_.selection();
-      next.row.reset();
-      next.token.reset();
-      next.channels.reset();
-      next.tokens.clear();
-      return state_.select(next);
-    }
-    case ActionId::pin_selection: {
-      const Selection& s = state_.selection();
-      if (!s.row || !s.token) return state_.say("Select a cell of the token map first.");
-      const Pin pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
-      if (std::find(state_.pins.begin(), state_.pins.end(), pin) == state_.pins.end())
-        state_.pins.push_back(pin);
-      return layout_.show(PanelKind::inspector);
-    }
-    case ActionId::next_head:
-      return step_head(1, false);
-    case ActionId::previous_head:
-      return step_head(-1, false);
-    case ActionId::next_worst_head:
-      return step_head(1, true);
-    case ActionId::previous_worst_head:
-      return step_head(-1, true);
-    case ActionId::next_layer:
-    case ActionId::previous_layer:
-      if (!state_.run()) return;
-      return state_.select(
-          next_layer(state_.selection(), state_.run()->shape(), action.id == ActionId::next_layer ? 1 : -1),
-          "head");
-    case ActionId::fit_view:
-      if (heatmap != nullptr) heatmap->fit();
-      if (state_.links.joined) state_.links.columns.clear();
-      return;
-    case ActionId::one_to_one:
-      if (heatmap != nullptr) heatmap->one_to_one();
-      return;
-    case ActionId::zoom_in:
-      if (heatmap != nullptr) heatmap->zoom(1.25);
-      return;
-    case ActionId::zoom_out:
-      if (heatmap != nullptr) heatmap->zoom(0.8);
-      return;
-    case ActionId::maximise:
-      return layout_.maximise(layout_.maximised() ? std::optional<PanelKind>() : focused_);
-    case ActionId::next_panel:
-      return show(kPanels.all()[(static_cast<std::size_t>(focused_) + 1) % kPanels.size()]);
-    case ActionId::toggle_theme:
-      dark_ = !dark_;
-      return;
-    case ActionId::toggle_joint_zoom:
-      state_.links.joined = !state_.links.joined;
-      state_.links.columns.clear();
-      return state_.say(state_.links.joined ? "Token axes are zoomed together."
-                                            : "Every panel has its own zoom.");
-    case ActionId::lock_ranges:
-      state_.links.locked = !state_.links.locked;
-      state_.links.ranges.clear();
-      return state_.say(state_.links.locked ? "Ranges are locked: the same colours mean the same values."
-                                            : "Ranges follow each panel's own choice.");
-    case ActionId::flip_settings:
-      state_.show_b = !state_.show_b;
-      return;
-    case ActionId::larger_text:
-      text_points_ = std::min(text_points_ + 1, kMostText);
-      return;
-    case ActionId::smaller_text:
-      text_points_ = std::max(text_points_ - 1, kLeastText);
-      return;
-    case ActionId::keep_tokens:
-      return state_.paint(PaintMark::keep);
-    case ActionId::pin_tokens:
-      return state_.paint(PaintMark::pin);
-    case ActionId::evict_tokens:
-      return state_.paint(PaintMark::evict);
-    case ActionId::leave_tokens:
-      return state_.paint(std::nullopt);
-    case ActionId::save_kept_set:
-      return save_kept_set();
-    case ActionId::reset_layout:
-      layout_ = Layout::standard();
-      return;
-    case ActionId::show_panel:
-      return show(*action.panel);
-    case ActionId::pin_run:
-      if (!state_.run()) return state_.say("There is no run to pin: open a dump or a result folder.");
-      if (state_.pinned.run() == state_.run()) {
-        state_.pinned.pin(nullptr);
-        return state_.say("No run is pinned any more.");
-      }
-      state_.pinned.pin(state_.run());
-      state_.show_difference = true;
-      return state_.say(
-          fmt::format("Pinned {}: panels hold other runs of its prompt against it.", state_.run()->name()));
-    case ActionId::copy_drawing_command:
-      return copy_drawing_command();
-    case ActionId::copy_measuring_command:
-      return copy_measuring_command();
-    case ActionId::copy_link:
-      if (!state_.run()) return state_.say("There is nothing to link to: open a dump or a result folder.");
-      return copy(text_of(link()), "Copied the link: kvreplay view '...' opens it.");
-    case ActionId::arrange:
-      return arrange(*action.preset);
-    case ActionId::tour:
-      if (!state_.run() && opening_.empty() && options_.sample.empty())
-        return state_.say("The tour needs a dump: open one first.");
-      if (!state_.run() && opening_.empty()) open(options_.sample);
-      tour_seen_ = true;
-      layout_ = Layout::standard();
-      return tour_.begin();
+/// What each action does, in the order of ActionId.
+struct App::Deeds {
+  struct Deed {
+    ActionId id;
+    void (*act)(App& app, const Action& action);
+  };
+  static const Deed& of(ActionId id);
+  template <std::size_t count>
+  static constexpr bool complete(const Deed (&deeds)[count]) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (static_cast<std::size_t>(deeds[i].id) != i) return false;
+    return !is_enumerator<static_cast<ActionId>(count)>();
   }
+  static void on_map(App& app, const std::function<void(HeatmapView&)>& act) {
+    if (HeatmapView* heatmap = app.panel(app.focused_).heatmap()) act(*heatmap);
+  }
+};
+
+const App::Deeds::Deed& App::Deeds::of(ActionId id) {
+  using A = const Action&;
+  static constexpr Deed deeds[] = {
+      {ActionId::open_palette, [](App& app, A) { app.palette_open_ = true; }},
+      {ActionId::help, [](App& app, A) { app.help_open_ = true; }},
+      {ActionId::open_path, [](App& app, A) { app.path_open_ = true; }},
+      {ActionId::locate_dump,
+       [](App& app, A) {
+         app.locate_open_ = app.state_.run() && app.state_.run()->results() != nullptr;
+         if (!app.locate_open_) app.state_.say("Only results have a dump to locate.");
+       }},
+      {ActionId::reload,
+       [](App& app, A) {
+         app.desk_.forget_errors();
+         app.reload(false);
+       }},
+      {ActionId::close_run, [](App& app, A) { app.close_run(); }},
+      {ActionId::next_run, [](App& app, A) { app.next_run(); }},
+      {ActionId::quit, [](App& app, A) { app.quit_ = true; }},
+      {ActionId::save_session, [](App& app, A) { app.session_wanted_ = true; }},
+      {ActionId::export_png, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".png")); }},
+      {ActionId::export_csv, [](App& app, A) { app.export_csv(); }},
+      {ActionId::copy_csv, [](App& app, A) { app.copy_csv(); }},
+      {ActionId::find_text,
+       [](App& app, A) {
+         app.show(PanelKind::text);
+         app.panel(PanelKind::text).find();
+       }},
+      {ActionId::undo,
+       [](App& app, A) {
+         app.state_.history().undo();
+         app.restore_views();
+       }},
+      {ActionId::redo,
+       [](App& app, A) {
+         app.state_.history().redo();
+         app.restore_views();
+       }},
+      {ActionId::clear_selection, [](App& app, A) { app.clear_selection(); }},
+      {ActionId::pin_selection, [](App& app, A) { app.pin_selection(); }},
+      {ActionId::next_head, [](App& app, A) { app.step_head(1, false); }},
+      {ActionId::previous_head, [](App& app, A) { app.step_head(-1, false); }},
+      {ActionId::next_worst_head, [](App& app, A) { app.step_head(1, true); }},
+      {ActionId::previous_worst_head, [](App& app, A) { app.step_head(-1, true); }},
+      {ActionId::next_layer, [](App& app, A) { app.step_layer(1); }},
+      {ActionId::previous_layer, [](App& app, A) { app.step_layer(-1); }},
+      {ActionId::fit_view,
+       [](App& app, A) {
+         on_map(app, [](HeatmapView& map) { map.fit(); });
+         if (app.state_.links.joined) app.state_.links.columns.clear();
+       }},
+      {ActionId::one_to_one, [](App& app, A) { on_map(app, [](HeatmapView& map) { map.one_to_one(); }); }},
+      {ActionId::zoom_in, [](App& app, A) { on_map(app, [](HeatmapView& map) { map.zoom(1.25); }); }},
+      {ActionId::zoom_out, [](App& app, A) { on_map(app, [](HeatmapView& map) { map.zoom(0.8); }); }},
+      {ActionId::maximise,
+       [](App& app, A) {
+         app.layout_.maximise(app.layout_.maximised() ? std::optional<PanelKind>() : app.focused_);
+       }},
+      {ActionId::next_panel,
+       [](App& app, A) {
+         app.show(kPanels.all()[(static_cast<std::size_t>(app.focused_) + 1) % kPanels.size()]);
+       }},
+      {ActionId::toggle_theme, [](App& app, A) { app.dark_ = !app.dark_; }},
+      {ActionId::toggle_joint_zoom, [](App& app, A) { app.toggle_joint_zoom(); }},
+      {ActionId::lock_ranges, [](App& app, A) { app.lock_ranges(); }},
+      {ActionId::flip_settings, [](App& app, A) { app.state_.show_b = !app.state_.show_b; }},
+      {ActionId::larger_text,
+       [](App& app, A) { app.text_points_ = std::min(app.text_points_ + 1, kMostText); }},
+      {ActionId::smaller_text,
+       [](App& app, A) { app.text_points_ = std::max(app.text_points_ - 1, kLeastText); }},
+      {ActionId::reset_layout, [](App& app, A) { app.layout_ = Layout::standard(); }},
+      {ActionId::keep_tokens, [](App& app, A) { app.state_.paint(PaintMark::keep); }},
+      {ActionId::pin_tokens, [](App& app, A) { app.state_.paint(PaintMark::pin); }},
+      {ActionId::evict_tokens, [](App& app, A) { app.state_.paint(PaintMark::evict); }},
+      {ActionId::leave_tokens, [](App& app, A) { app.state_.paint(std::nullopt); }},
+      {ActionId::save_kept_set, [](App& app, A) { app.save_kept_set(); }},
+      {ActionId::show_panel, [](App& app, A action) { app.show(*action.panel); }},
+      {ActionId::copy_drawing_command, [](App& app, A) { app.copy_drawing_command(); }},
+      {ActionId::copy_measuring_command, [](App& app, A) { app.copy_measuring_command(); }},
+      {ActionId::copy_link, [](App& app, A) { app.copy_link(); }},
+      {ActionId::arrange, [](App& app, A action) { app.arrange(*action.preset); }},
+      {ActionId::tour, [](App& app, A) { app.begin_tour(); }},
+      {ActionId::pin_run, [](App& app, A) { app.pin_run(); }},
+  };
+  static_assert(complete(deeds));
+  return deeds[static_cast<std::size_t>(id)];
+}
+
+void App::perform(const Action& action) {
+  view_step_ = true;
+  Deeds::of(action.id).act(*this, action);
+}
+
+void App::close_run() {
+  const std::size_t which = state_.selection().run;
+  if (which >= state_.runs.size()) return;
+  desk_.forget(state_.runs[which]->key());
+  if (state_.pinned.run() == state_.runs[which]) state_.pinned.pin(nullptr);
+  state_.runs.erase(state_.runs.begin() + static_cast<std::ptrdiff_t>(which));
+  Selection next = state_.selection();
+  next.run = which > 0 ? which - 1 : 0;
+  state_.select(next);
+  watcher_->watch(state_.runs);
+}
+
+void App::next_run() {
+  if (state_.runs.empty()) return;
+  Selection next = state_.selection();
+  next.run = (next.run + 1) % state_.runs.size();
+  state_.select(next);
+}
+
+void App::pin_run() {
+  if (!state_.run()) return state_.say("There is no run to pin: open a dump or a result folder.");
+  if (state_.pinned.run() == state_.run()) {
+    state_.pinned.pin(nullptr);
+    return state_.say("No run is pinned any more.");
+  }
+  state_.pinned.pin(state_.run());
+  state_.show_difference = true;
+  state_.say(
+      fmt::format("Pinned {}: panels hold other runs of its prompt against it.", state_.run()->name()));
+}
+
+void App::copy_csv() {
+  PanelContext context{state_, desk_};
+  const std::string text = panel(focused_).csv(context);
+  if (text.empty()) return state_.say("This panel has no table to copy yet.");
+  copy(text, fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
+}
+
+void App::clear_selection() {
+  Selection next = state_.selection();
+  next.row.reset();
+  next.token.reset();
+  next.channels.reset();
+  next.tokens.clear();
+  state_.select(next);
+}
+
+void App::pin_selection() {
+  const Selection& s = state_.selection();
+  if (!s.row || !s.token) return state_.say("Select a cell of the token map first.");
+  const Pin pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
+  if (std::find(state_.pins.begin(), state_.pins.end(), pin) == state_.pins.end()) state_.pins.push_back(pin);
+  layout_.show(PanelKind::inspector);
+}
+
+void App::toggle_joint_zoom() {
+  state_.links.joined = !state_.links.joined;
+  state_.links.columns.clear();
+  state_.say(state_.links.joined ? "Token axes are zoomed together." : "Every panel has its own zoom.");
+}
+
+void App::lock_ranges() {
+  state_.links.locked = !state_.links.locked;
+  state_.links.ranges.clear();
+  state_.say(state_.links.locked ? "Ranges are locked: the same colours mean the same values."
+                                 : "Ranges follow each panel's own choice.");
+}
+
+void App::begin_tour() {
+  if (!state_.run() && opening_.empty() && options_.sample.empty())
+    return state_.say("The tour needs a dump: open one first.");
+  if (!state_.run() && opening_.empty()) open(options_.sample);
+  tour_seen_ = true;
+  layout_ = Layout::standard();
+  tour_.begin();
 }
 
 void App::perform(const FindEntry& entry) {
   follow(entry, state_);
   if (std::holds_alternative<TokenMetric>(entry.what)) show(PanelKind::scatter);
   if (std::holds_alternative<EvictionBase>(entry.what)) show(PanelKind::what_if);
+}
+
+void App::step_layer(int step) {
+  if (state_.run()) state_.select(next_layer(state_.selection(), state_.run()->shape(), step), "head");
 }
 
 void App::step_head(int step, bool worst) {

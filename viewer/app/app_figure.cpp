@@ -1,7 +1,6 @@
-// A panel's figure as a picture in a file.
-
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -9,10 +8,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
+#include <utility>
+
+// A panel's figure as a picture in a file.
 
 namespace kvreplay::viewer {
 namespace {
+
+int pixels(float points, float scale) { return static_cast<int>(std::lround(points * scale)); }
 
 constexpr float kLeastWidth = 480, kLeastHeight = 320;  // points
 
@@ -22,6 +27,42 @@ bool shows_head(PanelKind kind) {
 }
 
 }  // namespace
+
+Figure::Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale)
+    : panel_(panel),
+      path_(std::move(path)),
+      scale_(scale),
+      buffer_(pixels(width, scale), pixels(height, scale)) {
+  ImGui::SetCurrentContext(window_);  // a new toolkit is the current one
+}
+
+void Figure::frame(float text_points, const std::function<bool()>& draw) {
+  GLint drawn_to = 0, read_from = 0;
+  glGetIntegerv(GL_DRAW_FRAMEBUFFER_BINDING, &drawn_to);
+  glGetIntegerv(GL_READ_FRAMEBUFFER_BINDING, &read_from);
+  ui_.make_current();
+  ui_.set_text(text_points, scale_);
+  ImGuiIO& io = ImGui::GetIO();
+  io.DisplaySize = {static_cast<float>(buffer_.width()), static_cast<float>(buffer_.height())};
+  io.DeltaTime = 1.0F / 60;
+  ui_.new_frame();
+  quiet_ = draw() ? quiet_ + 1 : 0;
+  drawn_ = true;
+  ui_.end_frame();
+  if (done()) {
+    buffer_.bind();
+    ui_.paint(buffer_.width(), buffer_.height());
+  }
+  glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(drawn_to));
+  glBindFramebuffer(GL_READ_FRAMEBUFFER, static_cast<GLuint>(read_from));
+  ImGui::SetCurrentContext(window_);
+}
+
+bool Figure::done() const { return quiet_ >= kQuietFrames; }
+
+void Figure::write() const {
+  write_picture(path_, buffer_.pixels(FirstRow::last), buffer_.width(), buffer_.height());
+}
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
   if (!state_.run()) return state_.say("There is nothing to draw: open a dump or a result folder.");
@@ -86,11 +127,9 @@ bool App::draw_figure() {
 
   PanelContext context{state_, desk_, true};
   const float width = ImGui::GetContentRegionAvail().x;
-  ImGui::PushTextWrapPos(0);
   ImGui::PushFont(bold_font());
-  ImGui::TextUnformatted(figure_title(context).c_str());
+  wrapped_text(figure_title(context), t.text);
   ImGui::PopFont();
-  ImGui::PopTextWrapPos();
   ImGui::Dummy({0, t.px(3)});
   const std::vector<std::string> foot = figure_foot(context);
   float foot_height = t.px(6);
@@ -103,9 +142,7 @@ bool App::draw_figure() {
   ImGui::PopID();
   ImGui::EndChild();
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {0, t.px(2)});
-  ImGui::PushTextWrapPos(0);
-  for (const std::string& line : foot) dim_text(line);
-  ImGui::PopTextWrapPos();
+  for (const std::string& line : foot) wrapped_text(line, t.dim);
   ImGui::PopStyleVar();
   ImGui::End();
 

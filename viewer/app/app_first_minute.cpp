@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <imgui_internal.h>
+#include <imgui_stdlib.h>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,72 @@
 
 namespace kvreplay::viewer {
 namespace {
+
+struct Completing {
+  const FolderListing* listing;
+  bool* to_end;
+};
+
+int on_edit(ImGuiInputTextCallbackData* data) {
+  auto* const completing = static_cast<Completing*>(data->UserData);
+  if (data->EventFlag == ImGuiInputTextFlags_CallbackCompletion && completing->listing != nullptr) {
+    const std::string_view typed(data->Buf, static_cast<std::size_t>(data->BufTextLen));
+    const std::string whole = completed(typed, *completing->listing);
+    if (whole != typed) {
+      data->DeleteChars(0, data->BufTextLen);
+      data->InsertChars(0, whole.c_str());
+    }
+  }
+  if (data->EventFlag == ImGuiInputTextFlags_CallbackAlways && std::exchange(*completing->to_end, false)) {
+    data->CursorPos = data->BufTextLen;
+    data->SelectionStart = data->SelectionEnd = data->CursorPos;
+  }
+  return 0;
+}
+
+constexpr const char* kCapture =
+    "python3 data/capture/kvcapture.py --model Qwen/Qwen3-0.6B --prompt text.txt --decode 128 --out DUMP";
+
+struct Kinds {
+  std::vector<PathKind> list;
+};
+
+void gap() { ImGui::Dummy({0, theme().px(6)}); }
+
+/// What was opened before, newest first; the one that was chosen.
+std::optional<std::filesystem::path> draw_recent(Desk& desk, const std::vector<std::string>& recent) {
+  if (recent.empty()) return std::nullopt;
+  const Theme& t = theme();
+  heading("Opened before");
+  const Question question{
+      .key = {"recent", recent}, .title = "Looking for what was opened before", .urgency = Urgency::now};
+  const auto kinds = desk.ask<Kinds>(question, [recent](JobControl&) {
+    Kinds found;
+    for (const std::string& path : recent) found.list.push_back(path_kind(path));
+    return found;
+  });
+  std::optional<std::filesystem::path> chosen;
+  for (std::size_t i = 0; i < recent.size(); ++i) {
+    const std::filesystem::path path(recent[i]);
+    const PathKind kind = kinds ? kinds->list[i] : PathKind::folder;
+    ImGui::PushID(static_cast<int>(i));
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x;
+    if (ImGui::Selectable("##recent", false, 0, {0, ImGui::GetTextLineHeight()})) chosen = path;
+    tip(recent[i]);
+    ImGui::PopID();
+    const std::string word(name_of(kind)), name = elided(path.filename().string(), width * 0.4F);
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    list->AddText(at, kind == PathKind::missing ? t.faint : t.text, name.c_str());
+    const float word_at = width - ImGui::CalcTextSize("missing").x - t.px(4);
+    const float folder_at = ImGui::CalcTextSize(name.c_str()).x + t.px(12);
+    list->AddText({at.x + folder_at, at.y}, t.dim,
+                  elided(path.parent_path().string(), word_at - folder_at - t.px(12)).c_str());
+    list->AddText({at.x + word_at, at.y}, kind == PathKind::missing ? t.error : t.accent, word.c_str());
+  }
+  gap();
+  return chosen;
+}
 
 /// Draws the step's card over `at`, within `window`, and a frame around what it speaks of; moves the tour on
 /// as its buttons say. Last in a frame.
@@ -46,9 +113,7 @@ void draw_tour(Tour& tour, const Area& at, const Area& window) {
                ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
                    ImGuiWindowFlags_NoFocusOnAppearing | ImGuiWindowFlags_NoNav);
   heading(std::string(step.title).c_str());
-  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + wrap);
-  ImGui::TextUnformatted(text.c_str());
-  ImGui::PopTextWrapPos();
+  wrapped_text(text, t.text, wrap);
   ImGui::Dummy({0, t.px(2)});
   ImGui::AlignTextToFramePadding();
   dim_text(fmt::format("{} of {}", tour.number() + 1, kTour.size()));
@@ -76,13 +141,123 @@ void draw_tour(Tour& tour, const Area& at, const Area& window) {
 
 }  // namespace
 
+void PathPrompt::begin() {
+  typed_.clear();
+  ++begun_;
+}
+
+std::optional<std::filesystem::path> PathPrompt::draw(Desk& desk, const char* hint, float height,
+                                                      bool take_keyboard) {
+  const Question question{.key = {"folder", begun_, typed_},
+                          .title = "Looking into a folder",
+                          .urgency = Urgency::now,
+                          .slot = {"folder", begun_}};
+  const auto listing =
+      desk.ask<FolderListing>(question, [typed = typed_](JobControl&) { return folder_listing(typed); });
+  if (take_keyboard) ImGui::SetKeyboardFocusHere();
+  ImGui::SetNextItemWidth(-1);
+  Completing completing{listing && !listing.stale ? listing.value.get() : nullptr, &to_end_};
+  const bool enter =
+      ImGui::InputTextWithHint("##path", hint, &typed_,
+                               ImGuiInputTextFlags_EnterReturnsTrue | ImGuiInputTextFlags_CallbackCompletion |
+                                   ImGuiInputTextFlags_CallbackAlways,
+                               on_edit, &completing);
+  std::optional<std::filesystem::path> chosen;
+  if (enter && !typed_.empty()) chosen = path_of(typed_);
+  const Theme& t = theme();
+  const float line = ImGui::GetTextLineHeight() + t.px(3);
+  const std::size_t count = listing ? listing->entries.size() : 0;
+  const float rows = static_cast<float>(std::clamp<std::size_t>(count, 1, 40)) * line + t.px(2);
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {t.px(6), t.px(3)});
+  ImGui::BeginChild("entries", {0, std::min(rows, height)});
+  if (listing && !listing->readable)
+    dim_text("There is no such folder.");
+  else if (listing && count == 0)
+    dim_text("No folder or .npz begins like that.");
+  for (std::size_t i = 0; i < count; ++i) {
+    const FolderEntry& entry = listing->entries[i];
+    const bool opens = entry.kind != PathKind::folder;
+    ImGui::PushID(static_cast<int>(i));
+    const std::string name = entry.name + (opens ? "" : "/");
+    const std::string kind(name_of(entry.kind));
+    const float room = ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize("results").x - t.px(12);
+    if (ImGui::Selectable(elided(name, room).c_str())) {
+      const std::string whole = std::string(folder_part(typed_)) + entry.name;
+      if (opens) {
+        chosen = path_of(whole);
+      } else {
+        typed_ = whole + "/";
+        to_end_ = true;
+      }
+    }
+    if (opens) {
+      ImGui::SameLine(room + t.px(8));
+      colored_text(kind, t.accent);
+    }
+    ImGui::PopID();
+  }
+  if (listing && listing->more) dim_text("and more: type on");
+  ImGui::EndChild();
+  ImGui::PopStyleVar();
+  return chosen;
+}
+
+/// What is shown while nothing is open: the sample, what was opened before, a field for a path, and what a
+/// dump is.
 void App::draw_start(const Area& area) {
-  const std::string opening = opening_.empty() ? std::string() : opening_.back().path.string();
-  const auto chosen = start_page_.draw(desk_, area, {options_.sample, recent_, opening, open_error_});
+  const Theme& t = theme();
+  const float width = std::min(t.px(640), area.width * 0.94F);
+  ImGui::SetCursorScreenPos(
+      {area.x + (area.width - width) / 2, area.y + std::min(t.px(40), area.height * 0.06F)});
+  ImGui::BeginChild("start", {width, area.height * 0.92F});
+  if (!opening_.empty()) {
+    wrapped_text("Opening " + opening_.back().path.string() + " ...", t.dim);
+    ImGui::EndChild();
+    return;
+  }
+  if (!open_error_.empty()) {
+    error_line(open_error_);
+    gap();
+  }
+  std::optional<std::filesystem::path> chosen;
+  bool sample = false;
+  wrapped_text(
+      "A dump is a folder with the queries, keys and values that a language model really computed. Open one "
+      "to see "
+      "which heads, tokens and channels an approximation gets wrong, and what a policy would cost.",
+      t.text);
+  gap();
+  if (!options_.sample.empty()) {
+    if (ImGui::Button("Open the sample")) sample = true;
+    tip(options_.sample.string());
+    ImGui::SameLine();
+    ImGui::AlignTextToFramePadding();
+    dim_text(elided("a small Llama that read 896 tokens of hashlib.py and wrote 128",
+                    ImGui::GetContentRegionAvail().x));
+    gap();
+  }
+  if (const auto path = draw_recent(desk_, recent_)) chosen = path;
+  heading("Open a dump or a result folder");
+  const float below = 5 * ImGui::GetTextLineHeightWithSpacing() + t.px(40);
+  const float room = std::max(ImGui::GetContentRegionAvail().y - ImGui::GetFrameHeight() - below, t.px(60));
+  if (const auto path = start_prompt_.draw(desk_, "its path; Tab completes; or drop it on the window",
+                                           std::min(room, t.px(190)), false))
+    chosen = path;
+  gap();
+  heading("A dump of your own");
+  wrapped_text("One script writes it while a Hugging Face model runs:", t.dim);
+  const bool copy = small_button("Copy");
+  if (copy) ImGui::SetClipboardText(kCapture);
+  ImGui::SameLine();
+  ImGui::PushFont(mono_font());
+  wrapped_text(kCapture, t.text);
+  ImGui::PopFont();
+  ImGui::EndChild();
+  if (sample) chosen = options_.sample;
   if (!chosen) return;
   open_error_.clear();
-  open(chosen->path);
-  if (chosen->sample && !tour_seen_) perform(ActionId::tour);
+  open(*chosen);
+  if (sample && !tour_seen_) perform(ActionId::tour);
 }
 
 /// What it takes above the panels. One panel that fills the window has it for itself.

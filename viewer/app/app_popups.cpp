@@ -37,9 +37,7 @@ std::optional<std::filesystem::path> ask_path(const char* name, bool& open, cons
   heading(what);
   const float most = std::min(theme().px(240), ImGui::GetMainViewport()->Size.y * 0.5F);
   const auto chosen = prompt.draw(desk, "its path; Tab completes", most, ImGui::IsWindowAppearing());
-  ImGui::PushTextWrapPos(0);
-  dim_text(hint);
-  ImGui::PopTextWrapPos();
+  wrapped_text(hint, theme().dim);
   if (chosen || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
     open = false;
     ImGui::CloseCurrentPopup();
@@ -104,12 +102,10 @@ void App::draw_palette() {
     palette_choice_ = std::min(palette_choice_, found.size() - 1);
   }
   const PaletteRow* chosen = enter && !found.empty() ? &found[palette_choice_] : nullptr;
-  ImGui::PushTextWrapPos(0);
   if (!answer.error.empty())
-    dim_text(answer.error);
+    wrapped_text(answer.error, theme().dim);
   else if (found.empty())
-    dim_text("Nothing of that name.");
-  ImGui::PopTextWrapPos();
+    wrapped_text("Nothing of that name.", theme().dim);
   const float row = ImGui::GetTextLineHeight() + theme().px(6);
   // As high as what was found, at most as the window allows.
   const float rows = static_cast<float>(found.size()) * (row + ImGui::GetStyle().ItemSpacing.y);
@@ -165,13 +161,12 @@ void App::draw_help() {
     ImGui::EndTable();
   }
   heading("Mouse");
-  ImGui::PushTextWrapPos(0);
-  ImGui::TextUnformatted(
+  wrapped_text(
       "Click selects a cell in all panels; Shift and drag selects a run of tokens.\n"
       "The wheel zooms at the cursor (with Shift or Ctrl along one axis), drag pans, double click shows "
       "all.\n"
-      "The colour bar opens colours, scale and range. A tab's context menu moves its panel.");
-  ImGui::PopTextWrapPos();
+      "The colour bar opens colours, scale and range. A tab's context menu moves its panel.",
+      theme().text);
   if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
     help_open_ = false;
     ImGui::CloseCurrentPopup();

@@ -1,8 +1,8 @@
 #include "viewer/app/screenshot.hpp"
 
 #include "data/error.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 #include "viewer/gl/headless_host.hpp"
-#include "viewer/gl/picture.hpp"
 
 #include <fmt/format.h>
 

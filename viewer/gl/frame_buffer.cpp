@@ -1,7 +1,9 @@
 #include "viewer/gl/frame_buffer.hpp"
 
+#include "analysis/drawing/picture.hpp"
+#include "data/atomic_file.hpp"
 #include "data/error.hpp"
-#include "viewer/gl/gl_error.hpp"
+#include "viewer/gl/gl_object.hpp"
 
 #include <fmt/format.h>
 
@@ -44,15 +46,15 @@ void FrameBuffer::bind() const {
   glViewport(0, 0, width_, height_);
 }
 
-std::vector<png::Rgb> FrameBuffer::pixels(FirstRow order) const {
+std::vector<Rgb> FrameBuffer::pixels(FirstRow order) const {
   glBindFramebuffer(GL_READ_FRAMEBUFFER, frame_buffer_.id());
   return read_pixels(width_, height_, order);
 }
 
-std::vector<png::Rgb> read_pixels(int width, int height, FirstRow order) {
-  static_assert(sizeof(png::Rgb) == 3, "OpenGL writes pixels without gaps");
+std::vector<Rgb> read_pixels(int width, int height, FirstRow order) {
+  static_assert(sizeof(Rgb) == 3, "OpenGL writes pixels without gaps");
   const auto w = static_cast<std::size_t>(width), h = static_cast<std::size_t>(height);
-  std::vector<png::Rgb> pixels(w * h);
+  std::vector<Rgb> pixels(w * h);
   glBindBuffer(GL_PIXEL_PACK_BUFFER, 0);
   glPixelStorei(GL_PACK_ALIGNMENT, 1);
   glReadPixels(0, 0, width, height, GL_RGB, GL_UNSIGNED_BYTE, pixels.data());
@@ -64,6 +66,10 @@ std::vector<png::Rgb> read_pixels(int width, int height, FirstRow order) {
                        pixels.begin() + static_cast<std::ptrdiff_t>((y + 1) * w),
                        pixels.begin() + static_cast<std::ptrdiff_t>((h - 1 - y) * w));
   return pixels;
+}
+
+void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height) {
+  write_output(path, png_bytes(pixels, width, height));
 }
 
 }  // namespace kvreplay::viewer

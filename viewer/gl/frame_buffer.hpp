@@ -1,8 +1,9 @@
 #pragma once
 
-#include "analysis/drawing/color_map.hpp"
+#include "analysis/drawing/color_scale.hpp"
 #include "viewer/gl/gl_object.hpp"
 
+#include <filesystem>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -26,7 +27,7 @@ class FrameBuffer {
   /// Drawing goes here from now on, to the whole of it.
   void bind() const;
   /// [height, width], the picture's rows top first.
-  std::vector<png::Rgb> pixels(FirstRow order) const;
+  std::vector<Rgb> pixels(FirstRow order) const;
 
  private:
   void allocate(int width, int height);
@@ -37,6 +38,9 @@ class FrameBuffer {
 };
 
 /// The lower left width x height pixels of the framebuffer that is bound for reading, rows as in pixels().
-std::vector<png::Rgb> read_pixels(int width, int height, FirstRow order);
+std::vector<Rgb> read_pixels(int width, int height, FirstRow order);
+
+/// Writes pixels [height, width], top first, as a PNG, whole or not at all. Throws InputError.
+void write_picture(const std::filesystem::path& path, const std::vector<Rgb>& pixels, int width, int height);
 
 }  // namespace kvreplay::viewer

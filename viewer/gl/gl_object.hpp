@@ -2,6 +2,7 @@
 
 #include <GL/gl.h>
 #include <GL/glext.h>
+#include <string_view>
 #include <utility>
 
 // OpenGL's names as owning, movable values. Each needs the context that was current when it was made.
@@ -46,5 +47,12 @@ using GlFrameBuffer = GlObject<gl::make_frame_buffer, gl::free_frame_buffer>;
 using GlBuffer = GlObject<gl::make_buffer, gl::free_buffer>;
 using GlVertexArray = GlObject<gl::make_vertex_array, gl::free_vertex_array>;
 using GlProgram = GlObject<gl::make_program, gl::free_program>;
+
+/// Throws InputError where OpenGL has reported an error since the last check: "OpenGL: <what>:
+/// GL_OUT_OF_MEMORY". Needs a current context.
+void check_gl(std::string_view what);
+
+/// Throws InputError unless the current context offers OpenGL 3.3.
+void check_gl_version();
 
 }  // namespace kvreplay::viewer

@@ -1,31 +1,83 @@
 #include "viewer/gl/headless_host.hpp"
 
 #include "data/error.hpp"
-#include "data/utf8.hpp"
+#include "viewer/gl/gl_object.hpp"
 
 #include <fmt/format.h>
 
-#include <cctype>
+#include <EGL/egl.h>
+#include <EGL/eglext.h>
+#include <array>
 #include <cmath>
 
 namespace kvreplay::viewer {
 namespace {
+
+[[noreturn]] void fail_at(const char* step) {
+  throw InputError(
+      fmt::format("drawing without a display: expected EGL with OpenGL 3.3 core, found {} failed "
+                  "with EGL error {:#x}",
+                  step, eglGetError()));
+}
+
+/// EGL gives every caller the same display, whose end would be the end for all of them; and drivers that are
+/// unloaded leave memory behind. So it lasts as long as the process.
+EGLDisplay display() {
+  static const EGLDisplay shared = [] {
+    EGLDisplay made = eglGetPlatformDisplay(EGL_PLATFORM_SURFACELESS_MESA, EGL_DEFAULT_DISPLAY, nullptr);
+    if (made == EGL_NO_DISPLAY) fail_at("eglGetPlatformDisplay");
+    if (eglInitialize(made, nullptr, nullptr) == EGL_FALSE) fail_at("eglInitialize");
+    return made;
+  }();
+  return shared;
+}
 
 float checked_scale(float scale) {
   if (!(scale >= 0.25F && scale <= 8)) throw InputError("the scale", "0.25 to 8", fmt::format("{}", scale));
   return scale;
 }
 
-/// The character that a key types; 0 for none.
-unsigned typed_by(const Shortcut& shortcut) {
-  if (shortcut.control || shortcut.alt) return 0;
-  if (shortcut.key == "Space") return ' ';
-  if (shortcut.key.size() != 1) return 0;
-  const auto sign = static_cast<unsigned char>(shortcut.key[0]);
-  return std::isalpha(sign) != 0 && !shortcut.shift ? static_cast<unsigned>(std::tolower(sign)) : sign;
+}  // namespace
+
+HeadlessContext::HeadlessContext() {
+  display();
+  if (eglBindAPI(EGL_OPENGL_API) == EGL_FALSE) fail_at("eglBindAPI");
+  constexpr std::array config_wanted = {EGL_SURFACE_TYPE, EGL_PBUFFER_BIT, EGL_RENDERABLE_TYPE,
+                                        EGL_OPENGL_BIT, EGL_NONE};
+  EGLConfig config = nullptr;
+  EGLint configs = 0;
+  // A context that draws into framebuffers only needs no particular one, and some drivers have none to offer.
+  if (eglChooseConfig(display(), config_wanted.data(), &config, 1, &configs) == EGL_FALSE || configs < 1)
+    config = EGL_NO_CONFIG_KHR;
+  constexpr std::array wanted = {EGL_CONTEXT_MAJOR_VERSION,
+                                 3,
+                                 EGL_CONTEXT_MINOR_VERSION,
+                                 3,
+                                 EGL_CONTEXT_OPENGL_PROFILE_MASK,
+                                 EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT,
+                                 EGL_NONE};
+  context_ = eglCreateContext(display(), config, EGL_NO_CONTEXT, wanted.data());
+  if (context_ == EGL_NO_CONTEXT) fail_at("eglCreateContext");
+  try {
+    make_current();
+    check_gl_version();
+  } catch (...) {
+    eglMakeCurrent(display(), EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+    eglDestroyContext(display(), context_);
+    throw;
+  }
 }
 
-}  // namespace
+HeadlessContext::~HeadlessContext() {
+  if (eglGetCurrentContext() == context_)
+    eglMakeCurrent(display(), EGL_NO_SURFACE, EGL_NO_SURFACE, EGL_NO_CONTEXT);
+  eglDestroyContext(display(), context_);
+}
+
+void HeadlessContext::make_current() const {
+  if (eglMakeCurrent(display(), EGL_NO_SURFACE, EGL_NO_SURFACE, context_) == EGL_FALSE)
+    fail_at("eglMakeCurrent");
+}
 
 HeadlessHost::HeadlessHost(Client& client, int width, int height, float scale)
     : client_(&client), buffer_(width, height), scale_(checked_scale(scale)) {
@@ -78,77 +130,10 @@ void HeadlessHost::paint() const {
   painted_ = true;
 }
 
-void HeadlessHost::settle(int after) {
-  while (!input_.empty()) frame();
-  for (int i = 0; i < after; ++i) frame();
-}
-
-void HeadlessHost::resize(int width, int height, float scale) {
-  context_.make_current();
-  buffer_.resize(width, height);
-  scale_ = checked_scale(scale);
-}
-
-std::vector<png::Rgb> HeadlessHost::pixels() const {
+std::vector<Rgb> HeadlessHost::pixels() const {
   paint();
   context_.make_current();
   return buffer_.pixels(FirstRow::last);
-}
-
-void HeadlessHost::click(float x, float y, int button) {
-  move_mouse(x, y);
-  press_button(button);
-  release_button(button);
-}
-
-void HeadlessHost::drag(float from_x, float from_y, float to_x, float to_y, int button) {
-  move_mouse(from_x, from_y);
-  press_button(button);
-  settle(0);
-  constexpr int steps = 8;
-  for (int i = 1; i <= steps; ++i) {
-    const float part = static_cast<float>(i) / steps;
-    move_mouse(from_x + (to_x - from_x) * part, from_y + (to_y - from_y) * part);
-    frame();
-  }
-  release_button(button);
-}
-
-void HeadlessHost::hold(Modifiers modifiers) {
-  held_ = modifiers;
-  input_.modifiers(modifiers);
-}
-
-void HeadlessHost::press_key(const Shortcut& shortcut) {
-  const Modifiers with{shortcut.control || held_.control, shortcut.shift || held_.shift,
-                       shortcut.alt || held_.alt};
-  input_.modifiers(with);
-  input_.key(shortcut, true);
-  if (const unsigned character = typed_by(shortcut); character != 0) input_.character(character);
-}
-
-void HeadlessHost::release_key(const Shortcut& shortcut) {
-  input_.key(shortcut, false);
-  input_.modifiers(held_);
-}
-
-void HeadlessHost::tap_key(const Shortcut& shortcut) {
-  press_key(shortcut);
-  release_key(shortcut);
-}
-
-void HeadlessHost::type(std::string_view utf8) {
-  while (!utf8.empty()) {
-    const Character next = first_character(utf8);
-    utf8.remove_prefix(next.bytes.size());
-    if (next.code >= 0x80) {
-      input_.character(next.code);
-      continue;
-    }
-    const auto typed = static_cast<int>(next.code);
-    const std::string key = typed == ' ' ? "Space" : std::string(1, static_cast<char>(std::toupper(typed)));
-    tap_key({.key = key, .shift = std::isupper(typed) != 0});
-  }
 }
 
 }  // namespace kvreplay::viewer

@@ -1,7 +1,6 @@
 #include "data/error.hpp"
-#include "viewer/gl/gl_error.hpp"
+#include "viewer/gl/gl_object.hpp"
 #include "viewer/gl/heatmap_renderer.hpp"
-#include "viewer/gl/heatmap_shader.hpp"
 
 #include <fmt/format.h>
 

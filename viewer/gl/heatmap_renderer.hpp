@@ -1,16 +1,60 @@
 #pragma once
 
 #include "viewer/gl/frame_buffer.hpp"
-#include "viewer/gl/tile_textures.hpp"
+#include "viewer/gl/gl_object.hpp"
 #include "viewer/model/heatmap_image.hpp"
+#include "viewer/model/tiles.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace kvreplay::viewer {
+
+/// Tiles on the graphics side: the layers of one array texture (R32UI, kTileSize x kTileSize, the values'
+/// bits), the least recently drawn giving way to new ones. A tile is known by its identity, not by its
+/// content; it is not kept alive.
+class TileTextures {
+ public:
+  static constexpr std::size_t kLayerBytes = sizeof(float) * kTileSize * kTileSize;
+
+  /// Makes room for `needed` tiles at once, and for up to three times as many while that is within `bytes`.
+  /// Where that takes another texture, all tiles are forgotten. OpenGL may have fewer layers than needed.
+  void reserve(std::size_t needed, std::size_t bytes);
+
+  /// From here on no layer is in use.
+  void begin() { ++now_; }
+  /// The tile's layer, in use from now on; empty where it is not here.
+  std::optional<int> find(const std::shared_ptr<const Tile>& tile);
+  /// Brings a tile that is not here; its layer is in use. Empty where all layers are in use, or the tile is
+  /// none (more or fewer values than rows x columns, larger than kTileSize).
+  std::optional<int> upload(const std::shared_ptr<const Tile>& tile);
+
+  GLuint texture() const { return texture_ ? texture_->id() : 0; }
+  std::size_t layers() const { return slots_.size(); }
+  std::size_t bytes() const { return slots_.size() * kLayerBytes; }
+
+ private:
+  struct Slot {
+    const Tile* address = nullptr;
+    std::weak_ptr<const Tile> tile;  ///< its address may belong to another tile by now
+    std::uint64_t used = 0;
+  };
+  std::optional<GlTexture> texture_;
+  std::vector<Slot> slots_;
+  std::map<const Tile*, std::size_t> by_address_;
+  std::uint64_t now_ = 1;
+};
+
+/// heatmap.vert and heatmap.frag, which go behind the constants that HeatmapProgram defines: the model's
+/// KTILE_BITS, KHATCH_WIDTH and KFADE; KCOLORS, the number of colours; KIND, 0 linear, 1 log, 2 symlog
+/// (software renderers compute both sides of every branch, so that each kind has a program of its own).
+const std::string& heatmap_vertex_source();
+const std::string& heatmap_fragment_source();
 
 /// The shader of heatmaps, compiled for every kind of scale. One serves all renderers of a context. Throws
 /// InputError where it does not compile.
@@ -37,9 +81,7 @@ struct HeatmapLimits {
   int uploads = 12;                           ///< tiles brought there in one frame
 };
 
-/// Draws a heatmap into a texture of its own, pixel for pixel what rendered() of
-/// viewer/model/heatmap_image.hpp says (within 2 of 255 levels), and again only where the image or its tiles
-/// have changed.
+/// Draws a heatmap into a texture of its own, and again only where the image or its tiles have changed.
 class HeatmapRenderer {
  public:
   explicit HeatmapRenderer(std::shared_ptr<const HeatmapProgram> program, HeatmapLimits limits = {});

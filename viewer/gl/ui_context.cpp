@@ -1,20 +1,73 @@
 #include "viewer/gl/ui_context.hpp"
 
 #include "data/error.hpp"
-#include "viewer/gl/gl_error.hpp"
+#include "viewer/gl/gl_object.hpp"
 
+#include <stb/stb_truetype.h>
+
+#include <GL/gl.h>
+#include <GL/glext.h>
 #include <algorithm>
+#include <array>
 #include <backends/imgui_impl_opengl3.h>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <string_view>
 #include <utility>
 
 // After the toolkit's header, which would take GL's types from elsewhere.
-#include <GL/gl.h>
-#include <GL/glext.h>
 
 namespace kvreplay::viewer {
 namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<FontFile> read_font(const fs::path& path) {
+  std::error_code failed;
+  if (!fs::is_regular_file(path, failed)) return {};
+  std::ifstream in(path, std::ios::binary);
+  FontFile font;
+  font.path = path;
+  font.bytes.assign(std::istreambuf_iterator<char>(in), {});
+  // A font that the toolkit cannot read would end the program.
+  constexpr std::size_t least = 1024;
+  if (!in || font.bytes.size() < least) return {};
+  const int offset = stbtt_GetFontOffsetForIndex(font.bytes.data(), 0);
+  stbtt_fontinfo info{};
+  if (offset < 0 || stbtt_InitFont(&info, font.bytes.data(), offset) == 0) return {};
+  const float em = stbtt_ScaleForMappingEmToPixels(&info, 1.0F);
+  int ascent = 0;
+  stbtt_GetFontVMetrics(&info, &ascent, nullptr, nullptr);
+  font.height_per_em = em / stbtt_ScaleForPixelHeight(&info, 1.0F);
+  font.ascent_per_em = em * static_cast<float>(ascent);
+  return font;
+}
+
+/// Where the wanted names lie: the first folder that has one wins.
+std::map<std::string, fs::path> files_named(const std::vector<fs::path>& folders,
+                                            const std::vector<std::string_view>& names) {
+  std::map<std::string, fs::path> found;
+  for (const fs::path& folder : folders) {
+    std::error_code failed;
+    fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, failed);
+    for (; !failed && at != fs::recursive_directory_iterator(); at.increment(failed)) {
+      const std::string name = at->path().filename().string();
+      for (const std::string_view wanted : names)
+        if (name == wanted) found.emplace(name, at->path());
+    }
+  }
+  return found;
+}
+
+constexpr std::array<std::string_view, 3> kText = {"Inter-Regular.otf", "Inter-Regular.ttf",
+                                                   "DejaVuSans.ttf"};
+constexpr std::array<std::string_view, 3> kBold = {"Inter-SemiBold.otf", "Inter-SemiBold.ttf",
+                                                   "DejaVuSans-Bold.ttf"};
+constexpr std::array<std::string_view, 1> kNumbers = {"DejaVuSansMono.ttf"};
+constexpr std::array<std::string_view, 1> kFallback = {"DejaVuSans.ttf"};
 
 // First and last code points, 0 at the end. The toolkit keeps the pointers until the atlas is built.
 constexpr ImWchar kTextRange[] = {
@@ -73,6 +126,30 @@ ImFont* font_at(FontSlot place) {
 
 }  // namespace
 
+std::vector<fs::path> font_folders() {
+  std::vector<fs::path> folders;
+  if (const char* chosen = std::getenv("KVREPLAY_FONT_DIR"); chosen != nullptr && *chosen != '\0')
+    folders.emplace_back(chosen);
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    folders.push_back(fs::path(home) / ".local/share/fonts");
+  for (const char* folder : {"/usr/local/share/fonts", "/usr/share/fonts"}) folders.emplace_back(folder);
+  return folders;
+}
+
+FontFiles find_fonts(const std::vector<fs::path>& folders) {
+  std::vector<std::string_view> names(kText.begin(), kText.end());
+  names.insert(names.end(), kBold.begin(), kBold.end());
+  names.insert(names.end(), kNumbers.begin(), kNumbers.end());
+  const std::map<std::string, fs::path> found = files_named(folders, names);
+  const auto first_of = [&](const auto& candidates) -> std::optional<FontFile> {
+    for (const std::string_view name : candidates)
+      if (const auto at = found.find(std::string(name)); at != found.end())
+        if (auto font = read_font(at->second)) return font;
+    return {};
+  };
+  return {first_of(kText), first_of(kBold), first_of(kNumbers), first_of(kFallback)};
+}
+
 UiContext::UiContext(FontFiles fonts) : files_(std::move(fonts)) {
   IMGUI_CHECKVERSION();
   ImGuiContext* before = ImGui::GetCurrentContext();
@@ -87,9 +164,6 @@ UiContext::UiContext(FontFiles fonts) : files_(std::move(fonts)) {
     ImGui::SetCurrentContext(before);
     throw InputError("the dashboard's graphics", "OpenGL 3.3", "a context that Dear ImGui cannot use");
   }
-  if (!files_.text)
-    remark_ =
-        "no font found (Inter or DejaVu Sans, in KVREPLAY_FONT_DIR or the system's folders): text is small";
 }
 
 UiContext::~UiContext() {

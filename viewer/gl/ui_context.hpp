@@ -1,11 +1,33 @@
 #pragma once
 
-#include "viewer/gl/font_files.hpp"
-
+#include <filesystem>
 #include <imgui.h>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
+
+/// A typeface as it lies in its file.
+struct FontFile {
+  std::filesystem::path path;
+  std::vector<unsigned char> bytes;
+  float height_per_em = 1;  ///< ascent - descent over the em
+  float ascent_per_em = 1;
+};
+
+/// What the dashboard writes with; each empty where there is none.
+struct FontFiles {
+  std::optional<FontFile> text, bold, numbers;
+  std::optional<FontFile> fallback;  ///< for signs that the others lack
+};
+
+/// KVREPLAY_FONT_DIR, ~/.local/share/fonts, /usr/local/share/fonts, /usr/share/fonts.
+std::vector<std::filesystem::path> font_folders();
+
+/// Inter (else DejaVu Sans) for text, its semibold for headings, DejaVu Sans Mono for numbers; searched for
+/// by name in the folders and below, the earlier folders first. What cannot be read as a font is passed over.
+FontFiles find_fonts(const std::vector<std::filesystem::path>& folders);
 
 /// Dear ImGui's context and its OpenGL backend, without a settings file, with the dashboard's fonts. Needs a
 /// current OpenGL context for its whole life.
@@ -27,16 +49,12 @@ class UiContext {
   /// Draws the last frame into the bound framebuffer, which is cleared with the windows' background first.
   void paint(int width, int height) const;
 
-  /// What there is to say about the fonts; empty where all were found.
-  const std::string& remark() const { return remark_; }
-
  private:
   void build_fonts(float em);
 
   FontFiles files_;
   ImGuiContext* context_ = nullptr;
   float em_ = 0;
-  std::string remark_;
 };
 
 /// Of the current context: for text, headings, and numbers or tokens.

@@ -1,6 +1,11 @@
 #include "viewer/model/actions.hpp"
 
+#include "viewer/model/choice.hpp"
+
+#include <algorithm>
 #include <cassert>
+#include <cctype>
+#include <string>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -13,101 +18,118 @@ Shortcut shift(std::string key) { return {std::move(key), false, true, false}; }
 
 std::vector<Action> all_actions() {
   std::vector<Action> table = {
-      {ActionId::open_path, "File", "Open...", control("O"), "a dump or a result folder"},
-      {ActionId::locate_dump,
-       "File",
-       "Locate dump...",
-       {},
-       "says where the dump of the results in view lies"},
-      {ActionId::reload, "File", "Reload", plain("R"), "reads changed files again; the view stays",
+      {ActionId::open_path, "File", "Open...", "a dump or a result folder", control("O")},
+      {ActionId::locate_dump, "File", "Locate dump...", "says where the dump of the results in view lies"},
+      {ActionId::reload, "File", "Reload", "reads changed files again; the view stays", plain("R"),
        plain("F5")},
-      {ActionId::next_run, "File", "Next run", control("Tab"), "among the open dumps and result folders"},
-      {ActionId::pin_run,
-       "File",
-       "Pin run as reference",
-       {},
+      {ActionId::next_run, "File", "Next run", "among the open dumps and result folders", control("Tab")},
+      {ActionId::pin_run, "File", "Pin run as reference",
        "panels hold other runs of its prompt against this one; again: no longer"},
-      {ActionId::close_run, "File", "Close run", control("W"), "closes the run in view"},
-      {ActionId::save_session, "File", "Save session", control("S"),
-       "open runs, selection, layout and ranges"},
-      {ActionId::export_png, "File", "Export panel as PNG", control("E"), "the panel in use as a figure"},
-      {ActionId::export_csv, "File", "Export panel as CSV", control_shift("E"),
-       "the numbers behind the panel in use"},
-      {ActionId::quit, "File", "Quit", control("Q"), "leaves the program"},
-      {ActionId::undo, "Edit", "Undo", control("Z"), "the last change of view, selection or settings"},
-      {ActionId::redo, "Edit", "Redo", control_shift("Z"), "what was undone", control("Y")},
-      {ActionId::copy_csv, "Edit", "Copy values as CSV", control("C"),
-       "the selected cell and the pinned rows"},
-      {ActionId::find_text, "Edit", "Find words...", control("F"), "in the text; selects their tokens"},
-      {ActionId::copy_drawing_command,
-       "Edit",
-       "Copy command that draws this",
-       {},
+      {ActionId::close_run, "File", "Close run", "closes the run in view", control("W")},
+      {ActionId::save_session, "File", "Save session", "open runs, selection, layout and ranges",
+       control("S")},
+      {ActionId::export_png, "File", "Export panel as PNG", "the panel in use as a figure", control("E")},
+      {ActionId::export_csv, "File", "Export panel as CSV", "the numbers behind the panel in use",
+       control_shift("E")},
+      {ActionId::quit, "File", "Quit", "leaves the program", control("Q")},
+      {ActionId::undo, "Edit", "Undo", "the last change of view, selection or settings", control("Z")},
+      {ActionId::redo, "Edit", "Redo", "what was undone", control_shift("Z"), control("Y")},
+      {ActionId::copy_csv, "Edit", "Copy values as CSV", "the selected cell and the pinned rows",
+       control("C")},
+      {ActionId::find_text, "Edit", "Find words...", "in the text; selects their tokens", control("F")},
+      {ActionId::copy_drawing_command, "Edit", "Copy command that draws this",
        "the panel in use as a figure, from a session file"},
-      {ActionId::copy_measuring_command,
-       "Edit",
-       "Copy command that measures this",
-       {},
+      {ActionId::copy_measuring_command, "Edit", "Copy command that measures this",
        "kvreplay evict with the settings A and B of What if"},
-      {ActionId::copy_link, "Edit", "Copy link", {}, "kvreplay view opens it at this run, panel and place"},
-      {ActionId::keep_tokens, "Edit", "Keep tokens by hand", plain("K"),
-       "the chosen ones, beyond the budget of the setting in view"},
-      {ActionId::pin_tokens, "Edit", "Pin tokens by hand", shift("K"),
-       "the chosen ones, within the budget of the setting in view"},
-      {ActionId::evict_tokens, "Edit", "Evict tokens by hand", plain("E"),
-       "the chosen ones, in the setting in view"},
-      {ActionId::leave_tokens, "Edit", "Unmark tokens", plain("U"),
-       "the chosen ones are again as the setting in view has them"},
-      {ActionId::save_kept_set,
-       "Edit",
-       "Save kept set as .npy",
-       {},
+      {ActionId::copy_link, "Edit", "Copy link", "kvreplay view opens it at this run, panel and place"},
+      {ActionId::keep_tokens, "Edit", "Keep tokens by hand",
+       "the chosen ones, beyond the budget of the setting in view", plain("K")},
+      {ActionId::pin_tokens, "Edit", "Pin tokens by hand",
+       "the chosen ones, within the budget of the setting in view", shift("K")},
+      {ActionId::evict_tokens, "Edit", "Evict tokens by hand", "the chosen ones, in the setting in view",
+       plain("E")},
+      {ActionId::leave_tokens, "Edit", "Unmark tokens",
+       "the chosen ones are again as the setting in view has them", plain("U")},
+      {ActionId::save_kept_set, "Edit", "Save kept set as .npy",
        "what the setting in view keeps of all heads, and the command that measures it"},
-      {ActionId::pin_selection, "Edit", "Pin selection", control("D"), "keeps its values in the inspector"},
-      {ActionId::clear_selection, "Edit", "Clear selection", plain("Escape"),
-       "rows, tokens and channels; the head stays"},
-      {ActionId::next_worst_head, "Go", "Next worst head", plain("N"), "down the table of worst heads"},
-      {ActionId::previous_worst_head, "Go", "Previous worst head", plain("P"), "up the table of worst heads",
+      {ActionId::pin_selection, "Edit", "Pin selection", "keeps its values in the inspector", control("D")},
+      {ActionId::clear_selection, "Edit", "Clear selection", "rows, tokens and channels; the head stays",
+       plain("Escape")},
+      {ActionId::next_worst_head, "Go", "Next worst head", "down the table of worst heads", plain("N")},
+      {ActionId::previous_worst_head, "Go", "Previous worst head", "up the table of worst heads", plain("P"),
        shift("N")},
-      {ActionId::next_head, "Go", "Next head", plain("]"), "through all KV heads, layer by layer"},
-      {ActionId::previous_head, "Go", "Previous head", plain("["), "through all KV heads, backwards"},
-      {ActionId::next_layer, "Go", "Next layer", plain("}"), "the same head one layer up"},
-      {ActionId::previous_layer, "Go", "Previous layer", plain("{"), "the same head one layer down"},
-      {ActionId::fit_view, "View", "Fit", plain("F"), "shows the whole matrix"},
-      {ActionId::one_to_one, "View", "1:1", plain("1"), "one cell a pixel"},
-      {ActionId::zoom_in, "View", "Zoom in", plain("+"), "at the pointer", plain("=")},
-      {ActionId::zoom_out, "View", "Zoom out", plain("-"), "at the pointer"},
-      {ActionId::toggle_joint_zoom, "View", "Joint zoom", plain("J"), "heatmaps of one kind move together"},
-      {ActionId::lock_ranges, "View", "Lock ranges", plain("L"),
-       "one colour range for all heatmaps of a quantity"},
-      {ActionId::flip_settings, "View", "Flip A and B", plain("X"), "shows the other setting while held"},
-      {ActionId::maximise, "View", "Maximise panel", plain("M"), "and back"},
-      {ActionId::next_panel, "View", "Next panel", plain("Tab"), "gives it the keyboard"},
-      {ActionId::toggle_theme, "View", "Light or dark", plain("T"), "changes the theme"},
-      {ActionId::larger_text, "View", "Larger text", control("+"), "one point more", control("=")},
-      {ActionId::smaller_text, "View", "Smaller text", control("-"), "one point less"},
-      {ActionId::reset_layout, "View", "Reset layout", control_shift("L"), "panels as on a first start"},
+      {ActionId::next_head, "Go", "Next head", "through all KV heads, layer by layer", plain("]")},
+      {ActionId::previous_head, "Go", "Previous head", "through all KV heads, backwards", plain("[")},
+      {ActionId::next_layer, "Go", "Next layer", "the same head one layer up", plain("}")},
+      {ActionId::previous_layer, "Go", "Previous layer", "the same head one layer down", plain("{")},
+      {ActionId::fit_view, "View", "Fit", "shows the whole matrix", plain("F")},
+      {ActionId::one_to_one, "View", "1:1", "one cell a pixel", plain("1")},
+      {ActionId::zoom_in, "View", "Zoom in", "at the pointer", plain("+"), plain("=")},
+      {ActionId::zoom_out, "View", "Zoom out", "at the pointer", plain("-")},
+      {ActionId::toggle_joint_zoom, "View", "Joint zoom", "heatmaps of one kind move together", plain("J")},
+      {ActionId::lock_ranges, "View", "Lock ranges", "one colour range for all heatmaps of a quantity",
+       plain("L")},
+      {ActionId::flip_settings, "View", "Flip A and B", "shows the other setting while held", plain("X")},
+      {ActionId::maximise, "View", "Maximise panel", "and back", plain("M")},
+      {ActionId::next_panel, "View", "Next panel", "gives it the keyboard", plain("Tab")},
+      {ActionId::toggle_theme, "View", "Light or dark", "changes the theme", plain("T")},
+      {ActionId::larger_text, "View", "Larger text", "one point more", control("+"), control("=")},
+      {ActionId::smaller_text, "View", "Smaller text", "one point less", control("-")},
+      {ActionId::reset_layout, "View", "Reset layout", "panels as on a first start", control_shift("L")},
   };
   for (const PresetFacts& preset : kPresets)
     table.push_back({.id = ActionId::arrange,
                      .menu = "View",
                      .title = preset.title,
-                     .shortcut = {},
                      .hint = preset.hint,
                      .preset = preset.id});
   for (const PanelFacts& panel : kPanels)
     table.push_back({.id = ActionId::show_panel,
                      .menu = "Panels",
                      .title = panel.title,
-                     .shortcut = panel.key == 0 ? Shortcut{} : control(std::string(1, panel.key)),
                      .hint = panel.question,
+                     .shortcut = panel.key == 0 ? Shortcut{} : control(std::string(1, panel.key)),
                      .panel = panel.id});
-  table.push_back({ActionId::open_palette, "Help", "Command palette", control_shift("P"),
-                   "finds an action by a few letters", control("K")});
+  table.push_back({ActionId::open_palette, "Help", "Command palette", "finds an action by a few letters",
+                   control_shift("P"), control("K")});
   table.push_back(
-      {ActionId::help, "Help", "Keys and mouse", plain("?"), "everything on one page", plain("F1")});
-  table.push_back({ActionId::tour, "Help", "Tour", {}, "six steps through the dashboard"});
+      {ActionId::help, "Help", "Keys and mouse", "everything on one page", plain("?"), plain("F1")});
+  table.push_back({ActionId::tour, "Help", "Tour", "six steps through the dashboard"});
   return table;
+}
+
+constexpr int kNoMatch = -1;
+
+bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+/// How well the letters of `word` are found in order in `text`: the best of all ways to place them. Every
+/// letter counts 1, 6 more at the start of a word, 4 more next to the one before.
+int placed(std::string_view word, std::string_view text) {
+  // best[j]: the letters so far, the last of them at j.
+  std::vector<int> best(text.size(), kNoMatch), next(text.size(), kNoMatch);
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    int before = i == 0 ? 0 : kNoMatch;  // the best that ends left of j - 1
+    for (std::size_t j = 0; j < text.size(); ++j) {
+      if (i > 0 && j > 1) before = std::max(before, best[j - 2]);
+      const int beside = i > 0 && j > 0 && best[j - 1] != kNoMatch ? best[j - 1] + 4 : kNoMatch;
+      const int reached = std::max(before, beside);
+      const bool starts = j == 0 || !is_letter(text[j - 1]);
+      next[j] =
+          lower(word[i]) == lower(text[j]) && reached != kNoMatch ? reached + 1 + (starts ? 6 : 0) : kNoMatch;
+    }
+    best.swap(next);
+  }
+  return best.empty() ? kNoMatch : *std::max_element(best.begin(), best.end());
+}
+
+int score(std::string_view word, const Action& action) {
+  const auto weighed = [&](std::string_view text, int weight) {
+    const int found = placed(word, text);
+    // Scattered letters are found in any long text: they must make up words there.
+    if (found == kNoMatch || (weight < 3 && found < 3 * static_cast<int>(word.size()))) return kNoMatch;
+    return weight * found;
+  };
+  return std::max({weighed(action.title, 3), weighed(action.menu, 2), weighed(action.hint, 1)});
 }
 
 }  // namespace
@@ -134,6 +156,31 @@ const Action* action_of(const Shortcut& shortcut) {
   for (const Action& each : actions())
     if (each.shortcut == shortcut || each.also == shortcut) return &each;
   return nullptr;
+}
+
+std::vector<const Action*> matching_actions(std::string_view typed) {
+  struct Found {
+    const Action* action;
+    int score;
+  };
+  const std::vector<std::string> words = typed_words(typed);
+  std::vector<Found> found;
+  for (const Action& each : actions()) {
+    int sum = 0;
+    for (const std::string& word : words) {
+      const int points = score(word, each);
+      sum = points == kNoMatch || sum == kNoMatch ? kNoMatch : sum + points;
+    }
+    // Of equal matches the one that leaves less of the title unsaid, but only as far as that decides.
+    const int unsaid = words.empty() ? 0 : static_cast<int>(each.title.size());
+    if (sum != kNoMatch) found.push_back({&each, 64 * sum - unsaid});
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& one, const Found& other) { return one.score > other.score; });
+  std::vector<const Action*> matching;
+  matching.reserve(found.size());
+  for (const Found& each : found) matching.push_back(each.action);
+  return matching;
 }
 
 }  // namespace kvreplay::viewer

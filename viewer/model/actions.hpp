@@ -1,7 +1,7 @@
 #pragma once
 
+#include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
-#include "viewer/model/presets.hpp"
 
 #include <array>
 #include <optional>
@@ -80,8 +80,8 @@ struct Action {
   ActionId id;
   std::string_view menu;  ///< one of kMenus
   std::string_view title;
-  Shortcut shortcut;                    ///< empty: none
   std::string_view hint;                ///< one clause for the palette and the help
+  Shortcut shortcut = {};               ///< empty: none
   Shortcut also = {};                   ///< a second one, which menus do not name; empty: none
   std::optional<PanelKind> panel = {};  ///< that show_panel brings to the front
   std::optional<Preset> preset = {};    ///< that `arrange` arranges for

@@ -1,7 +1,5 @@
 #include "viewer/model/choice.hpp"
 
-#include "viewer/model/typed_words.hpp"
-
 #include <algorithm>
 
 namespace kvreplay::viewer {

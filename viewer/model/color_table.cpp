@@ -1,7 +1,5 @@
 #include "viewer/model/color_table.hpp"
 
-#include "analysis/drawing/srgb.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -11,7 +9,7 @@ namespace kvreplay::viewer {
 namespace {
 
 // 256 colours each from the low end to the high one, sRGB, six hexadecimal digits a colour.
-extern const std::string_view kViridisHex, kMagmaHex, kCividisHex, kRdBuHex;
+extern const std::string_view kViridisHex, kMagmaHex, kCividisHex;
 
 // viridis, magma: Stéfan van der Walt, Nathaniel Smith and Eric Firing for matplotlib, dedicated to the
 // public domain (CC0).
@@ -106,37 +104,43 @@ const std::string_view kCividisHex =
 // Unless required by applicable law or agreed to in writing, software distributed under the License is
 // distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 // See the License for the specific language governing permissions and limitations under the License.
-const std::string_view kRdBuHex =
-    "05306106326407346708366a09386d0a3b700c3d730d3f760e41790f437b10457e114781124984134c87144e8a15508d"
-    "1752901854931956961a58991b5a9c1c5c9f1d5fa21e61a51f63a82065ab2267ac2369ad246aae266caf276eb02870b1"
-    "2a71b22b73b32c75b42e77b52f79b5307ab6327cb7337eb83480b93681ba3783bb3885bc3a87bd3b88be3c8abe3e8cbf"
-    "3f8ec0408fc14291c24393c34695c44997c54c99c64f9bc7529dc8569fc959a1ca5ca3cb5fa5cd62a7ce65a9cf68abd0"
-    "6bacd16eaed271b0d375b2d478b4d57bb6d67eb8d781bad884bcd987beda8ac0db8dc2dc90c4dd93c6de96c7df98c8e0"
-    "9bc9e09dcbe1a0cce2a2cde3a5cee3a7d0e4a9d1e5acd2e5aed3e6b1d5e7b3d6e8b6d7e8b8d8e9bbdaeabddbeac0dceb"
-    "c2ddecc5dfecc7e0edcae1eecce2efcfe4efd1e5f0d2e6f0d4e6f1d5e7f1d7e8f1d8e9f1dae9f2dbeaf2ddebf2deebf2"
-    "e0ecf3e1edf3e3edf3e4eef4e6eff4e7f0f4e9f0f4eaf1f5ecf2f5edf2f5eff3f5f0f4f6f2f5f6f3f5f6f5f6f7f6f7f7"
-    "f7f6f6f7f5f4f8f4f2f8f3f0f8f2eff8f1edf9f0ebf9efe9f9eee7f9ede5f9ebe3faeae1fae9dffae8defae7dcfbe6da"
-    "fbe5d8fbe4d6fbe3d4fce2d2fce0d0fcdfcffcdecdfdddcbfddcc9fddbc7fdd9c4fcd7c2fcd5bffcd3bcfbd0b9fbceb7"
-    "fbccb4facab1fac8aff9c6acf9c4a9f9c2a7f8bfa4f8bda1f8bb9ef7b99cf7b799f7b596f6b394f6b191f6af8ef5ac8b"
-    "f5aa89f5a886f4a683f3a481f2a17ff19e7df09c7bef9979ee9677ec9374eb9172ea8e70e98b6ee8896ce6866ae58368"
-    "e48066e37e64e27b62e17860df765ede735cdd7059dc6e57db6b55da6853d86551d7634fd6604dd55d4cd35a4ad25849"
-    "d05548cf5246ce4f45cc4c44cb4942c94741c84440c6413ec53e3dc43b3cc2383ac13639bf3338be3036bd2d35bb2a34"
-    "ba2832b82531b72230b61f2eb41c2db3192cb1182bae172aab162aa81529a51429a213289f12289c1127991027960f27"
-    "930e26900d268d0c258a0b25870a248409248108237f08237c07227906227605217304217003206d02206a011f67001f";
+constexpr std::string_view kRdBuStops = "0530612166ac4393c392c5ded1e5f0f7f7f7fddbc7f4a582d6604db2182b67001f";
 
-using drawing::srgb_byte;
-using drawing::srgb_light;
 using Table = std::array<Rgb, 256>;
 using Vector3 = std::array<double, 3>;
 
 std::uint8_t digit(char c) { return static_cast<std::uint8_t>(c <= '9' ? c - '0' : c - 'a' + 10); }
 
-Table from_hex(std::string_view hex) {
+Rgb hex_color(std::string_view hex, std::size_t number) {
   const auto byte = [&](std::size_t at) {
     return static_cast<std::uint8_t>(digit(hex[at]) * 16 + digit(hex[at + 1]));
   };
+  return {byte(6 * number), byte(6 * number + 2), byte(6 * number + 4)};
+}
+
+Table from_hex(std::string_view hex) {
   Table table;
-  for (std::size_t i = 0; i < table.size(); ++i) table[i] = {byte(6 * i), byte(6 * i + 2), byte(6 * i + 4)};
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = hex_color(hex, i);
+  return table;
+}
+
+/// `share` of the way from one colour to another, linear in sRGB.
+Rgb between(Rgb from, Rgb to, float share) {
+  const auto part = [&](std::uint8_t low, std::uint8_t high) {
+    const float level = low + (static_cast<float>(high) - static_cast<float>(low)) * share;
+    return static_cast<std::uint8_t>(level + 0.5F);
+  };
+  return {part(from.r, to.r), part(from.g, to.g), part(from.b, to.b)};
+}
+
+Table between_stops(std::string_view hex) {
+  const float last = static_cast<float>(hex.size() / 6 - 1);
+  Table table;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const float place = last * static_cast<float>(i) / 255;
+    const auto below = static_cast<std::size_t>(std::min(place, last - 1));
+    table[i] = between(hex_color(hex, below), hex_color(hex, below + 1), place - static_cast<float>(below));
+  }
   return table;
 }
 
@@ -164,8 +168,7 @@ Table grey_table() {
 constexpr Vector3 kWhitePoint = {0.9505, 1.0, 1.0890};  // D65
 
 Vector3 msh_of(Rgb color) {
-  const double r = srgb_light(color.r / 255.0), g = srgb_light(color.g / 255.0),
-               b = srgb_light(color.b / 255.0);
+  const double r = srgb_light(color.r), g = srgb_light(color.g), b = srgb_light(color.b);
   const double fx = cie((0.4124 * r + 0.3576 * g + 0.1805 * b) / kWhitePoint[0]);
   const double fy = cie((0.2126 * r + 0.7152 * g + 0.0722 * b) / kWhitePoint[1]);
   const double fz = cie((0.0193 * r + 0.1192 * g + 0.9505 * b) / kWhitePoint[2]);
@@ -213,9 +216,9 @@ Table cool_warm_table() {
 }  // namespace
 
 const std::array<Rgb, 256>& color_table(ColorMap map) {
-  static const std::array<Table, kColorMaps.size()> tables = {from_hex(kViridisHex), from_hex(kMagmaHex),
-                                                              from_hex(kCividisHex), grey_table(),
-                                                              from_hex(kRdBuHex),    cool_warm_table()};
+  static const std::array<Table, kColorMaps.size()> tables = {from_hex(kViridisHex),     from_hex(kMagmaHex),
+                                                              from_hex(kCividisHex),     grey_table(),
+                                                              between_stops(kRdBuStops), cool_warm_table()};
   return tables[static_cast<std::size_t>(map)];
 }
 
@@ -223,13 +226,7 @@ Rgb color_of(ColorMap map, float t) {
   const Table& table = color_table(map);
   const float position = (t > 0 ? std::min(t, 1.0F) : 0.0F) * 255.0F;
   const std::size_t below = std::min(static_cast<std::size_t>(position), std::size_t{254});
-  const float share = position - static_cast<float>(below);
-  const auto mixed = [&](std::uint8_t low, std::uint8_t high) {
-    const float level = low + (static_cast<float>(high) - static_cast<float>(low)) * share;
-    return static_cast<std::uint8_t>(level + 0.5F);
-  };
-  const Rgb low = table[below], high = table[below + 1];
-  return {mixed(low.r, high.r), mixed(low.g, high.g), mixed(low.b, high.b)};
+  return between(table[below], table[below + 1], position - static_cast<float>(below));
 }
 
 }  // namespace kvreplay::viewer

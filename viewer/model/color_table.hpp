@@ -1,14 +1,12 @@
 #pragma once
 
-#include "analysis/drawing/color_map.hpp"
+#include "analysis/drawing/color_scale.hpp"
 #include "data/facts_table.hpp"
 
 #include <array>
 #include <string_view>
 
 namespace kvreplay::viewer {
-
-using png::Rgb;
 
 enum class ColorMap { viridis, magma, cividis, grey, rdbu, cool_warm };
 struct ColorMapFacts {
@@ -25,7 +23,7 @@ inline constexpr auto kColorMaps = facts_table<ColorMapFacts>({{ColorMap::viridi
 constexpr std::string_view name_of(ColorMap map) { return kColorMaps[map].name; }
 
 /// 256 colours from the low end to the high one, sRGB. Grey takes even steps of CIE lightness; cool-warm
-/// follows Moreland 2009; the others are tables (color_table_data.cpp).
+/// follows Moreland 2009; the others are tables.
 const std::array<Rgb, 256>& color_table(ColorMap map);
 
 /// The colour of t in [0, 1], linear in sRGB between the two nearest entries, as the shader finds it; beyond

@@ -1,14 +1,18 @@
 #pragma once
 
+#include "viewer/model/camera.hpp"
 #include "viewer/model/color_table.hpp"
+#include "viewer/model/key.hpp"
 #include "viewer/model/tiles.hpp"
 #include "viewer/model/value_scale.hpp"
 
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
-// What a heatmap looks like, pixel by pixel: the reference that the shader is checked against, and what both
-// share.
+// What a heatmap looks like, of which viewer/gl/heatmap_renderer.hpp makes the pixels.
 
 namespace kvreplay::viewer {
 
@@ -50,10 +54,17 @@ std::vector<std::int32_t> axis_texels(const AxisView& axis, int pixels, Index ce
 /// 1 for each pixel that is faded: [width].
 std::vector<std::uint8_t> faded_pixels(const HeatmapImage& image);
 
-/// The colour of the pixel (x, y), x to the right, y downwards, from the tiles at hand.
-Rgb color_at(const HeatmapImage& image, const TileMap& tiles, int x, int y);
-
-/// All pixels, row by row: color_at() for each.
-std::vector<Rgb> rendered(const HeatmapImage& image, const TileMap& tiles);
+/// What views of several panels have in common.
+struct HeatmapLinks {
+  bool unfinished = false;  ///< a heatmap needs another frame for what it could not bring to the screen yet
+  bool joined = false;
+  struct Shared {
+    AxisView axis;
+    int pixels = 1;
+  };
+  std::map<Key, Shared> columns;  ///< by HeatmapContent::link
+  bool locked = false;
+  std::map<std::string, std::pair<float, float>> ranges;  ///< by unit
+};
 
 }  // namespace kvreplay::viewer

@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+// A layout as a session keeps it: {"maximised": panel or null, "root": node, "shown": [names]}, where a node
+// is
+// {"panels": [names], "front": name} or {"bar": "vertical" or "horizontal", "share": 0..1, "parts": [node,
+// node]}.
+
 namespace kvreplay::viewer {
 namespace {
 
@@ -20,6 +25,16 @@ Needs needs_within(float whole, Needs wanted, float least) {
   Needs one = wanted;
   (wanted.first > wanted.second ? one.first : one.second) = least;
   return one.fit(whole) ? one : Needs{least, least};
+}
+
+constexpr int kMostDepth = 16;
+
+std::optional<PanelKind> panel_in(const nlohmann::json& json) {
+  return json.is_string() ? kPanels.named(json.get_ref<const std::string&>()) : std::nullopt;
+}
+
+bool holds(const std::vector<PanelKind>& panels, PanelKind panel) {
+  return std::find(panels.begin(), panels.end(), panel) != panels.end();
 }
 
 }  // namespace
@@ -50,32 +65,17 @@ int Layout::add_split(bool vertical, float share) {
 }
 
 Layout Layout::standard() {
-  Layout layout;
-  const auto split = [&](bool vertical, float share, auto first, auto second) {
-    const int at = layout.add_split(vertical, share);
-    const int first_part = first();
-    const int second_part = second();
-    layout.nodes_[at].first = first_part;
-    layout.nodes_[at].second = second_part;
-    return at;
-  };
-  const auto leaf = [&](Place place) {
-    return [&layout, place] {
-      std::vector<PanelKind> panels;
-      for (const PanelFacts& panel : kPanels)
-        if (panel.place == place) panels.push_back(panel.id);
-      std::stable_sort(panels.begin(), panels.end(), [](PanelKind one, PanelKind other) {
-        return facts_of(one).tab < facts_of(other).tab;
-      });
-      return layout.add_leaf(std::move(panels));
-    };
-  };
-  const auto left = [&] { return split(false, 0.6F, leaf(Place::left), leaf(Place::left_foot)); };
-  const auto middle = [&] { return split(false, 0.62F, leaf(Place::middle), leaf(Place::middle_foot)); };
-  const auto rest = [&] { return split(true, 0.68F, middle, leaf(Place::right)); };
-  split(true, 0.26F, left, rest);
-  layout.shown_ = {PanelKind::text};
-  return layout;
+  static const Layout usual = *of_json(nlohmann::json::parse(R"({"root":
+    {"bar": "vertical", "share": 0.26, "parts": [
+      {"bar": "horizontal", "share": 0.6, "parts": [
+        {"panels": ["heads"]}, {"panels": ["inspector", "wrongly-evicted", "jobs"]}]},
+      {"bar": "vertical", "share": 0.68, "parts": [
+        {"bar": "horizontal", "share": 0.62, "parts": [
+          {"panels": ["text", "tokens", "channels"]},
+          {"panels": ["curves", "scatter", "budgets", "decode", "validation"]}]},
+        {"panels": ["what-if"]}]}]},
+    "shown": ["text"]})"));
+  return usual;
 }
 
 float Layout::needed(int number, bool width, float gap, Extent least) const {
@@ -229,6 +229,133 @@ bool Layout::in_front(PanelKind panel) const {
 void Layout::maximise(std::optional<PanelKind> panel) {
   if (panel) show(*panel);
   maximised_ = panel && leaf_of(*panel) >= 0 ? panel : std::nullopt;
+}
+
+nlohmann::json Layout::node_to_json(int number) const {
+  const Node& at = node(number);
+  nlohmann::json json = nlohmann::json::object();
+  if (at.leaf) {
+    json["panels"] = nlohmann::json::array();
+    for (const PanelKind panel : at.panels) json["panels"].push_back(name_of(panel));
+    json["front"] = name_of(at.panels[at.front]);
+  } else {
+    json["bar"] = at.vertical ? "vertical" : "horizontal";
+    json["share"] = at.share;
+    json["parts"] = {node_to_json(at.first), node_to_json(at.second)};
+  }
+  return json;
+}
+
+nlohmann::json Layout::to_json() const {
+  nlohmann::json json = nlohmann::json::object();
+  json["maximised"] = maximised_ ? nlohmann::json(name_of(*maximised_)) : nlohmann::json();
+  json["root"] = nodes_.empty() ? nlohmann::json() : node_to_json(0);
+  json["shown"] = nlohmann::json::array();
+  for (const PanelKind panel : shown_) json["shown"].push_back(name_of(panel));
+  return json;
+}
+
+/// Appends a node and all below it; false where it is none.
+bool Layout::add_from_json(const nlohmann::json& json, int depth) {
+  if (!json.is_object() || depth > kMostDepth) return false;
+  if (const auto list = json.find("panels"); list != json.end()) {
+    if (!list->is_array()) return false;
+    std::vector<PanelKind> panels;
+    for (const nlohmann::json& name : *list) {
+      const std::optional<PanelKind> panel = panel_in(name);
+      if (panel && leaf_of(*panel) < 0 && !holds(panels, *panel)) panels.push_back(*panel);
+    }
+    if (panels.empty()) return false;
+    const std::optional<PanelKind> front = panel_in(json.value("front", nlohmann::json()));
+    const auto at = front ? std::find(panels.begin(), panels.end(), *front) : panels.end();
+    add_leaf(panels, at == panels.end() ? 0 : static_cast<std::size_t>(at - panels.begin()));
+    return true;
+  }
+  const nlohmann::json bar = json.value("bar", nlohmann::json()),
+                       share = json.value("share", nlohmann::json());
+  const nlohmann::json parts = json.value("parts", nlohmann::json());
+  if ((bar != "vertical" && bar != "horizontal") || !share.is_number() || !parts.is_array() ||
+      parts.size() != 2)
+    return false;
+  const auto of_first = share.get<float>();
+  if (!(of_first > 0 && of_first < 1)) return false;
+  const int at = add_split(bar == "vertical", of_first);
+  const auto place = static_cast<std::size_t>(at);
+  nodes_[place].first = static_cast<int>(nodes_.size());
+  if (!add_from_json(parts[0], depth + 1)) return false;
+  nodes_[place].second = static_cast<int>(nodes_.size());
+  return add_from_json(parts[1], depth + 1);
+}
+
+std::optional<Layout> Layout::of_json(const nlohmann::json& json) {
+  Layout layout;
+  if (!json.is_object() || !layout.add_from_json(json.value("root", nlohmann::json()), 0)) return {};
+  layout.maximised_ = panel_in(json.value("maximised", nlohmann::json()));
+  if (const nlohmann::json shown = json.value("shown", nlohmann::json()); shown.is_array())
+    for (const nlohmann::json& name : shown)
+      if (const auto panel = panel_in(name); panel && !holds(layout.shown_, *panel))
+        layout.shown_.push_back(*panel);
+  return layout;
+}
+
+Layout Layout::from_json(const nlohmann::json& json) {
+  const Layout usual = standard();
+  Layout layout = of_json(json).value_or(usual);
+  for (const PanelKind panel : kPanels.all()) {
+    if (layout.leaf_of(panel) >= 0) continue;
+    // With those that it usually stands with, else in the first leaf.
+    int at = -1;
+    for (const PanelKind companion : usual.node(usual.leaf_of(panel)).panels)
+      if (at < 0) at = layout.leaf_of(companion);
+    for (std::size_t i = 0; at < 0; ++i)
+      if (layout.nodes_[i].leaf) at = static_cast<int>(i);
+    layout.nodes_[at].panels.push_back(panel);
+  }
+  return layout;
+}
+
+Layout layout_for(Preset preset) { return Layout::from_json(nlohmann::json::parse(kPresets[preset].layout)); }
+
+std::vector<std::size_t> columns_that_fit(std::span<const float> widths, float room, std::size_t always) {
+  std::vector<std::size_t> fitting;
+  if (always < widths.size()) room -= widths[always];
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    if (i != always && widths[i] > room) continue;
+    fitting.push_back(i);
+    if (i != always) room -= widths[i];
+  }
+  return fitting;
+}
+
+MatrixSize SheetLayout::size() const {
+  if (count == 0) return {};
+  const Index across = std::min(columns, count);
+  return {rows() * (picture.rows + gap) - gap, across * (picture.columns + gap) - gap};
+}
+
+std::optional<SheetLayout::Place> SheetLayout::at(Index row, Index column) const {
+  if (row < 0 || column < 0) return std::nullopt;
+  const Index height = picture.rows + gap, width = picture.columns + gap;
+  const Place place{row / height * columns + column / width, row % height, column % width};
+  if (column / width >= columns || place.number >= count || place.row >= picture.rows ||
+      place.column >= picture.columns)
+    return std::nullopt;
+  return place;
+}
+
+SheetLayout sheet_layout(Index count, Index multiple, MatrixSize picture, Index gap, double width,
+                         double height) {
+  SheetLayout best{count, std::max<Index>(std::min(multiple, count), 1), picture, gap};
+  const auto scale = [&](const SheetLayout& layout) {
+    const MatrixSize size = layout.size();
+    return std::min(width / static_cast<double>(std::max<Index>(size.columns, 1)),
+                    height / static_cast<double>(std::max<Index>(size.rows, 1)));
+  };
+  for (Index columns = multiple; columns < count + multiple; columns += multiple) {
+    const SheetLayout layout{count, std::min(columns, count), picture, gap};
+    if (scale(layout) > scale(best)) best = layout;
+  }
+  return best;
 }
 
 }  // namespace kvreplay::viewer

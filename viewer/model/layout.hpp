@@ -1,13 +1,18 @@
 #pragma once
 
+#include "data/facts_table.hpp"
+#include "viewer/model/camera.hpp"
 #include "viewer/model/panel_kind.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -93,6 +98,7 @@ class Layout {
             const OnSplit& on_split) const;
   void add_slot(int number, Slot& slot, std::ptrdiff_t& latest) const;
   nlohmann::json node_to_json(int number) const;
+  static std::optional<Layout> of_json(const nlohmann::json& json);
   bool add_from_json(const nlohmann::json& json, int depth);
 
   std::vector<Node>
@@ -100,5 +106,83 @@ class Layout {
   std::vector<PanelKind> shown_;  // those that were brought to the front, the latest last
   std::optional<PanelKind> maximised_;
 };
+
+/// A question for which panels and settings can be arranged.
+enum class Preset { bad_heads, policies, channels, decode };
+
+struct PresetFacts {
+  Preset id;
+  std::string_view name;
+  std::string_view title, hint;  ///< of the action
+  PanelKind panel;               ///< the one that answers, which gets the keyboard
+  std::string_view layout;       ///< as a session has it; panels that it leaves out go where they belong
+};
+inline constexpr auto kPresets = facts_table<PresetFacts>({
+    {Preset::bad_heads, "bad-heads", "Find bad heads",
+     "panels for: which heads does a score misrank, and why", PanelKind::heads,
+     R"({"root": {"bar": "vertical", "share": 0.4, "parts": [
+         {"bar": "horizontal", "share": 0.72, "parts": [
+           {"panels": ["heads"]}, {"panels": ["inspector", "jobs"]}]},
+         {"bar": "horizontal", "share": 0.5, "parts": [
+           {"panels": ["tokens", "channels"], "front": "tokens"},
+           {"panels": ["scatter", "curves", "what-if", "budgets", "decode", "validation"],
+            "front": "scatter"}]}]}})"},
+    {Preset::policies, "policies", "Compare policies", "panels for: what do two policies keep and cost",
+     PanelKind::what_if,
+     R"({"root": {"bar": "vertical", "share": 0.44, "parts": [
+         {"panels": ["what-if"]},
+         {"bar": "horizontal", "share": 0.5, "parts": [
+           {"panels": ["tokens", "channels", "heads", "inspector", "jobs"], "front": "tokens"},
+           {"panels": ["curves", "scatter", "budgets", "decode", "validation"], "front": "curves"}]}]}})"},
+    {Preset::channels, "channels", "Channels", "panels for: which key channels interact, which can go",
+     PanelKind::channels,
+     R"({"root": {"bar": "vertical", "share": 0.26, "parts": [
+         {"bar": "horizontal", "share": 0.6, "parts": [
+           {"panels": ["heads"]}, {"panels": ["inspector", "jobs"]}]},
+         {"panels": ["channels", "tokens", "scatter", "curves", "what-if", "budgets", "decode",
+                     "validation"], "front": "channels"}]}})"},
+    {Preset::decode, "decode", "Decoding", "panels for: how errors grow over decoding steps",
+     PanelKind::decode,
+     R"({"root": {"bar": "vertical", "share": 0.26, "parts": [
+         {"bar": "horizontal", "share": 0.6, "parts": [
+           {"panels": ["heads"]}, {"panels": ["inspector", "jobs"]}]},
+         {"bar": "horizontal", "share": 0.62, "parts": [
+           {"panels": ["decode", "budgets", "validation", "channels"], "front": "decode"},
+           {"panels": ["tokens", "curves", "scatter", "what-if"], "front": "tokens"}]}]}})"},
+});
+
+/// The panels for the question.
+Layout layout_for(Preset preset);
+
+/// Which columns of these widths stand whole beside each other in `room`, ascending: one in any case, and
+/// each that still has room beside it and those before.
+std::vector<std::size_t> columns_that_fit(std::span<const float> widths, float room, std::size_t always = 0);
+
+/// A contact sheet: small pictures of one size in rows, with gaps between them, as one matrix of texels.
+struct SheetLayout {
+  Index count = 0;     ///< pictures
+  Index columns = 1;   ///< a row
+  MatrixSize picture;  ///< texels of each
+  Index gap = 0;       ///< texels between them
+
+  Index rows() const { return (count + columns - 1) / columns; }
+  /// Of the whole sheet.
+  MatrixSize size() const;
+  /// The texel at a picture's upper left.
+  Index first_row(Index number) const { return number / columns * (picture.rows + gap); }
+  Index first_column(Index number) const { return number % columns * (picture.columns + gap); }
+  /// The picture that the texel is of, by its number, and the texel within it; nothing in a gap.
+  struct Place {
+    Index number = 0, row = 0, column = 0;
+    bool operator==(const Place&) const = default;
+  };
+  std::optional<Place> at(Index row, Index column) const;
+  bool operator==(const SheetLayout&) const = default;
+};
+
+/// The number of columns, a multiple of `multiple` where that is below `count`, with which the pictures are
+/// largest in a room of that width and height.
+SheetLayout sheet_layout(Index count, Index multiple, MatrixSize picture, Index gap, double width,
+                         double height);
 
 }  // namespace kvreplay::viewer

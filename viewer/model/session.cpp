@@ -3,6 +3,7 @@
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -88,19 +89,6 @@ Camera read_camera(const Json& json, const std::string& where, std::vector<std::
   return camera;
 }
 
-/// An object with a value for each of some panels, by name.
-template <class Value, class Read>
-void read_by_panel(Keys& keys, const std::string& key, std::map<PanelKind, Value>& into, Read read) {
-  const Json* json = keys.at(key);
-  if (json == nullptr) return;
-  Keys panels(*json, keys.where(key), keys.remarks());
-  for (const PanelFacts& panel : kPanels) {
-    const std::string name(panel.name);
-    if (const Json* of_panel = panels.at(name))
-      into[panel.id] = read(*of_panel, panels.where(name), keys.remarks());
-  }
-}
-
 /// A layout without the panels that a session does not name: they are newer than it.
 Json without_later_panels(Json layout, const std::string& session) {
   const std::function<void(Json&)> strip = [&](Json& node) {
@@ -122,12 +110,9 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   int version = kVersion;
   keys.read("version", version, kVersion, kVersion);
   const auto read_texts = [&](const std::string& key, const char* expected, std::vector<std::string>& list) {
-    const Json* found = keys.at(key);
+    const Json* found = keys.at(key, expected, &Json::is_array);
     if (found == nullptr) return;
-    bool texts = found->is_array();
-    if (texts)
-      for (const Json& text : *found) texts = texts && text.is_string();
-    if (texts)
+    if (std::all_of(found->begin(), found->end(), [](const Json& text) { return text.is_string(); }))
       list = found->get<std::vector<std::string>>();
     else
       keys.bad(key, expected, *found);
@@ -145,7 +130,7 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
     if (layout->is_object() && !layout->contains("shown")) read.erase("shown");  // nor is it in earlier ones
     if (read != *layout) keys.bad("layout", "a layout of panels, each once", *layout);
   }
-  keys.read_name("theme", into.theme, theme_named);
+  keys.read("theme", into.theme, kThemes);
   keys.read("text_size", into.text_size, 4.0F, 96.0F);
   if (const Json* window = keys.at("window")) {
     Keys sides(*window, keys.where("window"), remarks);
@@ -154,30 +139,19 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   }
   keys.read("ranges_locked", into.ranges_locked);
   keys.read("joint_zoom", into.joint_zoom);
-  read_by_panel(keys, "cameras", into.cameras, read_camera);
-  const auto read_object = [&](const std::string& key, Json& object) {
-    const Json* found = keys.at(key);
-    if (found == nullptr) return;
-    if (found->is_object())
-      object = *found;
-    else
-      keys.bad(key, "an object", *found);
-  };
-  read_object("settings", into.settings);
-  read_object("panels", into.panels);
+  if (const Json* cameras = keys.at("cameras")) {
+    Keys panels(*cameras, keys.where("cameras"), remarks);
+    for (const PanelFacts& panel : kPanels) {
+      const std::string name(panel.name);
+      if (const Json* camera = panels.at(name))
+        into.cameras[panel.id] = read_camera(*camera, panels.where(name), remarks);
+    }
+  }
+  if (const Json* found = keys.at("settings", "an object", &Json::is_object)) into.settings = *found;
+  if (const Json* found = keys.at("panels", "an object", &Json::is_object)) into.panels = *found;
 }
 
 }  // namespace
-
-std::string_view name_of(ThemeChoice theme) {
-  return theme == ThemeChoice::light ? "light" : theme == ThemeChoice::dark ? "dark" : "system";
-}
-
-std::optional<ThemeChoice> theme_named(std::string_view name) {
-  for (const ThemeChoice theme : {ThemeChoice::system, ThemeChoice::light, ThemeChoice::dark})
-    if (name_of(theme) == name) return theme;
-  return std::nullopt;
-}
 
 Json to_json(const Session& session) {
   Json cameras = Json::object();
@@ -191,7 +165,7 @@ Json to_json(const Session& session) {
           {"tour_seen", session.tour_seen},
           {"selection", selection_to_json(session.selection)},
           {"layout", session.layout.to_json()},
-          {"theme", std::string(name_of(session.theme))},
+          {"theme", kThemes[session.theme].name},
           {"text_size", session.text_size},
           {"window", {{"width", session.window_width}, {"height", session.window_height}}},
           {"ranges_locked", session.ranges_locked},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "data/facts_table.hpp"
 #include "viewer/model/camera.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
@@ -7,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,8 +19,12 @@
 namespace kvreplay::viewer {
 
 enum class ThemeChoice { system, light, dark };
-std::string_view name_of(ThemeChoice theme);
-std::optional<ThemeChoice> theme_named(std::string_view name);
+struct ThemeFacts {
+  ThemeChoice id;
+  std::string_view name;
+};
+inline constexpr auto kThemes = facts_table<ThemeFacts>(
+    {{ThemeChoice::system, "system"}, {ThemeChoice::light, "light"}, {ThemeChoice::dark, "dark"}});
 
 /// What is saved when the dashboard closes and restored when it opens.
 struct Session {
@@ -55,5 +62,14 @@ ReadSession session_from_json(const nlohmann::json& json);
 /// where its numbers are finite and its texts UTF-8.
 std::string text_of(const Session& session);
 ReadSession session_of_text(std::string_view text);
+
+inline constexpr std::size_t kMostRecent = 10;
+
+/// What was opened, newest first, each once; this one now.
+inline void add_recent(std::vector<std::string>& recent, const std::string& path) {
+  std::erase(recent, path);
+  recent.insert(recent.begin(), path);
+  if (recent.size() > kMostRecent) recent.resize(kMostRecent);
+}
 
 }  // namespace kvreplay::viewer

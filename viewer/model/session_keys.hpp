@@ -1,5 +1,6 @@
 #pragma once
 
+#include "data/facts_table.hpp"
 #include "data/json_fields.hpp"
 
 #include <fmt/format.h>
@@ -21,9 +22,11 @@ namespace kvreplay::viewer {
 /// for become remarks at the end.
 class Keys {
  public:
+  using Json = nlohmann::json;
+
   /// Without remarks.
-  explicit Keys(const nlohmann::json& json) : Keys(json, "", ignored_) {}
-  Keys(const nlohmann::json& json, std::string where, std::vector<std::string>& remarks)
+  explicit Keys(const Json& json) : Keys(json, "", ignored_) {}
+  Keys(const Json& json, std::string where, std::vector<std::string>& remarks)
       : where_(std::move(where)), remarks_(remarks) {
     if (json.is_object())
       object_ = json;
@@ -39,35 +42,35 @@ class Keys {
   Keys& operator=(const Keys&) = delete;
 
   /// Null where the key is missing or null.
-  const nlohmann::json* at(const std::string& key) {
+  const Json* at(const std::string& key) {
     asked_.insert(key);
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
+  /// The same of one kind of value; of another there is a remark.
+  const Json* at(const std::string& key, const char* expected, bool (Json::*is)() const noexcept) {
+    const Json* found = at(key);
+    if (found == nullptr || (found->*is)()) return found;
+    bad(key, expected, *found);
+    return nullptr;
+  }
   std::string where(const std::string& key) const { return where_ + "." + key; }
-  std::vector<std::string>& remarks() { return remarks_; }
-  void bad(const std::string& key, const char* expected, const nlohmann::json& found) {
+  void bad(const std::string& key, const char* expected, const Json& found) {
     remark(where(key), expected, found);
   }
 
   void read(const std::string& key, bool& into) {
-    const nlohmann::json* json = at(key);
-    if (json == nullptr) return;
-    if (json->is_boolean())
-      into = json->get<bool>();
-    else
-      bad(key, "true or false", *json);
+    if (const Json* found = at(key, "true or false", &Json::is_boolean)) into = found->get<bool>();
   }
   void read(const std::string& key, std::optional<bool>& into) {
-    if (const nlohmann::json* json = at(key); json != nullptr && json->is_boolean()) into = json->get<bool>();
+    if (const Json* found = at(key, "true or false", &Json::is_boolean)) into = found->get<bool>();
   }
   void read(const std::string& key, std::string& into) {
-    if (const nlohmann::json* json = at(key); json != nullptr && json->is_string())
-      into = json->get<std::string>();
+    if (const Json* found = at(key, "a text", &Json::is_string)) into = found->get<std::string>();
   }
   template <class Number>
   void read(const std::string& key, Number& into, Number least, Number most) {
-    const nlohmann::json* json = at(key);
+    const Json* json = at(key);
     if (json == nullptr) return;
     bool fits = false;
     if constexpr (std::is_integral_v<Number>) {
@@ -84,16 +87,19 @@ class Keys {
     else
       remark(where(key), fmt::format("a number from {} to {}", least, most), *json);
   }
+  /// `into` is a value that `named` gives an optional of, or an optional one.
   template <class Value, class Named>
   void read_name(const std::string& key, Value& into, Named named) {
-    const nlohmann::json* json = at(key);
-    if (json == nullptr) return;
-    const std::optional<Value> value =
-        json->is_string() ? named(json->get_ref<const std::string&>()) : std::nullopt;
-    if (value)
+    const Json* found = at(key);
+    if (found == nullptr) return;
+    if (const auto value = found->is_string() ? named(found->get_ref<const std::string&>()) : std::nullopt)
       into = *value;
     else
-      bad(key, "a known name", *json);
+      bad(key, "a known name", *found);
+  }
+  template <class Value, class Facts, std::size_t N>
+  void read(const std::string& key, Value& into, const FactsTable<Facts, N>& table) {
+    read_name(key, into, [&](const std::string& name) { return table.named(name); });
   }
   void read(const std::string& key, std::optional<Index>& into) {
     if (at(key) == nullptr) return;
@@ -106,14 +112,14 @@ class Keys {
 
  private:
   static constexpr std::uint64_t kMostInteger = std::numeric_limits<std::int64_t>::max();
-  void remark(const std::string& where, std::string_view expected, const nlohmann::json& found) {
+  void remark(const std::string& where, std::string_view expected, const Json& found) {
     remarks_.push_back(fmt::format("{}: expected {}, found {}", where, expected, json_text(found)));
   }
 
   std::vector<std::string> ignored_;
   std::string where_;
   std::vector<std::string>& remarks_;
-  nlohmann::json object_ = nlohmann::json::object();
+  Json object_ = Json::object();
   std::set<std::string> asked_;
 };
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace kvreplay::viewer {
 
@@ -13,17 +14,29 @@ class StatusLine {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kShown{6};
 
-  void say(std::string text, bool is_error, Clock::time_point now);
+  void say(std::string text, bool is_error, Clock::time_point now) {
+    text_ = std::move(text);
+    is_error_ = is_error;
+    old_ = false;
+    said_ = now;
+  }
   /// A job ended well.
   void went_well() { old_ = true; }
   /// What was asked for at that time went well: an error from before goes at once.
-  void went_well_since(Clock::time_point asked);
+  void went_well_since(Clock::time_point asked) {
+    if (is_error_ && said_ < asked) *this = {};
+  }
 
   /// Empty where there is nothing to say any more.
-  const std::string& text(Clock::time_point now) const;
+  const std::string& text(Clock::time_point now) const {
+    static const std::string nothing;
+    return goes() && now - said_ >= kShown ? nothing : text_;
+  }
   bool is_error() const { return is_error_; }
   /// How long the text still stands; empty where there is none, or where it goes by no time.
-  std::optional<Clock::duration> left(Clock::time_point now) const;
+  std::optional<Clock::duration> left(Clock::time_point now) const {
+    return !goes() || text(now).empty() ? std::nullopt : std::optional(said_ + kShown - now);
+  }
 
  private:
   bool goes() const { return !is_error_ || old_; }

@@ -19,30 +19,25 @@ struct TourStep {
 inline constexpr std::array<TourStep, 6> kTour{{
     {"Worth knowing",
      "What this dump has to tell, in sentences. Each leads to the head and the token that it speaks of: "
-     "click "
-     "one.",
+     "click one.",
      {},
      true},
     {"Which heads are in trouble",
      "Every head of the model by one figure: here how well attention ranks the tokens as their exact error "
-     "does. "
-     "The worst stand first; n and p step through them.",
+     "does. The worst stand first; n and p step through them.",
      PanelKind::heads},
     {"What each query sees",
      "Queries downwards, tokens across: what removing a token would cost each query, exactly. The wheel "
-     "zooms, a "
-     "click selects a cell in all panels.",
+     "zooms, a click selects a cell in all panels.",
      PanelKind::tokens},
     {"Does a score see the costly tokens",
      "Each point is a token: to the right what the score says, upwards what it really costs. Points high on "
-     "the "
-     "left are costly tokens that the score would throw away; draw a line around some to see them "
+     "the left are costly tokens that the score would throw away; draw a line around some to see them "
      "everywhere.",
      PanelKind::scatter},
     {"What would another policy cost",
      "Two settings side by side: what they keep of this head and what that costs. Move the slider; held, x "
-     "shows "
-     "the other one.",
+     "shows the other one.",
      PanelKind::what_if},
     {"Find and go",
      "Ctrl+Shift+P finds everything by a few letters: actions, \"L3 H1\", \"token 379\", \"heads where "

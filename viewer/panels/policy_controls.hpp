@@ -4,7 +4,7 @@
 #include "analysis/options/option.hpp"
 #include "data/facts_table.hpp"
 #include "sim/eviction/policy.hpp"
-#include "viewer/widgets/choice_menu.hpp"
+#include "viewer/widgets/controls.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <cstddef>

@@ -149,9 +149,7 @@ HeatmapHit HeatmapView::draw(const char* id, ImVec2 size, const HeatmapContent& 
     const ImVec2 extent = ImGui::CalcTextSize(content.hint.c_str(), nullptr, false, frame.size.x * 0.8F);
     ImGui::SetCursorScreenPos(
         {frame.origin.x + (frame.size.x - extent.x) / 2, frame.origin.y + (frame.size.y - extent.y) / 2});
-    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + extent.x + 1);
-    dim_text(content.hint);
-    ImGui::PopTextWrapPos();
+    wrapped_text(content.hint, theme().dim, extent.x + 1);
     ImGui::SetCursorScreenPos({frame.origin.x, frame.origin.y + frame.size.y});
     ImGui::PopID();
     return hit;

@@ -1,8 +1,7 @@
 #pragma once
 
 #include "viewer/model/heatmap_image.hpp"
-#include "viewer/model/heatmap_links.hpp"
-#include "viewer/model/value_range.hpp"
+#include "viewer/model/value_scale.hpp"
 #include "viewer/work/desk.hpp"
 
 #include <nlohmann/json.hpp>
@@ -149,6 +148,8 @@ class HeatmapView {
   void choose_scale(const HeatmapContent& content, HeatmapLinks& links);
   void draw_bar(const Frame& frame, const HeatmapContent& content, HeatmapLinks& links);
   void draw_range_popup(const HeatmapContent& content);
+  void draw_histogram();
+  void choose_range(RangeKind kind);
   static std::string axes_caption(const HeatmapContent& content);
   void draw_axes(const Frame& frame, const HeatmapContent& content) const;
   void draw_strip(const Frame& frame, const Strip& strip, bool of_rows, HeatmapHit& hit) const;

@@ -1,7 +1,7 @@
 #include "viewer/widgets/plot.hpp"
 
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/model/number_text.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 

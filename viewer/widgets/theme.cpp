@@ -7,32 +7,22 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr ImU32 hex(unsigned rgb) { return IM_COL32((rgb >> 16) & 255, (rgb >> 8) & 255, rgb & 255, 255); }
-
 constexpr Rgb rgb(unsigned rgb) {
   return {static_cast<std::uint8_t>(rgb >> 16), static_cast<std::uint8_t>(rgb >> 8 & 255),
           static_cast<std::uint8_t>(rgb & 255)};
 }
 
-/// WCAG's relative luminance.
-double luminance(ImU32 color) {
-  static const std::array<double, 256> linear = [] {
-    std::array<double, 256> values{};
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double share = static_cast<double>(i) / 255;
-      values[i] = share <= 0.04045 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4);
-    }
-    return values;
-  }();
-  const auto channel = [color](int shift) { return linear[color >> shift & 255]; };
-  return 0.2126 * channel(IM_COL32_R_SHIFT) + 0.7152 * channel(IM_COL32_G_SHIFT) +
-         0.0722 * channel(IM_COL32_B_SHIFT);
+Rgb rgb_of(ImU32 color) {
+  const auto channel = [color](int shift) { return static_cast<std::uint8_t>(color >> shift & 255); };
+  return {channel(IM_COL32_R_SHIFT), channel(IM_COL32_G_SHIFT), channel(IM_COL32_B_SHIFT)};
 }
 
 }  // namespace
 
 Theme theme_of(bool dark) {
-  const auto pick = [dark](unsigned in_dark, unsigned in_light) { return hex(dark ? in_dark : in_light); };
+  const auto pick = [dark](unsigned in_dark, unsigned in_light) {
+    return to_imgui(rgb(dark ? in_dark : in_light));
+  };
   const auto ink = [dark](unsigned in_dark, unsigned in_light) { return rgb(dark ? in_dark : in_light); };
   Theme t;
   t.dark = dark;
@@ -66,7 +56,7 @@ ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered) {
 }
 
 double contrast(ImU32 a, ImU32 b) {
-  const double one = luminance(a), other = luminance(b);
+  const double one = luminance(rgb_of(a)), other = luminance(rgb_of(b));
   return (std::max(one, other) + 0.05) / (std::min(one, other) + 0.05);
 }
 

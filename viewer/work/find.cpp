@@ -1,7 +1,7 @@
 #include "viewer/work/find.hpp"
 
 #include "analysis/options/option.hpp"
-#include "viewer/model/typed_words.hpp"
+#include "viewer/model/choice.hpp"
 #include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>

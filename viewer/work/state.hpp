@@ -2,7 +2,7 @@
 
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/model/actions.hpp"
-#include "viewer/model/heatmap_links.hpp"
+#include "viewer/model/heatmap_image.hpp"
 #include "viewer/model/history.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/selection.hpp"

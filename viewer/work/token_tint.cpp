@@ -4,7 +4,7 @@
 #include "data/error.hpp"
 #include "sim/backend.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/model/value_range.hpp"
+#include "viewer/model/value_scale.hpp"
 #include "viewer/work/head_figures.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 #include "viewer/work/what_if_figures.hpp"
 
-#include "viewer/model/number_text.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/work/what_if_compensation.hpp"
 

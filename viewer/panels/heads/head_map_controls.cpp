@@ -1,7 +1,6 @@
 #include "viewer/panels/heads/head_map_controls.hpp"
 
 #include "viewer/model/session_keys.hpp"
-#include "viewer/widgets/choice_menu.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/named_choices.hpp"

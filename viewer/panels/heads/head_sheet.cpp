@@ -1,6 +1,6 @@
 #include "viewer/panels/heads/head_sheet.hpp"
 
-#include "viewer/model/number_text.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/model/session_keys.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/no_dump.hpp"

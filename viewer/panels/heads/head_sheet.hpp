@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/model/sheet_layout.hpp"
+#include "viewer/model/layout.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/entry_tiles.hpp"
 #include "viewer/work/figure_map.hpp"

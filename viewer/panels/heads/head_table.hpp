@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/model/number_text.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/figure_map.hpp"
 

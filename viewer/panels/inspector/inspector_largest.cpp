@@ -1,5 +1,5 @@
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/model/number_text.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/inspector/inspector_table.hpp"
 #include "viewer/widgets/controls.hpp"

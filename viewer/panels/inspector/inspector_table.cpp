@@ -3,7 +3,7 @@
 #include "analysis/options/option.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
-#include "viewer/model/column_fit.hpp"
+#include "viewer/model/layout.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"

@@ -1,8 +1,6 @@
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/session_keys.hpp"
-#include "viewer/model/text_layout.hpp"
-#include "viewer/model/text_search.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/model/value_scale.hpp"
 #include "viewer/panels/metric_controls.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/model/text_layout.hpp"
+#include "viewer/model/token_text.hpp"
 #include "viewer/panels/background_round.hpp"
 #include "viewer/panels/text/text_values.hpp"
 #include "viewer/work/token_tint.hpp"

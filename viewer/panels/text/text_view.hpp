@@ -1,7 +1,6 @@
 #pragma once
 
-#include "viewer/model/text_layout.hpp"
-#include "viewer/model/text_search.hpp"
+#include "viewer/model/token_text.hpp"
 #include "viewer/work/token_tint.hpp"
 
 #include <functional>

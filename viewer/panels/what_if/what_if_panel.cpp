@@ -2,7 +2,7 @@
 #include "sim/kept_set.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
-#include "viewer/model/heatmap_links.hpp"
+#include "viewer/model/heatmap_image.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"

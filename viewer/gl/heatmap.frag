@@ -1,30 +1,4 @@
-#pragma once
-
-#include <string>
-
-// What draws a heatmap. Both sources go behind the constants that HeatmapProgram defines: the model's
-// KTILE_BITS, KHATCH_WIDTH and KFADE; KCOLORS, the number of colours; KIND, 0 linear, 1 log, 2 symlog
-// (software renderers compute both sides of every branch, so that each kind has a program of its own).
-
-namespace kvreplay::viewer {
-
-/// One rectangle for each tile in view. Row 0 of the picture is row 0 of the framebuffer.
-inline const std::string& heatmap_vertex_source() {
-  static const std::string source = R"(
-layout(location = 0) in ivec4 corner;  // x, y, pixels; layer (-1: none), levels above the drawn one
-uniform vec2 size;                     // pixels
-flat out ivec2 source;
-void main() {
-  source = corner.zw;
-  gl_Position = vec4(vec2(corner.xy) / size * 2.0 - 1.0, 0.0, 1.0);
-}
-)";
-  return source;
-}
-
-/// color_at() of viewer/model/heatmap_image.hpp for pixels within the matrix.
-inline const std::string& heatmap_fragment_source() {
-  static const std::string source = R"(
+// Pixels within the matrix: ValueScale::place() and color_of(), NaN hatched, evicted tokens faded.
 uniform usampler2DArray tiles;  // [layer, row, column]: values' bits, since samplers may change a NaN
 uniform isampler2D columns;     // [pixel]: texel * 2 + whether it is faded
 uniform isampler2D rows;        // [pixel]: texel
@@ -79,8 +53,3 @@ void main() {
   if ((column & 1) != 0) color += (outside - color) * KFADE;
   pixel = vec4(color, 1.0);
 }
-)";
-  return source;
-}
-
-}  // namespace kvreplay::viewer

@@ -1,5 +1,3 @@
-#include "viewer/model/number_text.hpp"
-
 #include "viewer/model/numbers.hpp"
 
 #include <fmt/format.h>

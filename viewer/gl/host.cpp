@@ -1,4 +1,4 @@
-#include "viewer/gl/input_queue.hpp"
+#include "viewer/gl/host.hpp"
 
 #include <algorithm>
 #include <cfloat>

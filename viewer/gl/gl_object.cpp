@@ -1,4 +1,4 @@
-#include "viewer/gl/gl_error.hpp"
+#include "viewer/gl/gl_object.hpp"
 
 #include "data/error.hpp"
 
