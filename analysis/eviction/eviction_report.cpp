@@ -1,7 +1,6 @@
 #include "analysis/eviction/eviction_tables.hpp"
-#include "analysis/results/how_large.hpp"
+#include "analysis/results/comparisons.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/standings.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/options/option_text.hpp"
-#include "analysis/results/head_figures.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/scoped_figures.hpp"
 #include "analysis/run/bytes.hpp"
 #include "analysis/run/left_out.hpp"
 #include "data/dump.hpp"
