@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/results/figure_facts.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "analysis/results/tables.hpp"
 
 #include <limits>
 #include <span>

@@ -1,7 +1,7 @@
+#include "analysis/results/compare.hpp"
+
 #include "analysis/commands/arguments.hpp"
 #include "analysis/report/report.hpp"
-#include "analysis/results/compare_over_dumps.hpp"
-#include "analysis/results/compare_report.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/atomic_file.hpp"
 #include "data/console.hpp"
@@ -77,20 +77,13 @@ struct Shown {
   bool force;
 };
 
-void write_tables(const FolderComparison& comparison, const fs::path& out) {
-  for (const TableComparison& table : comparison.tables) write_csv(table, out);
-}
-void write_tables(const ComparisonOverPrompts& comparison, const fs::path& out) {
-  write_csv(comparison, out);
-}
-
 template <class Comparison>
 void show(const Comparison& comparison, const Shown& shown, const CommonOptions& output) {
   const auto& [most, out, html, force] = shown;
   const report::ReportPlace place = html.empty() ? report::ReportPlace() : report::report_place(html);
   if (!out.empty()) {
     make_way(out, force, place);
-    write_tables(comparison, out);
+    write_csv(comparison, out);
     write_file(fs::path(out) / "compare.md", markdown_text(comparison, most));
   }
   if (!html.empty()) report::write_report(report::make_page(comparison, most), place);
@@ -146,7 +139,7 @@ int run_compare(const Arguments& arguments) {
   if (over_dumps)
     show(compare(OverDumpsReader(a), left_filter, OverDumpsReader(b), right_filter), shown, output);
   else
-    show(comparison_of(ResultReader(a), left_filter, ResultReader(b), right_filter), shown, output);
+    show(compare(ResultReader(a), left_filter, ResultReader(b), right_filter), shown, output);
   return 0;
 }
 

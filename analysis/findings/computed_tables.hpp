@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/eviction/evict_stage.hpp"
-#include "analysis/results/tables.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 
 #include <span>

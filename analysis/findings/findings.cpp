@@ -1,13 +1,182 @@
 #include "analysis/findings/findings.hpp"
 
-#include "analysis/findings/candidates.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "analysis/results/token_figures.hpp"
+#include "analysis/run/fingerprint.hpp"
+#include "data/console.hpp"
+#include "data/error.hpp"
+#include "sim/tokens/token_facts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <filesystem>
+
+// How scores rank tokens: agreement.csv and, for a single token, the arrays of its layer.
 
 namespace kvreplay {
+namespace {
+
+/// What lies nearer to 1 than this is told by no more digits than tables have.
+constexpr double kFinest = 1e-3;
+
+/// "exact_remove" on the window, or what stands first in its place.
+std::string exact_reference(const FigureTable& agreement) {
+  const std::string usual(name_of(TokenMetric::exact_remove));
+  std::string first;
+  for (const std::string& reference : agreement.distinct("reference", {{"rows", "window"}})) {
+    if (reference == usual) return usual;
+    if (first.empty() && kind_of_metric(reference) == MetricKind::exact) first = reference;
+  }
+  return first;
+}
+
+struct MissedToken {
+  Index token;
+  Index real_rank, score_rank;  ///< from 1
+  double fall() const { return static_cast<double>(score_rank) / static_cast<double>(real_rank); }
+};
+
+/// The token that falls furthest: by the largest factor from its rank by real cost to that by the score.
+std::optional<MissedToken> missed_token(const TokenSource& tokens, Index layer, Index head,
+                                        const std::string& score, const std::string& reference,
+                                        Index candidates) {
+  if (candidates < 2) return std::nullopt;
+  const std::vector<double> guessed = tokens.values(layer, head, score),
+                            real = tokens.values(layer, head, reference);
+  if (std::ssize(guessed) < candidates || std::ssize(real) < candidates) return std::nullopt;
+  const std::vector<Index> score_rank = ranks_of(guessed.data(), candidates),
+                           real_rank = ranks_of(real.data(), candidates);
+  std::optional<MissedToken> missed;
+  for (Index token = 0; token < candidates; ++token) {
+    const MissedToken here{token, real_rank[static_cast<std::size_t>(token)] + 1,
+                           score_rank[static_cast<std::size_t>(token)] + 1};
+    if (!missed || here.fall() > missed->fall()) missed = here;
+  }
+  if (missed && missed->fall() < kDecides) missed.reset();
+  return missed;
+}
+
+std::string ordinal(Index n) {
+  const Index ten = n % 100 / 10, one = n % 10;
+  const char* ending = ten == 1 ? "th" : one == 1 ? "st" : one == 2 ? "nd" : one == 3 ? "rd" : "th";
+  return fmt::format("{}{}", n, ending);
+}
+
+}  // namespace
+
+TokenSource token_source(const ResultReader& results) {
+  const auto values = [&results](Index layer, Index head, const std::string& metric) {
+    const std::filesystem::path path = token_file(layer, metric);
+    const Index l = results.shape().l;
+    std::vector<double> row;
+    if (!results.has(path)) return row;
+    const ResultReader::Array array = results.array(path);
+    // Those of query heads are another shape.
+    if (array.shape == std::vector<Index>{results.shape().n_kv, l})
+      row.assign(array.values.begin() + head * l, array.values.begin() + (head + 1) * l);
+    return row;
+  };
+  const auto keys = [&results](Index layer, Index head) -> std::optional<KeyReach> {
+    const std::optional<Dump> dump = dump_of(results);
+    if (!dump || layer >= dump->shape().layers || head >= dump->shape().n_kv) return std::nullopt;
+    return key_reach(*dump, layer, head);
+  };
+  return {values, [&results] { return token_labels_of(results); }, keys};
+}
+
+std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens) {
+  const FigureTable& agreement = tables.agreement;
+  const std::string reference = exact_reference(agreement);
+  if (reference.empty()) return std::nullopt;
+  Wanted common = agreement.first_of_swept();
+  common = with(with(common, "reference", reference), "rows", "window");
+  // Attention is what most policies rank by.
+  std::string score(name_of(TokenMetric::attn));
+  const std::vector<std::string> scores = agreement.distinct("score", common);
+  if (!is_in(scores, score)) {
+    const auto guess = std::ranges::find_if(
+        scores, [](const std::string& one) { return kind_of_metric(one) == MetricKind::score; });
+    if (guess == scores.end()) return std::nullopt;
+    score = *guess;
+  }
+  common = with(with(common, "score", score), "metric", "spearman");
+  const FigureEntry* const entry = agreement.find(common);
+  if (entry == nullptr) return std::nullopt;
+  const double middle = median(entry->heads), worst = smallest(entry->heads);
+  if (std::isnan(middle)) return std::nullopt;
+  const auto place = std::ranges::find(entry->heads, worst) - entry->heads.begin();
+  const Index n_kv = tables.shape.n_kv, head = place % n_kv,
+              layer = tables.layers[static_cast<std::size_t>(place / n_kv)];
+  Finding finding{
+      FindingKind::head,
+      fmt::format("{} misranks layer {} head {} most: rank correlation {:.2f} with what removing "
+                  "a token really costs ({}), {:.2f} in the median head",
+                  score, layer, head, worst, reference, middle),
+      (1 - worst) / std::max(1 - middle, kFinest),
+      {Table::agreement, {{"score", score}, {"reference", reference}, {"metric", "spearman"}}, layer, head}};
+  if (const auto missed = missed_token(tokens, layer, head, score, reference, tables.shape.l)) {
+    finding.place.token = missed->token;
+    const std::string text = quoted_token(tokens.labels(), missed->token);
+    finding.text +=
+        fmt::format("; furthest off is the token that is {} by real cost and {} by {}: token {}{}{}",
+                    ordinal(missed->real_rank), ordinal(missed->score_rank), score, missed->token,
+                    text.empty() ? "" : ", ", text);
+  }
+  finding.text += '.';
+  return finding;
+}
+
+std::optional<Finding> missing_future(const FigureTable& agreement) {
+  // Beyond these it is precision that is missing, or nothing.
+  constexpr double kPrecise = 0.9, kFound = 0.75;
+  const std::string exact = exact_reference(agreement);
+  const std::string usual(name_of(TokenMetric::oracle_future));
+  std::vector<std::string> futures = agreement.distinct("reference", {{"rows", "future"}});
+  if (exact.empty() || futures.empty()) return std::nullopt;
+  const bool has_usual = is_in(futures, usual);
+  const std::string future = has_usual ? usual : futures.front();
+
+  const Wanted first = agreement.first_of_swept();
+  const auto wanted = [&](const std::string& reference, const char* metric) {
+    return with(with(first, "reference", reference), "metric", metric);
+  };
+  /// Of the median head, the best score.
+  struct Best {
+    double value = kNan;
+    std::string score;
+  };
+  const auto best = [&](const std::string& reference, const char* metric) {
+    Best found;
+    const Wanted these = wanted(reference, metric);
+    for (const FigureEntry& entry : agreement.entries()) {
+      const std::string& score = agreement.key(entry, "score");
+      if (!agreement.matches(entry, these) || kind_of_metric(score) != MetricKind::score) continue;
+      if (const double here = median(entry.heads); !(here <= found.value) && !std::isnan(here))
+        found = {here, score};
+    }
+    return found;
+  };
+  const Best recall = best(future, "recall@10%"), rho = best(exact, "spearman");
+  if (!(recall.value <= kFound) || !(rho.value >= kPrecise)) return std::nullopt;
+  const FigureEntry* const itself = agreement.find(with(wanted(future, "recall@10%"), "score", exact));
+  const double by_exact = itself == nullptr ? kNan : median(itself->heads);
+  return Finding{
+      FindingKind::future,
+      fmt::format(
+          "What is missing is the future, not precision: no score finds more than {:.0f} % of the "
+          "tenth of tokens that the decoding steps would miss most (best: {}{}), while {} ranks the "
+          "tokens by their exact cost on the window with rank correlation {:.3g} (medians over the heads).",
+          100 * recall.value, recall.score,
+          std::isnan(by_exact)
+              ? ""
+              : fmt::format("; the exact cost on the window, {}: {:.0f} %", exact, 100 * by_exact),
+          rho.score, rho.value),
+      (1 - recall.value) / std::max(1 - rho.value, kFinest),
+      {Table::agreement, {{"score", recall.score}, {"reference", future}, {"metric", "recall@10%"}}}};
+}
 
 std::string_view name_of(FindingKind kind) {
   constexpr std::array<std::string_view, 9> kNames{"head", "future",  "policy",   "layer", "compensation",
@@ -30,7 +199,7 @@ std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& 
     if (one) found.push_back(*one);
   std::erase_if(found,
                 [](const Finding& one) { return one.weight < kDecides && one.kind != FindingKind::policy; });
-  std::sort(found.begin(), found.end(), [](const Finding& a, const Finding& b) {
+  std::ranges::sort(found, [](const Finding& a, const Finding& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.kind < b.kind;
   });
   if (found.size() > kMostFindings) found.resize(kMostFindings, found.front());
@@ -63,6 +232,33 @@ nlohmann::ordered_json json_of(const std::vector<Finding>& findings) {
     json.push_back({{"kind", name_of(one.kind)}, {"text", one.text}, {"place", std::move(place)}});
   }
   return json;
+}
+
+std::optional<Dump> dump_of(const ResultReader& results) {
+  const auto& stated = results.summary()["dump"];
+  for (const std::filesystem::path& candidate : results.dump_paths()) {
+    try {
+      DumpOptions options;
+      options.prompt_len = results.shape().l;
+      Dump dump = Dump::open(candidate, options);
+      if (dump.shape().T == results.shape().T &&
+          fingerprint(dump) == stated.value("fingerprint", std::string()))
+        return dump;
+    } catch (const InputError&) {  // results are complete without their dump
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<TokenLabels> token_labels_of(const ResultReader& results) {
+  const std::optional<Dump> dump = dump_of(results);
+  return dump ? dump->tokens() : std::nullopt;
+}
+
+std::string quoted_token(const std::optional<TokenLabels>& labels, Index token) {
+  constexpr std::size_t kLongest = 40;
+  if (!labels || token < 0 || token >= std::ssize(labels->text)) return "";
+  return fmt::format("'{}'", displayable(labels->text[static_cast<std::size_t>(token)], kLongest));
 }
 
 }  // namespace kvreplay

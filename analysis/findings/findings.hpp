@@ -1,7 +1,8 @@
 #pragma once
 
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "analysis/results/tables.hpp"
+#include "data/dump.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -82,5 +83,52 @@ std::vector<Finding> compensation_findings(const FigureTable& compensation);
 /// "Worth knowing:" and a line each; empty without findings.
 std::string text_of(const std::vector<Finding>& findings);
 nlohmann::ordered_json json_of(const std::vector<Finding>& findings);
+
+/// The dump that results are of, where it still lies there unchanged in make.
+std::optional<Dump> dump_of(const ResultReader& results);
+
+/// What its tokens are called, where it is there and has such names.
+std::optional<TokenLabels> token_labels_of(const ResultReader& results);
+
+/// "' len'": a token's text in quotes, short and on one line. Empty where it has none.
+std::string quoted_token(const std::optional<TokenLabels>& labels, Index token);
+
+// What may be worth knowing, table by table; nothing where a table does not hold what it takes.
+
+std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens);
+std::optional<Finding> missing_future(const FigureTable& agreement);
+std::optional<Finding> best_policy(const FigureTables& tables);
+std::optional<Finding> heaviest_layer(const FigureTables& tables);
+std::optional<Finding> shared_budget(const FigureTable& budgets);
+std::optional<Finding> pruned_channels(const FigureTable& channels);
+std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens);
+
+/// Of the ratios of channels pruned that a table has the one in the middle, of an even number the smaller of
+/// the two; nothing where it has none.
+std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common);
+
+/// Of the prompt's keys. Cost: reads them once.
+KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
+
+/// "2.1", "14"
+std::string factor_text(double factor);
+/// "0.0287"
+std::string value_text(double value);
+
+/// The kept sets that findings are about: after the prompt, as the papers have it, at the middle budget (of
+/// an even number the smaller of the two), on the decoding steps where there are any. What fixes them but
+/// the policy and the metric; empty where there are none.
+struct MiddleCase {
+  std::string rows, phase, semantics, budget;
+  Wanted wanted() const {
+    return {{"rows", rows}, {"phase", phase}, {"semantics", semantics}, {"budget", budget}};
+  }
+};
+std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l);
+/// In it the lowest output error of what can be run, and of the oracles; null where there is none.
+struct BestOf {
+  const FigureEntry *runs = nullptr, *oracle = nullptr;
+};
+BestOf best_of(const FigureTable& evictions, const MiddleCase& at);
 
 }  // namespace kvreplay

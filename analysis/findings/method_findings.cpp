@@ -1,64 +1,188 @@
-#include "analysis/findings/candidates.hpp"
+#include "analysis/eviction/eviction_options.hpp"
+#include "analysis/findings/findings.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/oracles.hpp"
 #include "sim/compensation/compensation_facts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 
-// What is done besides choosing tokens: compensation.csv, budgets.csv, channels.csv.
+// What evictions cost: evictions.csv.
 
 namespace kvreplay {
 namespace {
 
-std::string rows_that_judge(const FigureTable& table) {
-  const std::vector<std::string> rows = table.distinct("rows", {{"metric", "output_error"}});
-  return std::find(rows.begin(), rows.end(), "future") != rows.end() ? "future" : "window";
+/// The value that most results have, or what stands first in its place.
+std::string usual(const std::vector<std::string>& values, const char* value) {
+  return is_in(values, value) ? value : values.front();
 }
 
-std::string judged_on(const std::string& rows) { return rows == "future" ? "decoding steps" : "window"; }
+/// The columns that name a policy's figure there.
+std::vector<std::pair<std::string, std::string>> keys_of(const MiddleCase& at, const std::string& policy,
+                                                         const char* metric) {
+  return {{"policy", policy},    {"semantics", at.semantics}, {"phase", at.phase},
+          {"budget", at.budget}, {"rows", at.rows},           {"metric", metric}};
+}
 
 }  // namespace
 
+std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l) {
+  Wanted common = {{"metric", "output_error"}};
+  const std::vector<std::string> all_rows = evictions.distinct("rows", common);
+  if (all_rows.empty()) return std::nullopt;
+  MiddleCase at;
+  at.rows = usual(all_rows, "future");
+  common.emplace_back("rows", at.rows);
+  at.phase = usual(evictions.distinct("phase", common), "prefill");
+  common.emplace_back("phase", at.phase);
+  at.semantics = usual(evictions.distinct("semantics", common), "paper");
+  common.emplace_back("semantics", at.semantics);
+  std::vector<std::pair<double, std::string>> budgets;
+  for (const std::string& budget : evictions.distinct("budget", common))
+    if (const double kept = tokens_kept(budget, "", l); !std::isnan(kept)) budgets.emplace_back(kept, budget);
+  if (budgets.empty()) return std::nullopt;
+  std::ranges::sort(budgets);
+  at.budget = budgets[(budgets.size() - 1) / 2].second;
+  return at;
+}
+
+BestOf best_of(const FigureTable& evictions, const MiddleCase& at) {
+  BestOf best;
+  const Wanted common = with(at.wanted(), "metric", "output_error");
+  for (const FigureEntry& entry : evictions.entries()) {
+    if (!evictions.matches(entry, common) || std::isnan(entry.model)) continue;
+    const bool oracle = is_oracle(Table::evictions, "policy", evictions.key(entry, "policy"));
+    const FigureEntry*& lowest = oracle ? best.oracle : best.runs;
+    if (lowest == nullptr || entry.model < lowest->model) lowest = &entry;
+  }
+  return best;
+}
+
+std::optional<Finding> best_policy(const FigureTables& tables) {
+  const FigureTable& evictions = tables.evictions;
+  const auto at = middle_case(evictions, tables.shape.l);
+  if (!at) return std::nullopt;
+  const auto [best, oracle] = best_of(evictions, *at);
+  if (best == nullptr || !(best->model > 0)) return std::nullopt;
+  const Wanted common = with(at->wanted(), "metric", "output_error");
+  Index others = 0, near = 0;
+  const FigureEntry* worst = best;
+  for (const FigureEntry& entry : evictions.entries()) {
+    if (&entry == best || !evictions.matches(entry, common) || std::isnan(entry.model) ||
+        is_oracle(Table::evictions, "policy", evictions.key(entry, "policy")))
+      continue;
+    ++others;
+    if (entry.model < kDecides * best->model) ++near;
+    if (entry.model > worst->model) worst = &entry;
+  }
+  const bool with_oracle = oracle != nullptr && oracle->model > 0;
+  if (others == 0 && !with_oracle) return std::nullopt;
+  const std::string name = evictions.key(*best, "policy");
+  const double middle = median(best->heads);
+  Finding finding{
+      FindingKind::policy,
+      fmt::format("{} loses {} ({}): output error {} on the {}{}", name,
+                  others > 0 ? fmt::format("least of {} policies", others + 1) : "this much",
+                  kept_text(at->budget), value_text(best->model), rows_text(at->rows),
+                  std::isnan(middle) ? "" : fmt::format(", {} in the median head", value_text(middle))),
+      std::max(1.0, worst->model / best->model),
+      {Table::evictions, keys_of(*at, name, "output_error")}};
+  if (const auto* const nats =
+          evictions.find(with(with(at->wanted(), "policy", name), "metric", kLossStep.name));
+      nats != nullptr && !std::isnan(nats->model))
+    finding.text += fmt::format(", predicted to cost {} nats a step (loss_step)", value_text(nats->model));
+  if (with_oracle) {
+    finding.weight = best->model / oracle->model;
+    finding.text += fmt::format(", {} times what {} loses, which knows the future",
+                                factor_text(finding.weight), evictions.key(*oracle, "policy"));
+  }
+  if (near > 0)
+    finding.text += fmt::format("; {} of the others {} less than {:g} times as much, which is no decision",
+                                near, near == 1 ? "loses" : "lose", kDecides);
+  if (worst->model >= kDecides * best->model)
+    finding.text += fmt::format("; {} loses {} times as much", evictions.key(*worst, "policy"),
+                                factor_text(worst->model / best->model));
+  finding.text += '.';
+  return finding;
+}
+
+std::optional<Finding> heaviest_layer(const FigureTables& tables) {
+  const FigureTable& evictions = tables.evictions;
+  const std::vector<Index>& layers = tables.layers;
+  const auto at = middle_case(evictions, tables.shape.l);
+  const FigureEntry* const best = at ? best_of(evictions, *at).runs : nullptr;
+  if (best == nullptr || layers.size() < 2) return std::nullopt;
+  const std::string policy = evictions.key(*best, "policy");
+  const auto finding = [&](const FigureEntry& entry, double largest, const char* metric) {
+    const auto row = std::ranges::find(entry.layers, largest) - entry.layers.begin();
+    return Finding{FindingKind::layer,
+                   "",
+                   0,
+                   {Table::evictions, keys_of(*at, policy, metric), layers[static_cast<std::size_t>(row)]}};
+  };
+  const Wanted common = with(at->wanted(), "policy", policy);
+  if (const auto* const nats = evictions.find(with(common, "metric", "loss_layer"));
+      nats != nullptr && nats->model > 0) {
+    const double most = largest(nats->layers), share = most / nats->model;
+    Finding found = finding(*nats, most, "loss_layer");
+    found.weight = share * static_cast<double>(layers.size());
+    found.text = fmt::format(
+        "Layer {} carries {:.0f} % of all nats that {} is predicted to cost ({}): loss_layer {} of {} "
+        "nats a step, in {} layers.",
+        *found.place.layer, 100 * share, policy, kept_text(at->budget), value_text(most),
+        value_text(nats->model), layers.size());
+    return found;
+  }
+  const double most = largest(best->layers), middle = median(best->layers);
+  if (!(middle > 0)) return std::nullopt;
+  Finding found = finding(*best, most, "output_error");
+  found.weight = most / middle;
+  found.text = fmt::format(
+      "Layer {} loses most of its output: with what {} keeps ({}) its output error is {}, {} "
+      "times the median layer's {}.",
+      *found.place.layer, policy, kept_text(at->budget), value_text(most), factor_text(found.weight),
+      value_text(middle));
+  return found;
+}
+
+// What is done besides choosing tokens: compensation.csv, budgets.csv, channels.csv.
+
 std::vector<Finding> compensation_findings(const FigureTable& table) {
-  const std::string rows = rows_that_judge(table);
+  const std::string rows = best_rows(table, {{"metric", "output_error"}});
+  const std::string_view none = name_of(Compensation::none);
   struct Extreme {
-    double ratio = kNan, before = 0, after = 0;
-    Wanted place;
+    double ratio = kNan;
+    const FigureEntry *entry = nullptr, *plain = nullptr;
   } best, worst;
   for (const FigureEntry& entry : table.entries()) {
     if (!table.matches(entry, {{"metric", "output_error"}, {"rows", rows}}) ||
-        table.key(entry, "method") == name_of(Compensation::none))
+        table.key(entry, "method") == none)
       continue;
-    Wanted place;
+    Wanted same = {{"rows", rows}, {"metric", "output_error"}, {"method", none}};
     for (const char* column : {"policy", "semantics", "phase", "budget"})
-      place.emplace_back(column, table.key(entry, column));
-    place.insert(place.end(), {{"rows", rows}, {"metric", "output_error"}});
-    const FigureEntry* const plain = table.find(with(place, "method", name_of(Compensation::none)));
+      same.emplace_back(column, table.key(entry, column));
+    const FigureEntry* const plain = table.find(same);
     if (plain == nullptr || !(plain->model > 0) || std::isnan(entry.model)) continue;
-    place.emplace_back("method", table.key(entry, "method"));
-    const Extreme here{entry.model / plain->model, plain->model, entry.model, std::move(place)};
+    const Extreme here{entry.model / plain->model, &entry, plain};
     if (!(here.ratio >= best.ratio)) best = here;
     if (!(here.ratio <= worst.ratio)) worst = here;
   }
   std::vector<Finding> found;
   const auto say = [&](FindingKind kind, const Extreme& one, const char* what, double weight) {
-    const auto value_of = [&](std::string_view column) {
-      return std::find_if(one.place.begin(), one.place.end(),
-                          [&](const auto& key) { return key.first == column; })
-          ->second;
-    };
-    Finding finding{
-        kind,
-        fmt::format("{}: {} on what {} keeps ({}) leaves {} times the output error on the {} ({} "
-                    "instead of {}).",
-                    what, value_of("method"), value_of("policy"), kept_text(value_of("budget")),
-                    value_text(one.ratio), judged_on(rows), value_text(one.after), value_text(one.before)),
-        weight,
-        {Table::compensation, {}}};
-    for (const auto& [column, value] : one.place) finding.place.keys.emplace_back(column, value);
+    const auto value_of = [&](std::string_view column) { return table.key(*one.entry, column); };
+    Finding finding{kind,
+                    fmt::format("{}: {} on what {} keeps ({}) leaves {} times the output error on the {} ({} "
+                                "instead of {}).",
+                                what, value_of("method"), value_of("policy"), kept_text(value_of("budget")),
+                                value_text(one.ratio), rows_text(rows), value_text(one.entry->model),
+                                value_text(one.plain->model)),
+                    weight,
+                    {Table::compensation, {}}};
+    for (const char* column : {"policy", "semantics", "phase", "budget", "rows", "metric", "method"})
+      finding.place.keys.emplace_back(column, value_of(column));
     found.push_back(std::move(finding));
   };
   constexpr double kLeast = 1e-6;
@@ -120,13 +244,13 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
 std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common) {
   std::vector<std::string> ratios = channels.distinct("ratio", common);
   if (ratios.empty()) return std::nullopt;
-  std::sort(ratios.begin(), ratios.end(),
-            [](const std::string& a, const std::string& b) { return number_in(a) < number_in(b); });
+  std::ranges::sort(ratios,
+                    [](const std::string& a, const std::string& b) { return number_in(a) < number_in(b); });
   return ratios[(ratios.size() - 1) / 2];
 }
 
 std::optional<Finding> pruned_channels(const FigureTable& channels) {
-  const std::string rows = rows_that_judge(channels);
+  const std::string rows = best_rows(channels, {{"metric", "output_error"}});
   Wanted common = {{"metric", "output_error"}, {"rows", rows}};
   const std::optional<std::string> middle = middle_ratio(channels, common);
   if (!middle) return std::nullopt;
@@ -146,13 +270,122 @@ std::optional<Finding> pruned_channels(const FigureTable& channels) {
       FindingKind::channels,
       fmt::format("Of the ways to prune {:g} of the key channels {} costs least: output error {} on the "
                   "{}, {} costs {} times as much{}.",
-                  number_in(ratio), method, value_text(best->model), judged_on(rows),
+                  number_in(ratio), method, value_text(best->model), rows_text(rows),
                   channels.key(other, "method"), factor_text(other.model / best->model),
                   &other == worst ? ""
                                   : fmt::format(" and {} {} times", channels.key(*worst, "method"),
                                                 factor_text(worst->model / best->model))),
       other.model / best->model,
       {Table::channels, {{"method", method}, {"ratio", ratio}, {"rows", rows}, {"metric", "output_error"}}}};
+}
+
+// Sums over all heads that a few of them rule: channels.csv, whose reconstruction errors add up.
+
+namespace {
+
+constexpr double kRules = 0.5;    // of the sum
+constexpr double kFewest = 10;    // at most one head of so many
+constexpr double kOutlying = 10;  // times the median channel
+
+/// The fewest heads that hold half of a sum, the heaviest first, and their share.
+struct Rulers {
+  std::vector<std::size_t> heads;
+  double share = 0;
+  std::size_t of = 0;  // heads
+};
+Rulers rulers_of(const std::vector<double>& heads) {
+  std::vector<std::size_t> order;
+  for (std::size_t h = 0; h < heads.size(); ++h)
+    if (!std::isnan(heads[h])) order.push_back(h);
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return heads[a] > heads[b]; });
+  const double all = std::accumulate(order.begin(), order.end(), 0.0,
+                                     [&](double sum, std::size_t h) { return sum + heads[h]; });
+  Rulers rulers{{}, 0, order.size()};
+  for (const std::size_t h : order) {
+    if (!(all > 0) || rulers.share >= kRules) break;
+    rulers.heads.push_back(h);
+    rulers.share += heads[h] / all;
+  }
+  return rulers;
+}
+
+/// "layer 0 heads 0 and 1", "layer 0 head 1 and layer 3 head 0"
+std::string places_of(const Rulers& rulers, const FigureTables& tables) {
+  std::map<Index, std::vector<Index>> by_layer;
+  for (const std::size_t h : rulers.heads)
+    by_layer[tables.layers[h / static_cast<std::size_t>(tables.shape.n_kv)]].push_back(static_cast<Index>(h) %
+                                                                                       tables.shape.n_kv);
+  std::vector<std::string> places;
+  for (auto& [layer, heads] : by_layer) {
+    std::ranges::sort(heads);
+    places.push_back(fmt::format("layer {} head{} {}", layer, heads.size() == 1 ? "" : "s",
+                                 fmt::join(heads, heads.size() == 2 ? " and " : ", ")));
+  }
+  return fmt::format("{}", fmt::join(places, " and "));
+}
+
+}  // namespace
+
+KeyReach key_reach(const Dump& dump, Index layer, Index kv_head) {
+  const Index d = dump.shape().d;
+  std::vector<float> keys(static_cast<std::size_t>(dump.shape().T * d));
+  dump.read(Tensor::k, layer, kv_head, keys.data());
+  std::vector<double> reach(static_cast<std::size_t>(d), 0.0);
+  for (std::size_t at = 0; at < static_cast<std::size_t>(dump.shape().l * d); ++at)
+    reach[at % reach.size()] = std::max(reach[at % reach.size()], std::abs(static_cast<double>(keys[at])));
+  const auto most = std::ranges::max_element(reach);
+  return {most - reach.begin(), *most, median(reach)};
+}
+
+std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens) {
+  const FigureTable& channels = tables.channels;
+  Wanted common = {{"metric", name_of(ChannelFigure::reconstruction_error)}, {"rows", "window"}};
+  const std::optional<std::string> middle = middle_ratio(channels, common);
+  if (!middle) return std::nullopt;
+  const std::string& ratio = *middle;
+  common = with(common, "ratio", ratio);
+  const FigureEntry* entry = channels.find(with(common, "method", "think"));
+  if (entry == nullptr) entry = channels.find(common);
+  if (entry == nullptr) return std::nullopt;
+  const Rulers rulers = rulers_of(entry->heads);
+  if (rulers.heads.empty() ||
+      kFewest * static_cast<double>(rulers.heads.size()) > static_cast<double>(rulers.of))
+    return std::nullopt;
+
+  const std::string& method = channels.key(*entry, "method");
+  const std::size_t n_kv = static_cast<std::size_t>(tables.shape.n_kv), heaviest = rulers.heads.front();
+  const Index layer = tables.layers[heaviest / n_kv], head = static_cast<Index>(heaviest % n_kv);
+  Finding finding{
+      FindingKind::sum,
+      fmt::format("{} of {} heads hold{} {:.0f} % of the model's reconstruction error ({}, {:g} of the key "
+                  "channels pruned): {}",
+                  rulers.heads.size(), rulers.of, rulers.heads.size() == 1 ? "s" : "", 100 * rulers.share,
+                  method, number_in(ratio), places_of(rulers, tables)),
+      rulers.share * static_cast<double>(rulers.of) / static_cast<double>(rulers.heads.size()),
+      {Table::channels,
+       {{"method", method},
+        {"ratio", ratio},
+        {"rows", "window"},
+        {"metric", std::string(name_of(ChannelFigure::reconstruction_error))}},
+       layer,
+       head}};
+  const FigureEntry* const relative =
+      channels.find({{"metric", name_of(ChannelFigure::relative_reconstruction_error)},
+                     {"rows", "window"},
+                     {"ratio", ratio},
+                     {"method", method},
+                     {"semantics", channels.key(*entry, "semantics")},
+                     {"recent", channels.key(*entry, "recent")}});
+  if (relative != nullptr)
+    finding.text += fmt::format("; relative to the logits it is {} over all heads, {} in the median head",
+                                value_text(relative->model), value_text(median(relative->heads)));
+  if (const auto reach = tokens.keys ? tokens.keys(layer, head) : std::nullopt;
+      reach && reach->most >= kOutlying * reach->median)
+    finding.text +=
+        fmt::format("; in layer {} head {} keys reach {} in channel {}, where the median channel has {}",
+                    layer, head, value_text(reach->most), reach->channel, value_text(reach->median));
+  finding.text += '.';
+  return finding;
 }
 
 }  // namespace kvreplay

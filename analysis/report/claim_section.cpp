@@ -2,11 +2,10 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
-#include "analysis/results/kept_text.hpp"
+#include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace kvreplay::report {
@@ -55,20 +54,17 @@ std::string heading_of(const ClaimFacts& claim, bool one) {
 }
 
 std::string csv_of(const std::vector<ClaimEffect>& effects, const std::vector<std::string>& dumps) {
-  std::string csv = "id,paper,figure,claim,claimed,setting,prompts,effect,low,high,verdict,layers";
-  for (const std::string& dump : dumps) csv += fmt::format(",{}", csv_field(dump));
-  csv += "\n";
+  CsvTable csv("id,paper,figure,claim,claimed,setting,prompts,effect,low,high,verdict,layers," +
+               joined(dumps));
   for (const ClaimEffect& effect : effects) {
     const ClaimFacts& claim = *effect.claim;
-    csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", claim.id, csv_field(claim.paper),
-                       csv_field(claim.figure), csv_field(claim.sentence), claimed_text(claim),
-                       csv_field(effect.setting), effect.prompts, csv_number(effect.mean),
-                       csv_number(effect.low), csv_number(effect.high), csv_field(effect.verdict_text()),
-                       csv_number(effect.layers));
-    for (const double value : effect.dumps) csv += fmt::format(",{}", csv_number(value));
-    csv += "\n";
+    csv.add(claim.id).add(claim.paper).add(claim.figure).add(claim.sentence).add(claimed_text(claim));
+    csv.add(effect.setting).add(effect.prompts).add(effect.mean).add(effect.low).add(effect.high);
+    csv.add(effect.verdict_text()).add(effect.layers);
+    for (const double value : effect.dumps) csv.add(value);
+    csv.end_row();
   }
-  return csv;
+  return csv.take();
 }
 
 constexpr const char* kEffects =

@@ -56,13 +56,13 @@ double apart(const ComparedFigure& figure, FigureScale scale) {
 std::vector<std::string> settings_of(const ComparedPivot& pivot) {
   std::vector<std::pair<std::string, double>> settings;
   for (const ComparedFigure& figure : pivot.figures) {
-    auto at = std::find_if(settings.begin(), settings.end(),
-                           [&](const auto& setting) { return setting.first == figure.setting; });
+    auto at =
+        std::ranges::find_if(settings, [&](const auto& setting) { return setting.first == figure.setting; });
     if (at == settings.end()) at = settings.insert(at, {figure.setting, 0.0});
     at->second = std::max(at->second, apart(figure, pivot.scale));
   }
-  std::stable_sort(settings.begin(), settings.end(),
-                   [](const auto& left, const auto& right) { return left.second > right.second; });
+  std::ranges::stable_sort(settings,
+                           [](const auto& left, const auto& right) { return left.second > right.second; });
   std::vector<std::string> names;
   for (auto& setting : settings) names.push_back(std::move(setting.first));
   return names;
@@ -82,27 +82,23 @@ std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPi
       values.insert(values.end(), {figure.a, figure.b});
     }
     if (plot.rows.empty()) continue;
-    std::stable_sort(plot.rows.begin(), plot.rows.end(), [&](const auto& left, const auto& right) {
+    std::ranges::stable_sort(plot.rows, [&](const auto& left, const auto& right) {
       if (std::isnan(left.a) || std::isnan(right.a)) return !std::isnan(left.a) && std::isnan(right.a);
       return pivot.better == Better::smaller ? left.a < right.a : left.a > right.a;
     });
-    plot.id = variants.next_id();
     plot.title = setting.empty() ? pivot.title : fmt::format("{}, {}", pivot.title, setting);
     plot.x = figure_axis(pivot.metric, pivot.scale, values);
-    variants.add({setting}, plot);
+    variants.add({setting}, std::move(plot));
   }
-  if (variants.empty()) return std::nullopt;
-  Figure figure = variants.figure({"setting"});
-  figure.heading = pivot.title;
-  figure.heading.front() =
-      static_cast<char>(std::toupper(static_cast<unsigned char>(figure.heading.front())));
-  figure.reading = fmt::format(
-      "The ring is A, the dot is B, in the order of A, its best first; to the {} is better. A dot in its "
-      "ring is "
-      "hardly a difference; items change places where the dots do not follow each other as the rings do.{}",
-      pivot.better == Better::smaller ? "left" : "right",
-      pivot.scale == FigureScale::log ? " Zeros stand on the left edge." : "");
-  return figure;
+  std::string heading = pivot.title;
+  heading.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(heading.front())));
+  return variants.figure(
+      {"setting"}, std::move(heading),
+      fmt::format("The ring is A, the dot is B, in the order of A, its best first; to the {} is better. A "
+                  "dot in its ring is hardly a difference; items change places where the dots do not follow "
+                  "each other as the rings do.{}",
+                  pivot.better == Better::smaller ? "left" : "right",
+                  pivot.scale == FigureScale::log ? " Zeros stand on the left edge." : ""));
 }
 
 /// What the tables have in common, each with a link to its part.

@@ -2,6 +2,7 @@
 
 #include "analysis/report/assets.hpp"
 #include "analysis/report/text.hpp"
+#include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
 
@@ -61,19 +62,18 @@ void add_drawing(Figure& figure, const std::vector<Pick>& picks, std::string_vie
   figure.files = {svg_file(figure.name, svg), csv_file(figure.name, std::move(csv))};
 }
 
-std::string Variants::next_id() const { return fmt::format("{}-{}", name_, all_.size()); }
-
-Figure Variants::figure(const std::vector<std::string>& labels) const {
-  Figure figure;
-  figure.name = name_;
-  figure.files = files_;
+std::optional<Figure> Variants::figure(const std::vector<std::string>& labels, std::string heading,
+                                       std::string reading, std::vector<const FigureFacts*> shows) const {
+  if (all_.empty()) return std::nullopt;
+  Figure figure{.name = name_,
+                .heading = std::move(heading),
+                .reading = std::move(reading),
+                .shows = std::move(shows),
+                .files = files_};
   std::vector<Pick> picks;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    Pick pick{labels[i], {}};
-    for (const Variant& variant : all_)
-      if (std::find(pick.options.begin(), pick.options.end(), variant.picked[i]) == pick.options.end())
-        pick.options.push_back(variant.picked[i]);
-    picks.push_back(std::move(pick));
+    Pick& pick = picks.emplace_back(Pick{labels[i], {}});
+    for (const Variant& variant : all_) place_in(pick.options, variant.picked[i]);
   }
   if (all_.size() > 1) figure.body = picks_html(picks);
   for (std::size_t i = 0; i < all_.size(); ++i) {

@@ -25,10 +25,10 @@ struct Figure {
   std::string name;                            ///< unique; the stem of its files
   std::string heading;                         ///< plain text, as `reading` and `note`
   std::string reading;                         ///< how to read it
-  std::string note;                            ///< what was thinned or left out
-  std::string body;                            ///< HTML
+  std::string note = {};                       ///< what was thinned or left out
+  std::string body = {};                       ///< HTML
   std::vector<const FigureFacts*> shows = {};  ///< what its lists offer, for the page to explain
-  std::vector<FigureFile> files;
+  std::vector<FigureFile> files = {};
 };
 
 struct Section {
@@ -65,17 +65,16 @@ class Variants {
  public:
   explicit Variants(std::string name) : name_(std::move(name)) {}
 
-  bool empty() const { return all_.empty(); }
-  /// The picture's id in the page, if it is the next to be added.
-  std::string next_id() const;
-  /// `picked` has an option of each list; `drawing` is what svg_of() and csv_of() take.
+  /// `picked` has an option of each list; `drawing` is what svg_of() and csv_of() take, still without its id.
   template <class Drawing>
-  void add(std::vector<std::string> picked, const Drawing& drawing) {
+  void add(std::vector<std::string> picked, Drawing drawing) {
+    drawing.id = name_ + "-" + std::to_string(all_.size());
     all_.push_back({std::move(picked), svg_of(drawing)});
     if (all_.size() == 1) files_ = {svg_file(name_, all_.front().html), csv_file(name_, csv_of(drawing))};
   }
-  /// Name, body and files, with a list for each label; not to be called where nothing was added.
-  Figure figure(const std::vector<std::string>& labels) const;
+  /// With a list for each label; nothing where nothing was added.
+  std::optional<Figure> figure(const std::vector<std::string>& labels, std::string heading,
+                               std::string reading, std::vector<const FigureFacts*> shows = {}) const;
 
  private:
   struct Variant {

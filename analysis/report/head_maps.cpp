@@ -3,9 +3,9 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/map_name.hpp"
-#include "analysis/results/oracles.hpp"
 
 #include <fmt/format.h>
 
@@ -94,7 +94,7 @@ std::vector<HeadMap> read_maps(const ResultReader& results, const std::vector<st
     maps.push_back({file, name, picks_of(name), results.map(file), scale_of(name)});
   }
   // Agreement, which says most, then the tables in their order; within one as the files are sorted.
-  std::stable_sort(maps.begin(), maps.end(), [](const HeadMap& a, const HeadMap& b) {
+  std::ranges::stable_sort(maps, [](const HeadMap& a, const HeadMap& b) {
     const auto rank = [](const HeadMap& map) {
       return std::pair(map.name.table != Table::agreement, map.name.table);
     };
@@ -139,16 +139,16 @@ std::string json_of(const std::vector<HeadMap>& maps, const std::map<std::string
 
 /// A row a head and a column a map.
 std::string csv_of(const ResultReader& results, const std::vector<HeadMap>& maps) {
-  std::string csv = "layer,kv_head";
-  for (const HeadMap& map : maps) csv += fmt::format(",{}", csv_field(map.file));
-  csv += '\n';
+  std::vector<std::string> columns{"layer", "kv_head"};
+  for (const HeadMap& map : maps) columns.push_back(map.file);
+  CsvTable csv(joined(columns));
   for (Index r = 0; r < std::ssize(results.layers()); ++r)
     for (Index h = 0; h < results.shape().n_kv; ++h) {
-      csv += fmt::format("{},{}", results.layers()[r], h);
-      for (const HeadMap& map : maps) csv += fmt::format(",{}", csv_number(map.values(r, h)));
-      csv += '\n';
+      csv.add(results.layers()[r]).add(h);
+      for (const HeadMap& map : maps) csv.add(map.values(r, h));
+      csv.end_row();
     }
-  return csv;
+  return csv.take();
 }
 
 }  // namespace

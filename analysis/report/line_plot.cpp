@@ -1,16 +1,15 @@
 #include "analysis/report/line_plot.hpp"
 
-#include "analysis/report/figure.hpp"
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/report/plot_frame.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
-#include "analysis/results/oracles.hpp"
+#include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 
@@ -72,8 +71,7 @@ std::vector<Label> placed_labels(const LinePlot& plot, const PlotFrame& frame) {
   if (plot.listed)
     for (std::size_t i = 0; i < labels.size(); ++i)
       labels[i].wanted = frame.top + 8 + kLabelHeight * static_cast<double>(i);
-  std::stable_sort(labels.begin(), labels.end(),
-                   [](const Label& a, const Label& b) { return a.wanted < b.wanted; });
+  std::ranges::stable_sort(labels, [](const Label& a, const Label& b) { return a.wanted < b.wanted; });
   double free = frame.top + 4;
   for (Label& label : labels) label.y = free = std::max(label.wanted, free), free += kLabelHeight;
   double limit = frame.top + frame.height;
@@ -87,10 +85,7 @@ std::vector<Label> placed_labels(const LinePlot& plot, const PlotFrame& frame) {
 std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names) {
   std::vector<std::string> bases, scores;
   const auto index_in = [](std::vector<std::string>& list, const std::string& name) {
-    const auto found = std::find(list.begin(), list.end(), name);
-    if (found != list.end()) return static_cast<int>(found - list.begin());
-    list.push_back(name);
-    return static_cast<int>(list.size() - 1);
+    return static_cast<int>(place_in(list, name));
   };
   std::vector<LineStyle> styles;
   for (const std::string& name : names) {
@@ -108,33 +103,78 @@ std::vector<std::pair<double, std::string>> by_number(const std::vector<std::str
   std::vector<std::pair<double, std::string>> sorted;
   for (const std::string& setting : settings)
     sorted.emplace_back(std::strtod(setting.c_str(), nullptr), setting);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(sorted, {}, &std::pair<double, std::string>::first);
   return sorted;
 }
 
-LinePlot model_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure,
-                    std::string_view item, std::string_view setting,
-                    const std::vector<std::pair<double, std::string>>& at, bool of_median_head) {
+namespace {
+
+/// The settings of a choice by the tokens that they keep.
+std::vector<std::pair<double, std::string>> by_tokens_kept(const FigureTable& table, const Wanted& choice,
+                                                           std::string_view setting, Index l) {
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const std::string& one : table.distinct(setting, choice))
+    if (const double kept = tokens_kept(one, table.find(with(choice, setting, one))->kept, l);
+        !std::isnan(kept))
+      sorted.emplace_back(kept, one);
+  std::ranges::stable_sort(sorted, {}, &std::pair<double, std::string>::first);
+  return sorted;
+}
+
+/// Without lines where there is nothing to draw.
+LinePlot plot_of(const FigureTable& table, const ModelPlots& wanted, const Wanted& choice,
+                 const FigureFacts& figure, bool of_median_head) {
   LinePlot plot;
+  const bool tokens = wanted.prompt > 0;
+  const auto at = tokens ? by_tokens_kept(table, choice, wanted.setting, wanted.prompt)
+                         : by_number(table.distinct(wanted.setting, choice));
   for (const auto& [x, value] : at) plot.at.push_back(x);
-  const std::vector<std::string> items = table.distinct(item, common);
+  const std::vector<std::string> items = table.distinct(wanted.item, choice);
   const std::vector<LineStyle> styles = styles_by_name(items);
   std::vector<double> all;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    LinePlot::Line line{shown_key(table.table(), item, items[i]), styles[i], {}, items[i]};
+    LinePlot::Line line{shown_key(table.table(), wanted.item, items[i]), styles[i], {}, items[i]};
     for (const auto& [x, value] : at) {
-      Wanted wanted = common;
-      wanted.insert(wanted.end(), {{item, items[i]}, {setting, value}});
-      const auto* const entry = table.find(wanted);
+      const auto* const entry = table.find(with(with(choice, wanted.item, items[i]), wanted.setting, value));
       line.values.push_back(entry == nullptr ? kNan : of_median_head ? median(entry->heads) : entry->model);
     }
     all.insert(all.end(), line.values.begin(), line.values.end());
     plot.lines.push_back(std::move(line));
   }
+  const auto is_empty = [](const LinePlot::Line& line) { return std::isnan(largest(line.values)); };
+  if (tokens || std::ranges::all_of(plot.lines, is_empty)) std::erase_if(plot.lines, is_empty);
+  if (plot.lines.empty()) return plot;
+  plot.x = linear_axis(wanted.x, plot.at, tokens);
+  if (tokens) plot.x.high = plot.at.back();
   plot.y =
       figure_axis(fmt::format("{}{}", figure.name, of_median_head ? kMedianHead : ""), figure.scale, all);
   return plot;
+}
+
+}  // namespace
+
+std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& wanted) {
+  Variants variants(wanted.name);
+  for (const FigureFacts* const facts : wanted.figures) {
+    std::vector<Wanted> choices = table.choices(wanted.keys, {{"metric", facts->name}});
+    if (wanted.window_first)
+      std::ranges::stable_partition(choices, [](const Wanted& choice) {
+        return is_in(choice, Wanted::value_type("rows", name_of(RowSet::window)));
+      });
+    for (const Wanted& choice : choices)
+      for (const bool of_median_head : {false, true}) {
+        if (of_median_head && !(wanted.median_heads && is_error_of_heads(*facts))) continue;
+        LinePlot plot = plot_of(table, wanted, choice, *facts, of_median_head);
+        if (plot.lines.empty()) continue;
+        const std::string figure = fmt::format("{}{}", facts->name, of_median_head ? kMedianHead : "");
+        std::vector<std::string> values = shown_keys(table.table(), std::span(choice).subspan(1));
+        plot.title = wanted.title(figure, values);
+        std::ranges::rotate(values, values.end() - static_cast<std::ptrdiff_t>(wanted.first_lists));
+        values.insert(values.begin(), figure);
+        variants.add(std::move(values), std::move(plot));
+      }
+  }
+  return variants.figure(wanted.labels, wanted.heading, wanted.reading, wanted.figures);
 }
 
 std::string svg_of(const LinePlot& plot) {
@@ -183,12 +223,40 @@ std::string svg_of(const LinePlot& plot) {
 }
 
 std::string csv_of(const LinePlot& plot) {
-  std::string csv = fmt::format("{},line,{}\n", csv_field(plot.x.label), csv_field(plot.y.label));
+  CsvTable csv(fmt::format("{},line,{}", csv_field(plot.x.label), csv_field(plot.y.label)));
   for (const auto& line : plot.lines)
     for (std::size_t i = 0; i < plot.at.size(); ++i)
-      csv += fmt::format("{},{},{}\n", csv_number(plot.at[i]),
-                         csv_field(line.key.empty() ? line.name : line.key), csv_number(line.values[i]));
-  return csv;
+      csv.row(plot.at[i], line.key.empty() ? line.name : line.key, line.values[i]);
+  return csv.take();
+}
+
+PlotFrame scatter_frame() { return {62, 14, 400, 400}; }
+
+std::string svg_of(const ScatterPlot& plot) {
+  const PlotFrame frame = scatter_frame();
+  Svg svg(plot.id, frame.left + frame.width + 20, frame.top + frame.height + 44, plot.title);
+  svg.raw("<g data-axis=\"x\">");
+  draw_x_axis(svg, frame, plot.x);
+  svg.raw("</g><g data-axis=\"y\">");
+  draw_y_axis(svg, frame, plot.y);
+  svg.raw("</g>");
+  svg.rect(frame.left, frame.top, frame.width, frame.height, "class=\"frame\"");
+  std::string path;
+  for (std::size_t i = 0; i < plot.tokens.size(); ++i) {
+    const double x = plot.x.at(plot.across[i]), y = plot.y.at(plot.up[i]);
+    if (!std::isnan(x) && !std::isnan(y)) path += fmt::format("M{} {}h0", px(frame.x(x)), px(frame.y(y)));
+  }
+  svg.raw(fmt::format("<path class=\"points\" data-points=\"\" d=\"{}\"/>", path));
+  svg.raw("<circle class=\"ring\" r=\"5\" cx=\"-9\" cy=\"-9\"/>");
+  svg.text(frame.left + 10, frame.top + 20, "start", plot.corner, "corner", "data-corner=\"\"");
+  svg.rect(frame.left, frame.top, frame.width, frame.height, "class=\"probe\"");
+  return svg.finish();
+}
+
+std::string csv_of(const ScatterPlot& plot) {
+  CsvTable csv(fmt::format("token,{},{}", csv_field(plot.x.label), csv_field(plot.y.label)));
+  for (std::size_t i = 0; i < plot.tokens.size(); ++i) csv.row(plot.tokens[i], plot.across[i], plot.up[i]);
+  return csv.take();
 }
 
 }  // namespace kvreplay::report

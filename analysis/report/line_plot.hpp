@@ -1,8 +1,12 @@
 #pragma once
 
 #include "analysis/drawing/axis.hpp"
+#include "analysis/report/figure.hpp"
+#include "analysis/report/plot_frame.hpp"
 #include "analysis/results/figure_table.hpp"
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,15 +45,45 @@ struct LinePlot {
 
 /// The settings by the numbers that they begin with.
 std::vector<std::pair<double, std::string>> by_number(const std::vector<std::string>& settings);
-/// A figure of the model by a setting: a line for each value of the key `item`, at the values that the key
-/// `setting` has there; or the median head's in its place. Without a name, a title and the label of x.
-LinePlot model_plot(const FigureTable& table, const Wanted& common, const FigureFacts& figure,
-                    std::string_view item, std::string_view setting,
-                    const std::vector<std::pair<double, std::string>>& at, bool of_median_head = false);
+/// Figures of the model by a setting, a line for each value of the key `item`; of errors over heads the
+/// median head's, too.
+struct ModelPlots {
+  std::string name, heading, reading;
+  std::vector<const FigureFacts*> figures;  ///< in the order to offer them
+  std::string_view item, setting;
+  /// Keys of which every combination is a picture of its own, the last one changing fastest; and their lists.
+  std::vector<std::string_view> keys;
+  std::vector<std::string> labels;
+  std::size_t first_lists = 0;  ///< so many of the last keys have their lists before the others
+  std::string x;
+  Index prompt = 0;  ///< l: x is how many of these tokens are kept; else the numbers that settings begin with
+  bool median_heads = true;
+  bool window_first = false;  ///< rows of the window before those of the decoding steps
+  /// Of a figure under values of `keys` as their lists have them.
+  std::function<std::string(const std::string& figure, const std::vector<std::string>& values)> title;
+};
+inline constexpr const char* kTokensKept = "tokens kept of each head";
+/// Nothing where the table has no such figures.
+std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& wanted);
 
 /// With the numbers beside it, for what the page's script says under the mouse.
 std::string svg_of(const LinePlot& plot);
 /// x, line, y.
 std::string csv_of(const LinePlot& plot);
+
+/// One point a token.
+struct ScatterPlot {
+  std::string id, title;
+  Axis x, y;
+  std::vector<double> tokens;  ///< the position that each point is of
+  std::vector<double> across, up;
+  std::string corner;  ///< text in the upper left corner
+};
+
+/// Square: both axes carry the same tokens.
+PlotFrame scatter_frame();
+std::string svg_of(const ScatterPlot& plot);
+/// token, x, y.
+std::string csv_of(const ScatterPlot& plot);
 
 }  // namespace kvreplay::report

@@ -1,16 +1,88 @@
-#include "analysis/report/allocation_figure.hpp"
-#include "analysis/report/over_dumps_table.hpp"
+#include "analysis/report/figure.hpp"
+#include "analysis/report/row_plots.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/budget_methods.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/results/validation.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace kvreplay::report {
 namespace {
+
+/// The figures of the model in a table over dumps; without entries where the folder has none.
+class OverDumpsTable : public KeyedTable<OverDumpsReader::Figure> {
+ public:
+  OverDumpsTable(const OverDumpsReader& results, Table table) : KeyedTable(table) {
+    columns_ = figure_keys(table);
+    columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
+    entries_ = results.model_figures(table);
+  }
+
+  /// In the place of the entries what they save of what those with `base` under the column `key` lose, all
+  /// else alike: 1 - value / (value of base), formed dump by dump, so that what is hard about a prompt counts
+  /// on both sides. The metric is "<metric> gain"; `base` itself has no entries.
+  void form_gains(std::string_view key, std::string_view base);
+};
+
+constexpr const char* kGain = " gain";
+
+void OverDumpsTable::form_gains(std::string_view key, std::string_view base) {
+  std::vector<OverDumpsReader::Figure> gains;
+  for (const OverDumpsReader::Figure& entry : entries_) {
+    if (this->key(entry, key) == base) continue;
+    Wanted wanted;
+    for (std::size_t k = 0; k < columns_.size(); ++k)
+      wanted.emplace_back(columns_[k], columns_[k] == key ? base : std::string_view(entry.key[k]));
+    const OverDumpsReader::Figure* const other = find(wanted);
+    if (other == nullptr) continue;
+    OverDumpsReader::Figure& gain = gains.emplace_back(entry);
+    gain.key.back() += kGain;
+    for (std::size_t i = 0; i < gain.dumps.size(); ++i) {
+      const double whole = other->dumps[i];
+      gain.dumps[i] = whole > 0 ? 1 - entry.dumps[i] / whole : kNan;
+    }
+    gain.over = over_dumps(gain.dumps, FigureScale::gain);
+  }
+  entries_ = std::move(gains);
+}
+
+/// A figure as lists offer it.
+struct OfferedMean {
+  std::string metric;
+  const FigureFacts* facts;
+};
+
+/// What the schema offers of a table, exact figures first, or their gains.
+std::vector<OfferedMean> offered_means(Table table, bool gains) {
+  static const FigureFacts gain{
+      {.unit = "share of the error", .better = Better::larger, .scale = FigureScale::gain},
+      "gain",
+      "Gain",
+      "Share of the error that is saved"};
+  std::vector<OfferedMean> means;
+  for (const FigureFacts* const facts : offered_figures(table))
+    for (const char* const of : {"", kMedianHead})
+      if (*of == '\0' || is_error_of_heads(*facts))
+        means.push_back({fmt::format("{}{}", facts->name, of), facts});
+  if (const FigureFacts* const measured = measured_figure(table))
+    means.push_back({std::string(measured->name), measured});
+  // What is measured first: formulas that stand for it are what it judges.
+  std::ranges::stable_partition(means, [](const OfferedMean& mean) { return mean.facts->exact; });
+  if (gains)
+    for (OfferedMean& mean : means) mean = {mean.metric + kGain, &gain};
+  return means;
+}
 
 constexpr const char* kDots =
     " Small dots are the dumps, the large one is their mean, the bar its 95 % confidence interval (cut off "
@@ -30,30 +102,72 @@ struct PageFigure {
   const char *first_key = nullptr, *first = nullptr;  ///< what the lists begin with
 };
 
-/// What a figure is picked by: rows in words.
-std::string pick_of(const OverDumpsTable& table, const MeanEntry& entry, std::string_view key) {
-  if (key == "against")
-    return fmt::format("{} ({})", table.key(entry, "reference"), rows_text(table.key(entry, "rows")));
-  if (key == "rows") return rows_text(table.key(entry, key));
-  return key == "budget" || key == "sigma" ? kept_text(table.key(entry, key)) : table.key(entry, key);
+/// What a figure is picked by.
+std::vector<std::string> picks_of(const OverDumpsTable& table, const OverDumpsReader::Figure& entry,
+                                  const PageFigure& wanted) {
+  std::vector<std::string> picks;
+  for (const std::string_view key : wanted.picked)
+    picks.push_back(key == "against" ? fmt::format("{} ({})", table.key(entry, "reference"),
+                                                   rows_text(table.key(entry, "rows")))
+                                     : shown_key(table.table(), key, table.key(entry, key)));
+  return picks;
 }
 
-std::optional<Figure> figure_over_dumps(const OverDumpsTable& table, const PageFigure& wanted) {
-  MeanFigure figure{wanted.name,
-                    wanted.heading,
-                    fmt::format("{}{}{}", wanted.reading, kDots, wanted.more),
-                    wanted.item,
-                    wanted.gains ? offered_gains(wanted.table) : offered_means(wanted.table),
-                    wanted.labels,
-                    [&](const MeanEntry& entry) {
-                      std::vector<std::string> picks;
-                      for (const char* const key : wanted.picked) picks.push_back(pick_of(table, entry, key));
-                      return picks;
-                    },
-                    {}};
-  if (wanted.first_key != nullptr)
-    figure.first = [&](const MeanEntry& entry) { return table.key(entry, wanted.first_key) == wanted.first; };
-  return figure_of(table, figure);
+/// Entries that are alike in everything but the item, the best first.
+IntervalPlot plot_of(const OverDumpsTable& table, const PageFigure& wanted, const FigureFacts& facts,
+                     const std::vector<const OverDumpsReader::Figure*>& entries) {
+  const std::vector<std::string> items = table.distinct(wanted.item);
+  const std::vector<LineStyle> styles = styles_by_name(items);
+  IntervalPlot plot;
+  if (facts.scale == FigureScale::gain) plot.line = 0;
+  for (const OverDumpsReader::Figure* const entry : entries) {
+    const std::string& item = table.key(*entry, wanted.item);
+    const auto style = std::ranges::find(items, item) - items.begin();
+    plot.rows.push_back({shown_key(table.table(), wanted.item, item), styles[style], entry->over.n,
+                         entry->over.center(), entry->over.low, entry->over.high, entry->dumps, item});
+  }
+  order_rows(plot, facts.better, table.key(*entries.front(), "metric"), facts.scale == FigureScale::log);
+  // The ends of an axis that the figure cannot pass, or that lie far enough out.
+  const auto [least, most] = range_of(facts.scale);
+  plot.x.low = std::max(plot.x.low, facts.scale == FigureScale::gain ? -1 : least);
+  plot.x.high = std::min(plot.x.high, most);
+  return plot;
+}
+
+/// Nothing where the folder has no such figures.
+std::optional<Figure> figure_over_dumps(const OverDumpsReader& results, const PageFigure& wanted) {
+  struct Picture {
+    std::vector<std::string> picks;
+    std::vector<const OverDumpsReader::Figure*> entries;
+  };
+  OverDumpsTable table(results, wanted.table);
+  if (wanted.gains) table.form_gains("method", "uniform");
+  Variants variants(wanted.name);
+  std::vector<const FigureFacts*> shows;
+  for (const auto& [metric, facts] : offered_means(wanted.table, wanted.gains)) {
+    if (shows.empty() || shows.back() != facts) shows.push_back(facts);
+    std::vector<Picture> pictures;
+    for (const OverDumpsReader::Figure& entry : table.entries()) {
+      if (table.key(entry, "metric") != metric || std::isnan(entry.over.mean)) continue;
+      const std::vector<std::string> picks = picks_of(table, entry, wanted);
+      auto at = std::ranges::find(pictures, picks, &Picture::picks);
+      if (at == pictures.end()) at = pictures.insert(at, {picks, {}});
+      at->entries.push_back(&entry);
+    }
+    if (wanted.first_key != nullptr)
+      std::ranges::stable_partition(pictures, [&](const Picture& picture) {
+        return table.key(*picture.entries.front(), wanted.first_key) == wanted.first;
+      });
+    for (Picture& picture : pictures) {
+      IntervalPlot plot = plot_of(table, wanted, *facts, picture.entries);
+      plot.title = fmt::format("{}, {}", metric, fmt::join(picture.picks, ", "));
+      plot.samples = results.names();
+      picture.picks.insert(picture.picks.begin(), metric);
+      variants.add(std::move(picture.picks), std::move(plot));
+    }
+  }
+  return variants.figure(wanted.labels, wanted.heading,
+                         fmt::format("{}{}{}", wanted.reading, kDots, wanted.more), std::move(shows));
 }
 
 /// The pictures of an analysis, and what would make them.
@@ -151,11 +265,8 @@ Section figures_over_dumps(const OverDumpsReader& results) {
   Section section{"figures", "The main figures over the dumps", "", {}, ""};
   for (const PagePart& part : page_parts()) {
     const std::size_t before = section.figures.size();
-    for (const PageFigure& wanted : part.figures) {
-      const OverDumpsTable means(results, wanted.table);
-      if (auto figure = figure_over_dumps(wanted.gains ? means.gains("method", "uniform") : means, wanted))
-        section.figures.push_back(std::move(*figure));
-    }
+    for (const PageFigure& wanted : part.figures)
+      if (auto figure = figure_over_dumps(results, wanted)) section.figures.push_back(std::move(*figure));
     for (const auto by_dump : part.by_dump)
       if (auto figure = by_dump(results)) section.figures.push_back(std::move(*figure));
     if (section.figures.size() == before)

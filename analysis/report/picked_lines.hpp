@@ -2,10 +2,14 @@
 
 #include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
+#include "analysis/results/figure_table.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::report {
@@ -31,5 +35,49 @@ struct PickedLines {
 };
 
 Figure figure_of(PickedLines drawn);
+
+inline constexpr const char* kMedian = "median of all heads";
+
+/// The median over the heads of every entry.
+Lines medians_of(const std::vector<Lines>& heads);
+
+/// Lines of every head over an index that arrays [layers, n_kv, n] have: the median of all heads first, any
+/// head to pick, and one more list.
+struct SeriesFigure {
+  std::string name, heading, reading, x_label, y_label;
+  bool share = false;  ///< values are divided by the first of their head, and lie between 0 and 1
+  Pick second;         ///< the other list
+  std::vector<std::string> heads, lines;
+
+  /// The values of one line under one option of `second`. Throws InputError where the shape is another. Of
+  /// more than some sixty entries evenly spaced ones are taken, the first and the last among them.
+  void add(std::size_t option, std::size_t line, const ResultReader::Array& array,
+           const ResultReader& results);
+
+  std::vector<double> at;  ///< the entries that are taken
+  /// [option][head][line][entry]
+  std::vector<std::vector<Lines>> values;
+  Index length = 0;  ///< entries that there are
+};
+
+/// Nothing where no array was added. Where the heads are too many for the page, it has the median alone.
+std::optional<Figure> figure_of(const SeriesFigure& series);
+
+/// A table's figures of whole layers, as lines over the layers.
+struct LayerLines {
+  Table table;
+  std::string name, heading, reading;
+  std::vector<const FigureFacts*> figures;  ///< in the order to offer them
+  const char* item;                         ///< the key that tells methods apart
+  /// The other keys that lists choose by, with what the lists are called.
+  std::vector<std::pair<const char*, std::string>> keys;
+  /// A value of a key that the lists begin with, where there is one.
+  std::pair<const char*, const char*> first = {"", ""};
+};
+
+/// A line a method. Nothing where the table has no such figures, or the run one layer.
+std::optional<Figure> layer_lines(const Tables& tables, const FigureTable& table, const LayerLines& wanted);
+/// A line a dump and one of their mean; the method is one more list.
+std::optional<Figure> layer_lines(const OverDumpsReader& results, const LayerLines& wanted);
 
 }  // namespace kvreplay::report

@@ -1,11 +1,43 @@
 #pragma once
 
 #include "analysis/drawing/axis.hpp"
-#include "analysis/report/svg.hpp"
 
 #include <string>
+#include <string_view>
 
 namespace kvreplay::report {
+
+/// A coordinate, to a tenth of a pixel.
+std::string px(double value);
+/// How wide a text of the figures' font is, about.
+double text_width(std::string_view text);
+/// At most `most` characters, the end cut off by an ellipsis. Not escaped.
+std::string shortened(const std::string& text, std::size_t most);
+
+/// One picture as it is written. Texts are escaped here; attributes are not. All styles are classes of
+/// figure.css.
+class Svg {
+ public:
+  /// `id` is unique in the page, `title` what a reader hears who sees no picture.
+  Svg(std::string id, double width, double height, std::string_view title);
+
+  const std::string& id() const { return id_; }
+  /// `hover`: what the page says where the mouse is.
+  void rect(double x, double y, double width, double height, std::string_view attributes,
+            std::string_view hover = {});
+  void line(double x1, double y1, double x2, double y2, std::string_view css_class);
+  /// `anchor`: start, middle or end.
+  void text(double x, double y, std::string_view anchor, std::string_view text,
+            std::string_view css_class = {}, std::string_view attributes = {});
+  void raw(std::string_view markup) { body_ += markup; }
+  /// What was drawn so far, without the picture around it.
+  const std::string& drawn() const { return body_; }
+  std::string finish() const;
+
+ private:
+  std::string id_, title_, body_;
+  double width_, height_;
+};
 
 /// The rectangle that a plot's values fill, pixels.
 struct PlotFrame {

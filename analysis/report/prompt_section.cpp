@@ -2,6 +2,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 
 #include <fmt/format.h>
@@ -120,19 +121,17 @@ std::string json_of(const PromptText& text) {
 
 /// A row a token shown: sums over all heads, and how many of them keep it.
 std::string csv_of(const PromptText& text) {
-  std::string csv = "token,text";
-  for (const TextMetric& metric : text.metrics) csv += fmt::format(",{}", csv_field(metric.name));
-  for (const TextPolicy& policy : text.policies)
-    csv += fmt::format(",{}", csv_field("kept by " + policy.name));
-  csv += '\n';
+  std::vector<std::string> columns{"token", "text"};
+  for (const TextMetric& metric : text.metrics) columns.push_back(metric.name);
+  for (const TextPolicy& policy : text.policies) columns.push_back("kept by " + policy.name);
+  CsvTable csv(joined(columns));
   for (std::size_t i = 0; i < text.shown.size(); ++i) {
-    const Index token = text.shown[i];
-    csv += fmt::format("{},{}", token, csv_field(text.text[static_cast<std::size_t>(token)]));
-    for (const TextMetric& metric : text.metrics) csv += fmt::format(",{}", csv_number(metric.values[i]));
-    for (const TextPolicy& policy : text.policies) csv += fmt::format(",{}", policy.kept[i]);
-    csv += '\n';
+    csv.add(text.shown[i]).add(text.text[static_cast<std::size_t>(text.shown[i])]);
+    for (const TextMetric& metric : text.metrics) csv.add(metric.values[i]);
+    for (const TextPolicy& policy : text.policies) csv.add(policy.kept[i]);
+    csv.end_row();
   }
-  return csv;
+  return csv.take();
 }
 
 std::vector<Pick> picks_of(const PromptText& text) {
@@ -158,7 +157,7 @@ std::string note_of(const PromptText& text) {
         text.shown.size(), text.tokens, kPassage, kPassage,
         text.metrics.empty() ? "" : fmt::format(" by {}", text.metrics.front().name));
   const auto has_heads = [](const TextPolicy& one) { return !one.heads.empty(); };
-  const auto policies = std::count_if(text.policies.begin(), text.policies.end(), has_heads);
+  const auto policies = std::ranges::count_if(text.policies, has_heads);
   std::vector<std::string_view> metrics;
   for (const TextMetric& one : text.metrics)
     if (one.levels.size() > 1) metrics.push_back(one.name);

@@ -1,7 +1,6 @@
 #include "analysis/report/prompt_text.hpp"
 
-#include "analysis/findings/candidates.hpp"
-#include "analysis/findings/token_labels.hpp"
+#include "analysis/findings/findings.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
@@ -28,7 +27,7 @@ constexpr double kKeptPart = 0.4;
 std::vector<std::string> ordered(std::vector<std::string> metrics) {
   std::size_t done = 0;
   for (const char* name : {"exact_remove", "attn", "oracle_future", "caote", "joint"})
-    if (const auto found = std::find(metrics.begin(), metrics.end(), name); found != metrics.end())
+    if (const auto found = std::ranges::find(metrics, name); found != metrics.end())
       std::rotate(metrics.begin() + static_cast<std::ptrdiff_t>(done++), found, found + 1);
   return metrics;
 }
@@ -186,8 +185,7 @@ std::vector<Index> shown_tokens(const std::vector<Index>& ranks, Index most) {
   passages.front().first = passages.back().first = -1;
   std::stable_sort(passages.begin(), passages.end());
   passages.resize(static_cast<std::size_t>(most / kPassage));
-  std::sort(passages.begin(), passages.end(),
-            [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::ranges::sort(passages, [](const auto& a, const auto& b) { return a.second < b.second; });
   for (const auto& [rank, begin] : passages)
     for (Index token = begin; token < std::min(begin + kPassage, l); ++token) shown.push_back(token);
   return shown;
@@ -267,10 +265,9 @@ PromptText prompt_text(const Tables& tables, double most_digits) {
   const double of_metric = static_cast<double>((scopes.size() - 1) * text.shown.size());
   double room = most_digits * (1 - kKeptPart);
   for (const std::string& metric : metrics) read_metric(results, text, metric, (room -= of_metric) >= 0);
-  const bool any = std::any_of(text.metrics.begin(), text.metrics.end(),
-                               [](const TextMetric& one) { return one.levels.size() > 1; }) ||
-                   std::any_of(text.policies.begin(), text.policies.end(),
-                               [](const TextPolicy& one) { return !one.heads.empty(); });
+  const bool any =
+      std::ranges::any_of(text.metrics, [](const TextMetric& one) { return one.levels.size() > 1; }) ||
+      std::ranges::any_of(text.policies, [](const TextPolicy& one) { return !one.heads.empty(); });
   text.scopes.assign(scopes.begin(), any ? scopes.end() : scopes.begin() + 1);
   return text;
 }

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <set>
-#include <system_error>
 
 namespace kvreplay::report {
 namespace {
@@ -35,7 +34,7 @@ std::vector<fs::path> files_of_before(const fs::path& folder) {
   }
   if (!ours && !fs::exists(folder / kList))
     throw InputError(folder.string(), "a new or empty folder, or one of a report's figures", "other files");
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 
@@ -81,9 +80,8 @@ std::vector<LinkedSentence> findings_in(const Tables& tables, const std::vector<
   std::vector<LinkedSentence> sentences;
   for (Finding& finding : findings_of(tables)) {
     const auto at = seen(finding);
-    const bool drawn = std::any_of(sections.begin(), sections.end(), [&](const Section& one) {
-      return std::any_of(one.figures.begin(), one.figures.end(),
-                         [&](const Figure& its) { return its.name == at.figure; });
+    const bool drawn = std::ranges::any_of(sections, [&](const Section& one) {
+      return std::ranges::any_of(one.figures, [&](const Figure& its) { return its.name == at.figure; });
     });
     LinkedSentence sentence{std::move(finding.text), drawn ? at.figure : at.section};
     if (drawn && finding.kind == FindingKind::head && finding.place.layer && finding.place.kv_head) {
@@ -128,12 +126,11 @@ ReportPlace report_place(const fs::path& page) {
 void write_report(const Page& page, const ReportPlace& place) {
   try {
     const std::vector<fs::path> before = files_of_before(place.figures);
-    std::string list = "figure,file\n";
+    CsvTable list("figure,file");
     for (const Section& section : page.sections)
       for (const Figure& figure : section.figures)
-        for (const FigureFile& file : figure.files)
-          list += fmt::format("{},{}\n", csv_field(figure.name), csv_field(file.name));
-    write_file(place.figures / kList, list);
+        for (const FigureFile& file : figure.files) list.row(figure.name, file.name);
+    write_file(place.figures / kList, list.take());
     std::set<std::string> written{kList};
     for (const Section& section : page.sections)
       for (const Figure& figure : section.figures)

@@ -1,9 +1,8 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
-#include "analysis/results/compare_over_dumps.hpp"
-#include "analysis/results/compare_report.hpp"
-#include "analysis/results/over_dumps_reader.hpp"
+#include "analysis/results/compare.hpp"
+#include "analysis/results/over_dumps.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <cstddef>

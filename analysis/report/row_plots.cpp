@@ -4,6 +4,7 @@
 #include "analysis/report/text.hpp"
 #include "analysis/results/compare.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
 
 #include <fmt/format.h>
 
@@ -90,7 +91,7 @@ Axis interval_axis(std::string label, const std::vector<IntervalPlot::Row>& rows
   std::erase_if(inner, [&](double value) { return !std::isfinite(value) || (log && value <= 0); });
   if (inner.empty()) return log ? log_axis(std::move(label), {}) : linear_axis(std::move(label), {}, false);
   const auto scaled = [&](double value) { return log ? std::log(value) : value; };
-  const auto [least, most] = std::minmax_element(inner.begin(), inner.end());
+  const auto [least, most] = std::ranges::minmax_element(inner);
   const double low = scaled(*least), high = scaled(*most), beyond = (high - low) / 2;
   std::vector<double> all = inner;
   for (const auto& row : rows) {
@@ -100,6 +101,13 @@ Axis interval_axis(std::string label, const std::vector<IntervalPlot::Row>& rows
     if (!std::isnan(row.high) && (!log || row.high > 0)) add(std::min(scaled(row.high), high + beyond));
   }
   return log ? log_axis(std::move(label), all) : linear_axis(std::move(label), all, false);
+}
+
+void order_rows(IntervalPlot& plot, Better better, std::string label, bool log) {
+  std::ranges::stable_sort(plot.rows, [better](const auto& a, const auto& b) {
+    return better == Better::larger ? a.mean > b.mean : a.mean < b.mean;
+  });
+  plot.x = interval_axis(std::move(label), plot.rows, log);
 }
 
 std::string svg_of(const IntervalPlot& plot) {
@@ -131,16 +139,15 @@ std::string svg_of(const IntervalPlot& plot) {
 }
 
 std::string csv_of(const IntervalPlot& plot) {
-  std::string csv = "item,n,mean,ci_low,ci_high";
-  for (const std::string& sample : plot.samples) csv += fmt::format(",{}", csv_field(sample));
-  csv += '\n';
+  std::vector<std::string> columns{"item", "n", "mean", "ci_low", "ci_high"};
+  columns.insert(columns.end(), plot.samples.begin(), plot.samples.end());
+  CsvTable csv(joined(columns));
   for (const auto& row : plot.rows) {
-    csv += fmt::format("{},{},{},{},{}", csv_field(row.key.empty() ? row.name : row.key), row.n,
-                       csv_number(row.mean), csv_number(row.low), csv_number(row.high));
-    for (const double value : row.values) csv += fmt::format(",{}", csv_number(value));
-    csv += '\n';
+    csv.add(row.key.empty() ? row.name : row.key).add(row.n).add(row.mean).add(row.low).add(row.high);
+    for (const double value : row.values) csv.add(value);
+    csv.end_row();
   }
-  return csv;
+  return csv.take();
 }
 
 namespace {
@@ -184,11 +191,9 @@ std::string svg_of(const PairPlot& plot) {
 }
 
 std::string csv_of(const PairPlot& plot) {
-  std::string csv = "item,a,b,difference\n";
-  for (const auto& [name, a, b, key] : plot.rows)
-    csv += fmt::format("{},{},{},{}\n", csv_field(key.empty() ? name : key), csv_number(a), csv_number(b),
-                       csv_number(difference(a, b)));
-  return csv;
+  CsvTable csv("item,a,b,difference");
+  for (const auto& [name, a, b, key] : plot.rows) csv.row(key.empty() ? name : key, a, b, difference(a, b));
+  return csv.take();
 }
 
 }  // namespace kvreplay::report

@@ -46,6 +46,8 @@ struct IntervalPlot {
 /// A logarithmic axis where `log` and a mean is positive, else a linear one: it holds every value and mean,
 /// and intervals as far as half their spread beyond them; what lies further is cut off with an arrow.
 Axis interval_axis(std::string label, const std::vector<IntervalPlot::Row>& rows, bool log);
+/// The rows with the best mean first, and their axis.
+void order_rows(IntervalPlot& plot, Better better, std::string label, bool log);
 
 std::string svg_of(const IntervalPlot& plot);
 /// item, n, mean, ci_low, ci_high, and a column for each sample.

@@ -21,8 +21,7 @@ nlohmann::ordered_json run_json(const ResultReader& results) {
 
 std::string text_in(const nlohmann::ordered_json& json, const char* key) {
   const auto found = json.find(key);
-  if (found == json.end() || found->is_null()) return "";
-  return found->is_string() ? found->get<std::string>() : found->dump();
+  return found == json.end() || found->is_null() ? "" : unquoted(*found);
 }
 
 std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& results) {
@@ -62,8 +61,7 @@ std::string lead_of(const ResultReader& results) {
 std::vector<std::string> remarks_of(const ResultReader& results) {
   std::vector<std::string> remarks;
   const auto add = [&](std::string remark) {
-    if (std::find(remarks.begin(), remarks.end(), remark) == remarks.end())
-      remarks.push_back(std::move(remark));
+    if (!is_in(remarks, remark)) remarks.push_back(std::move(remark));
   };
   const auto& summary = results.summary();
   if (const auto notes = summary.find("notes"); notes != summary.end() && notes->is_array())

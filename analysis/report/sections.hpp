@@ -2,9 +2,9 @@
 
 #include "analysis/options/option.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/results/over_dumps_reader.hpp"
+#include "analysis/results/figure_table.hpp"
+#include "analysis/results/over_dumps.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "analysis/results/tables.hpp"
 
 #include <initializer_list>
 #include <optional>
@@ -36,16 +36,12 @@ const char* kind_of_map(Table table);
 std::string settings_table(const nlohmann::ordered_json& summary, std::initializer_list<const char*> keys);
 /// "layer 3, head 1", in the order of a table's heads.
 std::vector<std::string> head_names(const ResultReader& results);
-/// The rows to show first: those of the decoding steps where there are any.
-std::string best_rows(const FigureTable& table);
 
 /// Figures by layer, a line a prompt; nothing where the folder lacks them.
 std::optional<Figure> budget_layers_figure(const OverDumpsReader& results);
 std::optional<Figure> channel_layers_figure(const OverDumpsReader& results);
 /// The main figures of every analysis; of those that the folder does not hold, what would make them.
 Section figures_over_dumps(const OverDumpsReader& results);
-/// Who is better, prompt by prompt.
-Section better_section(const OverDumpsReader& results);
 /// What papers claim, as effects with their intervals over the dumps.
 Section claims_over_dumps(const OverDumpsReader& results);
 
@@ -59,8 +55,9 @@ std::string lead_of(const ResultReader& results);
 /// Notes and what was left out, each once.
 std::vector<std::string> remarks_of(const ResultReader& results);
 
-/// The interaction matrices of every head as heatmaps with what each selection prunes; nothing where the
-/// folder has none.
-std::optional<Figure> interaction_figure(const Tables& tables);
+/// What every head keeps at every compression (LU-KV, fig. 2b and 7 to 9): the `lu` of every dump, their
+/// mean, which is the profile, and the mean of the exact optima. Nothing where no folder has a profile of
+/// `lu`.
+std::optional<Figure> allocation_figure(const OverDumpsReader& results);
 
 }  // namespace kvreplay::report

@@ -30,8 +30,8 @@ std::string replaced(std::string_view text,
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
-    const auto* const found = std::find_if(substitutes.begin(), substitutes.end(),
-                                           [&](const auto& substitute) { return substitute.first == c; });
+    const auto* const found =
+        std::ranges::find_if(substitutes, [&](const auto& substitute) { return substitute.first == c; });
     found == substitutes.end() ? out += c : out += found->second;
   }
   return out;

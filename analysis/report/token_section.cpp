@@ -1,9 +1,8 @@
-#include "analysis/findings/token_labels.hpp"
+#include "analysis/findings/findings.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
-#include "analysis/report/scatter_plot.hpp"
+#include "analysis/report/picked_lines.hpp"
 #include "analysis/report/sections.hpp"
-#include "analysis/report/series.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figure_table.hpp"
@@ -12,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -77,31 +75,26 @@ std::optional<Figure> window_figure(const FigureTable& agreement) {
     for (const char* const recall : kRecalls) {
       LinePlot plot = plot_of(agreement, reference, recall, windows);
       if (plot.lines.empty()) continue;
-      plot.id = variants.next_id();
-      variants.add({recall, reference}, plot);
+      variants.add({recall, reference}, std::move(plot));
     }
-  if (variants.empty()) return std::nullopt;
-  Figure figure = variants.figure({"figure", "costliest by"});
-  figure.heading = "Recall of the costliest tokens, by window";
-  figure.reading =
+  return variants.figure(
+      {"figure", "costliest by"}, "Recall of the costliest tokens, by window",
       "To the right the number of the prompt's last rows that score, upwards the share of the costliest "
       "tokens that a score finds. exact_joint and exact_remove are the exact errors on the window: a score "
       "beside them loses nothing by being an approximation (OBCache fig. 2a). Dashed: with the last tokens "
-      "reserved inside the tokens found, whatever the score says of them (fig. 2b).";
-  return figure;
+      "reserved inside the tokens found, whatever the score says of them (fig. 2b).");
 }
 
 std::string recall_csv(const TokenFigures& figures) {
-  std::string csv = "head,reference,score,k,recall\n";
+  CsvTable csv("head,reference,score,k,recall");
   for (std::size_t r = 0; r < figures.references.size(); ++r)
     for (std::size_t h = 0; h < figures.heads.size(); ++h)
       for (std::size_t s = 0; s < figures.scores.size(); ++s)
         for (std::size_t k = 0; k < figures.k.size(); ++k)
           if (const double value = figures.recall[r][h][s][k]; !std::isnan(value))
-            csv +=
-                fmt::format("{},{},{},{},{}\n", csv_field(figures.heads[h]), csv_field(figures.references[r]),
-                            csv_field(figures.scores[s]), figures.k[k], csv_number(value));
-  return csv;
+            csv.row(figures.heads[h], figures.references[r], figures.scores[s],
+                    static_cast<Index>(figures.k[k]), value);
+  return csv.take();
 }
 
 Figure recall_figure(const TokenFigures& figures) {

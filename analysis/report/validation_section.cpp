@@ -24,11 +24,11 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
   for (const ValidatedCase* const one : cases) {
     const double predicted = one->predicted_by(figure.name), kl = one->measured_as(ValidationFigure::kl);
     if (std::isnan(predicted) || std::isnan(kl)) continue;
-    if (std::find(plot.at.begin(), plot.at.end(), predicted) == plot.at.end()) plot.at.push_back(predicted);
+    if (!is_in(plot.at, predicted)) plot.at.push_back(predicted);
     measured.push_back(kl);
   }
   if (plot.at.empty()) return plot;
-  std::sort(plot.at.begin(), plot.at.end());
+  std::ranges::sort(plot.at);
   std::vector<double> range = plot.at;
   if (is_in_nats(figure)) {
     range.insert(range.end(), measured.begin(), measured.end());
@@ -45,7 +45,7 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
     const LineStyle style{.color = next % kColors, .marker = (next + next / kColors) % kMarkers};
     ++next;
     LinePlot::Line line{shown_policy(*one), style, std::vector<double>(plot.at.size(), kNan), one->policy};
-    line.values[std::lower_bound(plot.at.begin(), plot.at.end(), predicted) - plot.at.begin()] = kl;
+    line.values[std::ranges::lower_bound(plot.at, predicted) - plot.at.begin()] = kl;
     plot.lines.push_back(std::move(line));
   }
   return plot;
@@ -54,28 +54,22 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
 std::optional<Figure> figure_of(const Validation& validation, Table table) {
   Variants variants(fmt::format("measured-{}", name_of(table)));
   std::vector<const FigureFacts*> predictors = validation.predictors(table);
-  std::stable_partition(predictors.begin(), predictors.end(), [](const auto* f) { return is_in_nats(*f); });
-  std::stable_partition(predictors.begin(), predictors.end(), [](const auto* f) {
-    return f->name == kLossStep.name || f->name == kLossLayer.name;
-  });
+  std::ranges::stable_partition(predictors, [](const auto* f) { return is_in_nats(*f); });
+  std::ranges::stable_partition(
+      predictors, [](const auto* f) { return f->name == kLossStep.name || f->name == kLossLayer.name; });
   for (const FigureFacts* const figure : predictors)
     for (const Cases& setting : settings_of(validation, table)) {
       LinePlot plot = plot_of(*figure, setting);
       if (plot.at.empty()) continue;
-      plot.id = variants.next_id();
       plot.title = fmt::format("KL measured, by {}, {}", figure->name, setting_text(*setting.front()));
-      variants.add({std::string(figure->name), setting_text(*setting.front())}, plot);
+      variants.add({std::string(figure->name), setting_text(*setting.front())}, std::move(plot));
     }
-  if (variants.empty()) return std::nullopt;
-  Figure figure = variants.figure({"predicted by", "setting"});
-  figure.heading = fmt::format("{}: predicted and measured", facts_of(table).title);
-  figure.shows = predictors;
-  figure.reading =
+  return variants.figure(
+      {"predicted by", "setting"}, fmt::format("{}: predicted and measured", facts_of(table).title),
       "A mark is a case: to the right what the dump alone says of it, upwards what the model really loses. A "
-      "figure "
-      "that rises from mark to mark orders the cases as the model does; one in nats is right on the dashed "
-      "line.";
-  return figure;
+      "figure that rises from mark to mark orders the cases as the model does; one in nats is right on the "
+      "dashed line.",
+      predictors);
 }
 
 /// How every figure orders the cases of every setting.

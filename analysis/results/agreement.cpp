@@ -8,8 +8,6 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
 constexpr std::size_t kFirstRecall = static_cast<std::size_t>(AgreementFigure::recall_40);
 constexpr std::size_t kFirstMass = static_cast<std::size_t>(AgreementFigure::mass_40);
 
@@ -50,8 +48,8 @@ void count_tops(const Ranking& score, const Ranking& reference, std::size_t rese
   for (std::size_t c = 0; c < kCuts; ++c) {
     const bool there = cuts[c].has_value();
     result.values[kFirstRecall + c] =
-        there ? static_cast<double>(hits[c]) / static_cast<double>(*cuts[c]) : kNone;
-    result.values[kFirstMass + c] = there && reference.total() > 0 ? mass[c] / reference.total() : kNone;
+        there ? static_cast<double>(hits[c]) / static_cast<double>(*cuts[c]) : kNan;
+    result.values[kFirstMass + c] = there && reference.total() > 0 ? mass[c] / reference.total() : kNan;
   }
 }
 
@@ -85,7 +83,7 @@ Ranking::Ranking(std::span<const double> values) : values_(values), total_(compe
     // NaN has no place in an order; it is put behind everything so that the sort stays well defined.
     sorted[p] = {std::isnan(values[p]) ? -std::numeric_limits<double>::infinity() : values[p],
                  static_cast<std::int32_t>(p)};
-  std::sort(sorted.begin(), sorted.end(), [](const Placed& a, const Placed& b) {
+  std::ranges::sort(sorted, [](const Placed& a, const Placed& b) {
     return a.value != b.value ? a.value > b.value : a.at < b.at;
   });
 
@@ -110,7 +108,7 @@ Ranking::Ranking(std::span<const double> values) : values_(values), total_(compe
 Agreement agreement(const Ranking& score, const Ranking& reference, bool same_unit) {
   const std::size_t n = score.size();
   Agreement result;
-  result.values.fill(kNone);
+  result.values.fill(kNan);
   const std::span<const double> s = score.values(), e = reference.values();
 
   if (same_unit) {

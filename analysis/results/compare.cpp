@@ -1,6 +1,7 @@
 #include "analysis/results/compare.hpp"
 
 #include "analysis/results/agreement.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "analysis/results/validation.hpp"
 #include "data/error.hpp"
 #include "data/file_contents.hpp"
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -17,12 +17,9 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
-
 void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
                 std::vector<std::pair<std::string, std::string>>& leaves) {
-  if (!value.is_object())
-    return leaves.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump()), void();
+  if (!value.is_object()) return leaves.emplace_back(key, unquoted(value)), void();
   for (const auto& [name, inner] : value.items()) add_leaves(inner, key + "." + name, leaves);
 }
 
@@ -57,6 +54,23 @@ std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader&
       leaves.emplace_back(key, "as asked");
   }
   return leaves;
+}
+
+/// Of the dumps, the precision, the layers and the options.
+std::vector<RunDifference> run_differences(const ResultReader& a, const ResultReader& b) {
+  const auto left = settings_of(a, b), right = settings_of(b, a);
+  const auto value_in = [](const auto& settings, const std::string& key) {
+    for (const auto& [name, value] : settings)
+      if (name == key) return value;
+    return std::string("none");
+  };
+  std::vector<RunDifference> differences;
+  for (const auto& [key, value] : left)
+    if (const std::string other = value_in(right, key); other != value)
+      differences.push_back({key, value, other});
+  for (const auto& [key, value] : right)
+    if (value_in(left, key) == "none" && value != "none") differences.push_back({key, "none", value});
+  return differences;
 }
 
 /// One side's table in memory.
@@ -111,54 +125,45 @@ SideTable read_side(const ResultReader& results, Table table, const KeyFilter& f
   return side;
 }
 
-/// The figures of heads by their keys behind layer and head, of those that are asked for.
-class HeadFigureIndex {
- public:
-  struct Head {
-    std::string place;  // "layer,kv_head"
-    double value;
-  };
-
-  HeadFigureIndex(const SideTable& side, const std::set<std::string>& wanted) {
-    for (std::size_t i = 0; i < side.names.size(); ++i) {
-      const std::string& name = side.names[i];
-      const std::size_t layer = name.find(','), head = name.find(',', layer + 1);
-      if (layer == 0 || head == layer + 1) continue;  // of the model, of a layer
-      const std::string rest = name.substr(head + 1);
-      if (wanted.contains(rest)) heads_[rest].push_back({name.substr(0, head), side.values[i]});
-    }
-  }
-
-  const std::vector<Head>& of(const std::string& rest) const {
-    static const std::vector<Head> none;
-    const auto found = heads_.find(rest);
-    return found == heads_.end() ? none : found->second;
-  }
-
- private:
-  std::unordered_map<std::string, std::vector<Head>> heads_;
+struct FigureOfHead {
+  std::string place;  // "layer,kv_head"
+  double value;
 };
+/// By the keys behind layer and head, of those that are asked for.
+using ByRest = std::unordered_map<std::string, std::vector<FigureOfHead>>;
 
-std::array<double, 3> quartiles(const std::vector<HeadFigureIndex::Head>& heads) {
+ByRest figures_of_heads(const SideTable& side, const std::set<std::string>& wanted) {
+  ByRest figures;
+  for (std::size_t i = 0; i < side.names.size(); ++i) {
+    const std::string& name = side.names[i];
+    const std::size_t layer = name.find(','), head = name.find(',', layer + 1);
+    if (layer == 0 || head == layer + 1) continue;  // of the model, of a layer
+    const std::string rest = name.substr(head + 1);
+    if (wanted.contains(rest)) figures[rest].push_back({name.substr(0, head), side.values[i]});
+  }
+  return figures;
+}
+
+std::array<double, 3> quartiles(const std::vector<FigureOfHead>& heads) {
   std::vector<double> values;
-  for (const auto& head : heads)
+  for (const FigureOfHead& head : heads)
     if (!std::isnan(head.value)) values.push_back(head.value);
   return {quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)};
 }
 
-HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
-                             const std::vector<HeadFigureIndex::Head>& b, bool same) {
+HeadAgreement head_agreement(const std::vector<FigureOfHead>& a, const std::vector<FigureOfHead>& b,
+                             bool same) {
   HeadAgreement agreed;
   agreed.a = quartiles(a);
   agreed.b = quartiles(b);
-  agreed.median_difference = agreed.largest_difference = agreed.spearman = kNoValue;
+  agreed.median_difference = agreed.largest_difference = agreed.spearman = kNan;
   if (!same) return agreed;
   std::unordered_map<std::string, double> other;
   for (const auto& head : b) other[head.place] = head.value;
   std::vector<double> left, right, differences;
   for (const auto& head : a) {
     const auto found = other.find(head.place);
-    const double apart = found == other.end() ? kNoValue : std::abs(difference(head.value, found->second));
+    const double apart = found == other.end() ? kNan : std::abs(difference(head.value, found->second));
     if (std::isnan(apart)) continue;
     left.push_back(head.value);
     right.push_back(found->second);
@@ -166,7 +171,7 @@ HeadAgreement head_agreement(const std::vector<HeadFigureIndex::Head>& a,
     if (std::isnan(agreed.largest_difference) || apart > agreed.largest_difference) {
       agreed.largest_difference = apart;
       agreed.largest_at = head.place;
-      std::replace(agreed.largest_at.begin(), agreed.largest_at.end(), ',', '.');
+      std::ranges::replace(agreed.largest_at, ',', '.');
     }
   }
   agreed.heads = std::ssize(left);
@@ -184,7 +189,7 @@ RankOrder ranks_of(const std::string& setting, std::vector<ComparedFigure> figur
   const auto order = [&](double ComparedFigure::*side, std::vector<std::string>& names) {
     std::vector<const ComparedFigure*> sorted;
     for (const ComparedFigure& figure : figures) sorted.push_back(&figure);
-    std::stable_sort(sorted.begin(), sorted.end(), [&](const ComparedFigure* x, const ComparedFigure* y) {
+    std::ranges::stable_sort(sorted, [&](const ComparedFigure* x, const ComparedFigure* y) {
       return sign * (x->*side) < sign * (y->*side);
     });
     for (const ComparedFigure* figure : sorted) names.push_back(figure->item);
@@ -203,8 +208,7 @@ RankOrder ranks_of(const std::string& setting, std::vector<ComparedFigure> figur
       const auto &first = figures[in_a > 0 ? i : j], &second = figures[in_a > 0 ? j : i];
       swaps.push_back({{first.item, second.item}, std::min(std::abs(in_a), std::abs(in_b))});
     }
-  std::stable_sort(swaps.begin(), swaps.end(),
-                   [](const Swap& x, const Swap& y) { return x.margin > y.margin; });
+  std::ranges::stable_sort(swaps, [](const Swap& x, const Swap& y) { return x.margin > y.margin; });
   for (Swap& swap : swaps) ranks.swaps.push_back(std::move(swap.items));
   return ranks;
 }
@@ -226,7 +230,7 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
     for (const auto& cells : pivot.cells)
       for (const auto& cell : cells)
         if (cell) wanted.insert(rest_of(*cell));
-  const HeadFigureIndex heads_a(a, wanted), heads_b(b, wanted);
+  ByRest heads_a = figures_of_heads(a, wanted), heads_b = figures_of_heads(b, wanted);
 
   std::vector<ComparedPivot> compared;
   for (const Pivot& pivot : laid_out) {
@@ -239,8 +243,7 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
         const TableComparison::Row& row = table.rows[row_of[*pivot.cells[i][s]]];
         const std::string rest = rest_of(*pivot.cells[i][s]);
         mine.figures.push_back({names[i], pivot.settings[s], row.a, row.b,
-                                head_agreement(heads_a.of(rest), heads_b.of(rest), same), shown[i],
-                                oracles[i]});
+                                head_agreement(heads_a[rest], heads_b[rest], same), shown[i], oracles[i]});
       }
       if (pivot.better != Better::neither)
         mine.ranks.push_back(ranks_of(
@@ -279,17 +282,30 @@ TableComparison compare_tables(Table which, const SideTable& a, const SideTable&
   return table;
 }
 
-std::string names_of(const std::vector<Table>& tables) {
-  std::vector<std::string_view> names;
-  for (const Table table : tables) names.push_back(name_of(table));
+std::vector<std::string> names_of(const std::vector<Table>& tables) {
+  std::vector<std::string> names;
+  for (const Table table : tables) names.emplace_back(name_of(table));
+  return names;
+}
+
+std::string list_text(const std::vector<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::vector<std::string> without(std::vector<std::string> names, const std::vector<std::string>& others) {
+  std::erase_if(names, [&](const std::string& name) { return is_in(others, name); });
+  return names;
+}
+
+/// A folder as comparisons name it; `results` is its first prompt.
+ComparedFolders::Side side_of(const std::filesystem::path& folder, const ResultReader& results,
+                              const KeyFilter& filter) {
+  return {folder.string(), results.summary()["dump"].value("model", std::string("a model")), filter};
 }
 
 bool has_keys(Table table, const KeyFilter& filter) {
   const std::vector<std::string> keys = figure_keys(table);
-  return std::all_of(filter.begin(), filter.end(), [&](const auto& item) {
-    return std::find(keys.begin(), keys.end(), item.first) != keys.end();
-  });
+  return std::ranges::all_of(filter, [&](const auto& item) { return is_in(keys, item.first); });
 }
 
 void check_filters(const KeyFilter& left, const KeyFilter& right) {
@@ -313,36 +329,22 @@ void check_filters(const KeyFilter& left, const KeyFilter& right) {
 
 }  // namespace
 
-std::vector<RunDifference> run_differences(const ResultReader& a, const ResultReader& b) {
-  const auto left = settings_of(a, b), right = settings_of(b, a);
-  const auto value_in = [](const auto& settings, const std::string& key) {
-    for (const auto& [name, value] : settings)
-      if (name == key) return value;
-    return std::string("none");
-  };
-  std::vector<RunDifference> differences;
-  for (const auto& [key, value] : left)
-    if (const std::string other = value_in(right, key); other != value)
-      differences.push_back({key, value, other});
-  for (const auto& [key, value] : right)
-    if (value_in(left, key) == "none" && value != "none") differences.push_back({key, "none", value});
-  return differences;
-}
-
 double difference(double a, double b) { return a == b ? 0 : b - a; }
 
-bool same_heads(const ResultReader& a, const ResultReader& b) {
-  return a.layers() == b.layers() && a.shape().n_kv == b.shape().n_kv;
-}
-
-std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
-                                     const KeyFilter& right) {
+FolderComparison compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
+                         const KeyFilter& right) {
   check_filters(left, right);
-  const std::vector<Table> in_a = a.tables(), in_b = b.tables();
-  std::vector<TableComparison> tables;
+  const std::vector<std::string> in_a = names_of(a.tables()), in_b = names_of(b.tables());
+  FolderComparison comparison;
+  comparison.a = side_of(a.folder(), a, left);
+  comparison.b = side_of(b.folder(), b, right);
+  comparison.run = run_differences(a, b);
+  comparison.same_heads = a.layers() == b.layers() && a.shape().n_kv == b.shape().n_kv;
+  comparison.only_a = without(in_a, in_b);
+  comparison.only_b = without(in_b, in_a);
   std::optional<OptionText> why_not;  // the filters meet no rows
-  for (const Table table : in_a) {
-    if (std::find(in_b.begin(), in_b.end(), table) == in_b.end() || !has_keys(table, left)) continue;
+  for (const Table table : a.tables()) {
+    if (!b.has(table) || !has_keys(table, left)) continue;
     const bool any_window = !left.contains(kWindowKey) && one_window(a) && one_window(b);
     const SideTable mine = read_side(a, table, left, compare_option::left, any_window),
                     other = read_side(b, table, right, compare_option::right, any_window);
@@ -350,16 +352,121 @@ std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& lef
       if (!why_not) why_not = missing;
       continue;
     }
-    tables.push_back(compare_tables(table, mine, other, same_heads(a, b)));
+    comparison.tables.push_back(compare_tables(table, mine, other, comparison.same_heads));
   }
-  if (tables.empty() && why_not) throw OptionError(*why_not);
-  if (tables.empty())
+  if (comparison.tables.empty() && why_not) throw OptionError(*why_not);
+  if (comparison.tables.empty())
     throw OptionError(option_text("{} and {}", a.folder().string(), b.folder().string()),
                       left.empty() ? OptionText("a table in both")
                                    : option_text("a table in both with the keys of {} and {}",
                                                  compare_option::left, compare_option::right),
-                      fmt::format("{} in the first, {} in the second", names_of(in_a), names_of(in_b)));
-  return tables;
+                      fmt::format("{} in the first, {} in the second", list_text(in_a), list_text(in_b)));
+  return comparison;
+}
+
+namespace {
+
+/// What the dump of a prompt holds, where the run noted it, else what its manifest and names say.
+std::string fingerprint_of(const ResultReader& results) {
+  const auto noted = results.summary().find("layer_fingerprints");
+  return noted != results.summary().end() && !noted->empty()
+             ? noted->dump()
+             : results.summary()["dump"].value("fingerprint", std::string());
+}
+
+struct PromptPair {
+  std::size_t a, b;
+};
+
+std::vector<PromptPair> prompts_in_both(const OverDumpsReader& a, const OverDumpsReader& b) {
+  std::vector<std::string> others;
+  for (const ResultReader& dump : b.dumps()) others.push_back(fingerprint_of(dump));
+  std::vector<PromptPair> pairs;
+  for (std::size_t i = 0; i < a.dumps().size(); ++i) {
+    const auto found = std::ranges::find(others, fingerprint_of(a.dumps()[i]));
+    if (found != others.end()) pairs.push_back({i, static_cast<std::size_t>(found - others.begin())});
+  }
+  return pairs;
+}
+
+class Blocks {
+ public:
+  explicit Blocks(std::size_t prompts) : prompts_(prompts) {}
+
+  void add(std::size_t prompt, const TableComparison& table) {
+    for (const ComparedPivot& pivot : table.pivots) {
+      if (!paired_by(pivot.better, pivot.scale)) continue;
+      BlockOverPrompts& block = block_of(table.table, pivot);
+      for (const ComparedFigure& figure : pivot.figures) {
+        auto at = std::ranges::find_if(block.figures, [&](const FigureOverPrompts& known) {
+          return known.item == figure.item && known.setting == figure.setting;
+        });
+        if (at == block.figures.end())
+          at = block.figures.insert(at, {figure.item,
+                                         figure.setting,
+                                         std::vector<double>(prompts_, kNan),
+                                         std::vector<double>(prompts_, kNan),
+                                         {},
+                                         kNan});
+        at->a[prompt] = figure.a;
+        at->b[prompt] = figure.b;
+      }
+    }
+  }
+
+  std::vector<BlockOverPrompts> take() {
+    for (BlockOverPrompts& block : blocks_) {
+      std::vector<double> p;
+      for (FigureOverPrompts& figure : block.figures) {
+        figure.over = paired(figure.a, figure.b, block.better, block.scale);
+        // What is equal in every prompt is no question that was open.
+        p.push_back(figure.over.mean == 0 && figure.over.sd == 0 ? kNan : figure.over.p);
+      }
+      const std::vector<double> adjusted = holm(p);
+      for (std::size_t f = 0; f < adjusted.size(); ++f) block.figures[f].p = adjusted[f];
+    }
+    return std::move(blocks_);
+  }
+
+ private:
+  BlockOverPrompts& block_of(Table table, const ComparedPivot& pivot) {
+    const auto known = std::ranges::find_if(blocks_, [&](const BlockOverPrompts& block) {
+      return block.table == table && block.title == pivot.title;
+    });
+    if (known != blocks_.end()) return *known;
+    return blocks_.emplace_back(
+        BlockOverPrompts{table, pivot.metric, pivot.title, pivot.better, pivot.scale, {}});
+  }
+
+  std::size_t prompts_;
+  std::vector<BlockOverPrompts> blocks_;
+};
+
+}  // namespace
+
+ComparisonOverPrompts compare(const OverDumpsReader& a, const KeyFilter& left, const OverDumpsReader& b,
+                              const KeyFilter& right) {
+  const std::vector<PromptPair> pairs = prompts_in_both(a, b);
+  if (pairs.empty())
+    throw InputError(fmt::format("{} and {}", a.folder().string(), b.folder().string()),
+                     "a dump that both are over", "none");
+  ComparisonOverPrompts comparison;
+  comparison.a = side_of(a.folder(), a.dumps().front(), left);
+  comparison.b = side_of(b.folder(), b.dumps().front(), right);
+  comparison.run = run_differences(a.dumps()[pairs.front().a], b.dumps()[pairs.front().b]);
+  Blocks blocks(pairs.size());
+  std::vector<std::string> other_names;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    comparison.prompts.push_back(a.names()[pairs[i].a]);
+    other_names.push_back(b.names()[pairs[i].b]);
+    for (const TableComparison& table :
+         compare(a.dumps()[pairs[i].a], left, b.dumps()[pairs[i].b], right).tables)
+      blocks.add(i, table);
+  }
+  comparison.only_a = without(a.names(), comparison.prompts);
+  comparison.only_b = without(b.names(), other_names);
+  comparison.blocks = blocks.take();
+  return comparison;
 }
 
 }  // namespace kvreplay

@@ -3,15 +3,22 @@
 #include "analysis/options/option.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/results/paired.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <array>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-// Two result folders side by side, called a and b.
+// Two result folders side by side, called a and b: of one prompt each, or over several prompts that are
+// compared one by one.
 
 namespace kvreplay {
 
@@ -30,8 +37,6 @@ inline constexpr OptionFacts left{
 struct RunDifference {
   std::string key, a, b;
 };
-/// Of the dumps, the precision, the layers and the options.
-std::vector<RunDifference> run_differences(const ResultReader& a, const ResultReader& b);
 
 /// How the figures of the heads agree behind one figure of the model.
 struct HeadAgreement {
@@ -48,7 +53,7 @@ struct ComparedFigure {
   double a = 0, b = 0;
   HeadAgreement heads;
   std::string shown;       ///< the item as people read it
-  bool is_oracle = false;  ///< analysis/results/oracles.hpp
+  bool is_oracle = false;  ///< is_oracle()
 };
 
 /// The order of the items under one setting, the best first; only those with a value on both sides, oracles
@@ -88,13 +93,97 @@ struct TableComparison {
 /// b - a; 0 of equals, infinities among them, NaN where one is.
 double difference(double a, double b);
 
-/// Whether figures of a layer and a head are of the same place of the model.
-bool same_heads(const ResultReader& a, const ResultReader& b);
+/// What there is to say of any two folders.
+struct ComparedFolders {
+  struct Side {
+    std::string folder, model;
+    KeyFilter filter;
+  } a, b;
+  std::vector<RunDifference> run;  ///< over several prompts of the first one in both, but for the dump
+  std::vector<std::string> only_a, only_b;  ///< what one side has alone: tables, or prompts by their names
+};
+
+struct FolderComparison : ComparedFolders {
+  bool same_heads = true;  ///< whether figures of a layer and a head are of the same place of the model
+  std::vector<TableComparison> tables;
+};
 
 /// The tables that both have and the filters apply to, compared. Throws InputError where there are none,
 /// where the filters name other keys than each other or values that no row has, and where a table is not what
 /// it should be.
-std::vector<TableComparison> compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
-                                     const KeyFilter& right);
+FolderComparison compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
+                         const KeyFilter& right);
+
+/// Who is better in more of the main figures, and which of these differs most.
+std::string headline_of(const FolderComparison& comparison);
+/// The folder, the model and the filter.
+std::string side_text(const ComparedFolders::Side& side);
+
+/// Who is told what there is to say of a comparison, in order.
+class ComparisonPage {
+ public:
+  using Lines = std::vector<std::vector<std::string>>;
+
+  virtual ~ComparisonPage() = default;
+  virtual void heading(const std::string& text) = 0;  ///< of a part: the runs, then every table by its name
+  virtual void title(const std::string& text) = 0;    ///< of a table of figures within a part
+  virtual void line(const std::string& text) = 0;
+  virtual void table(const Lines& lines) = 0;  ///< the first line is the header
+};
+/// Tells all of it, with the `most` largest differences of every block (of correlations the difference itself
+/// counts, of all else its share of the larger value).
+void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page);
+
+/// What is told to a page as it is printed, and in Markdown.
+std::string plain_text(const std::function<void(ComparisonPage&)>& describe);
+std::string markdown_text(const std::function<void(ComparisonPage&)>& describe);
+template <class Comparison>
+std::string plain_text(const Comparison& comparison, std::size_t most) {
+  return plain_text([&](ComparisonPage& page) { describe(comparison, most, page); });
+}
+template <class Comparison>
+std::string markdown_text(const Comparison& comparison, std::size_t most) {
+  return markdown_text([&](ComparisonPage& page) { describe(comparison, most, page); });
+}
+/// Everything that describe() may say, without a limit; NaN as null.
+nlohmann::ordered_json json_of(const FolderComparison& comparison);
+
+/// compare_<table>.csv: the keys, a, b, difference, ratio.
+void write_csv(const FolderComparison& comparison, const std::filesystem::path& folder);
+
+/// A main figure of the model in the prompts of both folders.
+struct FigureOverPrompts {
+  std::string item, setting;
+  std::vector<double> a, b;  ///< one a prompt; NaN where it has none
+  Paired over;               ///< a against b
+  double p = 0;              ///< adjusted by Holm over the figures of its block
+};
+
+struct BlockOverPrompts {
+  Table table = Table::heads;
+  std::string metric, title;
+  Better better = Better::neither;
+  FigureScale scale = FigureScale::log;
+  std::vector<FigureOverPrompts> figures;
+
+  PairedBy by() const { return *paired_by(better, scale); }
+};
+
+struct ComparisonOverPrompts : ComparedFolders {
+  std::vector<std::string> prompts;  ///< in both, by their names in a
+  std::vector<BlockOverPrompts> blocks;
+};
+
+/// Prompts are the same where their dumps hold the same; figures without a better direction are left out.
+/// Throws InputError where no prompt is in both, and as compare() does.
+ComparisonOverPrompts compare(const OverDumpsReader& a, const KeyFilter& left, const OverDumpsReader& b,
+                              const KeyFilter& right);
+
+/// Tells all of it, with the `most` clearest differences of every block.
+void describe(const ComparisonOverPrompts& comparison, std::size_t most, ComparisonPage& page);
+nlohmann::ordered_json json_of(const ComparisonOverPrompts& comparison);
+/// compare_prompts.csv: table, metric, item, setting, prompts, a, b, log_ratio, difference, low, high, wins,
+/// p; a and b are means (of errors geometric ones), the others of a against b as in comparisons.csv.
+void write_csv(const ComparisonOverPrompts& comparison, const std::filesystem::path& folder);
 
 }  // namespace kvreplay

@@ -1,5 +1,4 @@
-#include "analysis/results/compare_report.hpp"
-
+#include "analysis/results/compare.hpp"
 #include "analysis/results/csv.hpp"
 #include "data/console.hpp"
 
@@ -13,6 +12,7 @@ namespace kvreplay {
 namespace {
 
 using Lines = ComparisonPage::Lines;
+using Json = nlohmann::ordered_json;
 
 class TextPage : public ComparisonPage {
  public:
@@ -37,6 +37,21 @@ class TextPage : public ComparisonPage {
   std::string text_;
 };
 
+/// How far apart two values are, as a share of the larger one.
+double relative(const ComparedFigure& figure) {
+  const double apart = std::abs(difference(figure.a, figure.b));
+  const double size = std::max(std::abs(figure.a), std::abs(figure.b));
+  if (std::isnan(apart)) return std::isnan(figure.a) != std::isnan(figure.b) ? HUGE_VAL : 0;
+  return apart == 0 ? 0 : std::isinf(size) ? HUGE_VAL : apart / size;
+}
+
+/// What figures are sorted by: those of a fixed range by their difference, all else by its share.
+double weight(const ComparedFigure& figure, FigureScale scale) {
+  const double apart = std::abs(difference(figure.a, figure.b));
+  return has_fixed_range(scale) && !std::isnan(apart) ? apart : relative(figure);
+}
+
+std::string short_or_none(double value) { return std::isnan(value) ? "-" : short_number(value); }
 std::string number(double value) { return std::isnan(value) ? "-" : fmt::format("{:.4g}", value); }
 
 /// nothing where a is 0 or a value is missing
@@ -83,14 +98,14 @@ void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_hea
     return relative(figure) == 0 && !(figure.heads.largest_difference > 0);
   });
   if (order.empty()) return;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+  std::ranges::stable_sort(order, [&](std::size_t i, std::size_t j) {
     return weight(pivot.figures[i], pivot.scale) > weight(pivot.figures[j], pivot.scale);
   });
   page.title(order.size() > most
                  ? fmt::format("{}: the {} that differ most, of {}", pivot.title, most, order.size())
                  : pivot.title);
   order.resize(std::min(order.size(), most));
-  const bool with_heads = std::any_of(order.begin(), order.end(), [&](std::size_t i) {
+  const bool with_heads = std::ranges::any_of(order, [&](std::size_t i) {
     const HeadAgreement& heads = pivot.figures[i].heads;
     return same_heads ? heads.heads > 0 : !std::isnan(heads.a[1]) || !std::isnan(heads.b[1]);
   });
@@ -133,24 +148,50 @@ void add_ranks(ComparisonPage& page, const ComparedPivot& pivot) {
                      fmt::format("{} of {}", ranks.swaps.size(), pairs), named});
   }
   if (lines.size() == 1) return;
-  const bool oracles = std::any_of(pivot.figures.begin(), pivot.figures.end(),
-                                   [](const ComparedFigure& figure) { return figure.is_oracle; });
+  const bool oracles =
+      std::ranges::any_of(pivot.figures, [](const ComparedFigure& figure) { return figure.is_oracle; });
   page.title(fmt::format("{}: who wins{}", pivot.title, oracles ? ", oracles apart" : ""));
   page.table(lines);
 }
 
-nlohmann::ordered_json json_number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+void describe_sides(const ComparedFolders& comparison, ComparisonPage& page) {
+  page.line("A: " + side_text(comparison.a));
+  page.line("B: " + side_text(comparison.b));
 }
 
-nlohmann::ordered_json json_of(const ComparedFigure& figure, bool same_heads) {
-  nlohmann::ordered_json json = {{"item", figure.item},
-                                 {"setting", figure.setting},
-                                 {"a", json_number(figure.a)},
-                                 {"b", json_number(figure.b)},
-                                 {"difference", json_number(difference(figure.a, figure.b))}};
-  nlohmann::ordered_json& heads = json["heads"] = {{"a_quartiles", nlohmann::ordered_json::array()},
-                                                   {"b_quartiles", nlohmann::ordered_json::array()}};
+std::string names_text(const std::vector<std::string>& names) {
+  return displayable(fmt::format("{}", fmt::join(names, ", ")));
+}
+
+void describe_alone(const ComparedFolders& comparison, ComparisonPage& page) {
+  for (const auto& [names, side] : {std::pair(comparison.only_a, "A"), std::pair(comparison.only_b, "B")})
+    if (!names.empty()) page.line(fmt::format("only {} has: {}", side, names_text(names)));
+}
+
+void describe_run(const std::vector<RunDifference>& run, ComparisonPage& page) {
+  if (run.empty()) return page.heading("Run alike: the same dump, precision and options");
+  page.heading("Run differently");
+  Lines lines{{"", "A", "B"}};
+  for (const auto& [key, a, b] : run) lines.push_back({key, shortened(a), shortened(b)});
+  page.table(lines);
+}
+
+Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json json_of_sides(const ComparedFolders& comparison) {
+  Json json;
+  for (const auto& [name, side] : {std::pair("a", comparison.a), std::pair("b", comparison.b)})
+    json[name] = {{"folder", side.folder}, {"model", side.model}, {"filter", side.filter}};
+  return json;
+}
+
+Json json_of(const ComparedFigure& figure, bool same_heads) {
+  Json json = {{"item", figure.item},
+               {"setting", figure.setting},
+               {"a", json_number(figure.a)},
+               {"b", json_number(figure.b)},
+               {"difference", json_number(difference(figure.a, figure.b))}};
+  Json& heads = json["heads"] = {{"a_quartiles", Json::array()}, {"b_quartiles", Json::array()}};
   for (std::size_t q = 0; q < 3; ++q) {
     heads["a_quartiles"].push_back(json_number(figure.heads.a[q]));
     heads["b_quartiles"].push_back(json_number(figure.heads.b[q]));
@@ -164,55 +205,60 @@ nlohmann::ordered_json json_of(const ComparedFigure& figure, bool same_heads) {
   return json;
 }
 
-}  // namespace
-
-FolderComparison comparison_of(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
-                               const KeyFilter& right) {
-  const auto model = [](const ResultReader& results) {
-    return results.summary()["dump"].value("model", std::string("a model"));
-  };
-  FolderComparison comparison;
-  comparison.a = {a.folder().string(), model(a), left};
-  comparison.b = {b.folder().string(), model(b), right};
-  comparison.same_heads = same_heads(a, b);
-  comparison.run = run_differences(a, b);
-  comparison.tables = compare(a, left, b, right);
-  const std::vector<Table> in_a = a.tables(), in_b = b.tables();
-  const auto without = [](const std::vector<Table>& these, const std::vector<Table>& those) {
-    std::vector<std::string> rest;
-    for (const Table table : these)
-      if (std::find(those.begin(), those.end(), table) == those.end()) rest.emplace_back(name_of(table));
-    return rest;
-  };
-  comparison.only_a = without(in_a, in_b);
-  comparison.only_b = without(in_b, in_a);
-  return comparison;
+Json json_of(const std::vector<RunDifference>& run) {
+  auto json = Json::array();
+  for (const auto& [key, a, b] : run) json.push_back({{"key", key}, {"a", a}, {"b", b}});
+  return json;
 }
 
-std::string side_text(const FolderComparison::Side& side) {
+}  // namespace
+
+std::string headline_of(const FolderComparison& comparison) {
+  std::size_t a_better = 0, b_better = 0, all = 0;
+  const ComparedPivot* where = nullptr;
+  const ComparedFigure* most = nullptr;
+  for (const TableComparison& table : comparison.tables)
+    for (const ComparedPivot& pivot : table.pivots) {
+      if (pivot.better == Better::neither) continue;
+      for (const ComparedFigure& figure : pivot.figures) {
+        if (figure.is_oracle || std::isnan(figure.a) || std::isnan(figure.b)) continue;
+        ++all;
+        if (figure.a == figure.b) continue;
+        const bool a_less = figure.a < figure.b;
+        ++(a_less == (pivot.better == Better::smaller) ? a_better : b_better);
+        if (most == nullptr || weight(figure, pivot.scale) > weight(*most, where->scale))
+          most = &figure, where = &pivot;
+      }
+    }
+  if (all == 0) return "No main figure of one is better than the other's";
+  if (most == nullptr) return fmt::format("A and B are equal in all {} main figures, oracles apart", all);
+  const bool a_wins = a_better > b_better;
+  const std::string won =
+      a_better == b_better
+          ? fmt::format("Neither wins: each is better in {} of {} main figures, oracles apart", a_better, all)
+          : fmt::format("{} is better in {} of {} main figures, oracles apart, {} in {}", a_wins ? "A" : "B",
+                        std::max(a_better, b_better), all, a_wins ? "B" : "A", std::min(a_better, b_better));
+  const double apart = difference(most->a, most->b);
+  const std::string size =
+      has_fixed_range(where->scale) || most->a == 0
+          ? fmt::format("{} {}", fmt::format("{:.3g}", std::abs(apart)), apart > 0 ? "more" : "less")
+          : fmt::format("{:.3g} times", most->b / most->a);
+  return fmt::format("{}; they differ most in {}, of {}{}: {} in A, {} in B ({})", won, where->title,
+                     most->shown, most->setting.empty() ? "" : ", " + most->setting,
+                     fmt::format("{:.3g}", most->a), fmt::format("{:.3g}", most->b), size);
+}
+
+std::string side_text(const ComparedFolders::Side& side) {
   std::string text = fmt::format("{} ({})", displayable(side.folder), side.model);
   for (const auto& [key, value] : side.filter) text += fmt::format(", {}={}", key, value);
   return text;
 }
 
-void describe_run(const std::vector<RunDifference>& run, ComparisonPage& page) {
-  if (run.empty()) return page.heading("Run alike: the same dump, precision and options");
-  page.heading("Run differently");
-  Lines lines{{"", "A", "B"}};
-  for (const auto& [key, a, b] : run) lines.push_back({key, shortened(a), shortened(b)});
-  page.table(lines);
-}
-
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page) {
   page.line(headline_of(comparison));
-  page.line("A: " + side_text(comparison.a));
-  page.line("B: " + side_text(comparison.b));
+  describe_sides(comparison, page);
   describe_run(comparison.run, page);
-  const auto alone = [&](const std::vector<std::string>& tables, const char* side) {
-    if (!tables.empty()) page.line(fmt::format("only {} has: {}", side, fmt::join(tables, ", ")));
-  };
-  alone(comparison.only_a, "A");
-  alone(comparison.only_b, "B");
+  describe_alone(comparison, page);
   if (!comparison.same_heads)
     page.line("other layers or KV heads: of heads, only how their figures are distributed");
   for (const TableComparison& table : comparison.tables) {
@@ -238,24 +284,16 @@ std::string markdown_text(const std::function<void(ComparisonPage&)>& describe) 
   return fmt::format("# Two result folders side by side\n\n{}", page.take());
 }
 
-nlohmann::ordered_json json_of(const std::vector<RunDifference>& run) {
-  auto json = nlohmann::ordered_json::array();
-  for (const auto& [key, a, b] : run) json.push_back({{"key", key}, {"a", a}, {"b", b}});
-  return json;
-}
-
-nlohmann::ordered_json json_of(const FolderComparison& comparison) {
-  nlohmann::ordered_json json;
-  for (const auto& [name, side] : {std::pair("a", comparison.a), std::pair("b", comparison.b)})
-    json[name] = {{"folder", side.folder}, {"model", side.model}, {"filter", side.filter}};
+Json json_of(const FolderComparison& comparison) {
+  Json json = json_of_sides(comparison);
   json["headline"] = headline_of(comparison);
   json["same_heads"] = comparison.same_heads;
   json["run_differences"] = json_of(comparison.run);
   json["only_a"] = comparison.only_a;
   json["only_b"] = comparison.only_b;
-  json["tables"] = nlohmann::ordered_json::object();
+  json["tables"] = Json::object();
   for (const TableComparison& table : comparison.tables) {
-    nlohmann::ordered_json& mine = json["tables"][std::string(name_of(table.table))];
+    Json& mine = json["tables"][std::string(name_of(table.table))];
     mine = {{"figures", table.rows.size()},
             {"only_a", table.only_a},
             {"only_b", table.only_b},
@@ -268,12 +306,12 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
                          {"b", json_number(row.b)},
                          {"difference", json_number(difference(row.a, row.b))}};
     }
-    mine["main"] = nlohmann::ordered_json::array();
+    mine["main"] = Json::array();
     for (const ComparedPivot& pivot : table.pivots) {
-      nlohmann::ordered_json block = {{"title", pivot.title}, {"figures", nlohmann::ordered_json::array()}};
+      Json block = {{"title", pivot.title}, {"figures", Json::array()}};
       for (const ComparedFigure& figure : pivot.figures)
         block["figures"].push_back(json_of(figure, comparison.same_heads));
-      block["ranks"] = nlohmann::ordered_json::array();
+      block["ranks"] = Json::array();
       for (const RankOrder& ranks : pivot.ranks)
         block["ranks"].push_back(
             {{"setting", ranks.setting}, {"a", ranks.a}, {"b", ranks.b}, {"swaps", ranks.swaps}});
@@ -283,17 +321,92 @@ nlohmann::ordered_json json_of(const FolderComparison& comparison) {
   return json;
 }
 
-void write_csv(const TableComparison& table, const std::filesystem::path& folder) {
-  CsvFile csv(folder / fmt::format("compare_{}", file_of(table.table)),
-              fmt::format("{},{}", fmt::join(table.keys, ","), kComparedColumns));
-  for (const TableComparison::Row& row : table.rows) {
-    for (const std::string& key : split_fields(row.key)) csv.add(key);
-    csv.add(row.a)
-        .add(row.b)
-        .add(difference(row.a, row.b))
-        .add(row.a == row.b ? 1.0 : row.b / row.a)
-        .end_row();
+void write_csv(const FolderComparison& comparison, const std::filesystem::path& folder) {
+  for (const TableComparison& table : comparison.tables) {
+    CsvFile csv(folder / fmt::format("compare_{}", file_of(table.table)),
+                fmt::format("{},{}", fmt::join(table.keys, ","), kComparedColumns));
+    for (const auto& [key, a, b] : table.rows) {
+      for (const std::string& field : split_fields(key)) csv.add(field);
+      csv.add(a).add(b).add(difference(a, b)).add(a == b ? 1.0 : b / a).end_row();
+    }
+    csv.finish();
   }
+}
+
+void describe(const ComparisonOverPrompts& comparison, std::size_t most, ComparisonPage& page) {
+  describe_sides(comparison, page);
+  page.line(fmt::format("{} in both: {}", counted(std::ssize(comparison.prompts), "prompt"),
+                        names_text(comparison.prompts)));
+  describe_alone(comparison, page);
+  describe_run(comparison.run, page);
+  bool any = false;
+  for (const BlockOverPrompts& block : comparison.blocks) {
+    std::vector<const FigureOverPrompts*> figures;
+    for (const FigureOverPrompts& figure : block.figures)
+      if (figure.over.prompts > 0 && figure.over.wins + figure.over.losses > 0) figures.push_back(&figure);
+    if (figures.empty()) continue;
+    any = true;
+    std::ranges::stable_sort(figures, [](const auto* x, const auto* y) {
+      return std::isnan(y->p) ? !std::isnan(x->p) : x->p < y->p;
+    });
+    page.heading(block.title);
+    if (figures.size() > most) page.line(fmt::format("the {} clearest of {}", most, figures.size()));
+    figures.resize(std::min(figures.size(), most));
+    ComparisonPage::Lines lines{
+        {"", "A", "B", block.by() == PairedBy::ratio ? "A / B" : "A - B", "95 %", "A better in", "p"}};
+    for (const FigureOverPrompts* const figure : figures) {
+      const Paired& over = figure->over;
+      lines.push_back(
+          {figure->setting.empty() ? figure->item : fmt::format("{}, {}", figure->item, figure->setting),
+           short_or_none(over_dumps(figure->a, block.scale).center()),
+           short_or_none(over_dumps(figure->b, block.scale).center()), short_or_none(over.center()),
+           std::isnan(over.low) ? "-" : interval_text(over.lower(), over.upper()),
+           fmt::format("{} of {}", over.wins, over.prompts),
+           std::isnan(figure->p) ? "-" : fmt::format("{:.2g}", figure->p)});
+    }
+    page.table(lines);
+  }
+  if (!any) page.line("no main figure of the model differs");
+}
+
+Json json_of(const ComparisonOverPrompts& comparison) {
+  Json json = json_of_sides(comparison);
+  json["prompts"] = comparison.prompts;
+  json["only_a"] = comparison.only_a;
+  json["only_b"] = comparison.only_b;
+  json["run_differences"] = json_of(comparison.run);
+  json["figures"] = Json::array();
+  for (const BlockOverPrompts& block : comparison.blocks)
+    for (const FigureOverPrompts& figure : block.figures) {
+      const bool ratio = block.by() == PairedBy::ratio;
+      json["figures"].push_back({{"table", name_of(block.table)},
+                                 {"metric", block.metric},
+                                 {"item", figure.item},
+                                 {"setting", figure.setting},
+                                 {"prompts", figure.over.prompts},
+                                 {"a", json_number(over_dumps(figure.a, block.scale).center())},
+                                 {"b", json_number(over_dumps(figure.b, block.scale).center())},
+                                 {ratio ? "log_ratio" : "difference", json_number(figure.over.mean)},
+                                 {"low", json_number(figure.over.low)},
+                                 {"high", json_number(figure.over.high)},
+                                 {"wins", figure.over.wins},
+                                 {"p", json_number(figure.p)}});
+    }
+  return json;
+}
+
+void write_csv(const ComparisonOverPrompts& comparison, const std::filesystem::path& folder) {
+  CsvFile csv(folder / "compare_prompts.csv",
+              fmt::format("table,metric,item,setting,prompts,a,b,{}", kPairedColumns));
+  for (const BlockOverPrompts& block : comparison.blocks)
+    for (const FigureOverPrompts& figure : block.figures) {
+      csv.add(name_of(block.table)).add(block.metric).add(figure.item).add(figure.setting);
+      csv.add(figure.over.prompts)
+          .add(over_dumps(figure.a, block.scale).center())
+          .add(over_dumps(figure.b, block.scale).center());
+      add_paired(csv, figure.over, figure.p);
+      csv.end_row();
+    }
   csv.finish();
 }
 

@@ -1,10 +1,12 @@
 #include "analysis/results/comparisons.hpp"
 
+#include "analysis/options/option_text.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/oracles.hpp"
+#include "analysis/results/main_figures.hpp"
 #include "analysis/results/over_dumps.hpp"
+#include "analysis/results/paired.hpp"
 #include "analysis/results/validation.hpp"
 
 #include <fmt/format.h>
@@ -12,22 +14,23 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <map>
 
 namespace kvreplay {
 namespace {
 
-constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 constexpr std::string_view kGiven = "given";  // the semantics of a kept set of the user's
 
 bool is_oracle(Table table, const TableFigure& figure) {
   const std::vector<std::string> keys = split_list(facts_of(table).compared);
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](const std::string& key) { return kvreplay::is_oracle(table, key, figure[key]); });
+  return std::ranges::any_of(
+      keys, [&](const std::string& key) { return kvreplay::is_oracle(table, key, figure[key]); });
 }
 
 /// The value of a key that a table may not have.
 std::string value_of(const TableFigure& figure, std::string_view key) {
-  const bool there = std::find(figure.names.begin(), figure.names.end(), key) != figure.names.end();
+  const bool there = is_in(figure.names, key);
   return there ? figure[key] : std::string();
 }
 
@@ -118,8 +121,8 @@ void Comparisons::add(const ResultReader& results, Table table) {
   };
   each_figure_median_and_measured(results, table, [&](const TableFigure& figure) {
     if (figure.level() != Level::model) return;
-    const auto facts = std::find_if(offered.begin(), offered.end(),
-                                    [&](const FigureFacts* one) { return one->name == figure.metric(); });
+    const auto facts =
+        std::ranges::find_if(offered, [&](const FigureFacts* one) { return one->name == figure.metric(); });
     if (facts == offered.end() || !paired_by((*facts)->better, (*facts)->scale)) return;
     if (!of_first(figure.keys)) return;
     const std::string item = item_of(figure, table), semantics = value_of(figure, "semantics"),
@@ -138,7 +141,7 @@ void Comparisons::add(const ResultReader& results, Table table) {
     const auto [place, is_first] = entry.places.try_emplace({item, semantics}, entry.items.items.size());
     if (is_first) entry.items.items.push_back({item, semantics, is_oracle(table, figure), {}});
     std::vector<double>& values = entry.items.items[place->second].values;
-    values.resize(prompts_, kNoNumber);
+    values.resize(prompts_, kNan);
     values.back() = figure.value;
   });
 }
@@ -158,16 +161,16 @@ std::vector<ComparedItems> Comparisons::all() const {
         if (const auto place = sets.places.find({name, std::string(kGiven)}); place != sets.places.end())
           items.items.push_back(sets.items.items[place->second]);
       }
-    for (ComparedItems::Item& item : items.items) item.values.resize(prompts_, kNoNumber);
+    for (ComparedItems::Item& item : items.items) item.values.resize(prompts_, kNan);
     if (items.table != Table::channels && items.table != Table::agreement) {
       RunningMean share;
-      for (const Index l : lengths_) share.add(kept_share(items.budget, l).value_or(kNoNumber));
+      for (const Index l : lengths_) share.add(kept_share(items.budget, l).value_or(kNan));
       items.kept_share = share.result().mean;
     }
     all.push_back(std::move(items));
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const ComparedItems& a, const ComparedItems& b) { return a.table < b.table; });
+  std::ranges::stable_sort(all,
+                           [](const ComparedItems& a, const ComparedItems& b) { return a.table < b.table; });
   return all;
 }
 
@@ -189,6 +192,274 @@ std::size_t write_comparisons(const std::vector<ComparedItems>& all, const Resul
   if (!csv) return 0;
   csv->finish();
   return csv->rows();
+}
+
+namespace {
+
+using Item = ComparedItems::Item;
+
+/// Of the items that `counts`, the one with the best mean over prompts; null where there is none.
+template <class Counts>
+const Item* best_of(const ComparedItems& items, const Counts& counts) {
+  const Item* best = nullptr;
+  double of_best = 0;
+  for (const Item& item : items.items) {
+    if (item.oracle || !counts(item)) continue;
+    const double mean = over_dumps(item.values, items.facts->scale).center();
+    if (std::isnan(mean)) continue;
+    if (best != nullptr && !(items.better() == Better::smaller ? mean < of_best : mean > of_best)) continue;
+    best = &item;
+    of_best = mean;
+  }
+  return best;
+}
+
+std::string name_in(const Comparison& comparison, const Item& item) {
+  return comparison.left->semantics == comparison.right->semantics || item.semantics.empty()
+             ? item.name
+             : fmt::format("{} ({})", item.name, item.semantics);
+}
+
+/// A name as a part of an item's: between '+', ':', '~' and '['.
+bool holds(const std::string& item, const std::set<std::string>& names) {
+  for (std::size_t begin = 0; begin <= item.size();) {
+    const std::size_t end = std::min(item.find_first_of("+:~[", begin), item.size());
+    if (names.contains(item.substr(begin, end - begin))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::string interval_of(const Paired& over) {
+  return std::isnan(over.low) ? "" : fmt::format(" {}", interval_text(over.lower(), over.upper()));
+}
+
+}  // namespace
+
+std::vector<Standing> standings_of(const ComparedItems& items) {
+  std::vector<std::string> semantics;
+  for (const Item& item : items.items)
+    if (item.semantics != "given") place_in(semantics, item.semantics);
+  std::vector<Standing> all;
+  for (const std::string& one : semantics) {
+    const auto mine = [&](const Item& item) { return item.semantics == one || item.semantics == "given"; };
+    Standing standing{&items, one, best_of(items, mine), {}};
+    if (standing.best == nullptr) continue;
+    for (const Item& item : items.items)
+      if (mine(item) && &item != standing.best)
+        standing.others.push_back({&items, &item, standing.best, items.pair(item, *standing.best)});
+    adjust(standing.others);
+    foresee(standing.others);
+    if (!standing.others.empty()) all.push_back(std::move(standing));
+  }
+  return all;
+}
+
+std::string verdict(const Comparison& comparison) {
+  const Paired& over = comparison.over;
+  const std::string left = name_in(comparison, *comparison.left),
+                    right = name_in(comparison, *comparison.right);
+  if (over.prompts == 0) return fmt::format("{} and {} have no prompt in common", left, right);
+  const bool ratio = over.by == PairedBy::ratio, more = over.mean >= 0;
+  const bool left_worse = (comparison.of->better() == Better::smaller) == more;
+  std::string text;
+  if (std::isnan(over.mean))
+    text = fmt::format("{} against {}: no ratio, one of them loses nothing", left, right);
+  else if (ratio)
+    text = fmt::format("{} loses {} times what {} loses{}", left, short_number(over.center()), right,
+                       interval_of(over));
+  else
+    text = fmt::format("{} has {} {} {} than {}{}", left, short_number(std::abs(over.mean)),
+                       more ? "more" : "less", comparison.of->metric, right, interval_of(over));
+  text += fmt::format(", {} of {}", left_worse ? over.losses : over.wins, counted(over.prompts, "prompt"));
+  if (comparison.told_apart()) return text;
+  if (over.prompts < kFewestPrompts)
+    return fmt::format("{}; {} nothing apart", text,
+                       over.prompts == 1 ? "one prompt tells" : "two prompts tell");
+  if (over.p < kToldApart)
+    return text +
+           fmt::format("; not told apart: of {} pairs asked at once, one may look so by chance (p {:.2g})",
+                       comparison.pairs, comparison.p);
+  return text + (comparison.needed
+                     ? fmt::format("; not told apart (about {} prompts would)", *comparison.needed)
+                     : "; not told apart");
+}
+
+std::string verdict(const Standing& standing) {
+  const bool smaller = standing.of->better() == Better::smaller;
+  std::size_t runnable = 1, alike = 0;
+  const Comparison* nearest = nullptr;
+  for (const Comparison& other : standing.others) {
+    if (other.left->oracle) continue;
+    ++runnable;
+    if (other.told_apart()) continue;
+    ++alike;
+    if (!std::isnan(other.over.mean) &&
+        (nearest == nullptr ||
+         (smaller ? other.over.mean < nearest->over.mean : other.over.mean > nearest->over.mean)))
+      nearest = &other;
+  }
+  std::string text =
+      fmt::format("{} {} of {}", standing.best->name, smaller ? "loses least" : "has most", runnable);
+  if (runnable == 1) return text;
+  if (alike == 0) return text + ", told apart from all others";
+  text += alike == runnable - 1 ? std::string("; told apart from none of the others")
+                                : fmt::format("; not told apart from {} of the others", alike);
+  if (nearest == nullptr) return text;
+  return text + fmt::format(", the nearest {}{}", nearest->left->name,
+                            nearest->needed
+                                ? fmt::format(" (about {} prompts would tell it)", *nearest->needed)
+                                : "");
+}
+
+std::vector<Comparison> own_against_best(const ComparedItems& items, const std::set<std::string>& names) {
+  std::vector<Comparison> all;
+  for (const Item& item : items.items) {
+    if (!holds(item.name, names)) continue;
+    const Item* const best = best_of(items, [&](const Item& other) {
+      return !holds(other.name, names) &&
+             (other.semantics == item.semantics || item.semantics == "given" || other.semantics == "given");
+    });
+    if (best != nullptr) all.push_back({&items, &item, best, items.pair(item, *best)});
+  }
+  adjust(all);
+  foresee(all);
+  return all;
+}
+
+std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all) {
+  std::vector<StandingTable> tables;
+  std::vector<std::vector<std::string>> keys;
+  const auto has_future = [&](const ComparedItems& items) {
+    return std::ranges::any_of(all, [&](const ComparedItems& other) {
+      return other.table == items.table && other.metric == items.metric && other.rows == "future";
+    });
+  };
+  for (const ComparedItems& items : all) {
+    if (items.facts->main.empty() || items.table == Table::agreement) continue;
+    if (items.rows == "window" && has_future(items)) continue;
+    const bool several_phases = std::ranges::any_of(all, [&](const ComparedItems& other) {
+      return other.table == items.table && other.phase != items.phase;
+    });
+    for (Standing& standing : standings_of(items)) {
+      const std::vector<std::string> key = {std::string(name_of(items.table)), items.metric, items.phase,
+                                            standing.semantics};
+      const std::size_t at = place_in(keys, key);
+      if (at == tables.size()) {
+        StandingTable& made = tables.emplace_back();
+        made.title = items.facts->main;
+        if (!items.rows.empty()) made.title += fmt::format(", {} rows", items.rows);
+        if (several_phases) made.title += fmt::format(", {}", items.phase);
+        if (!standing.semantics.empty() && standing.semantics != "paper")
+          made.title += fmt::format(", {}", standing.semantics);
+      }
+      tables[at].headings.push_back(setting_text(facts_of(items.table).across, items.budget));
+      tables[at].columns.push_back(std::move(standing));
+    }
+  }
+  return tables;
+}
+
+std::string text_of(const StandingTable& table) {
+  std::vector<const std::string*> items;
+  const auto note = [&](const Item& item) {
+    if (std::ranges::none_of(items, [&](const auto* name) { return *name == item.name; }))
+      items.push_back(&item.name);
+  };
+  for (const ComparedItems::Item& item : table.columns.front().of->items)
+    for (const Standing& column : table.columns)
+      if (&item == column.best ||
+          std::ranges::any_of(column.others, [&](const Comparison& c) { return c.left->name == item.name; }))
+        note(item);
+  std::vector<std::vector<std::string>> lines{{""}};
+  lines[0].insert(lines[0].end(), table.headings.begin(), table.headings.end());
+  for (const std::string* const name : items) {
+    std::vector<std::string> line{*name};
+    bool oracle = false;
+    for (const Standing& column : table.columns) {
+      const auto other =
+          std::ranges::find_if(column.others, [&](const Comparison& c) { return c.left->name == *name; });
+      if (column.best->name == *name) {
+        line.emplace_back("best  ");
+      } else if (other == column.others.end() || std::isnan(other->over.mean)) {
+        line.emplace_back("-  ");
+      } else {
+        oracle = oracle || other->left->oracle;
+        line.push_back(fmt::format("{}{} {}", short_number(other->over.center()), interval_of(other->over),
+                                   other->told_apart() ? "*" : " "));
+      }
+    }
+    if (oracle) line.front() += " (oracle)";
+    lines.push_back(std::move(line));
+  }
+  std::string text =
+      fmt::format("{}: times what the best loses, prompt by prompt\n{}", table.title, aligned(lines));
+  for (std::size_t c = 0; c < table.columns.size(); ++c)
+    text += fmt::format("  {}: {}\n", table.headings[c], verdict(table.columns[c]));
+  return text;
+}
+
+namespace {
+
+constexpr const char* kElsewhere =
+    "how large is large: output errors below 1.1 times apart order SmolLM2's KL rightly in 62 % of pairs, "
+    "above 1.5 in 91 %";
+constexpr double kNear = 1.1, kFar = 1.5;
+
+/// Pairs that lie so far apart, and those of them that both figures order alike.
+struct Order {
+  std::size_t pairs = 0, alike = 0;
+  std::string text() const {
+    if (pairs == 0) return "(there is no such pair)";
+    return fmt::format("in {:.0f} % of {}", 100 * static_cast<double>(alike) / static_cast<double>(pairs),
+                       counted(static_cast<Index>(pairs), "pair"));
+  }
+};
+
+}  // namespace
+
+std::vector<JudgedCase> judged_cases(const ResultReader& results) {
+  if (!results.has(Table::evictions)) return {};
+  const std::string_view error = facts_of(EvictionFigure::output_error).name, nats = kLossStep.name;
+  std::map<std::vector<std::string>, JudgedCase> found;  // by all keys but the metric
+  each_figure(results, Table::evictions, [&](const TableFigure& figure) {
+    if (figure.level() != Level::model || (figure.metric() != error && figure.metric() != nats)) return;
+    const std::vector<std::string> key(figure.keys.begin(), figure.keys.end() - 1);
+    JudgedCase& one = found.try_emplace(key, JudgedCase{"", kNan, kNan}).first->second;
+    one.setting =
+        fmt::format("{} {} {} {}", figure["semantics"], figure["phase"], figure["budget"], figure["rows"]);
+    (figure.metric() == error ? one.output_error : one.nats) = figure.value;
+  });
+  std::vector<JudgedCase> cases, of_future;
+  for (auto& [key, one] : found) {
+    if (std::isnan(one.output_error) || std::isnan(one.nats)) continue;
+    if (key.back() == name_of(RowSet::future)) of_future.push_back(one);
+    cases.push_back(std::move(one));
+  }
+  return of_future.empty() ? cases : of_future;
+}
+
+std::string how_large(std::span<const JudgedCase> cases) {
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  Order near, far;
+  for (const JudgedCase& one : cases) {
+    least = std::min(least, one.nats);
+    most = std::max(most, one.nats);
+    for (const JudgedCase& other : cases) {
+      if (one.setting != other.setting || !(one.output_error < other.output_error) || one.nats == other.nats)
+        continue;
+      const double apart = other.output_error / one.output_error;
+      if (apart >= kNear && apart < kFar) continue;
+      Order& order = apart < kNear ? near : far;
+      ++order.pairs;
+      order.alike += one.nats < other.nats;
+    }
+  }
+  if (near.pairs + far.pairs == 0) return kElsewhere;
+  return fmt::format(
+      "how large is large: here output errors below {} times apart have the order of the predicted nats "
+      "(loss_step) {}, above {} {}; the cases cost {:.3g} to {:.3g} nats a step",
+      kNear, near.text(), kFar, far.text(), least, most);
 }
 
 }  // namespace kvreplay

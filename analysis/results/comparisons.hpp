@@ -5,9 +5,10 @@
 #include "analysis/results/result_reader.hpp"
 #include "analysis/results/schema.hpp"
 
-#include <limits>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct ComparedItems {
     std::vector<double> values;  ///< one a prompt; NaN where it has none
   };
   std::vector<Item> items;
-  double kept_share = std::numeric_limits<double>::quiet_NaN();  ///< the mean over prompts; NaN of channels
+  double kept_share = kNan;  ///< the mean over prompts; NaN of channels
 
   Better better() const { return facts->better; }
   /// Left against right.
@@ -43,7 +44,7 @@ struct Comparison {
   Paired over;
   /// Adjusted by Holm over the `pairs` that were asked at once, those with an oracle among them apart, which
   /// are no choices.
-  double p = std::numeric_limits<double>::quiet_NaN();
+  double p = kNan;
   std::size_t pairs = 0;
   /// How many prompts would tell the two apart, as prompts_needed() has it for the same `pairs`; where
   /// foresee() was asked.
@@ -90,5 +91,66 @@ std::size_t write_comparisons(const std::vector<ComparedItems>& all, const Resul
 
 inline constexpr std::string_view kComparisonKeys =
     "table,left,right,semantics,phase,budget,kept_share,rows,metric,prompts";
+
+// Who does best over the prompts, and how far the others are from it.
+
+/// The items of one semantics under one setting, each against the best that can be run: of the oracles none
+/// is it.
+struct Standing {
+  const ComparedItems* of = nullptr;
+  std::string semantics;
+  const ComparedItems::Item* best = nullptr;
+  std::vector<Comparison> others;  ///< left: an item, in the items' order; right: the best
+};
+/// One for each semantics with at least two items; none where no item but oracles has a value. `items` must
+/// outlive them.
+std::vector<Standing> standings_of(const ComparedItems& items);
+
+/// "h2o loses 1.58 times what snapkv loses [1.28, 1.94], 6 of 6 prompts", and where that tells nothing apart
+/// a word of why.
+std::string verdict(const Comparison& comparison);
+/// "snapkv loses least of 14; not told apart from it: tova, h2o (about 12 prompts would tell tova)"
+std::string verdict(const Standing& standing);
+/// The items whose names hold one of the user's `names` (snapkv+mine, score:mine), each against the best of
+/// the others that can be run.
+std::vector<Comparison> own_against_best(const ComparedItems& items, const std::set<std::string>& names);
+
+/// The standings of one figure on one kind of rows in one phase under one semantics: a column a budget.
+struct StandingTable {
+  std::string title;  ///< "output error over all heads, future rows"
+  std::vector<Standing> columns;
+  std::vector<std::string> headings;  ///< "kept 20 %"
+};
+/// Of the main figures of the model, on the future rows where there are any.
+std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all);
+/// As text: how many times each item loses what the best one does, and a verdict a budget.
+std::string text_of(const StandingTable& table);
+
+/// What a run on one prompt has to say of two methods.
+inline constexpr const char* kOnePrompt =
+    "one prompt decides nothing between two methods; six dumps of a model tell a ratio of about 1.5 from 1";
+
+// How large a difference of two output errors has to be: what stands beside tables of them.
+
+/// What was kept, by its output error and by the nats that it is predicted to cost (loss_step), on the same
+/// rows. Two are compared where all but who chose the tokens is alike.
+struct JudgedCase {
+  std::string setting;
+  double output_error = 0, nats = 0;
+};
+/// The evictions of a finished folder, on the decoding steps where there are any; none without gradients.
+std::vector<JudgedCase> judged_cases(const ResultReader& results);
+
+/// Of these cases: how often two output errors have the order of the predicted nats, by how far they are
+/// apart, and what the cases cost. Where there are none what was measured elsewhere (tests/study/README.md).
+std::string how_large(std::span<const JudgedCase> cases);
+
+/// What predicted nats promise, and of what: stands beside headlines in nats; measured (sim/loss/LOSS.md).
+inline constexpr const char* kNatsPromise =
+    "predicted nats order policies better than they size what is lost: loss_step was 0.68, 0.77 and 1.03 "
+    "times "
+    "the true KL in the median on SmolLM2-135M, Gemma-3-270m and pystdlib-lm with 128 steps of running text, "
+    "and "
+    "0.31 on a Qwen2.5-Coder-0.5B prompt whose answer copies from the prompt";
 
 }  // namespace kvreplay

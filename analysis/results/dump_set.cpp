@@ -22,9 +22,7 @@ constexpr const char* kShape[] = {"layers", "n_q", "n_kv", "d", "d_v"};
 
 /// Whether a file or folder of the format could have this name.
 bool is_taken(const std::string& name) {
-  const auto any_of = [&](std::initializer_list<const char*> names) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
+  const auto any_of = [&](std::initializer_list<const char*> names) { return is_in(names, name); };
   return name.empty() || name.starts_with('.') || name.starts_with("layer_") || name.ends_with(".csv") ||
          name.ends_with(".npy") || name.ends_with(".json") ||
          any_of({"maps", "curves", "decode", "figures", "report", kLeaveOneOut});
@@ -82,8 +80,7 @@ std::string DumpSet::name_among(const std::vector<std::string>& taken, const std
   std::string own = dump_name(path);
   if (is_taken(own)) own.insert(0, "dump_");
   std::string name = own;
-  for (int n = 2; std::find(taken.begin(), taken.end(), name) != taken.end(); ++n)
-    name = fmt::format("{}-{}", own, n);
+  for (int n = 2; is_in(taken, name); ++n) name = fmt::format("{}-{}", own, n);
   return name;
 }
 

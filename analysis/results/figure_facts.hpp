@@ -10,6 +10,9 @@
 
 namespace kvreplay {
 
+/// In the place of a value that is not there.
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 /// Which of two values of a figure is better.
 enum class Better { neither, smaller, larger };
 

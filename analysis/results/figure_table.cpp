@@ -1,9 +1,6 @@
 #include "analysis/results/figure_table.hpp"
 
 #include "analysis/results/figures.hpp"
-#include "data/error.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -50,6 +47,10 @@ FigureTable::FigureTable(const ResultReader& results, Table table) : FigureTable
   });
 }
 
+std::string best_rows(const FigureTable& table, const Wanted& common) {
+  return is_in(table.distinct("rows", common), name_of(RowSet::future)) ? "future" : "window";
+}
+
 double median(std::vector<double> values) {
   values = finite(std::move(values));
   return quantile(values, 0.5);
@@ -57,12 +58,12 @@ double median(std::vector<double> values) {
 
 double smallest(const std::vector<double>& values) {
   const std::vector<double> there = finite(values);
-  return there.empty() ? kNan : *std::min_element(there.begin(), there.end());
+  return there.empty() ? kNan : *std::ranges::min_element(there);
 }
 
 double largest(const std::vector<double>& values) {
   const std::vector<double> there = finite(values);
-  return there.empty() ? kNan : *std::max_element(there.begin(), there.end());
+  return there.empty() ? kNan : *std::ranges::max_element(there);
 }
 
 double mean(const std::vector<double>& values) {

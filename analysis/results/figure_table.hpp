@@ -1,9 +1,8 @@
 #pragma once
 
-#include "analysis/results/result_reader.hpp"
+#include "analysis/results/figures.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,14 +30,14 @@ class KeyedTable {
 
   /// Empty where the table has no such column.
   const std::string& key(const Entry& entry, std::string_view column) const {
-    const auto found = std::find(columns_.begin(), columns_.end(), column);
+    const auto found = std::ranges::find(columns_, column);
     static const std::string none;
     return found == columns_.end() ? none : entry.key[found - columns_.begin()];
   }
 
   bool matches(const Entry& entry, const Wanted& wanted) const {
-    return std::all_of(wanted.begin(), wanted.end(),
-                       [&](const auto& pair) { return key(entry, pair.first) == pair.second; });
+    return std::ranges::all_of(wanted,
+                               [&](const auto& pair) { return key(entry, pair.first) == pair.second; });
   }
 
   /// The first value of each key that the table is swept over: what stands for all. Views of this table.
@@ -52,31 +51,48 @@ class KeyedTable {
 
   /// The first entry with these values; null where there is none.
   const Entry* find(const Wanted& wanted) const {
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return matches(entry, wanted); });
+    const auto found =
+        std::ranges::find_if(entries_, [&](const Entry& entry) { return matches(entry, wanted); });
     return found == entries_.end() ? nullptr : &*found;
   }
 
   /// The values of a column in entries that match, each once, in the table's order.
   std::vector<std::string> distinct(std::string_view column, const Wanted& wanted = {}) const {
-    std::vector<std::string> values;
-    for (const Entry& entry : entries_) {
-      if (!matches(entry, wanted)) continue;
-      const std::string& value = key(entry, column);
-      if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+    const std::vector<std::string_view> values = values_of(column, wanted);
+    return {values.begin(), values.end()};
+  }
+
+  /// What entries that match `common` have under some columns, every combination once, with `common` in front
+  /// of it; the last column changes fastest, and rows of the decoding steps come first. Views of this table.
+  std::vector<Wanted> choices(const std::vector<std::string_view>& columns, const Wanted& common) const {
+    std::vector<Wanted> all{common};
+    for (const std::string_view column : columns) {
+      std::vector<Wanted> longer;
+      for (const Wanted& one : all) {
+        std::vector<std::string_view> values = values_of(column, one);
+        if (column == "rows")
+          std::ranges::stable_partition(values, [](std::string_view rows) { return rows == "future"; });
+        for (const std::string_view value : values) longer.push_back(with(one, column, value));
+      }
+      all = std::move(longer);
     }
-    return values;
+    return all;
   }
 
  protected:
   explicit KeyedTable(Table table) : table_(table) {}
 
+  std::vector<std::string_view> values_of(std::string_view column, const Wanted& wanted) const {
+    std::vector<std::string_view> values;
+    for (const Entry& entry : entries_)
+      if (matches(entry, wanted)) place_in(values, std::string_view(key(entry, column)));
+    return values;
+  }
+
   Table table_;
   std::vector<std::string> columns_;
   std::vector<Entry> entries_;
 };
-
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// A figure of every head, every layer and the model; NaN where the table has no value.
 struct FigureEntry {
@@ -107,5 +123,32 @@ double median(std::vector<double> values);
 double smallest(const std::vector<double>& values);
 double largest(const std::vector<double>& values);
 double mean(const std::vector<double>& values);
+
+/// The rows that a table is judged on: those of the decoding steps where there are any.
+std::string best_rows(const FigureTable& table, const Wanted& common = {});
+
+/// The figures of a run by table, of a result folder or just computed.
+struct FigureTables {
+  DumpShape shape;
+  std::vector<Index> layers;  ///< of the run, ascending, by the dump's numbers
+  FigureTable agreement{Table::agreement}, evictions{Table::evictions}, decode{Table::decode},
+      budgets{Table::budgets}, channels{Table::channels}, compensation{Table::compensation};
+};
+
+/// A result folder's tables, read once.
+struct Tables : FigureTables {
+  explicit Tables(const ResultReader& reader)
+      : FigureTables{.shape = reader.shape(),
+                     .layers = reader.layers(),
+                     .agreement{reader, Table::agreement},
+                     .evictions{reader, Table::evictions},
+                     .decode{reader, Table::decode},
+                     .budgets{reader, Table::budgets},
+                     .channels{reader, Table::channels},
+                     .compensation{reader, Table::compensation}},
+        results(reader) {}
+
+  const ResultReader& results;
+};
 
 }  // namespace kvreplay

@@ -23,7 +23,7 @@ class Columns {
       derived_ = csv.need(derived.front());
     if (!wide_) values_ = {csv.need("value")};
     for (std::size_t c = 0; wide_ && c < csv.columns().size(); ++c)
-      if (std::find(keys_.begin(), keys_.end(), c) == keys_.end()) values_.push_back(c);
+      if (!is_in(keys_, c)) values_.push_back(c);
   }
 
   /// Visits the figures of a row. `keys` are those of the row before, or as many empty ones.
@@ -51,7 +51,7 @@ class Columns {
     const std::optional<Index> layer = index(keys_[0]), head = index(keys_[1]);
     const std::vector<Index>& layers = results.layers();
     if (layer != figure.layer && layer)
-      figure.layer_row = std::lower_bound(layers.begin(), layers.end(), *layer) - layers.begin();
+      figure.layer_row = std::ranges::lower_bound(layers, *layer) - layers.begin();
     const bool known =
         !layer || (figure.layer_row < std::ssize(layers) && layers[figure.layer_row] == *layer);
     if (!known || (head && (!layer || *head >= results.shape().n_kv)))
@@ -93,7 +93,7 @@ class Medians {
 }  // namespace
 
 const std::string& TableFigure::operator[](std::string_view name) const {
-  const auto found = std::find(names.begin(), names.end(), name);
+  const auto found = std::ranges::find(names, name);
   assert(found != names.end());
   return keys[found - names.begin()];
 }
@@ -153,20 +153,14 @@ bool FirstOfSwept::operator()(std::span<const std::string> keys) {
 }
 
 std::vector<std::string> asked_windows(const ResultReader& results) {
-  const nlohmann::ordered_json* at = &results.summary();
-  for (const char* key : {"options", "tokens", "window"}) {
-    if (!at->is_object() || !at->contains(key)) return {};
-    at = &(*at)[key];
-  }
   std::vector<std::string> asked;
-  for (const auto& window : *at)
-    asked.push_back(window.is_string() ? window.get<std::string>() : window.dump());
+  for (const auto& window : results.option("tokens", "window")) asked.push_back(unquoted(window));
   return asked;
 }
 
 void each_figure_of_prompt(const ResultReader& results, Table table, const VisitFigure& visit) {
   const std::vector<std::string> names = figure_keys(table), asked = asked_windows(results);
-  const auto column = std::find(names.begin(), names.end(), "window") - names.begin();
+  const auto column = std::ranges::find(names, "window") - names.begin();
   std::vector<std::string> rows;
   each_figure_and_median(results, table, [&](const TableFigure& figure) {
     if (column == std::ssize(names)) return visit(figure);
@@ -192,23 +186,7 @@ std::string joined(std::span<const std::string> keys) {
   return row;
 }
 
-std::vector<std::string> split_fields(const std::string& row) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    const char c = row[i];
-    if (c == '"' && quoted && i + 1 < row.size() && row[i + 1] == '"') {
-      fields.back() += row[++i];
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += c;
-    }
-  }
-  return fields;
-}
+std::vector<std::string> split_fields(const std::string& row) { return CsvReader({}, row + "\n").columns(); }
 
 std::pair<std::size_t, bool> Names::add(const std::string& name) {
   const auto [at, is_new] = numbers_.try_emplace(name, order_.size());
@@ -222,8 +200,8 @@ std::optional<std::size_t> Names::find(const std::string& name) const {
 }
 
 double quantile(std::vector<double>& values, double share) {
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(values.begin(), values.end());
+  if (values.empty()) return kNan;
+  std::ranges::sort(values);
   const double place = share * static_cast<double>(values.size() - 1);
   const auto below = static_cast<std::size_t>(place);
   const double part = place - static_cast<double>(below);

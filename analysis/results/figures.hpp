@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,6 +88,12 @@ class Names {
   std::unordered_map<std::string, std::size_t> numbers_;
   std::vector<const std::string*> order_;  // into numbers_, whose keys stay where they are
 };
+
+/// Whether a list has an item.
+template <class List, class Item>
+bool is_in(const List& list, const Item& item) {
+  return std::find(std::begin(list), std::end(list), item) != std::end(list);
+}
 
 /// The place of `item` in `list`, at its end where it is new.
 template <class T>

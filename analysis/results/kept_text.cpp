@@ -1,7 +1,9 @@
 #include "analysis/results/kept_text.hpp"
 
 #include "analysis/options/option.hpp"
+#include "analysis/results/budget_methods.hpp"
 #include "analysis/results/csv.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -44,6 +46,35 @@ std::string kept_text(std::string_view label) {
 
 std::string rows_text(std::string_view rows) {
   return std::string(rows == "future" ? "decoding steps" : rows);
+}
+
+namespace {
+
+bool names_budget_method(Table table, std::string_view key) {
+  return table == Table::budgets && key == "method";
+}
+
+}  // namespace
+
+bool is_oracle(Table table, std::string_view key, std::string_view value) {
+  if (names_budget_method(table, key)) {
+    const auto method = kBudgetMethods.named(value);
+    return method && kBudgetMethods[*method].is_oracle;
+  }
+  return key == "policy" && knows_the_future(value);
+}
+
+std::string shown_key(Table table, std::string_view key, std::string_view value) {
+  if (key == "rows") return rows_text(value);
+  if (key == "budget" || key == "sigma") return kept_text(value);
+  return names_budget_method(table, key) ? shown_name(value) : std::string(value);
+}
+
+std::vector<std::string> shown_keys(Table table,
+                                    std::span<const std::pair<std::string_view, std::string_view>> keys) {
+  std::vector<std::string> shown;
+  for (const auto& [key, value] : keys) shown.push_back(shown_key(table, key, value));
+  return shown;
 }
 
 }  // namespace kvreplay

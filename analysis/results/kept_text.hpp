@@ -1,8 +1,13 @@
 #pragma once
 
+#include "analysis/results/schema.hpp"
+
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 // What the keys of tables say, as people read it. Budgets are labels: whole tokens ("410"), or a compression
 // ratio sigma ("0.8").
@@ -25,5 +30,16 @@ std::string kept_text(std::string_view label);
 
 /// "decoding steps" for "future"; other rows as they are called.
 std::string rows_text(std::string_view rows);
+
+/// Whether what a key of a table names, a policy or a budget method, looks at the decoding steps that it is
+/// judged on, as nothing can that runs. Such an oracle is shown beside the others and never called the best.
+bool is_oracle(Table table, std::string_view key, std::string_view value);
+
+/// The value of a key as people read it: of budgets' method "lu" it is "lu (oracle)", of rows what
+/// rows_text() says, of budget and sigma what kept_text() does.
+std::string shown_key(Table table, std::string_view key, std::string_view value);
+/// Of several keys.
+std::vector<std::string> shown_keys(Table table,
+                                    std::span<const std::pair<std::string_view, std::string_view>> keys);
 
 }  // namespace kvreplay

@@ -2,7 +2,6 @@
 
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/oracles.hpp"
 #include "analysis/results/validation.hpp"
 #include "data/utf8.hpp"
 
@@ -45,8 +44,7 @@ void group_by_first_key(Pivot& pivot) {
     group.push_back(pivot.items[i].empty() ? 0 : place_in(firsts, pivot.items[i].front()));
     order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return group[a] < group[b]; });
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return group[a] < group[b]; });
   Pivot old = pivot;
   for (std::size_t i = 0; i < order.size(); ++i) {
     pivot.items[i] = std::move(old.items[order[i]]);
@@ -59,7 +57,7 @@ void group_by_first_key(Pivot& pivot) {
 std::vector<Pivot> pivots(Table table, std::span<const std::string> keys,
                           std::span<const std::vector<std::string>> figures) {
   const auto key = [&](std::string_view name) -> std::optional<std::size_t> {
-    const auto found = std::find(keys.begin(), keys.end(), name);
+    const auto found = std::ranges::find(keys, name);
     return found == keys.end() ? std::nullopt : std::optional(static_cast<std::size_t>(found - keys.begin()));
   };
   const auto metric = key("metric"), rows = key("rows");
@@ -115,7 +113,7 @@ ItemNames item_names(const Pivot& pivot) {
     name += name.empty() || part.empty() ? part : fmt::format(" {}", part);
   };
   for (std::size_t k = 0; k < pivot.item_keys.size(); ++k) {
-    const bool shared = k > 0 && std::all_of(pivot.items.begin(), pivot.items.end(), [&](const auto& item) {
+    const bool shared = k > 0 && std::ranges::all_of(pivot.items, [&](const auto& item) {
                           return item[k] == pivot.items.front()[k];
                         });
     if (shared) continue;

@@ -34,7 +34,7 @@ std::optional<Index> number_behind(std::string_view word, std::string_view text)
 
 std::string file_word(std::string_view word) {
   std::string text(word);
-  std::replace(text.begin(), text.end(), ':', '_');
+  std::ranges::replace(text, ':', '_');
   return text;
 }
 

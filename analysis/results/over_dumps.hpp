@@ -3,9 +3,13 @@
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/result_reader.hpp"
 
 #include <cstddef>
-#include <limits>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,15 +20,15 @@ struct OverDumps {
   Index n = 0;  ///< dumps in which the figure has a value
   /// NaN where n is 0. Of correlations by Fisher's z, tanh of the mean of atanh, while every one lies within
   /// -1 and 1; else the plain one.
-  double mean = std::numeric_limits<double>::quiet_NaN();
-  double sd = std::numeric_limits<double>::quiet_NaN();  ///< with n - 1; NaN below two values
+  double mean = kNan;
+  double sd = kNan;  ///< with n - 1; NaN below two values
   /// Of a figure that spans decades (FigureScale::log) and is positive in every dump; else NaN.
-  double geometric_mean = std::numeric_limits<double>::quiet_NaN();
+  double geometric_mean = kNan;
   /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom: of the geometric
   /// mean, on the scale of logarithms, where there is one, else of the mean, of correlations on the scale of
   /// z. What has no such scale is cut off at the figure's range, in which the true mean lies, too: that loses
   /// no coverage. NaN below kFewestPrompts values.
-  double low = std::numeric_limits<double>::quiet_NaN(), high = low;
+  double low = kNan, high = low;
 
   /// The mean that the interval is of.
   double center() const;
@@ -50,6 +54,9 @@ class RunningMean {
   double infinite_ = 0;
   FigureScale scale_;
 };
+
+/// Of values of which some may be NaN.
+OverDumps over_dumps(std::span<const double> values, FigureScale scale);
 
 /// One table of several result folders, figure by figure, without the layers' and heads' being mixed: all
 /// that is averaged is a figure of one head, one layer or the whole model over the dumps.
@@ -91,5 +98,55 @@ std::string mean_text(const OverDumps& over);
 std::string interval_text(double low, double high);
 /// Three digits; "442" and "1532", not "1.53e+03".
 std::string short_number(double value);
+
+/// A finished folder over several dumps. Throws InputError, one line with the path, where a file is missing
+/// or is not what it should be.
+class OverDumpsReader {
+ public:
+  /// Whether a folder's summary.json says that it is over dumps.
+  static bool is_over_dumps(const std::filesystem::path& folder);
+
+  /// Reads summary.json and those of the dumps' folders; throws where one is unfinished, is missing, or is of
+  /// another dump than the summary names.
+  explicit OverDumpsReader(std::filesystem::path folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const nlohmann::ordered_json& summary() const { return summary_; }
+  /// The names of the dumps' folders, in the order the dumps were given.
+  const std::vector<std::string>& names() const { return names_; }
+  /// The results of each, in that order; never empty.
+  const std::vector<ResultReader>& dumps() const { return dumps_; }
+  /// Those that took the profile of the other dumps, in that order too; nothing of a dump without.
+  const std::vector<std::optional<ResultReader>>& left_one_out() const { return left_one_out_; }
+
+  /// A figure of the whole model.
+  struct Figure {
+    std::vector<std::string> key;  ///< of figure_keys(), without layer and kv_head
+    OverDumps over;
+    std::vector<double> dumps;  ///< one each; NaN where a dump has no value
+  };
+  /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'
+  /// own tables, and behind them the median heads of errors and what was measured with the model in the loop
+  /// in two dumps and more; none where the folder has no such file. Throws where the two do not go together.
+  std::vector<Figure> model_figures(Table table) const;
+
+ private:
+  /// The results of a dump in a subfolder; throws where they are of another than the summary names.
+  ResultReader results_in(const std::filesystem::path& below, const std::string& fingerprint) const;
+  std::vector<Figure> means(Table table, const std::filesystem::path& path) const;
+  /// Visits the figures of a table of the whole model in every dump, those of its budgets divided by the
+  /// profile of others among them, by the dump's number.
+  using EachFigure = void (*)(const ResultReader&, Table, const VisitFigure&);
+  void each_model_figure(Table table, EachFigure each,
+                         const std::function<void(std::size_t dump, const TableFigure&)>& visit) const;
+  /// Of figures that the dumps' tables do not have as such.
+  std::vector<Figure> derived(Table table, EachFigure each) const;
+
+  std::filesystem::path folder_;
+  nlohmann::ordered_json summary_;
+  std::vector<std::string> names_;
+  std::vector<ResultReader> dumps_;
+  std::vector<std::optional<ResultReader>> left_one_out_;
+};
 
 }  // namespace kvreplay

@@ -1,10 +1,10 @@
 #include "analysis/results/paired.hpp"
 
-#include "analysis/results/student.hpp"
-
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 namespace kvreplay {
@@ -15,7 +15,7 @@ std::vector<std::size_t> by_p(std::span<const double> p) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < p.size(); ++i)
     if (!std::isnan(p[i])) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return p[a] < p[b]; });
   return order;
 }
 
@@ -64,8 +64,7 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
                     : by == PairedBy::ratio ? std::log(left[i] / right[i])
                                             : left[i] - right[i]);
   }
-  if (apart.empty() || !std::all_of(apart.begin(), apart.end(), [](double d) { return std::isfinite(d); }))
-    return result;
+  if (apart.empty() || !std::ranges::all_of(apart, [](double d) { return std::isfinite(d); })) return result;
   const auto n = static_cast<double>(apart.size());
   result.mean = std::accumulate(apart.begin(), apart.end(), 0.0) / n;
   if (apart.size() < 2) return result;
@@ -83,10 +82,9 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
   return result;
 }
 
-void add_paired(CsvFile& csv, const Paired& paired, double p) {
-  const double none = std::numeric_limits<double>::quiet_NaN();
+void add_paired(CsvTable& csv, const Paired& paired, double p) {
   const bool ratio = paired.by == PairedBy::ratio;
-  csv.add(ratio ? paired.mean : none).add(ratio ? none : paired.mean);
+  csv.add(ratio ? paired.mean : kNan).add(ratio ? kNan : paired.mean);
   csv.add(paired.low).add(paired.high).add(paired.wins).add(p);
 }
 
@@ -113,6 +111,53 @@ std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired
     needed[order[k]] = most = std::max(most, *alone);
   }
   return needed;
+}
+
+namespace {
+
+constexpr std::ptrdiff_t kMostFreedom = 1'000'000;
+
+/// P(|T| <= sqrt(freedom) tan(angle)): Abramowitz and Stegun, 26.7.3 and 26.7.4.
+double share_within(double angle, std::ptrdiff_t freedom) {
+  const double sine = std::sin(angle), cosine = std::cos(angle);
+  const bool odd = freedom % 2 == 1;
+  if (freedom == 1) return 2 / std::numbers::pi * angle;
+  double term = odd ? cosine : 1, sum = term;
+  for (std::ptrdiff_t k = odd ? 2 : 1; k <= freedom - 3; k += 2) {
+    term *= static_cast<double>(k) / static_cast<double>(k + 1) * cosine * cosine;
+    sum += term;
+  }
+  return odd ? 2 / std::numbers::pi * (angle + sine * sum) : sine * sum;
+}
+
+}  // namespace
+
+double student_t(double share, std::ptrdiff_t freedom) {
+  assert(share > 0 && share < 1 && freedom >= 1);
+  freedom = std::min(freedom, kMostFreedom);
+  double low = 0, high = std::numbers::pi / 2;
+  for (int step = 0; step < 60; ++step) {
+    const double middle = low + (high - low) / 2;
+    (share_within(middle, freedom) < share ? low : high) = middle;
+  }
+  return std::sqrt(static_cast<double>(freedom)) * std::tan(high);
+}
+
+double interval_t(std::ptrdiff_t n) {
+  static const std::array<double, 256> known = [] {  // most figures share their n
+    std::array<double, 256> t{};
+    for (std::size_t i = 2; i < t.size(); ++i)
+      t[i] = student_t(kConfidence, static_cast<std::ptrdiff_t>(i) - 1);
+    return t;
+  }();
+  return n < std::ssize(known) ? known[n] : student_t(kConfidence, n - 1);
+}
+
+double student_p(double t, std::ptrdiff_t freedom) {
+  if (std::isnan(t)) return t;
+  freedom = std::min(freedom, kMostFreedom);
+  const double angle = std::atan(std::abs(t) / std::sqrt(static_cast<double>(freedom)));
+  return std::clamp(1 - share_within(angle, freedom), 0.0, 1.0);
 }
 
 }  // namespace kvreplay

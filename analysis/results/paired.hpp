@@ -4,7 +4,6 @@
 #include "analysis/results/figure_facts.hpp"
 
 #include <cstddef>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -29,12 +28,12 @@ struct Paired {
   std::ptrdiff_t prompts = 0;  ///< with a value on both sides
   std::ptrdiff_t wins = 0,
                  losses = 0;  ///< of them, those in which left has the better value, and the worse one
-  double mean = std::numeric_limits<double>::quiet_NaN();  ///< NaN where a ratio is 0 or infinite
-  double sd = std::numeric_limits<double>::quiet_NaN();    ///< with n - 1; NaN below two prompts
+  double mean = kNan;         ///< NaN where a ratio is 0 or infinite
+  double sd = kNan;           ///< with n - 1; NaN below two prompts
   /// The ends of the mean's 95 % confidence interval and the two-sided p of no difference, both by Student's
   /// t with n - 1 degrees of freedom; NaN below kFewestPrompts. Of a difference the ends go no further than
   /// two values of the figure can lie apart.
-  double low = std::numeric_limits<double>::quiet_NaN(), high = low, p = low;
+  double low = kNan, high = low, p = low;
 
   /// The mean and the interval's ends as they are read: times, or a difference.
   double center() const { return shown(mean); }
@@ -51,7 +50,7 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
 
 /// The fields of a pair in a table: of log_ratio and difference the one that it has.
 inline constexpr std::string_view kPairedColumns = "log_ratio,difference,low,high,wins,p";
-void add_paired(CsvFile& csv, const Paired& paired, double p);
+void add_paired(CsvTable& csv, const Paired& paired, double p);
 
 /// The p below which two methods are told apart.
 inline constexpr double kToldApart = 0.05;
@@ -65,5 +64,26 @@ std::vector<double> holm(std::span<const double> p);
 /// 0.05 / (m - k), and those before it to be told too. Nothing where there is no p or the mean is 0, where it
 /// takes more than 1,000, and where one before it has no answer.
 std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired> asked);
+
+// Student's distribution, for intervals and tests over a handful of prompts.
+
+/// The confidence of every interval that the program states.
+inline constexpr double kConfidence = 0.95;
+
+/// Of fewer prompts no interval is stated and nothing is told apart: with one degree of freedom t is 12.7,
+/// and two values that lie close by chance would look certain.
+inline constexpr std::ptrdiff_t kFewestPrompts = 3;
+
+/// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with
+/// `freedom` >= 1 degrees of freedom: to within a few units in the last place of what the distribution
+/// function resolves. O(freedom) time, so `freedom` is capped at 10^6, beyond which t changes in the seventh
+/// digit only.
+double student_t(double share, std::ptrdiff_t freedom);
+
+/// The t of the 95 % confidence interval of the mean of n >= 2 values.
+double interval_t(std::ptrdiff_t n);
+
+/// P(|T| >= t), to 1e-15 or so: the two-sided p of a mean that lies t standard errors from 0; NaN of NaN.
+double student_p(double t, std::ptrdiff_t freedom);
 
 }  // namespace kvreplay

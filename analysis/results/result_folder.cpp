@@ -1,7 +1,7 @@
 #include "analysis/results/result_folder.hpp"
 
-#include "analysis/results/csv_reader.hpp"
-#include "analysis/results/layer_record.hpp"
+#include "analysis/results/csv.hpp"
+#include "analysis/results/recorded_files.hpp"
 #include "analysis/results/text_file.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
@@ -291,7 +291,7 @@ void ResultFolder::begin_anew() const {
   const std::vector<std::string> old = names_in(folder_), work = work_names(folder_);
   const auto some = [](const std::vector<std::string>& names, auto chosen) {
     std::vector<std::string> those;
-    std::copy_if(names.begin(), names.end(), std::back_inserter(those), chosen);
+    std::ranges::copy_if(names, std::back_inserter(those), chosen);
     return those;
   };
   const auto is_record = [](const std::string& name) { return name.ends_with(".figures"); };
@@ -484,7 +484,7 @@ void ResultFolder::drop_work() {
 
 std::string settings_difference(const Json& was, const Json& is, const std::string& where) {
   const auto shown = [](const Json& value) {
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = unquoted(value);
     constexpr std::size_t kLongest = 60;
     if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
     return text;

@@ -110,6 +110,11 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
   for (RecordedFile& file : files_of_results(folder_, summary_)) recorded_->insert(std::move(file.name));
 }
 
+nlohmann::ordered_json ResultReader::option(std::string_view command, std::string_view key) const {
+  const nlohmann::ordered_json::json_pointer at(fmt::format("/options/{}/{}", command, key));
+  return summary_.contains(at) ? summary_[at] : nlohmann::ordered_json();
+}
+
 bool ResultReader::is_results(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / "summary.json", ignored);
@@ -145,8 +150,7 @@ std::vector<fs::path> ResultReader::dump_paths() const {
   std::vector<fs::path> there;
   for (const fs::path& candidate : candidates) {
     const auto is_same = [&](const fs::path& other) { return fs::equivalent(other, candidate, ignored); };
-    if (fs::exists(candidate, ignored) && std::none_of(there.begin(), there.end(), is_same))
-      there.push_back(candidate);
+    if (fs::exists(candidate, ignored) && std::ranges::none_of(there, is_same)) there.push_back(candidate);
   }
   return there.empty() ? std::vector<fs::path>{lay} : there;
 }
@@ -168,7 +172,7 @@ CsvReader ResultReader::open_table(Table table) const {
   CsvReader reader(folder_ / file_of(table));
   const std::vector<std::string> derived = split_list(facts_of(table).derived);
   for (const std::string& column : split_list(facts_of(table).columns)) {
-    const auto place = std::find(derived.begin(), derived.end(), column) - derived.begin();
+    const auto place = std::ranges::find(derived, column) - derived.begin();
     if (place == 0 || place == std::ssize(derived)) reader.need(column);  // others follow from the first
   }
   return reader;
@@ -202,23 +206,27 @@ std::vector<std::string> ResultReader::array_names(const fs::path& below) const 
        at.increment(error))
     if (at->path().extension() == ".npy" && at->is_regular_file(error))
       names.push_back(at->path().lexically_relative(folder_).generic_string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
 Matrix<double> ResultReader::map(const std::string& name) const {
-  const fs::path path = fs::path("maps") / (name + ".npy");
-  const Array found = array(path);
-  const std::vector<Index> shape{std::ssize(layers_), shape_.n_kv};
-  if (found.shape != shape)
-    throw InputError((folder_ / path).string(), "shape " + shape_text(shape),
-                     "shape " + shape_text(found.shape));
-  return Eigen::Map<const Matrix<double>>(found.values.data(), shape[0], shape[1]);
+  const Index layers = std::ssize(layers_);
+  const Array found = array(fs::path("maps") / (name + ".npy"), {layers, shape_.n_kv});
+  return Eigen::Map<const Matrix<double>>(found.values.data(), layers, shape_.n_kv);
 }
 
 ResultReader::Array ResultReader::array(const fs::path& name) const {
   NpyNumbers numbers = read_npy_numbers(folder_ / name);
   return {std::move(numbers.shape), std::move(numbers.values)};
+}
+
+ResultReader::Array ResultReader::array(const fs::path& name, const std::vector<Index>& shape) const {
+  Array found = array(name);
+  if (found.shape != shape)
+    throw InputError((folder_ / name).string(), "shape " + shape_text(shape),
+                     "shape " + shape_text(found.shape));
+  return found;
 }
 
 }  // namespace kvreplay

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/results/csv_reader.hpp"
+#include "analysis/results/csv.hpp"
 #include "analysis/results/schema.hpp"
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvreplay {
@@ -27,6 +28,8 @@ class ResultReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const nlohmann::ordered_json& summary() const { return summary_; }
+  /// An option that a command was asked with; null where it did not run, or has no such option.
+  nlohmann::ordered_json option(std::string_view command, std::string_view key) const;
   /// Of the dump, as the summary states it.
   const DumpShape& shape() const { return shape_; }
   /// Where the dump may lie by run.json: as seen from the result folder, where it lay when the run was made,
@@ -62,6 +65,8 @@ class ResultReader {
     std::vector<double> values;
   };
   Array array(const std::filesystem::path& name) const;
+  /// Throws InputError where it has another shape.
+  Array array(const std::filesystem::path& name, const std::vector<Index>& shape) const;
 
  private:
   CsvReader open_table(Table table) const;

@@ -118,7 +118,7 @@ std::vector<std::string> split_list(std::string_view text) {
 
 bool is_swept(Table table, std::string_view key) {
   const std::vector<std::string> keys = split_list(facts_of(table).swept);
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
+  return is_in(keys, key);
 }
 
 bool is_wide(Table table) { return !facts_of(table).columns.ends_with("metric,value"); }
@@ -128,8 +128,7 @@ std::vector<std::string> key_columns(Table table) {
   const std::vector<std::string> derived = split_list(facts_of(table).derived);
   const bool wide = is_wide(table);
   std::erase_if(keys, [&](const std::string& column) {
-    return std::find(derived.begin(), derived.end(), column) != derived.end() ||
-           (wide ? figure_named(table, column) != nullptr : column == "value");
+    return is_in(derived, column) || (wide ? figure_named(table, column) != nullptr : column == "value");
   });
   return keys;
 }

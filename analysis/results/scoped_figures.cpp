@@ -14,9 +14,7 @@ namespace kvreplay {
 double relative_error(double change_sq, double full_sq) {
   if (change_sq == 0) return 0;
   const double error = change_sq / full_sq;
-  return full_sq >= std::numeric_limits<double>::min() && std::isfinite(error)
-             ? error
-             : std::numeric_limits<double>::quiet_NaN();
+  return full_sq >= std::numeric_limits<double>::min() && std::isfinite(error) ? error : kNan;
 }
 
 RowRange ScopedFigures::heads_in(Scope scope) const {
@@ -56,8 +54,7 @@ double ScopedFigures::mean(Scope scope, Index column) const {
   std::vector<double> values;
   for (Index row = heads.begin; row < heads.end; ++row)
     if (!std::isnan(figures_.values(row, column))) values.push_back(figures_.values(row, column));
-  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
-                        : compensated_sum(values) / static_cast<double>(values.size());
+  return values.empty() ? kNan : compensated_sum(values) / static_cast<double>(values.size());
 }
 
 double ScopedFigures::median_head(const std::function<std::optional<double>(Scope)>& value_of) const {

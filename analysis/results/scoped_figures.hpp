@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/results/figure_facts.hpp"
-#include "analysis/results/head_figures.hpp"
+#include "sim/head_group.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <functional>
@@ -11,6 +11,20 @@
 #include <vector>
 
 namespace kvreplay {
+
+/// The figures that a stage kept of every head: row s * n_kv + g is KV head g of the s-th layer of `layers`.
+struct HeadFigures {
+  std::vector<Index> layers;
+  Index n_kv = 0;
+  Matrix<double> values;
+  std::vector<double> of_layers;  ///< those of the layers as a whole, added up over `layers` in their order
+};
+
+/// The figures of one layer: [n_kv, figures_per_head] and [figures_per_layer].
+struct LayerFigures {
+  Eigen::Ref<Matrix<double>> heads;
+  std::span<double> whole;
+};
 
 /// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
 /// layers of the run.

@@ -29,7 +29,7 @@ TableWriter::TableWriter(const ResultFolder& folder, Table table, std::span<cons
       csv_(folder.file(file_of(table)), fmt::format("{}", fmt::join(columns_, ","))) {}
 
 std::string& TableWriter::field(std::string_view column) {
-  const auto found = std::find(columns_.begin(), columns_.end(), column);
+  const auto found = std::ranges::find(columns_, column);
   assert(found != columns_.end());
   return row_[found - columns_.begin()];
 }

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "analysis/results/csv.hpp"
-#include "analysis/results/head_figures.hpp"
 #include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/schema.hpp"
+#include "analysis/results/scoped_figures.hpp"
 
 #include <concepts>
 #include <map>

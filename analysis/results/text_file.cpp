@@ -41,4 +41,8 @@ std::optional<nlohmann::ordered_json> json_object_in(const std::filesystem::path
   return std::nullopt;
 }
 
+std::string unquoted(const nlohmann::ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 }  // namespace kvreplay

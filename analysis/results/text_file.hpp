@@ -16,4 +16,7 @@ std::string file_text(const std::filesystem::path& path, std::uintmax_t most);
 /// 256 MiB.
 std::optional<nlohmann::ordered_json> json_object_in(const std::filesystem::path& path);
 
+/// A string as it is, any other value as JSON.
+std::string unquoted(const nlohmann::ordered_json& value);
+
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #include "analysis/results/token_figures.hpp"
 
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
@@ -21,19 +22,14 @@ namespace fs = std::filesystem;
 constexpr double kMostSampled = 450'000;
 constexpr double kGridPoints = 22;
 
-fs::path token_file(Index layer, const std::string& metric) {
-  return fs::path(layer_name(layer)) / "tokens" / (metric + ".npy");
-}
-
-/// From 1 to n, evenly in the logarithm, and the table's own: 40 and 1, 5, 10, 20 %.
+/// From 1 to n, evenly in the logarithm, and the table's own cuts.
 std::vector<double> grid(Index n) {
   std::vector<double> k{1, static_cast<double>(n)};
   for (double i = 1; i < kGridPoints; ++i)
     k.push_back(std::floor(std::pow(static_cast<double>(n), i / kGridPoints) + 0.5));
-  for (const double percent : {1.0, 5.0, 10.0, 20.0})
-    k.push_back(std::max(1.0, std::floor(percent * static_cast<double>(n) / 100 + 0.5)));
-  if (n >= 40) k.push_back(40);
-  std::sort(k.begin(), k.end());
+  for (const auto& cut : agreement_cuts(static_cast<std::size_t>(n)))
+    if (cut) k.push_back(static_cast<double>(*cut));
+  std::ranges::sort(k);
   k.erase(std::unique(k.begin(), k.end()), k.end());
   return k;
 }
@@ -74,20 +70,26 @@ void read_layer(const ResultReader& results, Index layer, TokenFigures& figures)
 
 }  // namespace
 
+fs::path token_file(Index layer, const std::string& metric) {
+  return fs::path(layer_name(layer)) / "tokens" / (metric + ".npy");
+}
+
+MetricKind kind_of_metric(std::string_view name) {
+  const auto known = kTokenMetrics.named(name);
+  return known ? kTokenMetrics[*known].kind : MetricKind::score;
+}
+
 std::vector<std::string> metrics_in(const ResultReader& results) {
   std::vector<std::string> there;
   if (results.layers().empty()) return there;
   const auto add = [&](const std::string& name) {
     if (results.has(token_file(results.layers().front(), name))) there.push_back(name);
   };
-  using Pointer = nlohmann::ordered_json::json_pointer;
-  const Pointer metrics("/options/tokens/metrics"), scores("/options/tokens/scores");
-  const auto& summary = results.summary();
-  if (summary.contains(metrics) && summary[metrics].is_array())
-    for (const auto& metric : summary[metrics])
+  if (const auto metrics = results.option("tokens", "metrics"); metrics.is_array())
+    for (const auto& metric : metrics)
       if (metric.is_string()) add(metric.get<std::string>());
-  if (summary.contains(scores) && summary[scores].is_object())
-    for (const auto& score : summary[scores].items()) add(score.key());
+  if (const auto scores = results.option("tokens", "scores"); scores.is_object())
+    for (const auto& score : scores.items()) add(score.key());
   return there;
 }
 
@@ -112,16 +114,8 @@ std::string head_name(const ResultReader& results, Index layer, Index heads, Ind
 }
 
 std::vector<Index> ranks_of(const double* values, Index count) {
-  std::vector<Index> order(count);
-  std::iota(order.begin(), order.end(), Index{0});
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    if (std::isnan(values[a]) || std::isnan(values[b]))
-      return !std::isnan(values[a]) && std::isnan(values[b]);
-    return values[a] > values[b];
-  });
-  std::vector<Index> rank(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) rank[order[i]] = static_cast<Index>(i);
-  return rank;
+  const Ranking ranking({values, static_cast<std::size_t>(count)});
+  return {ranking.place().begin(), ranking.place().end()};
 }
 
 std::vector<double> recall_curve(const std::vector<Index>& score_rank,
@@ -148,7 +142,7 @@ std::vector<Index> sampled_tokens(const std::vector<Index>& rank, Index most) {
   for (Index token = 0; token < n; ++token)
     if (rank[token] < largest) tokens.push_back(token);
   for (Index i = 0; i < spaced; ++i) tokens.push_back(i * n / spaced);
-  std::sort(tokens.begin(), tokens.end());
+  std::ranges::sort(tokens);
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;
 }
@@ -158,12 +152,11 @@ TokenFigures token_figures(const ResultReader& results) {
   figures.metrics = metrics_in(results);
   figures.tokens = results.shape().l;
   for (const std::string& metric : figures.metrics) {
-    const auto known = kTokenMetrics.named(metric);
-    const MetricKind kind = known ? kTokenMetrics[*known].kind : MetricKind::score;
+    const MetricKind kind = kind_of_metric(metric);
     if (kind != MetricKind::score) figures.references.push_back(metric);
     if (kind != MetricKind::oracle) figures.scores.push_back(metric);
   }
-  const auto remove = std::find(figures.references.begin(), figures.references.end(), "exact_remove");
+  const auto remove = std::ranges::find(figures.references, "exact_remove");
   if (remove != figures.references.end()) std::rotate(figures.references.begin(), remove, remove + 1);
   if (figures.references.empty() || figures.tokens == 0) return figures;
   figures.k = grid(figures.tokens);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "analysis/results/result_reader.hpp"
+#include "sim/tokens/token_facts.hpp"
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +29,10 @@ struct TokenFigures {
 /// Reads the arrays layer by layer. Without references or heads where the folder has none.
 TokenFigures token_figures(const ResultReader& results);
 
+/// Where an array of tokens lies below a result folder.
+std::filesystem::path token_file(Index layer, const std::string& metric);
+/// A score of the user's is a score.
+MetricKind kind_of_metric(std::string_view name);
 /// The token arrays that there are, in the run's order; scores of the user's last.
 std::vector<std::string> metrics_in(const ResultReader& results);
 /// An array [n_kv or n_q, l] of a layer's heads. Throws InputError where it has another shape.

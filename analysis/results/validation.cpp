@@ -2,9 +2,7 @@
 
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/oracles.hpp"
 #include "analysis/results/recorded_files.hpp"
-#include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "sim/compensation/compensation_facts.hpp"
 
@@ -12,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <system_error>
 
 namespace kvreplay {
@@ -23,7 +20,6 @@ namespace fs = std::filesystem;
 constexpr const char* kTable = "validate.csv";
 constexpr const char* kHow = "validate.json";
 constexpr std::string_view kChannels = "channels:";
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// A budget's policy is "<order>~<method>", that of a compensated eviction too, a selection of channels
 /// "channels:<method>".
@@ -61,7 +57,7 @@ std::vector<std::string> keys_of(const ValidatedCase& one) {
 }
 
 bool is_of_future(const TableFigure& figure) {
-  const auto rows = std::find(figure.names.begin(), figure.names.end(), "rows");
+  const auto rows = std::ranges::find(figure.names, "rows");
   return rows == figure.names.end() || figure.keys[rows - figure.names.begin()] == name_of(RowSet::future);
 }
 
@@ -75,7 +71,7 @@ std::vector<ValidatedCase> read_cases(const ResultReader& results) {
         table_of(results, row[policy]), row[policy], row[semantics], row[phase], row[budget], false, {}};
     if (cases.empty() || keys_of(cases.back()) != keys_of(one)) {
       one.is_oracle = has_oracle(one.table, one.policy);
-      one.measured.fill(kNone);
+      one.measured.fill(kNan);
       cases.push_back(std::move(one));
     }
     const auto figure = kValidationFigures.named(row[metric]);
@@ -120,7 +116,7 @@ std::string setting_text(const ValidatedCase& one) {
 
 double ValidatedCase::predicted_by(std::string_view figure) const {
   const auto it = predicted.find(figure);
-  return it == predicted.end() ? kNone : it->second;
+  return it == predicted.end() ? kNan : it->second;
 }
 
 bool ValidatedCase::is_beside(const ValidatedCase& other) const {
@@ -131,7 +127,7 @@ bool ValidatedCase::is_beside(const ValidatedCase& other) const {
 std::vector<const FigureFacts*> Validation::predictors(Table table) const {
   std::vector<const FigureFacts*> all;
   for (const FigureFacts* const facts : offered_figures(table)) {
-    const bool predicts = std::any_of(cases.begin(), cases.end(), [&](const ValidatedCase& one) {
+    const bool predicts = std::ranges::any_of(cases, [&](const ValidatedCase& one) {
       return one.table == table && !std::isnan(one.predicted_by(facts->name));
     });
     if (facts->better == Better::smaller && predicts) all.push_back(facts);
@@ -173,8 +169,7 @@ Validation read_validation(const ResultReader& results) {
 }
 
 const FigureFacts* measured_figure(Table table) {
-  const bool validated =
-      std::find(kValidatedTables.begin(), kValidatedTables.end(), table) != kValidatedTables.end();
+  const bool validated = is_in(kValidatedTables, table);
   return validated ? &facts_of(ValidationFigure::kl) : nullptr;
 }
 
@@ -212,7 +207,7 @@ OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* c
     measured.push_back(kl);
     if (kl > 0) ratios.push_back(p / kl);
   }
-  OrderByFigure found{.cases = predicted.size(), .spearman = kNone, .ratio = kNone};
+  OrderByFigure found{.cases = predicted.size(), .spearman = kNan, .ratio = kNan};
   for (std::size_t i = 0; i < predicted.size(); ++i)
     for (std::size_t j = 0; j < predicted.size(); ++j)
       if (measured[i] >= kApart * measured[j] && measured[i] > 0) {
@@ -230,8 +225,8 @@ std::vector<std::vector<const ValidatedCase*>> settings_of(const Validation& val
   std::vector<std::vector<const ValidatedCase*>> settings;
   for (const ValidatedCase& one : validation.cases) {
     if (one.table != table) continue;
-    const auto place = std::find_if(settings.begin(), settings.end(),
-                                    [&](const auto& setting) { return setting.front()->is_beside(one); });
+    const auto place =
+        std::ranges::find_if(settings, [&](const auto& setting) { return setting.front()->is_beside(one); });
     if (place == settings.end())
       settings.push_back({&one});
     else

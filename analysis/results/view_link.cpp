@@ -9,7 +9,6 @@
 #include <cctype>
 #include <functional>
 #include <set>
-#include <utility>
 
 namespace kvreplay {
 namespace {

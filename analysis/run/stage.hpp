@@ -1,8 +1,8 @@
 #pragma once
 
 #include "analysis/options/option.hpp"
-#include "analysis/results/head_figures.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/scoped_figures.hpp"
 #include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/results/csv_reader.hpp"
+#include "analysis/results/csv.hpp"
 #include "data/synth.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/data/zip_file.hpp"

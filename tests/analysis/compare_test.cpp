@@ -1,4 +1,4 @@
-#include "analysis/results/compare_report.hpp"
+#include "analysis/results/compare.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
@@ -50,7 +50,7 @@ TEST_CASE("a folder does not differ from itself", "[compare]") {
   const TempDir dir;
   const auto a = results(dir / "a", row("0,0", "h2o", "1") + row("0,1", "h2o", "nan") +
                                         row(",", "h2o", "inf") + row(",", "tova", "0.25"));
-  const FolderComparison same = comparison_of(a, {}, a, {});
+  const FolderComparison same = compare(a, {}, a, {});
   CHECK(same.run.empty());
   REQUIRE(same.tables.size() == 1);
   const TableComparison& table = same.tables[0];
@@ -62,7 +62,7 @@ TEST_CASE("a folder does not differ from itself", "[compare]") {
   const std::string text = plain_text(same, 12);
   CHECK(text.find("4 figures in both; no difference") != std::string::npos);
   CHECK(text.find("Run alike") != std::string::npos);
-  write_csv(table, dir / "out");
+  write_csv(same, dir / "out");
   CHECK(test::read_file(dir / "out/compare_evictions.csv") ==
         "layer,kv_head,policy,semantics,phase,budget,rows,metric,a,b,difference,ratio\n"
         "0,0,h2o,paper,prefill,0.5,future,output_error,1,1,0,1\n"
@@ -83,7 +83,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
                              row("1,0", "h2o", "2.5") + row("1,1", "h2o", "7") + row(",", "h2o", "3") +
                              row(",", "snapkv", "3.5"),
                          "[0, 1]", "[0.5, 0.8]");
-  const FolderComparison both = comparison_of(a, {}, b, {});
+  const FolderComparison both = compare(a, {}, b, {});
   REQUIRE(both.run.size() == 1);
   CHECK(both.run[0].key == "options.evict.budgets");
   CHECK(both.run[0].a == "[0.5]");
@@ -119,7 +119,7 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
   CHECK(json["tables"]["evictions"]["differing"] == 7);
   CHECK(json["tables"]["evictions"]["main"][0]["ranks"][0]["swaps"][0][1] == "tova");
   // The other way round everything is mirrored.
-  const FolderComparison back = comparison_of(b, {}, a, {});
+  const FolderComparison back = compare(b, {}, a, {});
   CHECK(back.tables[0].only_b == 1);
   CHECK(figure(back.tables[0], "h2o").heads.largest_difference == 3);
   CHECK(back.tables[0].pivots[0].ranks[0].swaps.size() == 2);
@@ -133,7 +133,7 @@ TEST_CASE("other heads are compared by how they are distributed", "[compare]") {
       results(dir / "b",
               row("0,0", "h2o", "5") + row("1,0", "h2o", "6") + row("1,1", "h2o", "9") + row(",", "h2o", "2"),
               "[0, 1]");
-  const FolderComparison both = comparison_of(a, {}, b, {});
+  const FolderComparison both = compare(a, {}, b, {});
   CHECK_FALSE(both.same_heads);
   CHECK(both.tables[0].rows.size() == 1);
   const ComparedFigure& h2o = figure(both.tables[0], "h2o");
@@ -147,7 +147,7 @@ TEST_CASE("two semantics of one folder stand side by side", "[compare]") {
   const auto a =
       results(dir / "a", row(",", "h2o", "1") + row(",", "h2o", "2", "kvpress") + row(",", "tova", "3") +
                              row(",", "tova", "0.5", "kvpress") + row(",", "oracle", "1"));
-  const FolderComparison both = comparison_of(a, {{"semantics", "paper"}}, a, {{"semantics", "kvpress"}});
+  const FolderComparison both = compare(a, {{"semantics", "paper"}}, a, {{"semantics", "kvpress"}});
   const TableComparison& table = both.tables.at(0);
   CHECK(table.keys ==
         std::vector<std::string>{"layer", "kv_head", "policy", "phase", "budget", "rows", "metric"});
@@ -158,7 +158,7 @@ TEST_CASE("two semantics of one folder stand side by side", "[compare]") {
 
   const auto fails = [&](const KeyFilter& left, const KeyFilter& right,
                          std::initializer_list<std::string_view> parts) {
-    expect_error([&] { comparison_of(a, left, a, right); }, parts);
+    expect_error([&] { compare(a, left, a, right); }, parts);
   };
   fails({{"semantics", "paper"}}, {}, {"right: expected a value of semantics too"});
   fails({}, {{"semantics", "paper"}}, {"left: expected a value of semantics too"});
@@ -176,7 +176,7 @@ TEST_CASE("a comparison begins with who is better and what differs most", "[comp
       results(dir / "a", row(",", "h2o", "0.02") + row(",", "tova", "0.01") + row(",", "oracle", "0.001"));
   const auto b =
       results(dir / "b", row(",", "h2o", "0.008") + row(",", "tova", "0.011") + row(",", "oracle", "1"));
-  const FolderComparison two = comparison_of(a, {}, b, {});
+  const FolderComparison two = compare(a, {}, b, {});
   const std::string expected =
       "Neither wins: each is better in 1 of 2 main figures, oracles apart; they differ most in output error "
       "over "
@@ -189,8 +189,8 @@ TEST_CASE("a comparison begins with who is better and what differs most", "[comp
       text.find("most of all policy oracle, semantics paper, phase prefill, budget 0.5, rows future, metric "
                 "output_error: 0.001 and 1") != std::string::npos);
   CHECK(text.find("B / A") != std::string::npos);
-  CHECK(headline_of(comparison_of(a, {}, a, {})) == "A and B are equal in all 2 main figures, oracles apart");
-  CHECK(headline_of(comparison_of(a, {{"policy", "tova"}}, a, {{"policy", "h2o"}}))
+  CHECK(headline_of(compare(a, {}, a, {})) == "A and B are equal in all 2 main figures, oracles apart");
+  CHECK(headline_of(compare(a, {{"policy", "tova"}}, a, {{"policy", "h2o"}}))
             .starts_with("A is better in 1 of 1"));
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("of correlations and shares differences are told, no ratios", "[compar
                    value + "\n");
     return ResultReader(dir.path() / name);
   };
-  const FolderComparison two = comparison_of(folder("a", "0.9"), {}, folder("b", "0.5"), {});
+  const FolderComparison two = compare(folder("a", "0.9"), {}, folder("b", "0.5"), {});
   const std::string text = plain_text([&](ComparisonPage& page) { describe(two, 9, page); });
   CHECK(text.find("B - A") != std::string::npos);
   CHECK(text.find("B / A") == std::string::npos);
@@ -219,11 +219,11 @@ TEST_CASE("folders that share no table or are damaged are refused in one line", 
   write_file(dir / "b/summary.json", summary("[0]", "[0.5]"));
   write_file(dir / "b/heads.csv", "layer,kv_head,attn\n0,0,1\n");
   const ResultReader b(dir / "b");
-  expect_error([&] { comparison_of(a, {}, b, {}); },
+  expect_error([&] { compare(a, {}, b, {}); },
                {"expected a table in both, found evictions in the first, heads in the second"});
   write_file(dir / "b/evictions.csv", kHeader);
   write_file(dir / "b/summary.json", replaced_options(summary("[0]", "[0.5]")));
-  const FolderComparison apart = comparison_of(a, {}, ResultReader(dir / "b"), {});
+  const FolderComparison apart = compare(a, {}, ResultReader(dir / "b"), {});
   CHECK(plain_text(apart, 12).find("no figure in both; 1 only in A, 0 only in B") != std::string::npos);
   REQUIRE(apart.run.size() == 2);
   CHECK(apart.run[0].key == "options.evict");
@@ -231,10 +231,10 @@ TEST_CASE("folders that share no table or are damaged are refused in one line", 
   CHECK(apart.run[0].b == "none");
   CHECK(apart.run[1].key == "options.tokens");
   const auto twice = results(dir / "c", row(",", "h2o", "1") + row(",", "h2o", "2"));
-  expect_error([&] { comparison_of(a, {}, twice, {}); },
+  expect_error([&] { compare(a, {}, twice, {}); },
                {"evictions.csv: expected every row once, found two of ,,h2o"});
   const auto broken = results(dir / "d", row(",", "h2o", "many"));
-  expect_error([&] { comparison_of(a, {}, broken, {}); },
+  expect_error([&] { compare(a, {}, broken, {}); },
                {"evictions.csv: line 2: expected a number as value"});
 }
 

@@ -1,5 +1,4 @@
-#include "analysis/results/how_large.hpp"
-#include "analysis/results/standings.hpp"
+#include "analysis/results/comparisons.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/read_file.hpp"

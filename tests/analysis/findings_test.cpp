@@ -1,6 +1,5 @@
 #include "analysis/findings/findings.hpp"
 
-#include "analysis/findings/candidates.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"

@@ -1,7 +1,6 @@
 #include "analysis/results/paired.hpp"
 
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/student.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

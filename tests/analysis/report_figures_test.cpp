@@ -3,7 +3,6 @@
 #include "analysis/report/figure.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/row_plots.hpp"
-#include "analysis/report/scatter_plot.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/token_figures.hpp"
 #include "tests/analysis/kvreplay_program.hpp"

@@ -1,7 +1,7 @@
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
 #include "analysis/results/over_dumps.hpp"
-#include "analysis/results/student.hpp"
+#include "analysis/results/paired.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"

@@ -98,7 +98,8 @@ TEST_CASE("the KL that was measured is one more figure of its table", "[validati
 
   // Side by side: two rows of one folder.
   const std::vector<TableComparison> tables =
-      compare(ResultReader(folder), {{"policy", "h2o"}}, ResultReader(folder), {{"policy", "streaming"}});
+      compare(ResultReader(folder), {{"policy", "h2o"}}, ResultReader(folder), {{"policy", "streaming"}})
+          .tables;
   REQUIRE(tables.size() == 1);
   const auto pivot = std::find_if(tables[0].pivots.begin(), tables[0].pivots.end(),
                                   [](const ComparedPivot& one) { return one.metric == "kl"; });

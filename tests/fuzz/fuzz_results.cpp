@@ -3,7 +3,7 @@
 // is done to it, where, and a text.
 
 #include "analysis/report/report.hpp"
-#include "analysis/results/compare_report.hpp"
+#include "analysis/results/compare.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   try {
     const ResultReader results(file.results);
     report::make_page(results, "");
-    plain_text(comparison_of(results, {}, file.whole, {}), 12);
+    plain_text(compare(results, {}, file.whole, {}), 12);
   } catch (const InputError&) {
   }
   write_file(file.path, file.bytes);

@@ -1,14 +1,18 @@
-#include "analysis/budgets/budget_options.hpp"
 #include "analysis/claims/claim.hpp"
-#include "analysis/results/csv_reader.hpp"
+
+#include "analysis/budgets/budget_options.hpp"
+#include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/results/paired.hpp"
 #include "analysis/results/validation.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace kvreplay {
 namespace {
@@ -16,28 +20,15 @@ namespace {
 constexpr std::string_view kTrueLoss = "kl";
 
 const FigureTable& table_in(const FigureTables& tables, Table table) {
-  switch (table) {
-    case Table::agreement:
-      return tables.agreement;
-    case Table::decode:
-      return tables.decode;
-    case Table::budgets:
-      return tables.budgets;
-    case Table::channels:
-      return tables.channels;
-    case Table::compensation:
-      return tables.compensation;
-    case Table::evictions:
-    case Table::heads:
-    case Table::diff:
-      break;
-  }
+  for (const FigureTable* const one :
+       {&tables.agreement, &tables.decode, &tables.budgets, &tables.channels, &tables.compensation})
+    if (one->table() == table) return *one;
   return tables.evictions;
 }
 
 bool has_column(const FigureTable& table, std::string_view column) {
   const auto& columns = table.key_columns();
-  return std::find(columns.begin(), columns.end(), column) != columns.end();
+  return is_in(columns, column);
 }
 
 /// The entry with the values of all of `keys` whose columns the table has.
@@ -74,7 +65,7 @@ std::vector<Keys> settings_of(const ClaimFacts& claim, const FigureTable& table)
     std::vector<Keys> longer;
     for (const Keys& setting : settings)
       for (const std::string& value : table.distinct(column)) {
-        if (!listed.empty() && std::find(listed.begin(), listed.end(), value) == listed.end()) continue;
+        if (!listed.empty() && !is_in(listed, value)) continue;
         longer.push_back(setting);
         longer.back().emplace_back(column, value);
       }
@@ -105,7 +96,7 @@ void name_windows(Keys& keys, const ClaimTables& tables) {
   const std::vector<std::string> rows = tables.agreement.distinct("window");
   for (auto& [column, value] : keys) {
     if (column != "window") continue;
-    const auto place = static_cast<std::size_t>(std::find(rows.begin(), rows.end(), value) - rows.begin());
+    const auto place = static_cast<std::size_t>(std::ranges::find(rows, value) - rows.begin());
     if (place < tables.windows.size()) value = tables.windows[place];
   }
 }
@@ -146,58 +137,16 @@ double layers_won(const FigureEntry& left, const FigureEntry& right, Better bett
   return differ == 0 ? kNan : won / differ;
 }
 
-/// The key that a case of validate.csv has in its table.
-std::vector<std::string> key_of(const ValidatedCase& one, const FigureTable& table) {
-  const std::size_t tilde = one.policy.rfind('~');
-  const std::string first = one.policy.substr(0, tilde),
-                    last = tilde == std::string::npos ? "" : one.policy.substr(tilde + 1);
-  std::vector<std::string> key;
-  for (const std::string& column : table.key_columns())
-    key.push_back(column == "metric" ? std::string(kTrueLoss)
-                  : column == "rows" ? "future"
-                  : column == "policy" || column == "order"
-                      ? (one.table == Table::evictions ? one.policy : first)
-                  : column == "method"                      ? last
-                  : column == "semantics"                   ? one.semantics
-                  : column == "phase"                       ? one.phase
-                  : column == "budget" || column == "sigma" ? one.budget
-                                                            : "");
-  return key;
-}
-
 void add_true_losses(FigureTables& tables, const ResultReader& results) {
-  for (const ValidatedCase& one : read_validation(results).cases) {
-    const bool known =
-        one.table == Table::evictions || one.table == Table::budgets || one.table == Table::compensation;
-    const double kl = one.measured_as(ValidationFigure::kl);
-    if (!known || std::isnan(kl)) continue;
-    FigureTable& table = one.table == Table::budgets        ? tables.budgets
-                         : one.table == Table::compensation ? tables.compensation
-                                                            : tables.evictions;
-    table.add({key_of(one, table), {}, {}, kl, ""});
-  }
-}
-
-/// The options of one command in a run's summary; null where it did not run.
-const nlohmann::ordered_json* options_of(const ResultReader& results, const char* command) {
-  const nlohmann::ordered_json* at = &results.summary();
-  for (const char* const key : {"options", command}) {
-    if (!at->is_object() || !at->contains(key)) return nullptr;
-    at = &(*at)[key];
-  }
-  return at->is_object() ? at : nullptr;
-}
-
-std::string text_of(const nlohmann::ordered_json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  for (FigureTable* const table : {&tables.evictions, &tables.budgets, &tables.compensation})
+    each_measured(results, table->table(), [&](const TableFigure& kl) {
+      table->add({{kl.keys.begin() + 2, kl.keys.end()}, {}, {}, kl.value, ""});  // without layer, kv_head
+    });
 }
 
 /// ", semantics raw", ", sinks 8": what was asked for beside the papers' setting.
 std::string divided_text(const ResultReader& results) {
-  const auto* const options = options_of(results, "budget");
-  const auto asked = [&](const char* key) {
-    return options != nullptr && options->contains(key) ? (*options)[key] : nlohmann::ordered_json();
-  };
+  const auto asked = [&](const char* key) { return results.option("budget", key); };
   const auto semantics = asked("semantics");
   const auto named = semantics.is_string() ? kBudgetSemantics.named(semantics.get<std::string>())
                                            : std::optional(BudgetSemantics::paper);
@@ -211,7 +160,7 @@ std::string divided_text(const ResultReader& results) {
            {"sinks", own.sinks},
            {"recent", nullptr}})
     if (const auto value = asked(key); !value.is_null() && value != usual)
-      text += fmt::format(", {} {}", key, text_of(value));
+      text += fmt::format(", {} {}", key, unquoted(value));
   return text;
 }
 
@@ -247,6 +196,136 @@ std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables) {
       }
   }
   return found;
+}
+
+namespace {
+
+/// An interval that holds no effect and ends within this of it says that there is no large one.
+constexpr double kAlikeRatio = 0.2, kAlikeDifference = 0.05;
+
+/// How far the interval reaches from the bound.
+double furthest(const ClaimEffect& effect) {
+  return std::max(std::abs(effect.low - effect.claim->bound), std::abs(effect.high - effect.claim->bound));
+}
+
+double no_effect(Effect effect) { return effect == Effect::ratio ? 1 : 0; }
+
+/// NaN where a ratio would be 0 or infinite.
+double effect_of(const MeasuredClaim& one) {
+  switch (one.claim->effect) {
+    case Effect::ratio:
+      if (one.left == one.right) return 1;
+      return one.left > 0 && one.right > 0 ? one.left / one.right : kNan;
+    case Effect::difference:
+      return one.left - one.right;
+    case Effect::correlation:
+      return one.left;
+  }
+  return kNan;
+}
+
+void average(ClaimEffect& effect, const std::vector<double>& left, const std::vector<double>& right) {
+  const ClaimFacts& claim = *effect.claim;
+  if (claim.effect == Effect::correlation) {
+    const OverDumps over = over_dumps(left, FigureScale::correlation);
+    effect.mean = over.center(), effect.low = over.low, effect.high = over.high;
+  } else {
+    const Paired over = paired(left, right, claim.better,
+                               claim.effect == Effect::ratio ? FigureScale::log : FigureScale::share);
+    effect.mean = over.center(), effect.low = over.lower(), effect.high = over.upper();
+  }
+  if (effect.prompts < static_cast<std::size_t>(kFewestPrompts)) effect.low = effect.high = kNan;
+  if (effect.prompts == 1)  // itself, not by way of its logarithm
+    effect.mean = *std::ranges::find_if_not(effect.dumps, [](double value) { return std::isnan(value); });
+}
+
+}  // namespace
+
+std::string claimed_text(const ClaimFacts& claim) {
+  constexpr const char* kNames[] = {"ratio", "difference", "correlation"};
+  return fmt::format("{} {} {}", kNames[static_cast<std::size_t>(claim.effect)],
+                     claim.better == Better::smaller ? "<" : ">", shortest(claim.bound));
+}
+
+Verdict ClaimEffect::verdict() const {
+  if (std::isnan(low) || std::isnan(high)) return Verdict::none;
+  const bool smaller = claim->better == Better::smaller;
+  if (smaller ? high < claim->bound : low > claim->bound) return Verdict::holds;
+  if (smaller ? low > claim->bound : high < claim->bound) return Verdict::fails;
+  if (claim->effect == Effect::correlation || claim->bound != no_effect(claim->effect))
+    return Verdict::undecided;
+  return furthest(*this) <= (claim->effect == Effect::ratio ? kAlikeRatio : kAlikeDifference)
+             ? Verdict::alike
+             : Verdict::undecided;
+}
+
+std::string ClaimEffect::verdict_text() const {
+  switch (verdict()) {
+    case Verdict::none:
+      return "";
+    case Verdict::holds:
+      return "holds";
+    case Verdict::fails:
+      return "does not hold";
+    case Verdict::alike:
+      return claim->effect == Effect::ratio
+                 ? fmt::format("no difference at this size (up to {:.2g} %)", 100 * furthest(*this))
+                 : fmt::format("no difference at this size (up to {:.2g})", furthest(*this));
+    case Verdict::undecided:
+      return fmt::format("undecided: between {} and {}", text_of(low), text_of(high));
+  }
+  return "";
+}
+
+std::string ClaimEffect::text_of(double value) const {
+  if (std::isnan(value)) return "-";
+  switch (claim->effect) {
+    case Effect::ratio:
+      return std::abs(value - 1) < 0.01 ? fmt::format("{:.4f}", value) : short_number(value);
+    case Effect::difference:
+      return fmt::format("{:+.3f}", value);
+    case Effect::correlation:
+      return fmt::format("{:.3f}", value);
+  }
+  return "";
+}
+
+std::string ClaimEffect::text() const {
+  return std::isnan(low) ? text_of(mean)
+                         : fmt::format("{} [{}, {}]", text_of(mean), text_of(low), text_of(high));
+}
+
+std::vector<ClaimEffect> claim_effects(std::span<const std::vector<MeasuredClaim>> prompts) {
+  struct Sides {
+    std::vector<double> left, right;
+    RunningMean layers;
+  };
+  std::vector<ClaimEffect> effects;
+  std::vector<Sides> sides;
+  std::map<std::pair<const ClaimFacts*, std::string>, std::size_t> places;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    for (const MeasuredClaim& one : prompts[i]) {
+      const double value = effect_of(one);
+      if (std::isnan(value)) continue;
+      const auto [at, is_new] = places.emplace(std::pair(one.claim, one.setting), effects.size());
+      if (is_new) {
+        const std::vector<double> none(prompts.size(), kNan);
+        effects.push_back({.claim = one.claim, .setting = one.setting, .dumps = none});
+        sides.push_back({none, none, RunningMean()});
+      }
+      Sides& of = sides[at->second];
+      of.left[i] = one.left, of.right[i] = one.right;
+      of.layers.add(one.layers);
+      effects[at->second].dumps[i] = value;
+      ++effects[at->second].prompts;
+    }
+  for (std::size_t k = 0; k < effects.size(); ++k) {
+    average(effects[k], sides[k].left, sides[k].right);
+    effects[k].layers = sides[k].layers.result().mean;
+  }
+  std::ranges::stable_sort(effects,
+                           [](const ClaimEffect& a, const ClaimEffect& b) { return a.claim < b.claim; });
+  return effects;
 }
 
 }  // namespace kvreplay
