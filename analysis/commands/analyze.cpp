@@ -61,10 +61,6 @@ class PartOptions {
 
 namespace {
 
-bool is_in(std::string_view word, std::span<const std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 const BoundOption* option_named(const OptionsOfPart& part, std::string_view name) {
   const auto found = std::find_if(part.options.begin(), part.options.end(),
                                   [&](const BoundOption& one) { return one.facts->name == name; });
@@ -85,7 +81,7 @@ PartOptions::PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& par
     std::vector<BoundOption> all;
     for (const OptionsOfPart& part : parts)
       if (const BoundOption* const option = option_named(part, one.facts.name);
-          option != nullptr && is_in(part.name, one.parts))
+          option != nullptr && is_in(one.parts, part.name))
         all.push_back(BoundOption(*option).saying(""));
     add(std::string(one.facts.name), one.facts, all, {one.parts.begin(), one.parts.end()},
         "Options of several parts (--PART.NAME for one alone)");
@@ -105,7 +101,7 @@ PartOptions::PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& par
   for (const OptionsOfPart& part : parts)
     for (const BoundOption& option : part.options) {
       const Named* const plain = find(std::string(option.facts->name));
-      const bool has_plain = plain != nullptr && is_in(part.name, plain->parts);
+      const bool has_plain = plain != nullptr && is_in(plain->parts, part.name);
       CLI::Option* const added = add(fmt::format("{}.{}", part.name, option.facts->name), *option.facts,
                                      {option}, {part.name}, group_of(part));
       if (has_plain) app.hide(added);  // the help has each once
@@ -134,7 +130,7 @@ const PartOptions::Named* PartOptions::find(const std::string& name) const {
 void PartOptions::require_used(const std::vector<std::string>& running) const {
   for (const Named& one : named_) {
     const bool used = std::any_of(running.begin(), running.end(),
-                                  [&](const std::string& part) { return is_in(part, one.parts); });
+                                  [&](const std::string& part) { return is_in(one.parts, part); });
     if (one.option->count() > 0 && !used)
       throw OptionError(option_text("{}: an option of {}, which {} not run", OptionFacts{.name = one.name},
                                     fmt::join(one.parts, ", "), one.parts.size() == 1 ? "does" : "do"));
@@ -153,7 +149,7 @@ OptionText PartOptions::called_here(const OptionText& complaint, std::string_vie
     if (!one.name.starts_with(fmt::format("{}.", part))) continue;
     const std::string own = one.name.substr(part.size() + 1);
     const Named* const plain = find(own);
-    if (plain == nullptr || !is_in(part, plain->parts)) text = text.naming(own, one.name);
+    if (plain == nullptr || !is_in(plain->parts, part)) text = text.naming(own, one.name);
   }
   return text;
 }

@@ -1,9 +1,8 @@
 #include "analysis/eviction/eviction_tables.hpp"
 
 #include "analysis/results/agreement.hpp"
-#include "analysis/results/how_large.hpp"
+#include "analysis/results/comparisons.hpp"
 #include "analysis/results/kept_text.hpp"
-#include "analysis/results/standings.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/token_figures.hpp"
-#include "analysis/run/fingerprint.hpp"
+#include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/tokens/token_facts.hpp"

@@ -13,8 +13,8 @@
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "analysis/results/token_figures.hpp"
+#include "data/dtype.hpp"
 #include "data/error.hpp"
-#include "data/half.hpp"
 #include "data/npy_header.hpp"
 
 #include <fmt/format.h>
@@ -103,7 +103,7 @@ std::string packed(const Head& head) {
 }
 
 std::string image_of(const Head& head) {
-  const auto bytes = png::heatmap_png(head.values, head.limit);
+  const auto bytes = heatmap_png(head.values, head.limit);
   return "data:image/png;base64," +
          base64({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
@@ -146,7 +146,7 @@ std::string svg_of(const Head& head, const std::string& selection) {
   const double y = kTop + kSide + 50;
   for (int i = 0; i < 40; ++i)
     svg.rect(kLeft + 4.5 * i, y, 4.9, 9,
-             fmt::format("fill=\"{}\"", hex(png::diverging_color((i + 0.5) / 20 - 1))));
+             fmt::format("fill=\"{}\"", hex(diverging_color((i + 0.5) / 20 - 1))));
   svg.text(kLeft, y + 22, "start", shown(-head.limit), "", "data-low=\"\"");
   svg.text(kLeft + 90, y + 22, "middle", "0");
   svg.text(kLeft + 180, y + 22, "end", shown(head.limit), "", "data-high=\"\"");

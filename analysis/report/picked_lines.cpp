@@ -1,6 +1,6 @@
 #include "analysis/report/picked_lines.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/report/line_plot.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"

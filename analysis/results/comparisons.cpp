@@ -1,6 +1,6 @@
 #include "analysis/results/comparisons.hpp"
 
-#include "analysis/options/option_text.hpp"
+#include "analysis/options/option.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
