@@ -4,6 +4,7 @@
 #include "analysis/commands/run_command.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/options/option.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "data/error.hpp"
 

@@ -9,14 +9,14 @@
 namespace kvreplay {
 namespace {
 
-struct Range {
+struct Extent {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
   bool empty() const { return low > high; }
 };
 
 template <class Wanted>
-Range range_of(std::span<const double> values, const Wanted& wanted) {
-  Range range;
+Extent range_of(std::span<const double> values, const Wanted& wanted) {
+  Extent range;
   for (const double value : values)
     if (std::isfinite(value) && wanted(value))
       range = {std::min(range.low, value), std::max(range.high, value)};
@@ -81,7 +81,7 @@ std::vector<AxisTick> Axis::ticks() const {
 }
 
 Axis linear_axis(std::string label, std::span<const double> values, bool from_zero) {
-  Range range = range_of(values, [](double) { return true; });
+  Extent range = range_of(values, [](double) { return true; });
   if (range.empty()) return {std::move(label), 0, 1, false};
   if (from_zero) range = {std::min(range.low, 0.0), std::max(range.high, 0.0)};
   if (range.low == range.high) range = {range.low - 0.5, range.high + 0.5};
@@ -91,7 +91,7 @@ Axis linear_axis(std::string label, std::span<const double> values, bool from_ze
 }
 
 Axis log_axis(std::string label, std::span<const double> values, int most_decades) {
-  Range range = range_of(values, [](double value) { return value > 0; });
+  Extent range = range_of(values, [](double value) { return value > 0; });
   if (range.empty()) return {std::move(label), 0.1, 1, true};
   range.low = std::max(range.low, range.high * std::pow(10.0, -most_decades));
   if (range.high / range.low > 100)

@@ -1,5 +1,6 @@
 #include "analysis/eviction/compensated_cases.hpp"
 
+#include "analysis/results/figure_facts.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/npy_write.hpp"
 
@@ -196,7 +197,6 @@ template class HeadCompensation<double>;
 namespace {
 
 using Cc = CompensationColumns;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 template <class Numbers>
 std::vector<float> narrowed(const Numbers& numbers) {
@@ -233,10 +233,10 @@ void CompensatedCases::keep(std::size_t which, Index kv_head, const Compensated&
 void CompensatedCases::put_terms(std::size_t which, RowSet rows, const std::optional<ErrorSplit>& split,
                                  std::span<double> figures) const {
   double* const terms = figures.data() + columns_.of(which, Cc::terms_on(rows));
-  terms[0] = split ? split->selection : kNone;
-  terms[1] = split ? split->mass : kNone;
-  terms[2] = split ? split->values : kNone;
-  terms[3] = split ? split->bound : kNone;
+  terms[0] = split ? split->selection : kNan;
+  terms[1] = split ? split->mass : kNan;
+  terms[2] = split ? split->values : kNan;
+  terms[3] = split ? split->bound : kNan;
 }
 
 template <class T>
@@ -263,7 +263,7 @@ std::vector<Compensated> CompensatedCases::head(const HeadGroup<T>& group,
       put_terms(c, RowSet::future, found[i].future, figures);
       put_terms(c, RowSet::reference, found[i].reference, figures);
       figures[columns_.of(c, Cc::reference_change_sq)] =
-          found[i].reference ? found[i].reference->change_sq : kNone;
+          found[i].reference ? found[i].reference->change_sq : kNan;
       keep(c, group.kv_head, found[i].held);
       held[c] = std::move(found[i].held);
     }

@@ -1,6 +1,7 @@
 #include "analysis/eviction/head_evictions.hpp"
 
 #include "analysis/results/agreement.hpp"
+#include "analysis/results/figure_facts.hpp"
 #include "sim/backend.hpp"
 #include "sim/cache/cache.hpp"
 #include "sim/cache/cache_outputs.hpp"
@@ -163,7 +164,6 @@ KVREPLAY_RANKING(double)
 namespace {
 
 using C = EvictionColumns;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 /// [steps, d_v] in panels of W rows: [panels][d_v][W].
 template <class T>
@@ -332,7 +332,7 @@ class HeadSimulator {
     const auto take = [&](OutputChanges<T>& from, OutputChanges<T>& to) {
       to.full_sq = from.full_sq;
       to.full = std::move(from.full);
-      to.change_sq.assign(plan_.cases.size(), kNone);
+      to.change_sq.assign(plan_.cases.size(), kNan);
       if (!from.change.empty()) to.change.resize(plan_.cases.size());
       for (std::size_t m = 0; m < measured.size(); ++m) {
         to.change_sq[measured[m]] = from.change_sq[m];
@@ -348,7 +348,7 @@ class HeadSimulator {
     for (CaseFigures& figures : result_.cases) {
       const Index keep = count(figures.kept);
       figures[C::prompt_tokens] = static_cast<double>(keep);
-      OracleFigures found{kNone, kNone, kNone};
+      OracleFigures found{kNan, kNan, kNan};
       if (plan_.future.count() > 0) {
         if (!best.contains(keep)) best[keep] = largest(importance_, keep);
         found = oracle_figures(importance_, best[keep], figures.kept);
