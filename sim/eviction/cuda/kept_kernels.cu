@@ -1,6 +1,6 @@
-#include "sim/cuda/block_product.hpp"
 #include "sim/cuda/mma.hpp"
 #include "sim/cuda/softmax.hpp"
+#include "sim/cuda/warp_tile.hpp"
 #include "sim/eviction/cuda/kept_kernels.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
