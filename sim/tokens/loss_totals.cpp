@@ -2,7 +2,7 @@
 
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/softmax_lanes.hpp"
-#include "sim/tokens/softmax_rows.hpp"
+#include "sim/tokens/column_totals.hpp"
 
 #include <algorithm>
 #include <cmath>

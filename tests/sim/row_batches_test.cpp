@@ -1,5 +1,5 @@
+#include "sim/tokens/column_totals.hpp"
 #include "sim/tokens/loss_totals.hpp"
-#include "sim/tokens/softmax_rows.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"

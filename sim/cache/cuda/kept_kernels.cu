@@ -1,7 +1,7 @@
 #include "sim/cache/cuda/kept_kernels.hpp"
-#include "sim/cuda/block_product.hpp"
 #include "sim/cuda/mma.hpp"
 #include "sim/cuda/softmax.hpp"
+#include "sim/cuda/warp_tile.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
 namespace kvreplay::cuda {
