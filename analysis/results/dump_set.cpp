@@ -2,6 +2,7 @@
 
 #include "analysis/options/option_text.hpp"
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/text_file.hpp"
 #include "data/error.hpp"
 

@@ -1,5 +1,6 @@
 #include "analysis/results/schema.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "sim/tokens/token_facts.hpp"
 
 #include <fmt/format.h>
