@@ -22,7 +22,7 @@ const std::vector<std::string_view> kKeptSet = {"rows", "phase", "semantics", "p
 /// A choice as lists show it: how much is kept and by whom, then rows, phase and semantics.
 std::vector<std::string> picks_of(const FigureTable& table, const Wanted& choice, std::size_t common) {
   std::vector<std::string> picks = shown_keys(table.table(), std::span(choice).subspan(common));
-  std::ranges::rotate(picks, picks.begin() + 3);
+  std::rotate(picks.begin(), picks.begin() + 3, picks.end());
   return picks;
 }
 

@@ -158,7 +158,7 @@ std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& w
   for (const FigureFacts* const facts : wanted.figures) {
     std::vector<Wanted> choices = table.choices(wanted.keys, {{"metric", facts->name}});
     if (wanted.window_first)
-      std::ranges::stable_partition(choices, [](const Wanted& choice) {
+      std::stable_partition(choices.begin(), choices.end(), [](const Wanted& choice) {
         return is_in(choice, Wanted::value_type("rows", name_of(RowSet::window)));
       });
     for (const Wanted& choice : choices)
@@ -169,7 +169,8 @@ std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& w
         const std::string figure = fmt::format("{}{}", facts->name, of_median_head ? kMedianHead : "");
         std::vector<std::string> values = shown_keys(table.table(), std::span(choice).subspan(1));
         plot.title = wanted.title(figure, values);
-        std::ranges::rotate(values, values.end() - static_cast<std::ptrdiff_t>(wanted.first_lists));
+        std::rotate(values.begin(), values.end() - static_cast<std::ptrdiff_t>(wanted.first_lists),
+                    values.end());
         values.insert(values.begin(), figure);
         variants.add(std::move(values), std::move(plot));
       }

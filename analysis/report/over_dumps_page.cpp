@@ -77,14 +77,15 @@ std::optional<Figure> figure_of(Table table, const std::vector<ComparedItems>& a
     }
   }
   const std::string future = rows_text("future");
-  std::ranges::stable_partition(pictures, [&](const Picture& picture) { return picture.picks[1] == future; });
+  std::stable_partition(pictures.begin(), pictures.end(),
+                        [&](const Picture& picture) { return picture.picks[1] == future; });
   const auto is_main = [&](const Picture& picture) {
     return std::ranges::any_of(all, [&](const ComparedItems& items) {
       return items.table == table && items.metric == picture.picks[0] && !items.facts->main.empty() &&
              items.facts->exact;
     });
   };
-  std::ranges::stable_partition(pictures, is_main);
+  std::stable_partition(pictures.begin(), pictures.end(), is_main);
   // Lists that offer a choice.
   std::vector<std::size_t> shown = {0};
   for (std::size_t k = 1; k < std::size(kLabels); ++k)

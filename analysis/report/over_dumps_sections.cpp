@@ -78,7 +78,8 @@ std::vector<OfferedMean> offered_means(Table table, bool gains) {
   if (const FigureFacts* const measured = measured_figure(table))
     means.push_back({std::string(measured->name), measured});
   // What is measured first: formulas that stand for it are what it judges.
-  std::ranges::stable_partition(means, [](const OfferedMean& mean) { return mean.facts->exact; });
+  std::stable_partition(means.begin(), means.end(),
+                        [](const OfferedMean& mean) { return mean.facts->exact; });
   if (gains)
     for (OfferedMean& mean : means) mean = {mean.metric + kGain, &gain};
   return means;
@@ -155,7 +156,7 @@ std::optional<Figure> figure_over_dumps(const OverDumpsReader& results, const Pa
       at->entries.push_back(&entry);
     }
     if (wanted.first_key != nullptr)
-      std::ranges::stable_partition(pictures, [&](const Picture& picture) {
+      std::stable_partition(pictures.begin(), pictures.end(), [&](const Picture& picture) {
         return table.key(*picture.entries.front(), wanted.first_key) == wanted.first;
       });
     for (Picture& picture : pictures) {
