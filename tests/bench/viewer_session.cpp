@@ -9,7 +9,7 @@
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/headless_host.hpp"
-#include "viewer/panels/questions.hpp"
+#include "viewer/work/questions.hpp"
 
 #include <fmt/format.h>
 

@@ -8,11 +8,11 @@
 #include "viewer/model/layout.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
-#include "viewer/panels/background_round.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/find.hpp"
+#include "viewer/work/questions.hpp"
 #include "viewer/work/state.hpp"
 
 #include <array>
