@@ -1,11 +1,10 @@
-#include "viewer/work/budget_results.hpp"
-
 #include "data/dump.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "viewer/work/budgets.hpp"
 
 #include <cmath>
 #include <filesystem>

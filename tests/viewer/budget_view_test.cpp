@@ -1,5 +1,3 @@
-#include "viewer/work/budget_view.hpp"
-
 #include "analysis/budgets/budget_frame.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
@@ -7,6 +5,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/budgets.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,8 @@
-#include "viewer/work/cell_entries.hpp"
-
 #include "sim/channels/channel_basis.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/inspector_facts.hpp"
 
 #include <cmath>
 

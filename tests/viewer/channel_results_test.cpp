@@ -1,11 +1,10 @@
-#include "viewer/work/channel_results.hpp"
-
 #include "analysis/measure/case_outputs.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/channels.hpp"
 
 #include <filesystem>
 

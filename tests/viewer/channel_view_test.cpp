@@ -1,10 +1,9 @@
-#include "viewer/work/channel_view.hpp"
-
 #include "analysis/measure/case_outputs.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/channels.hpp"
 #include "viewer/work/policy_settings.hpp"
 
 #include <cmath>

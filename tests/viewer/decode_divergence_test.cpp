@@ -1,7 +1,6 @@
-#include "viewer/work/decode_divergence.hpp"
-
 #include "tests/support/catch.hpp"
 #include "tests/viewer/decode_runs.hpp"
+#include "viewer/work/decoding.hpp"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,3 @@
-#include "viewer/work/decode_results.hpp"
-
 #include "data/error.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
@@ -8,7 +6,7 @@
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/decode_runs.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/decode_view.hpp"
+#include "viewer/work/decoding.hpp"
 
 #include <algorithm>
 #include <filesystem>

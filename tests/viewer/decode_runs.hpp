@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/decode_view.hpp"
+#include "viewer/work/decoding.hpp"
 
 namespace kvreplay::test {
 

@@ -3,7 +3,6 @@
 #include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
-#include "viewer/work/rank_shares.hpp"
 
 #include <fmt/format.h>
 

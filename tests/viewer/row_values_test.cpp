@@ -1,9 +1,8 @@
-#include "viewer/work/row_values.hpp"
-
 #include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/entry_tiles.hpp"
 
 #include <cmath>
 #include <cstring>

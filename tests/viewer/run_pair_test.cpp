@@ -1,9 +1,8 @@
-#include "viewer/work/run_pair.hpp"
-
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
+#include "viewer/work/run.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,7 @@
-#include "viewer/work/token_statistics.hpp"
-
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/inspector_facts.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +15,7 @@ using namespace kvreplay::viewer;
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 HeadSummary summary_of_group(const GroupSpec& spec, Index window, bool keep_tokens = true) {
@@ -33,16 +32,16 @@ HeadSummary summary_of_group(const GroupSpec& spec, Index window, bool keep_toke
 }  // namespace
 
 TEST_CASE("token ranks are a permutation, whatever the values") {
-  const std::vector<double> values = {3, kNaN, -kInf, 3, 0, -0.0, kInf, kNaN, 1e-300};
+  const std::vector<double> values = {3, kNotANumber, -kInf, 3, 0, -0.0, kInf, kNotANumber, 1e-300};
   std::vector<Index> ranks;
   for (std::size_t i = 0; i < values.size(); ++i) ranks.push_back(rank_of(values, static_cast<Index>(i)));
   // The largest first, equal ones by position (0 and -0 are equal), NaN last.
   CHECK(ranks == std::vector<Index>{2, 8, 7, 3, 5, 6, 1, 9, 4});
-  CHECK(rank_of(std::vector<double>{kNaN}, 0) == 1);
+  CHECK(rank_of(std::vector<double>{kNotANumber}, 0) == 1);
 }
 
 TEST_CASE("largest of chosen tokens follows their ranks and leaves out what has none") {
-  const std::vector<double> values = {5, kNaN, 7, 5, -1};
+  const std::vector<double> values = {5, kNotANumber, 7, 5, -1};
   const std::vector<Index> chosen = {4, 3, 1, 0, 99, -1};
   CHECK(largest_of(values, chosen, 10) == std::vector<Index>{0, 3, 4});
   CHECK(largest_of(values, chosen, 2) == std::vector<Index>{0, 3});

@@ -1,11 +1,10 @@
-#include "viewer/work/what_if_compensation.hpp"
-
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/work/what_if.hpp"
 
 #include <fmt/format.h>
 

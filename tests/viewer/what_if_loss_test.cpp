@@ -1,5 +1,3 @@
-#include "viewer/work/what_if_loss.hpp"
-
 #include "sim/loss/change_loss.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
@@ -7,6 +5,7 @@
 #include "tests/support/kept_changes.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/what_if_runs.hpp"
+#include "viewer/work/what_if.hpp"
 #include "viewer/work/what_if_figures.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,7 @@
-#include "viewer/work/window_curves.hpp"
-
 #include "analysis/results/agreement.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
+#include "viewer/work/score_curves.hpp"
 
 #include <algorithm>
 #include <span>

@@ -8,12 +8,12 @@
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
-#include "viewer/panels/background_round.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/find.hpp"
 #include "viewer/work/folder_listing.hpp"
+#include "viewer/work/questions.hpp"
 #include "viewer/work/run.hpp"
 #include "viewer/work/state.hpp"
 

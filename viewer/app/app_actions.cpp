@@ -208,7 +208,7 @@ void App::clear_selection() {
 void App::pin_selection() {
   const Selection& s = state_.selection();
   if (!s.row || !s.token) return state_.say("Select a cell of the token map first.");
-  const Pin pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
+  const Cell pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
   if (std::find(state_.pins.begin(), state_.pins.end(), pin) == state_.pins.end()) state_.pins.push_back(pin);
   layout_.show(PanelKind::inspector);
 }

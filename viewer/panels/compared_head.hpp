@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/panels/questions.hpp"
+#include "viewer/work/questions.hpp"
 
 #include <initializer_list>
 #include <memory>
@@ -18,18 +18,6 @@ namespace kvreplay::viewer {
 std::optional<MetricSet> compared_metrics(AppState& state);
 /// Whether the run has the metric; else a hint says so.
 bool is_there(TokenMetric metric, const MetricSet& available);
-
-/// The selected head: the query head's own metrics where one is selected, else the sums of its group.
-struct ComparedHead {
-  Answer<HeadSummary> summary;
-  Index layer = 0, kv_head = 0;
-  std::optional<Index> query_head;  ///< whose metrics these are, 0..G-1; empty: the group's
-  std::string whose;  ///< "query head 1", "sum of 2 query heads"; empty where the group is one head
-  Key key;            ///< for the keys of questions about it
-
-  std::string title() const;  ///< "layer 3 head 1 query head 0"
-};
-ComparedHead ask_compared_head(PanelContext& context);
 
 /// Whether a run that is pinned has all of these to be held against; else a line says so.
 bool has_metrics(const Run& pinned, std::initializer_list<TokenMetric> needed);

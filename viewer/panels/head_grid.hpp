@@ -14,7 +14,11 @@ struct HeadGridContent {
   Key key;  ///< says all that the values depend on
   std::string quantity, unit;
   bool is_signed = false;
-  std::function<double(Index head)> value;  ///< heads numbered row-major over [layers, n_kv]; NaN: none
+  std::vector<Index> layers = {};           ///< of the rows; empty: all
+  std::function<double(Index head)> value;  ///< heads numbered row-major over [rows, n_kv]; NaN: none
+  ScaleKind scale = ScaleKind::linear;
+  bool square = false;   ///< cells are
+  bool outline = false;  ///< marks the selected cell, not its row and column
   bool empty = false;
   std::string hint;  ///< where empty
 };

@@ -13,11 +13,30 @@
 
 namespace kvreplay::viewer {
 
-void choose_setting(AppState& state) {
-  constexpr std::array<std::string_view, 2> kSettings = {"A", "B"};
-  std::size_t shown = state.shows_b() ? 1 : 0;
+bool either(const char* id, std::string_view no, std::string_view yes, bool& value) {
+  const std::array names = {no, yes};
+  std::size_t chosen = value ? 1 : 0;
+  if (!segments(id, names, chosen)) return false;
+  value = chosen == 1;
+  return true;
+}
+
+void text_beside(const std::string& text) {
+  ImGui::AlignTextToFramePadding();
+  dim_text(text);
+}
+
+void told_figure(const char* name, const std::string& value, std::string_view about) {
   ImGui::BeginGroup();
-  if (segments("setting", kSettings, shown)) state.show_b = shown == 1;
+  figure(name, value);
+  ImGui::EndGroup();
+  tip(about);
+}
+
+void choose_setting(AppState& state) {
+  bool b = state.shows_b();
+  ImGui::BeginGroup();
+  if (either("setting", "A", "B", b)) state.show_b = b;
   ImGui::EndGroup();
   tip("Which setting of What if is looked at. Held, X flips to the other.");
 }
@@ -62,6 +81,15 @@ bool choose_metric(const char* label, const Run& run, const MetricSet& available
   if (!picked || kTokenMetrics.all()[*picked] == chosen) return false;
   chosen = kTokenMetrics.all()[*picked];
   return true;
+}
+
+void hint_no_dump(AppState& state, const std::string& text) {
+  hint(text);
+  const std::string title(action(ActionId::locate_dump).title);
+  const float width = ImGui::CalcTextSize(title.c_str()).x + 2 * ImGui::GetStyle().FramePadding.x;
+  const float room = ImGui::GetContentRegionAvail().x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + (room - width) / 2);
+  if (ImGui::Button(title.c_str())) state.wanted = ActionId::locate_dump;
 }
 
 }  // namespace kvreplay::viewer

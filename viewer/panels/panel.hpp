@@ -1,31 +1,18 @@
 #pragma once
 
 #include "viewer/model/panel_kind.hpp"
+#include "viewer/panels/session_fields.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/state.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <imgui.h>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
-
-/// What a panel is given to draw with.
-struct PanelContext {
-  AppState& state;
-  Desk& desk;
-  bool figure = false;                    ///< drawn into a file, without its controls
-  std::shared_ptr<const Run> other = {};  ///< that is asked about in place of the selected run; null: none
-
-  /// The run that questions are about.
-  const std::shared_ptr<const Run>& run() const { return other ? other : state.run(); }
-  PanelContext of(std::shared_ptr<const Run> run) const { return {state, desk, figure, std::move(run)}; }
-};
 
 /// One panel of the dashboard. Drawing thread only; what takes time is asked of the desk.
 class Panel {
@@ -51,9 +38,22 @@ class Panel {
   virtual std::vector<std::string> figure_settings(PanelContext&) const { return {}; }
   /// What is shown, as a table with a header; empty where there is nothing to export.
   virtual std::string csv(PanelContext&) const { return {}; }
+
   /// Its settings, for sessions. load() takes what it understands.
-  virtual nlohmann::json save() const { return nlohmann::json::object(); }
-  virtual void load(const nlohmann::json&) {}
+  nlohmann::json save() {
+    SessionFields fields;
+    keep(fields);
+    return fields.written;
+  }
+  void load(const nlohmann::json& json) {
+    if (!json.is_object()) return;
+    SessionFields fields(json);
+    keep(fields);
+  }
+
+ protected:
+  /// Names the fields of its settings.
+  virtual void keep(SessionFields&) {}
 };
 
 /// One specialisation a panel, in its source. There is no definition for all: a panel without one is missed

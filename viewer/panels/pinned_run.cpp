@@ -1,22 +1,18 @@
 #include "viewer/panels/pinned_run.hpp"
 
 #include "viewer/model/numbers.hpp"
-#include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
-#include <string_view>
-#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-void choose(AppState& state, const char* label, std::string_view about) {
+void offer_pinned(AppState& state, const char* label, std::string_view about) {
   if (!state.run() || !state.pinned.run() || state.run() == state.pinned.run()) return;
   if (const std::string& why = state.pinned.why_not(*state.run()); !why.empty()) return error_line(why);
   flow(check_width(label));
@@ -44,9 +40,9 @@ std::string less_than_pinned(const std::string& quantity, const Run& pinned) {
   return fmt::format("{} \xE2\x88\x92 that of {}", quantity, pinned.name());
 }
 
-void choose_difference(AppState& state) { choose(state, "Less pinned", "This run less the pinned one"); }
+void choose_difference(AppState& state) { offer_pinned(state, "Less pinned", "This run less the pinned one"); }
 
-void choose_beside(AppState& state) { choose(state, "Pinned", "Beside this run the pinned one"); }
+void choose_beside(AppState& state) { offer_pinned(state, "Pinned", "Beside this run the pinned one"); }
 
 Stroke pinned_stroke(Stroke stroke) { return stroke == Stroke::solid ? Stroke::dashed : Stroke::dotted; }
 

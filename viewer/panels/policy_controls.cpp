@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstring>
 #include <imgui.h>
-#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -117,8 +116,7 @@ bool settings_button(const std::string& changed) {
 void settings_row(const OptionFacts& option) {
   ImGui::TableNextRow();
   ImGui::TableNextColumn();
-  ImGui::AlignTextToFramePadding();
-  dim_text(title_of(option));
+  text_beside(title_of(option));
   tip(option.meaning.data());
   ImGui::TableNextColumn();
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <new>
 #include <sys/resource.h>
 #include <thread>

@@ -9,9 +9,10 @@
 #include <concepts>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <type_traits>
 #include <typeindex>
 #include <vector>
 
@@ -81,6 +82,33 @@ template <class R>
 concept KnowsItsBytes = requires(const R& r) {
   { bytes_of(r) } -> std::convertible_to<std::size_t>;
 };
+
+/// The bytes of a part of an answer: of the numbers in a list or a matrix, of a text, of what lies behind a
+/// pointer or in an optional, and of what has a bytes_of() of its own.
+template <class Part>
+std::size_t bytes_in(const Part& part) {
+  if constexpr (KnowsItsBytes<Part>) {
+    return bytes_of(part);
+  } else if constexpr (requires { typename Part::Scalar; }) {
+    return static_cast<std::size_t>(part.size()) * sizeof(typename Part::Scalar);
+  } else if constexpr (requires { std::begin(part); }) {
+    std::size_t bytes = 0;
+    if constexpr (std::is_trivially_copyable_v<typename Part::value_type>)
+      bytes = std::size(part) * sizeof(typename Part::value_type);
+    else
+      for (const auto& item : part) bytes += sizeof(item) + bytes_in(item);
+    return bytes;
+  } else if constexpr (requires { static_cast<bool>(part) ? *part : *part; }) {
+    return part ? bytes_in(*part) : 0;
+  } else {
+    return sizeof(Part);
+  }
+}
+/// Of an answer with all of its parts that lie elsewhere.
+template <class Whole, class... Parts>
+std::size_t bytes_with(const Whole& whole, const Parts&... parts) {
+  return (sizeof(whole) + ... + bytes_in(parts));
+}
 
 class Desk {
  public:

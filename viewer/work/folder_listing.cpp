@@ -66,12 +66,6 @@ FolderListing folder_listing(std::string_view typed) {
   return listing;
 }
 
-std::size_t bytes_of(const FolderListing& listing) {
-  std::size_t bytes = sizeof(listing);
-  for (const FolderEntry& entry : listing.entries) bytes += sizeof(entry) + entry.name.capacity();
-  return bytes;
-}
-
 std::string completed(std::string_view typed, const FolderListing& listing) {
   if (listing.entries.empty() || listing.more) return std::string(typed);
   std::string common = listing.entries.front().name;

@@ -37,7 +37,6 @@ struct FolderListing {
 };
 inline constexpr std::size_t kMostListed = 200;
 FolderListing folder_listing(std::string_view typed);
-std::size_t bytes_of(const FolderListing& listing);
 
 /// What is typed up to its last "/", which stands before an entry's name.
 std::string_view folder_part(std::string_view typed);

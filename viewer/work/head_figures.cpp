@@ -1,11 +1,12 @@
 #include "viewer/work/head_figures.hpp"
 
+#include "analysis/options/option.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
-#include "data/npy_header.hpp"
 #include "sim/backend.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/work/stored.hpp"
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@
 #include <utility>
 
 namespace kvreplay::viewer {
+
 namespace {
 
 std::span<const double> row_of(const Matrix<double>& values) {
@@ -68,18 +70,6 @@ double HeadSummary::value(const HeadFigure& figure) const {
   return kNone;
 }
 
-std::size_t bytes_of(const TokenMetrics& metrics) {
-  std::size_t bytes = sizeof(metrics);
-  for (const Matrix<double>& values : metrics.values)
-    bytes += static_cast<std::size_t>(values.size()) * sizeof(double);
-  return bytes;
-}
-
-std::size_t bytes_of(const HeadSummary& summary) {
-  return sizeof(summary) + summary.pairs.capacity() * sizeof(TokenPair) +
-         summary.agreements.capacity() * sizeof(Agreement) + (summary.tokens ? bytes_of(*summary.tokens) : 0);
-}
-
 HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
                            const Compute& compute, std::optional<Index> query_head) {
   TokenOptions token_options;
@@ -113,52 +103,84 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
   return summary;
 }
 
-TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head) {
+/// A metric of a KV head as the folder has it: [1 or G, l]; empty where it has none.
+static Matrix<double> stored_metric(const ResultReader& results, Index layer, Index kv_head, TokenMetric m) {
   const DumpShape& shape = results.shape();
-  const auto& layers = results.layers();
-  if (std::find(layers.begin(), layers.end(), layer) == layers.end() || kv_head < 0 || kv_head >= shape.n_kv)
+  const std::filesystem::path name =
+      std::filesystem::path(layer_name(layer)) / "tokens" / fmt::format("{}.npy", name_of(m));
+  if (!results.has(name)) return {};
+  const auto array = stored_array(results, name, {{shape.n_kv, shape.l}, {shape.n_q, shape.l}});
+  const Index rows = array.shape[0] / shape.n_kv;
+  return Eigen::Map<const Matrix<double>>(array.values.data() + kv_head * rows * shape.l, rows, shape.l);
+}
+
+TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head) {
+  if (why_no_layer(results, layer) || kv_head < 0 || kv_head >= results.shape().n_kv)
     throw InputError(fmt::format("{}: no layer {} with a KV head {} in these results",
                                  results.folder().string(), layer, kv_head));
-  const std::filesystem::path folder = std::filesystem::path(layer_name(layer)) / "tokens";
   TokenMetrics metrics;
-  for (const TokenMetric m : kTokenMetrics.all()) {
-    const std::filesystem::path name = folder / fmt::format("{}.npy", name_of(m));
-    if (!results.has(name)) continue;
-    const ResultReader::Array array = results.array(name);
-    const std::vector<Index> by_group{shape.n_kv, shape.l}, by_query_head{shape.n_q, shape.l};
-    if (array.shape != by_group && array.shape != by_query_head)
-      throw InputError((results.folder() / name).string(),
-                       "shape " + shape_text(by_group) + " or " + shape_text(by_query_head),
-                       "shape " + shape_text(array.shape));
-    const Index rows = array.shape[0] / shape.n_kv;
-    metrics[m] =
-        Eigen::Map<const Matrix<double>>(array.values.data() + kv_head * rows * shape.l, rows, shape.l);
-  }
+  for (const TokenMetric m : kTokenMetrics.all()) metrics[m] = stored_metric(results, layer, kv_head, m);
   return summed_over_group(metrics);
 }
 
 std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
                                                     Index query_head) {
-  const DumpShape& shape = results.shape();
-  const Index row = kv_head * (shape.n_q / shape.n_kv) + query_head;
-  const std::vector<Index> expected{shape.n_q, shape.l};
   TokenMetrics metrics;
   bool any = false;
   for (const TokenMetric m : kTokenMetrics.all()) {
-    const std::filesystem::path name =
-        std::filesystem::path(layer_name(layer)) / "tokens" / fmt::format("{}.npy", name_of(m));
-    if (!results.has(name)) continue;
-    const ResultReader::Array array = results.array(name);
-    if (shape.n_q > shape.n_kv && array.shape == std::vector<Index>{shape.n_kv, shape.l}) return std::nullopt;
-    if (array.shape != expected || row >= shape.n_q)
-      throw InputError((results.folder() / name).string(), "shape " + shape_text(expected),
-                       "shape " + shape_text(array.shape));
-    metrics[m] = Eigen::Map<const Matrix<double>>(array.values.data() + row * shape.l, 1, shape.l);
+    const Matrix<double> rows = stored_metric(results, layer, kv_head, m);
+    if (rows.size() == 0) continue;
+    if (rows.rows() < results.shape().group()) return std::nullopt;
+    metrics[m] = rows.row(query_head);
     any = true;
   }
   if (!any)
     throw InputError(fmt::format("{}: no token metrics of layer {}", results.folder().string(), layer));
   return metrics;
+}
+
+std::string about(const FigureInfo& figure) {
+  return fmt::format("{}{}", figure.title, meaning_of(figure.facts, "\n", "\n"));
+}
+
+ScaleKind scale_kind(FigureScale scale) {
+  switch (scale) {
+    case FigureScale::log:
+      return ScaleKind::log;
+    case FigureScale::signed_log:
+      return ScaleKind::symlog;
+    case FigureScale::linear:
+    case FigureScale::share:
+    case FigureScale::correlation:
+    case FigureScale::gain:
+      break;
+  }
+  return ScaleKind::linear;
+}
+
+float badness(Better better, float place) {
+  const float within = std::clamp(place, 0.0F, 1.0F);
+  return better == Better::larger ? 1 - within : within;
+}
+
+FigureInfo figure_info(const HeadFigure& figure, Index reserve, std::optional<Index> window) {
+  if (!figure.reference) {
+    const FigureFacts& facts = *figure_named(Table::heads, name_of(figure.metric));
+    return {name_of(figure), Table::heads, {std::string(facts.name)}, std::string(facts.title), facts};
+  }
+  const std::string score(name_of(figure.metric)), reference(name_of(*figure.reference)),
+      what(name_of(figure.figure));
+  FigureInfo info{name_of(figure),
+                  Table::agreement,
+                  {reference, score, what},
+                  fmt::format("{} of {} against {}", what, score, reference),
+                  facts_of(figure.figure)};
+  std::string setting;
+  if (window) setting += fmt::format(", window {}", *window);
+  if (reserve > 0) setting += fmt::format(", the last {} reserved", counted(reserve, "token"));
+  info.path.back() += setting;
+  info.title += setting;
+  return info;
 }
 
 }  // namespace kvreplay::viewer

@@ -1,11 +1,14 @@
 #pragma once
 
 #include "analysis/results/map_name.hpp"
+#include "analysis/results/schema.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "viewer/model/value_scale.hpp"
+#include "viewer/work/desk.hpp"
 
 #include <array>
 #include <memory>
@@ -14,14 +17,14 @@
 #include <string_view>
 #include <vector>
 
-// The figures of one head that `kvreplay tokens` exports (heads.csv, agreement.csv, maps/), as the dashboard
-// computes them: a head at a time.
-
 namespace kvreplay {
 class ResultReader;
 }
 
 namespace kvreplay::viewer {
+
+// The figures of one head that `kvreplay tokens` exports (heads.csv, agreement.csv, maps/), as the dashboard
+// computes them: a head at a time.
 
 /// One figure of a head: a metric's sum over all tokens, or how well it follows a reference.
 struct HeadFigure {
@@ -57,8 +60,11 @@ struct HeadSummary {
   /// NaN where the figure is not there, does not apply or is undefined.
   double value(const HeadFigure& figure) const;
 };
-std::size_t bytes_of(const HeadSummary& summary);
-std::size_t bytes_of(const TokenMetrics& metrics);
+inline std::size_t bytes_of(const TokenMetrics& metrics) { return bytes_with(metrics, metrics.values); }
+inline std::size_t bytes_of(const HeadSummary& summary) {
+  return bytes_with(summary, summary.pairs, summary.agreements) +
+         (summary.tokens ? bytes_of(*summary.tokens) : 0);
+}
 
 /// The numbers of `kvreplay tokens` with the same window and float32 arithmetic, to the bit; of one query
 /// head, 0..G-1 of the group, those of `--per-query-head`.
@@ -77,5 +83,24 @@ TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index 
 /// The same of one query head; nothing where the folder holds only sums over groups.
 std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
                                                     Index query_head);
+
+/// What a figure of heads is, before any number of it is known.
+struct FigureInfo {
+  std::string name;                    ///< unique in a run; metrics and agreement as in maps/
+  Table table = Table::heads;          ///< whose menu it stands in
+  std::vector<std::string> path = {};  ///< where it stands there, the figure itself last
+  std::string title = {};              ///< one line
+  FigureFacts facts = {};              ///< of no name where the schema does not know the figure
+};
+/// Lines for a tooltip: the title, what the figure says, its unit and which way is better.
+std::string about(const FigureInfo& figure);
+ScaleKind scale_kind(FigureScale scale);
+/// How bad a value is that lies at `place` of the colour scale (0 its low end, 1 its high one), 0..1: from
+/// the end that is better on; the place itself where neither end is.
+float badness(Better better, float place);
+
+/// A metric or its agreement, with the last `reserve` candidates reserved and on another `window` than what
+/// stands beside it.
+FigureInfo figure_info(const HeadFigure& figure, Index reserve = 0, std::optional<Index> window = {});
 
 }  // namespace kvreplay::viewer

@@ -5,6 +5,7 @@
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/head_figures.hpp"
+#include "viewer/work/questions.hpp"
 #include "viewer/work/run.hpp"
 #include "viewer/work/state.hpp"
 
@@ -12,14 +13,14 @@
 #include <string>
 #include <vector>
 
-// What is worth knowing of a dump that has no results yet, and where a finding is to be seen.
-
 namespace kvreplay::viewer {
+
+// What is worth knowing of a dump that has no results yet, and where a finding is to be seen.
 
 struct Findings {
   std::vector<Finding> list;
 };
-std::size_t bytes_of(const Findings& findings);
+inline std::size_t bytes_of(const Findings& findings) { return bytes_with(findings, findings.list); }
 
 /// The evictions that findings of a dump compare: some policies that are quick to run and an oracle, with
 /// 20 % kept. Those that need all rows of a long prompt are left out.
@@ -34,7 +35,6 @@ inline constexpr double kFindingWork = 1.5e10;
 /// Their kinds: head, future, policy, layer.
 inline constexpr std::size_t kLiveFindings = 4;
 
-std::size_t bytes_of(const LayerEvictions& layer);
 /// finding_evictions() in one layer of the dump.
 LayerEvictions live_evictions(const Run& run, Index layer, JobControl& job);
 
@@ -49,5 +49,44 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
 /// Selects the head and the token that the finding is of and sets what is compared, or setting A, to what it
 /// speaks of. The panel in which it is seen then.
 PanelKind follow(const Finding& finding, AppState& state);
+
+/// What is worth knowing of the selected run: of a result folder what it says, of a dump what its heads and
+/// some evictions say once all of them are computed. A dump whose findings take long (kFindingWork) waits
+/// until they are asked for, and until then says what the Head map has computed anyway. Drawing thread only.
+class FindingSource {
+ public:
+  /// Takes what the desk has by now and asks for what is missing. Once a frame.
+  void look(PanelContext& context);
+  const std::vector<Finding>& list() const;
+  /// Whether there may be more than list() soon; what is computed, in a few words.
+  bool pending() const { return pending_; }
+  /// How many there may be; of results that are read, how many there are.
+  std::size_t most() const { return most_; }
+  const std::string& progress() const { return progress_; }
+  const std::string& error() const { return error_; }
+  /// Whether they take long and have not been asked for.
+  bool waits() const { return waits_; }
+  void begin() { begun_ = run_key_; }
+
+ private:
+  void look_at_results(PanelContext& context);
+  void look_at_dump(PanelContext& context);
+  /// Whether all are there.
+  bool take_heads(PanelContext& context);
+  bool take_layers(PanelContext& context);
+  /// Says how far it is.
+  bool all_taken(const BackgroundRound& round, std::string_view what);
+  /// Their findings, without evictions where `layers` are not all there.
+  void find(PanelContext& context, bool with_layers);
+
+  Key run_key_, heads_key_, begun_;
+  std::vector<std::shared_ptr<const HeadSummary>> heads_;      // [layers * n_kv]
+  std::vector<std::shared_ptr<const LayerEvictions>> layers_;  // [layers]
+  BackgroundRound head_round_, layer_round_;
+  std::shared_ptr<const Findings> found_;
+  std::size_t most_ = 0;
+  bool pending_ = false, waits_ = false, complete_ = false;
+  std::string progress_, error_;
+};
 
 }  // namespace kvreplay::viewer

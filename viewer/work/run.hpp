@@ -5,8 +5,6 @@
 #include "viewer/model/key.hpp"
 #include "viewer/work/shared_cache.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -87,6 +85,26 @@ class Run {
   std::vector<Stamp> stamps_;
   mutable std::mutex checking_;
   mutable std::set<Index> checked_;  // layers
+};
+
+// Two runs of one prompt, held against each other head by head and token by token.
+
+/// Why their numbers do not stand for the same tokens, in one sentence; empty where they do: the same heads,
+/// and the same prompt, as the tokens of both dumps say, or where one dump is behind both.
+std::string why_not_comparable(const Run& run, const Run& other);
+
+/// The run that others are held against.
+class PinnedRun {
+ public:
+  void pin(std::shared_ptr<const Run> run) { run_ = std::move(run), compared_ = -1; }
+  const std::shared_ptr<const Run>& run() const { return run_; }
+  /// why_not_comparable() with the pinned run, which there is; kept for the run that asked last.
+  const std::string& why_not(const Run& run);
+
+ private:
+  std::shared_ptr<const Run> run_;
+  int compared_ = -1;
+  std::string why_not_;
 };
 
 }  // namespace kvreplay::viewer

@@ -99,10 +99,6 @@ double ScatterAxis::value_at(double coordinate) const {
   return kind == ScaleKind::log ? std::pow(10.0, coordinate) : coordinate;
 }
 
-std::size_t bytes_of(const Scatter& scatter) {
-  return sizeof(scatter) + scatter.points.size() * sizeof(ScatterPoint);
-}
-
 Scatter scatter(std::span<const double> score, std::span<const double> reference,
                 const ScatterOptions& options) {
   assert(score.size() == reference.size());
@@ -118,8 +114,6 @@ Scatter scatter(std::span<const double> score, std::span<const double> reference
   }
   return result;
 }
-
-std::size_t bytes_of(const ScatterPair& pair) { return bytes_of(pair.own) + bytes_of(pair.pinned); }
 
 ScatterPair scatter_pair(std::span<const double> own_score, std::span<const double> own_reference,
                          std::span<const double> pinned_score, std::span<const double> pinned_reference,
@@ -229,10 +223,6 @@ ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric 
 ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log) {
   return scatter_pair(values_of(own, own.score), values_of(own, own.reference), values_of(pinned, own.score),
                       values_of(pinned, own.reference), options_of(log));
-}
-
-std::size_t bytes_of(const ScatterFacts& facts) {
-  return sizeof(facts) + bytes_of(facts.scatter) + 2 * facts.score_place.size() * sizeof(std::int32_t);
 }
 
 }  // namespace kvreplay::viewer

@@ -45,7 +45,7 @@ struct Scatter {
   std::vector<ScatterPoint> points;  ///< by token; those with NaN or infinite values are left out
   std::size_t left_out = 0;
 };
-std::size_t bytes_of(const Scatter& scatter);
+inline std::size_t bytes_of(const Scatter& answer) { return bytes_with(answer, answer.points); }
 
 /// Token p stands at (score[p], reference[p]); both have the same length. O(n log n).
 Scatter scatter(std::span<const double> score, std::span<const double> reference,
@@ -60,7 +60,9 @@ struct ScatterPair {
   /// farthest first; equal ones by token, none that stands where it stood.
   std::vector<Index> moved;
 };
-std::size_t bytes_of(const ScatterPair& pair);
+inline std::size_t bytes_of(const ScatterPair& answer) {
+  return bytes_with(answer, answer.own, answer.pinned);
+}
 /// Token p of the one run is token p of the other: all four have the same length. An axis is logarithmic by
 /// itself where it can show a value of either run.
 ScatterPair scatter_pair(std::span<const double> own_score, std::span<const double> own_reference,
@@ -86,7 +88,9 @@ struct ScatterFacts {
   double score_of(Index token) const { return (*head->tokens)[score](0, token); }
   double reference_of(Index token) const { return (*head->tokens)[reference](0, token); }
 };
-std::size_t bytes_of(const ScatterFacts& facts);
+inline std::size_t bytes_of(const ScatterFacts& answer) {
+  return bytes_with(answer, answer.scatter, answer.score_place, answer.reference_place);
+}
 /// Those of two runs, of the same metrics, on common axes.
 ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log);
 

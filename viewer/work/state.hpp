@@ -7,9 +7,8 @@
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/selection.hpp"
 #include "viewer/model/status_line.hpp"
-#include "viewer/work/decode_view.hpp"
+#include "viewer/work/decoding.hpp"
 #include "viewer/work/run.hpp"
-#include "viewer/work/run_pair.hpp"
 #include "viewer/work/what_if.hpp"
 
 #include <nlohmann/json.hpp>
@@ -30,12 +29,12 @@ struct Hover {
   std::optional<Index> layer, kv_head, row, token;
 };
 
-/// A cell that the inspector keeps.
-struct Pin {
+/// A cell of the token map.
+struct Cell {
   Index layer = 0, kv_head = 0;
-  std::optional<Index> query_head;
-  Index row = 0, token = 0;
-  bool operator==(const Pin&) const = default;
+  std::optional<Index> query_head;  ///< 0..G-1; empty: the sum over the group, for the logit the mean
+  Index row = 0, token = 0;         ///< positions
+  bool operator==(const Cell&) const = default;
 };
 
 /// The approximation and what it is held against, in all panels that compare.
@@ -117,7 +116,7 @@ class AppState : public SharedSettings {
   /// mark leaves them to the policy. A message says what became of it.
   void paint(std::optional<PaintMark> mark);
   std::vector<UserScore> scores;  ///< of the user's, each read against an open dump
-  std::vector<Pin> pins;
+  std::vector<Cell> pins;         ///< that the inspector keeps
   /// Heads from worst to best, as the head map ranks them and as far as its filter takes them: (layer, KV
   /// head).
   std::vector<std::pair<Index, Index>> worst_first;
@@ -149,6 +148,18 @@ class AppState : public SharedSettings {
 
   History<ViewState> history_{ViewState{}};
   StatusLine line_;
+};
+
+/// What a panel is given to ask and to draw with.
+struct PanelContext {
+  AppState& state;
+  Desk& desk;
+  bool figure = false;                    ///< drawn into a file, without its controls
+  std::shared_ptr<const Run> other = {};  ///< that is asked about in place of the selected run; null: none
+
+  /// The run that questions are about.
+  const std::shared_ptr<const Run>& run() const { return other ? other : state.run(); }
+  PanelContext of(std::shared_ptr<const Run> run) const { return {state, desk, figure, std::move(run)}; }
 };
 
 }  // namespace kvreplay::viewer

@@ -1,9 +1,6 @@
 #include "viewer/work/user_scores.hpp"
 
 #include "analysis/eviction/eviction_options.hpp"
-#include "data/error.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
@@ -42,10 +39,6 @@ const UserScore* find_score(const std::vector<UserScore>& scores, const std::str
   const auto found =
       std::find_if(scores.begin(), scores.end(), [&](const UserScore& score) { return score.name == name; });
   return found == scores.end() ? nullptr : &*found;
-}
-
-std::size_t bytes_of(const UserScoreValues& values) {
-  return sizeof(values) + values.scores.front().values.size() * sizeof(double);
 }
 
 UserScoreValues read_user_score(const UserScore& score, const Dump& dump) {

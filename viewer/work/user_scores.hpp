@@ -40,7 +40,9 @@ struct UserScoreValues {
   /// A head's part; `head` counts all heads of all layers.
   GivenScores of_head(Index head, Index l) const { return scores_of_head(scores, head, l); }
 };
-std::size_t bytes_of(const UserScoreValues& values);
+inline std::size_t bytes_of(const UserScoreValues& answer) {
+  return bytes_with(answer, answer.scores.front().values);
+}
 /// By the command's reader: throws InputError, one line, for a name that is taken and a file that is missing
 /// or does not fit.
 UserScoreValues read_user_score(const UserScore& score, const Dump& dump);

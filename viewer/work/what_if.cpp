@@ -1,9 +1,11 @@
 #include "viewer/work/what_if.hpp"
 
 #include "analysis/eviction/head_evictions.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
-#include "viewer/model/numbers.hpp"
+#include "sim/gradient_rows.hpp"
+#include "sim/loss/change_loss.hpp"
 #include "viewer/work/run.hpp"
 
 #include <fmt/format.h>
@@ -12,15 +14,70 @@
 #include <utility>
 
 namespace kvreplay::viewer {
+
+PredictedLoss predicted_loss(const HeadGroup<float>& group, const LossRows& there, RowSet rows,
+                             RowRange measured, const OutputChanges<float>& changes, Workers& workers) {
+  PredictedLoss loss{there.on(rows).count()};
+  if (loss.rows == 0) return loss;
+  loss.row = loss.head = 0;
+  loss.samples.assign(static_cast<std::size_t>(there.samples), 0.0);
+  loss.steps.assign(static_cast<std::size_t>(there.samples * loss.rows), 0.0);
+  const auto add = [](const std::vector<double>& to_add, std::vector<double>& sums) {
+    std::transform(to_add.begin(), to_add.end(), sums.begin(), sums.begin(), std::plus<>{});
+  };
+  for (const ChangeLoss& of_query_head :
+       change_losses(rows == RowSet::window ? group.g_window : group.g_future, there.on(rows),
+                     {changes.change.front()}, measured, workers)) {
+    loss.row += of_query_head.row;
+    loss.head += of_query_head.head;
+    add(of_query_head.samples, loss.samples);
+    add(of_query_head.steps, loss.steps);
+  }
+  loss.row /= static_cast<double>(loss.rows);
+  loss.head /= static_cast<double>(loss.rows);
+  return loss;
+}
+
+void ModelLoss::add(Index layer, const PredictedLoss& head) {
+  if (head.rows == 0) return;
+  if (layer != layer_) {
+    layers_ += half_mean(samples_);
+    layer_ = layer;
+    samples_.assign(head.samples.size(), 0.0);
+  }
+  rows_ = head.rows;
+  row_ += head.row;
+  std::transform(head.samples.begin(), head.samples.end(), samples_.begin(), samples_.begin(), std::plus<>{});
+  steps_.resize(head.steps.size(), 0.0);
+  std::transform(head.steps.begin(), head.steps.end(), steps_.begin(), steps_.begin(), std::plus<>{});
+}
+
+double ModelLoss::half_mean(const std::vector<double>& sums) const {
+  double squares = 0;
+  for (const double sum : sums) squares += sum * sum;
+  return samples_.empty() ? 0
+                          : squares / (2 * static_cast<double>(samples_.size()) * static_cast<double>(rows_));
+}
+
+double ModelLoss::row() const { return rows_ > 0 ? row_ : kNone; }
+double ModelLoss::layer() const { return rows_ > 0 ? layers_ + half_mean(samples_) : kNone; }
+double ModelLoss::step() const { return rows_ > 0 ? half_mean(steps_) : kNone; }
+
+std::string why_no_nats(const Dump& dump, RowSet rows) {
+  const DumpShape& shape = dump.shape();
+  const bool window = rows == RowSet::window;
+  // Whatever is measured ends where these do.
+  const RowRange last = window ? RowRange{shape.l - 1, shape.l} : RowRange{shape.l, shape.T};
+  const auto why = why_no_loss(dump, window ? Tensor::g_window : Tensor::g_future, last);
+  return why ? fmt::format(
+                   "Not in this dump: {}. kvcapture.py --gradients 24 --rows future,window writes them.",
+                   *why)
+             : std::string();
+}
+
 namespace {
 
 const EvictionRule& rule_of(const EvictionPlan& plan) { return plan.runs.front().rules.front(); }
-
-std::size_t bytes_of_scores(const std::vector<Vector<double>>& scores) {
-  std::size_t bytes = 0;
-  for (const Vector<double>& score : scores) bytes += static_cast<std::size_t>(score.size()) * sizeof(double);
-  return bytes;
-}
 
 }  // namespace
 
@@ -202,30 +259,115 @@ KeptDifference kept_difference(const KeptSet& first, const KeptSet& second) {
   return difference;
 }
 
-std::size_t bytes_of(const WhatIfLayer& layer) { return sizeof(layer) + bytes_of_scores(layer.scores); }
-
 std::size_t bytes_of(const WhatIfRanking& ranking) {
   const HeadRanking& head = ranking.ranking;
-  std::size_t bytes = sizeof(ranking) + bytes_of_scores(head.scores);
+  std::size_t bytes = sizeof(ranking) + bytes_in(head.scores);
   for (const auto& [by, path] : head.paths) bytes += path.evicted.size() * (sizeof(Index) + sizeof(double));
   if (head.wide) bytes += bytes_of(*head.wide);
   return bytes;
 }
 
-std::size_t bytes_of(const WhatIfScores& scores) {
-  return sizeof(scores) + static_cast<std::size_t>(scores.scores.size()) * sizeof(double);
+namespace {
+
+/// Positions of the rows that are fitted to.
+Index reference_positions(const ReferenceOptions& reference, const DumpShape& shape) {
+  Index there = 0;
+  switch (reference.kind) {
+    case Reference::window:
+      there = window_rows(shape.l, shape.first_query(), reference.window).count();
+      break;
+    case Reference::shifted:
+      there = shape.l - shape.first_query();
+      break;
+    case Reference::repeat:
+      there = shape.R_ref;
+      break;
+  }
+  return std::min(there, reference.most);
 }
 
-std::size_t bytes_of(const WhatIfImportance& importance) {
-  return sizeof(importance) + static_cast<std::size_t>(importance.importance.size()) * sizeof(double);
+const ErrorSplit* split_on(const WhatIf& what_if, RowSet rows) {
+  if (!what_if.compensated || rows == RowSet::none) return nullptr;
+  const std::optional<ErrorSplit>& split = rows == RowSet::window   ? what_if.compensated->split_window
+                                           : rows == RowSet::future ? what_if.compensated->split_future
+                                                                    : what_if.compensated->split_reference;
+  return split ? &*split : nullptr;
 }
 
-std::size_t bytes_of(const WhatIf& what_if) {
-  std::size_t bytes =
-      sizeof(what_if) + what_if.kept.size() +
-      (what_if.window.loss.samples.size() + what_if.future.loss.samples.size()) * sizeof(double);
-  for (const std::string& note : what_if.notes) bytes += note.capacity() + 32;
-  return bytes;
+}  // namespace
+
+CompensationPlan what_if_compensation(const WhatIfSettings& settings, const Dump& dump,
+                                      const EvictionPlan& evictions, const UserScore* score) {
+  CompensationPlan plan = compensation_plan(dump, evict_options_of(settings, score), evictions);
+  if (!plan.left_out.empty())
+    throw OptionError(option_text("{}: {}", evict_option::compensate, plan.left_out.front().why));
+  return plan;
+}
+
+Key rows_key(const CompensationPlan& plan) {
+  Key key(plan.window.begin, plan.window.end, plan.future.begin, plan.future.end, plan.fits(), plan.merges());
+  if (plan.fits()) key = {key, plan.reference.kind, plan.reference.most};
+  if (plan.fits() || plan.merges()) key = {key, plan.reference.window};
+  return key;
+}
+
+std::size_t rows_bytes(const CompensationPlan& plan, const DumpShape& shape) {
+  const Index positions = plan.window.count() + plan.future.count() +
+                          (plan.fits() ? reference_positions(plan.reference, shape) : 0);
+  return static_cast<std::size_t>(shape.group() * positions * shape.l) * sizeof(float) +
+         (plan.merges() ? head_group_bytes(shape, shape.d_model > 0, sizeof(double)) : 0);
+}
+
+WhatIfRows what_if_rows(std::shared_ptr<const HeadGroup<float>> group, const CompensationPlan& plan,
+                        JobControl& job) {
+  HeadCompensation<float> of_head(*group, plan, job.workers());
+  return {std::move(group), std::move(of_head)};
+}
+
+WhatIf what_if_compensated(const EvictionPlan& evictions, const CompensationPlan& plan,
+                           const WhatIfRows& rows, const WhatIf& plain, JobControl& job) {
+  const HeadGroup<float>& group = *rows.group;
+  const Semantics semantics = semantics_of(evictions, evictions.cases.front());
+  CompensatedHead head = std::move(rows.of_head.of(plain.kept, plan.cases, semantics, job.workers()).front());
+  const CaseOutputs<float> outputs = cache_outputs<float>(
+      group, plan.window, plan.future, 1, [&](std::size_t) { return compensated_cache(group, head.held); },
+      plan.losses.any(), job.compute());
+  WhatIf result = plain;
+  result.compensated = {
+      plan.cases.front().method,       plain.window, plain.future, head.window, head.future, head.reference,
+      rows.of_head.reference_full_sq()};
+  const auto on = [&](RowSet set, RowRange range, const OutputChanges<float>& changes) {
+    return row_figures(group, set, range, plan.losses, changes, job.workers());
+  };
+  result.window = on(RowSet::window, plan.window, outputs.window);
+  result.future = on(RowSet::future, plan.future, outputs.future);
+  result.bytes = compensated_bytes(head.held, group.d(), plan.elements);
+  for (const OptionText& note : plan.notes) result.notes.push_back(note.plain());
+  return result;
+}
+
+std::size_t bytes_of(const WhatIfRows& rows) { return rows.of_head.bytes() + bytes_of(*rows.group); }
+
+double split_figure(const WhatIf& what_if, RowSet rows, double ErrorSplit::*sum) {
+  const ErrorSplit* split = split_on(what_if, rows);
+  if (split == nullptr) return kNone;
+  const double full_sq = rows == RowSet::window   ? what_if.window.full_sq
+                         : rows == RowSet::future ? what_if.future.full_sq
+                                                  : what_if.compensated->reference_full_sq;
+  return relative_error(split->*sum, full_sq);
+}
+
+std::optional<ErrorSteps> error_steps(const WhatIf& what_if, RowSet rows) {
+  if (split_on(what_if, rows) == nullptr) return std::nullopt;
+  const auto figure = [&](double ErrorSplit::*sum) { return split_figure(what_if, rows, sum); };
+  ErrorSteps steps{figure(&ErrorSplit::selection), figure(&ErrorSplit::weighted),
+                   figure(&ErrorSplit::change_sq), figure(&ErrorSplit::bound), figure(&ErrorSplit::plain)};
+  if (rows == RowSet::reference) return steps;
+  // The very numbers that stand beside it.
+  const bool window = rows == RowSet::window;
+  steps.error = (window ? what_if.window : what_if.future).error;
+  steps.plain = (window ? what_if.compensated->plain_window : what_if.compensated->plain_future).error;
+  return steps;
 }
 
 }  // namespace kvreplay::viewer

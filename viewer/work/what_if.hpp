@@ -1,27 +1,68 @@
 #pragma once
 
 #include "analysis/eviction/compensation_plan.hpp"
+#include "analysis/eviction/compensated_cases.hpp"
 #include "analysis/eviction/head_evictions.hpp"
+#include "analysis/measure/measured_columns.hpp"
+#include "analysis/results/figure_facts.hpp"
 #include "sim/compensation/error_split.hpp"
+#include "sim/cache/cache_outputs.hpp"
 #include "viewer/model/kept_paint.hpp"
+#include "viewer/model/numbers.hpp"
 #include "viewer/work/desk.hpp"
 #include "viewer/work/policy_settings.hpp"
 #include "viewer/work/user_scores.hpp"
-#include "viewer/work/what_if_loss.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+namespace kvreplay::viewer {
+
+// What a setting is predicted to cost the model, in nats a step (sim/loss/LOSS.md): of one head, and of all.
+
+/// Of one KV head on one set of rows.
+struct PredictedLoss {
+  Index rows = 0;                    ///< |R|; 0 where the dump has no gradients of such rows
+  double row = kNone, head = kNone;  ///< loss_row and loss_head; nan without rows
+  std::vector<double> samples = {};  ///< [S]: sum over query heads and rows of gradient . change
+  std::vector<double> steps = {};    ///< [S, rows]: sum over query heads
+};
+
+/// Of the first case, whose outputs change on the rows `measured`.
+PredictedLoss predicted_loss(const HeadGroup<float>& group, const LossRows& there, RowSet rows,
+                             RowRange measured, const OutputChanges<float>& changes, Workers& workers);
+
+/// Of all heads together, added layer by layer.
+class ModelLoss {
+ public:
+  /// The heads of a layer follow each other.
+  void add(Index layer, const PredictedLoss& head);
+  double row() const;    ///< loss_row of the model; nan where no head has any
+  double layer() const;  ///< loss_layer of the model
+  double step() const;   ///< loss_step of the model
+
+ private:
+  double half_mean(const std::vector<double>& sums) const;  // of their squares, over samples and rows
+
+  Index layer_ = -1, rows_ = 0;
+  double row_ = 0, layers_ = 0;  // layers_: of those before layer_
+  std::vector<double> samples_;  // of layer_
+  std::vector<double> steps_;    // of all layers
+};
+
+/// Why no loss in nats can be known on such rows of a dump, and what makes it, as a sentence; empty where it
+/// can.
+std::string why_no_nats(const Dump& dump, RowSet rows);
+
 // What a policy keeps of one head and what that costs exactly, in steps so that a slider has little to do:
 // the ranking (what_if_ranking), which serves every budget, pooling and pin; what the future asks of each
 // token (what_if_importance), which serves every setting; and what is left for a budget (what_if). What makes
 // up for evicted tokens builds on that (what_if_compensation.hpp). Every figure is that of `kvreplay evict`
 // with the same options.
-
-namespace kvreplay::viewer {
 
 class Run;
 
@@ -136,10 +177,55 @@ struct KeptDifference {
 };
 KeptDifference kept_difference(const KeptSet& first, const KeptSet& second);
 
-std::size_t bytes_of(const WhatIfLayer& layer);
+inline std::size_t bytes_of(const WhatIfLayer& answer) { return bytes_with(answer, answer.scores); }
 std::size_t bytes_of(const WhatIfRanking& ranking);
-std::size_t bytes_of(const WhatIfScores& scores);
-std::size_t bytes_of(const WhatIfImportance& importance);
-std::size_t bytes_of(const WhatIf& what_if);
+inline std::size_t bytes_of(const WhatIfScores& answer) { return bytes_with(answer, answer.scores); }
+inline std::size_t bytes_of(const WhatIfImportance& answer) { return bytes_with(answer, answer.importance); }
+inline std::size_t bytes_of(const WhatIf& answer) {
+  return bytes_with(answer, answer.kept, answer.window.loss.samples, answer.future.loss.samples,
+                    answer.notes);
+}
+
+// What makes up for evicted tokens (sim/compensation/COMPENSATION.md), in two steps: rows that are looked at
+// (what_if_rows), which serve every kept set; and what is made of one (what_if_compensated).
+
+/// `evictions` is the plan of the same settings and score. Without cases where they leave kept tokens as they
+/// were. Throws InputError, one line, where the dump cannot follow.
+CompensationPlan what_if_compensation(const WhatIfSettings& settings, const Dump& dump,
+                                      const EvictionPlan& evictions, const UserScore* score = nullptr);
+
+/// What rows depend on besides the head; never the kept set, nor which of several methods that fit it is.
+Key rows_key(const CompensationPlan& plan);
+/// About the bytes of one head's.
+std::size_t rows_bytes(const CompensationPlan& plan, const DumpShape& shape);
+
+struct WhatIfRows {
+  std::shared_ptr<const HeadGroup<float>> group;
+  HeadCompensation<float> of_head;  ///< looks at the group
+};
+WhatIfRows what_if_rows(std::shared_ptr<const HeadGroup<float>> group, const CompensationPlan& plan,
+                        JobControl& job);
+
+/// `rows` are the head's under the same rows_key(), `plain` what the settings keep of it.
+WhatIf what_if_compensated(const EvictionPlan& evictions, const CompensationPlan& plan,
+                           const WhatIfRows& rows, const WhatIf& plain, JobControl& job);
+
+std::size_t bytes_of(const WhatIfRows& rows);
+
+/// A sum of the split, relative to the outputs as output_error is, on window, future or reference rows; nan
+/// where there are none or the method has no terms.
+double split_figure(const WhatIf& what_if, RowSet rows, double ErrorSplit::*sum);
+
+/// The error of a compensated cache as it comes about, relative to the outputs as output_error is; each step
+/// includes those before.
+struct ErrorSteps {
+  double selection = 0;  ///< what is kept, as it was, with the whole prompt's mass
+  double weighted = 0;   ///< with the mass and the biases that it has
+  double error = 0;      ///< with the values that it has: output_error
+  double bound = 0;      ///< the least that any values could reach; nan where rows do not outnumber tokens
+  double plain = 0;      ///< output_error of the kept tokens as they were
+};
+/// On window, future or reference rows; empty where there are none or the method has no terms.
+std::optional<ErrorSteps> error_steps(const WhatIf& what_if, RowSet rows);
 
 }  // namespace kvreplay::viewer

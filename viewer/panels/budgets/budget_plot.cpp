@@ -1,6 +1,5 @@
 #include "viewer/panels/budgets/budget_plot.hpp"
 
-#include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -19,7 +18,7 @@ constexpr Index kMostCurves = 128;
 /// Points of a curve, evenly spaced on a log axis.
 constexpr double kPointsPerDecade = 80;
 /// The axis shows so much of a loss that falls to 0 at the end.
-constexpr double kLeastShare = 1e-3;
+constexpr double kLeastLossShare = 1e-3;
 
 std::vector<std::size_t> places(std::size_t end) {
   std::vector<std::size_t> found;
@@ -82,10 +81,10 @@ void BudgetPlot::take_curves(const BudgetPlotContent& content, BudgetFigures& so
     }
     high_ = std::max(high_, loss[1]);
     for (const double value : curve.losses)
-      if (value > loss[1] * kLeastShare) low_ = std::min(low_, value);
+      if (value > loss[1] * kLeastLossShare) low_ = std::min(low_, value);
   }
   if (!(high_ > 0)) high_ = 1;
-  low_ = std::clamp(low_, high_ * kLeastShare, high_ * 0.5);
+  low_ = std::clamp(low_, high_ * kLeastLossShare, high_ * 0.5);
 }
 
 void BudgetPlot::draw(ImVec2 size, const BudgetPlotContent& content, BudgetFigures& source) {

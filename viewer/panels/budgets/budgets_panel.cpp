@@ -1,19 +1,14 @@
 #include "analysis/options/option.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/model/session_keys.hpp"
-#include "viewer/panels/budgets/budget_figures.hpp"
 #include "viewer/panels/budgets/budget_plot.hpp"
-#include "viewer/panels/budgets/budget_result_source.hpp"
-#include "viewer/panels/budgets/budget_source.hpp"
 #include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/metric_controls.hpp"
-#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/budget_view.hpp"
+#include "viewer/work/budgets.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -106,8 +101,7 @@ void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
 }
 
 /// Controls of a result folder's order and total, of those that it has.
-void choose_budgets(const Run& run, const BudgetResultSource& source, std::string& order,
-                    std::string& sigma) {
+void choose_budgets(const Run& run, const BudgetResults& results, std::string& order, std::string& sigma) {
   const auto one_of = [](const char* id, const std::vector<std::string>& names, std::string& chosen,
                          float width, std::string (*label_of)(std::string_view)) {
     std::vector<std::string> labels;
@@ -116,15 +110,14 @@ void choose_budgets(const Run& run, const BudgetResultSource& source, std::strin
     auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), chosen) - names.begin());
     if (at < names.size() && choose(id, views, at, width)) chosen = names[at];
   };
-  one_of("##order", source.orders(), order, 112, [](std::string_view name) { return std::string(name); });
+  one_of("##order", results.orders(), order, 112, [](std::string_view name) { return std::string(name); });
   tip(budget_option::order.meaning.data());
   flow(theme().px(90));
   ImGui::AlignTextToFramePadding();
-  one_of("##sigma", source.sigmas(order), sigma, 100, kept_text);
+  one_of("##sigma", results.sigmas(order), sigma, 100, kept_text);
   tip("The share of all heads' tokens that is kept, divided between the heads");
   flow(ImGui::CalcTextSize("as the result folder has them").x);
-  ImGui::AlignTextToFramePadding();
-  dim_text("as the result folder has them");
+  text_beside("as the result folder has them");
   tip(("Other totals are computed from the dump, and this run has none: " + run.why_no_dump()).c_str());
 }
 
@@ -289,8 +282,7 @@ class BudgetsPanel final : public Panel {
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   bool look(PanelContext& context);
@@ -299,9 +291,7 @@ class BudgetsPanel final : public Panel {
 
   BudgetSettings settings_;
   std::string method_{name_of(BudgetMethod::optimal)};  // of the map
-  BudgetSource live_;
-  BudgetResultSource stored_;         // of a result folder whose dump is gone
-  BudgetFigures* shown_ = &live_;     // one of them
+  BudgetFigures shown_;
   std::vector<std::string> methods_;  // that it has
   std::string stored_order_, stored_sigma_;
   bool by_layer_ = false;  // losses are shares of their layer's
@@ -315,13 +305,13 @@ void BudgetsPanel::draw(PanelContext& context) {
   if (!look(context)) return;
   const Selection& selection = state.selection();
   const Index selected = selection.layer * run->shape().n_kv + selection.kv_head;
-  if (!shown_->error().empty()) error_line(shown_->error());
+  if (!shown_.error().empty()) error_line(shown_.error());
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = t.px(12);
   if (room.x < t.px(520)) {
-    draw_budget_table(*shown_, methods_, selected, method_);
+    draw_budget_table(shown_, methods_, selected, method_);
     const float height = std::max((ImGui::GetContentRegionAvail().y - gap) / 2, t.px(120));
     draw_map(state, {ImGui::GetContentRegionAvail().x, height});
     return draw_plot(context, selected, {ImGui::GetContentRegionAvail().x, height});
@@ -330,7 +320,7 @@ void BudgetsPanel::draw(PanelContext& context) {
   const bool high = room.y > t.px(330);
   const float table = high ? room.x * 0.5F : t.px(278);
   ImGui::BeginChild("left", {table, 0});
-  draw_budget_table(*shown_, methods_, selected, method_);
+  draw_budget_table(shown_, methods_, selected, method_);
   if (high) draw_map(state, ImGui::GetContentRegionAvail());
   ImGui::EndChild();
   ImGui::SameLine(0, gap);
@@ -360,13 +350,15 @@ bool BudgetsPanel::look(PanelContext& context) {
                                               run.why_no_dump()));
       return false;
     }
-    stored_.look(context, stored_order_, stored_sigma_);
-    const OutOfSight controls(context.figure);
-    choose_budgets(run, stored_, stored_order_, stored_sigma_);
-    shown_ = &stored_;
-    methods_ = stored_.methods();
-    by_layer_ = stored_.normalised();
-    if (!methods_.empty() && shown_->find(method_) == nullptr) method_ = methods_.front();
+    shown_.look_at_results(context, stored_order_, stored_sigma_);
+    methods_ = shown_.methods();
+    by_layer_ = false;
+    if (const BudgetResults* results = shown_.results()) {
+      const OutOfSight controls(context.figure);
+      choose_budgets(run, *results, stored_order_, stored_sigma_);
+      by_layer_ = results->normalised;
+    }
+    if (!methods_.empty() && shown_.find(method_) == nullptr) method_ = methods_.front();
     return true;
   }
   const DumpShape& shape = run.shape();
@@ -375,12 +367,11 @@ bool BudgetsPanel::look(PanelContext& context) {
     return false;
   }
   if (settings_.linked) settings_.sigma = context.state.budget.ratio(shape.l);
-  live_.look(context, settings_);
+  shown_.look(context, settings_);
   {
     const OutOfSight controls(context.figure);
     edit_budgets(run, context.state.budget, settings_);
   }
-  shown_ = &live_;
   methods_.clear();
   for (const BudgetDivision& method : settings_.methods) methods_.push_back(method.name);
   by_layer_ = settings_.normalised();
@@ -389,10 +380,10 @@ bool BudgetsPanel::look(PanelContext& context) {
 
 void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
   const DumpShape& shape = state.run()->shape();
-  const BudgetShare* share = shown_->find(method_);
+  const BudgetShare* share = shown_.find(method_);
   HeadGridContent content;
   content.empty = share == nullptr;
-  content.hint = progress_of(*shown_);
+  content.hint = progress_of(shown_);
   // Values and not their address: an answer may be dropped and another lie there.
   content.key = {state.run()->key(), "budget_map", method_};
   if (share != nullptr) content.key = {content.key, share->budgets};
@@ -418,33 +409,31 @@ void BudgetsPanel::draw_plot(const PanelContext& context, Index selected, ImVec2
   const float top = ImGui::GetCursorPosY();
   {
     const OutOfSight controls(context.figure);
-    constexpr std::string_view names[] = {"Loss", "Share kept"};
-    std::size_t chosen = plot_.shows_shares ? 1 : 0;
-    if (segments("plot", names, chosen)) plot_.shows_shares = chosen == 1;
+    either("plot", "Loss", "Share kept", plot_.shows_shares);
     tip("Loss: of the head at every budget. Share kept: what lu keeps of the head at every compression, "
         "among "
         "the other heads; dashed an even split (LU-KV fig. 2b).");
   }
   size.y -= ImGui::GetCursorPosY() - top;
   BudgetPlotContent content;
-  content.key = {run.key(), shown_->version()};
-  content.heads = shown_->heads();
+  content.key = {run.key(), shown_.version()};
+  content.heads = shown_.heads();
   content.l = run.shape().l;
   content.head = fmt::format("layer {} head {}", selected / run.shape().n_kv, selected % run.shape().n_kv);
   content.selected = selected;
   content.title = fmt::format("{}, {}", by_layer_ ? "share of layer lost" : "loss", content.head);
-  const bool live = shown_ == &live_;
+  const bool live = run.dump() != nullptr;
   const double stored = std::strtod(stored_sigma_.c_str(), nullptr);  // a ratio, or tokens
   content.sigma = live         ? settings_.sigma
                   : stored < 1 ? stored
                                : 1 - stored / static_cast<double>(std::max<Index>(content.l, 1));
   for (std::size_t m = 0; m < methods_.size(); ++m)
-    if (const BudgetShare* share = shown_->find(methods_[m]);
+    if (const BudgetShare* share = shown_.find(methods_[m]);
         share != nullptr && !std::isnan(share->loss[selected]))
       content.points.push_back({methods_[m], static_cast<double>(share->budgets[selected]),
                                 share->loss[selected], theme().series[m % theme().series.size()],
                                 methods_[m] == method_});
-  plot_.draw(size, content, *shown_);
+  plot_.draw(size, content, shown_);
 }
 
 std::string BudgetsPanel::figure_title(PanelContext&) const {
@@ -460,13 +449,13 @@ std::vector<std::string> BudgetsPanel::figure_settings(PanelContext& context) co
 
 std::string BudgetsPanel::csv(PanelContext& context) const {
   const auto& run = context.state.run();
-  if (run == nullptr || !shown_->error().empty()) return {};
-  const bool live = shown_ == &live_;
-  if (live != (run->dump() != nullptr) || (live && live_.stale())) return {};
+  if (run == nullptr || !shown_.error().empty()) return {};
+  if (!shown_.is_of(*run) || shown_.stale()) return {};
+  const bool live = run->dump() != nullptr;
   CsvTable table("layer,kv_head,order,method,sigma,budget,loss");
   const Index n_kv = run->shape().n_kv;
   for (const std::string& method : methods_) {
-    const BudgetShare* share = shown_->find(method);
+    const BudgetShare* share = shown_.find(method);
     if (share == nullptr) continue;
     for (std::size_t h = 0; h < share->budgets.size(); ++h)
       if (!std::isnan(share->loss[h]))
@@ -477,26 +466,15 @@ std::string BudgetsPanel::csv(PanelContext& context) const {
   return table.rows() > 0 ? table.text() : std::string();
 }
 
-nlohmann::json BudgetsPanel::save() const {
-  return {{"settings", to_json(settings_)},
-          {"results", {{"order", stored_order_}, {"sigma", stored_sigma_}}},
-          {"method", method_},
-          {"shares", plot_.shows_shares},
-          {"map", map_.heatmap().save()}};
-}
-
-void BudgetsPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  read_settings(json, "settings", settings_);
-  Keys keys(json);
-  if (const nlohmann::json* results = keys.at("results")) {
-    Keys of_results(*results);
-    of_results.read("order", stored_order_);
-    of_results.read("sigma", stored_sigma_);
-  }
-  keys.read("method", method_);
-  keys.read("shares", plot_.shows_shares);
-  if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
+void BudgetsPanel::keep(SessionFields& fields) {
+  fields.settings("settings", settings_);
+  fields.object("results", [this](SessionFields& results) {
+    results.field("order", stored_order_);
+    results.field("sigma", stored_sigma_);
+  });
+  fields.field("method", method_);
+  fields.field("shares", plot_.shows_shares);
+  fields.part("map", map_.heatmap());
 }
 
 }  // namespace

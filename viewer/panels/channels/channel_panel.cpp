@@ -1,32 +1,43 @@
 #include "data/error.hpp"
-#include "viewer/model/session_keys.hpp"
-#include "viewer/panels/channels/channel_map.hpp"
-#include "viewer/panels/channels/channel_question.hpp"
+#include "viewer/model/heatmap_image.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
 #include "viewer/panels/metric_controls.hpp"
-#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
+#include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/channel_view.hpp"
+#include "viewer/work/channels.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/policy_settings.hpp"
+#include "viewer/work/state.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cfloat>
 #include <cmath>
+#include <cstddef>
+#include <imgui.h>
 #include <imgui_stdlib.h>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// The matrix that is shown of a head; null where it is not there.
+const Matrix<double>* matrix_of(const ChannelAnswers& answers, bool outputs, std::size_t part) {
+  if (!outputs) {
+    if (answers.head == nullptr) return nullptr;
+    return &answers.head->parts[std::min(part, answers.head->parts.size() - 1)].basis.scores.logits;
+  }
+  if (answers.outputs == nullptr) return nullptr;
+  return &answers.outputs->outputs[std::min(part, answers.outputs->outputs.size() - 1)];
+}
 
 /// Whose setting, the recent keys that stay whole, and the channels that are never pruned: with the names and
 /// defaults of `kvreplay channels`.
@@ -89,19 +100,18 @@ void ChannelControls::edit_protection(std::optional<Protection>& protect) {
 class ChannelPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &map_.heatmap(); }
+  HeatmapView* heatmap() override { return &map_; }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   void draw_controls(AppState& state);
   void ask_pinned(PanelContext& context);
-  PinnedChannels pinned(AppState& state) const;
   void offer_recent_keys(Index l);
-  void draw_map(PanelContext& context, ImVec2 size);
+  HeatmapContent map_content(const Run* pinned, const Matrix<double>* matrix, const Matrix<double>* minus);
+  void draw_map(AppState& state, ImVec2 size);
   void draw_figures(const AppState& state);
   void draw_side(PanelContext& context, float height);
   void choose_part(const Selection& selected);
@@ -119,7 +129,9 @@ class ChannelPanel final : public Panel {
   ChannelQuestions questions_, pinned_questions_;
   ChannelAnswers now_, pinned_;  // of this frame
   std::size_t part_ = 0;
-  ChannelMap map_;
+  ChannelMatrix matrix_;    // of the map: logits or outputs, normalised, less the pinned run's
+  bool subtracts_ = false;  // the pinned run's is subtracted
+  HeatmapView map_;
   PlotView spectrum_view_, query_view_;
 };
 
@@ -175,7 +187,7 @@ void ChannelPanel::draw(PanelContext& context) {
     const float wanted = room.y - around_y + around_x;
     const float width = std::clamp(wanted, std::min(t.px(260), room.x), room.x - least_side - gap);
     const ImVec2 at = ImGui::GetCursorPos();
-    draw_map(context, {width, std::min(room.y, width - around_x + around_y)});
+    draw_map(context.state, {width, std::min(room.y, width - around_x + around_y)});
     ImGui::SetCursorPos({at.x + width + gap, at.y});
     ImGui::BeginChild("figures", {0, room.y});
     draw_side(context, room.y);
@@ -183,16 +195,14 @@ void ChannelPanel::draw(PanelContext& context) {
     return;
   }
   const float side = std::max(t.px(120), std::min(room.x - around_x, room.y * 0.75F - around_y));
-  draw_map(context, {std::min(room.x, side + around_x), side + around_y});
+  draw_map(context.state, {std::min(room.x, side + around_x), side + around_y});
   draw_side(context, std::max(ImGui::GetContentRegionAvail().y, t.px(250)));
 }
 
 void ChannelPanel::draw_controls(AppState& state) {
   const Run& run = *state.run();
-  constexpr std::string_view names[] = {"Logits", "Outputs"};
-  std::size_t chosen = outputs_ ? 1 : 0;
   ImGui::BeginGroup();
-  if (segments("matrix", names, chosen)) outputs_ = chosen == 1;
+  either("matrix", "Logits", "Outputs", outputs_);
   ImGui::EndGroup();
   tip("Logits: H_ce, pairs of channels in the squared change of the window's logits (IAP eq. 3). Outputs: "
       "M_ce, the same of the outputs, to first order.");
@@ -208,8 +218,7 @@ void ChannelPanel::draw_controls(AppState& state) {
   if (now_.head != nullptr && now_.head->parts.size() > 1) {
     const std::string text = fmt::format("query head {} of {}", part_ + 1, now_.head->parts.size());
     flow(ImGui::CalcTextSize(text.c_str()).x);
-    ImGui::AlignTextToFramePadding();
-    dim_text(text);
+    text_beside(text);
     tip("Every query head has a set of its own; the map shows the selected one's, errors are of all");
   }
   choose_difference(state);
@@ -230,15 +239,70 @@ void ChannelPanel::offer_recent_keys(Index l) {
   tip("Sets recent to 0");
 }
 
-void ChannelPanel::draw_map(PanelContext& context, ImVec2 size) {
-  map_.draw(context.state, size,
-            {now_, pinned(context.state), part_, outputs_, normalised_, dim_, pruned(), method_});
+HeatmapContent ChannelPanel::map_content(const Run* pinned, const Matrix<double>* matrix,
+                                         const Matrix<double>* minus) {
+  const char* symbol = outputs_ ? "M" : "H";
+  HeatmapContent c;
+  c.key = {now_.key, symbol, part_, normalised_, minus != nullptr ? pinned_.key : Key()};
+  if (matrix != nullptr) matrix_.show(c.key, *matrix, minus, normalised_);
+  c.tile = [this, matrix](const TileKey& key) {
+    Answer<Tile> answer;
+    if (matrix != nullptr) answer.value = matrix_.tile(key);
+    answer.pending = matrix == nullptr;
+    return answer;
+  };
+  c.quantity =
+      normalised_ ? fmt::format("{0}_ce / sqrt({0}_cc {0}_ee)", symbol) : fmt::format("{}_ce", symbol);
+  if (minus != nullptr) c.quantity += ", less that of " + pinned->name();
+  c.unit = normalised_ ? "" : outputs_ ? "squared output" : "squared logit";
+  c.is_signed = true;
+  c.square = true;
+  c.scale = normalised_ ? ScaleKind::linear : ScaleKind::symlog;
+  c.range.kind = RangeKind::fixed;
+  // The diagonal is larger than all else: it is cut off.
+  c.range.fixed_high = matrix == nullptr ? 1 : static_cast<float>(matrix_.largest_off_diagonal());
+  if (c.range.fixed_high == 0) c.range.fixed_high = 1;  // two runs that are the same
+  c.range.fixed_low = -c.range.fixed_high;
+  c.row_name = "channel c";
+  c.column_name = "channel e";
+  if (const ChannelSet* set = pruned(); set != nullptr)
+    for (std::size_t i = 0; i < set->size(); ++i)
+      if ((*set)[i] != 0) c.column_marks.push_back(static_cast<Index>(i));
+  c.row_marks = c.column_marks;
+  c.outline_cell = true;
+  return c;
 }
 
-/// The pinned run's channels, where they are there.
-PinnedChannels ChannelPanel::pinned(AppState& state) const {
-  if (pinned_.head == nullptr) return {};
-  return {&pinned_, state.pinned.run()->name()};
+void ChannelPanel::draw_map(AppState& state, ImVec2 size) {
+  const Selection& selected = state.selection();
+  const Run* pinned = pinned_.head != nullptr ? state.pinned.run().get() : nullptr;
+  const Matrix<double>* matrix = matrix_of(now_, outputs_, part_);
+  const Matrix<double>* minus = pinned != nullptr ? matrix_of(pinned_, outputs_, part_) : nullptr;
+  const bool waits = pinned != nullptr && minus == nullptr && pinned_.pending;
+  if (waits) matrix = nullptr;
+  if (matrix == nullptr) minus = nullptr;
+  subtracts_ = minus != nullptr;
+  HeatmapContent c = map_content(pinned, matrix, minus);
+  const Index d = state.run()->shape().d;
+  c.size = {d, d};
+  if (matrix == nullptr && !now_.pending && !waits) {
+    c.size = {0, 0};
+    c.hint = "The run's results have no output-space matrix: no method needed it.";
+  }
+  if (selected.channels) {
+    c.row = selected.channels->first;
+    c.column = selected.channels->second;
+  }
+  const HeatmapHit hit = map_.draw("channels", size, c, state.links);
+  if (c.size.rows == 0) return;
+  if (dim_ && pruned() != nullptr) dim_channels(map_, *pruned());
+  if (now_.head != nullptr) draw_rotation_pairs(map_, part().basis.scores.rope_partner);
+  if (!hit.hovered || matrix == nullptr) return;
+  draw_channel_tip(*state.run(), now_, part_, {hit.row, hit.column}, pruned(), method_);
+  if (!hit.clicked) return;
+  Selection next = selected;
+  next.channels = ChannelPair{hit.row, hit.column};
+  state.select(std::move(next), "channels");
 }
 
 void ChannelPanel::ask_pinned(PanelContext& context) {
@@ -286,9 +350,7 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
   draw_figures(context.state);
   if (!now_.head->window.empty()) {
     const OutOfSight controls(context.figure);
-    constexpr std::string_view names[] = {"Spectrum", "Queries"};
-    std::size_t chosen = queries_ ? 1 : 0;
-    if (segments("plot", names, chosen)) queries_ = chosen == 1;
+    either("plot", "Spectrum", "Queries", queries_);
     tip("Spectrum: the eigenvalues of H. Queries: mean and spread of every channel of a query head, over the "
         "window that channels are chosen by and over the decoding steps (IAP fig. 2).");
   }
@@ -301,7 +363,7 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
 }
 
 std::string ChannelPanel::figure_title(PanelContext& context) const {
-  const std::string less = map_.subtracts() ? pinned(context.state).name : std::string();
+  const std::string less = subtracts_ ? context.state.pinned.run()->name() : std::string();
   return fmt::format("{} of the {}{}, {}% of the channels pruned by {}",
                      normalised_ ? "Normalised interaction" : "Interaction", outputs_ ? "outputs" : "logits",
                      less.empty() ? "" : ", less " + less, shortest(std::round(1000 * ratio_) / 10), method_);
@@ -312,44 +374,36 @@ std::vector<std::string> ChannelPanel::figure_settings(PanelContext& context) co
   given.methods = usual.methods;
   const std::string text = options_text(bound(given), bound(usual));
   return with_pinned(text.empty() ? std::vector<std::string>() : std::vector{"channels" + text},
-                     context.state, map_.subtracts(), "less");
+                     context.state, subtracts_, "less");
 }
 
 std::string ChannelPanel::csv(PanelContext&) const {
-  const ChannelMatrix& matrix = map_.matrix();
+  const ChannelMatrix& matrix = matrix_;
   if (now_.head == nullptr || matrix.d() == 0) return {};
   std::string name = outputs_ ? "output_interaction" : "interaction";
   if (normalised_) name += "_normalised";
-  if (map_.subtracts()) name += "_less_pinned";
+  if (subtracts_) name += "_less_pinned";
   CsvTable table("channel,other_channel," + name);
   for (Index r = 0; r < matrix.d(); ++r)
     for (Index c = 0; c < matrix.d(); ++c) table.row(r, c, matrix.at(r, c));
   return table.text();
 }
 
-nlohmann::json ChannelPanel::save() const {
-  nlohmann::json settings = to_json(settings_);
-  settings.erase("methods");
-  settings.erase("window");
-  return {{"settings", settings}, {"ratio", ratio_},     {"method", method_},
-          {"outputs", outputs_},  {"dim", dim_},         {"normalised", normalised_},
-          {"future", future_},    {"queries", queries_}, {"map", map_.heatmap().save()}};
-}
-
-void ChannelPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  Keys keys(json);
-  keys.read("outputs", outputs_);
-  keys.read("dim", dim_);
-  keys.read("normalised", normalised_);
-  keys.read("future", future_);
-  keys.read("queries", queries_);
-  keys.read("ratio", ratio_, 0.0, kMostChannelRatio);
-  std::string method;
-  keys.read("method", method);
+void ChannelPanel::keep(SessionFields& fields) {
+  fields.settings("settings", settings_);
+  fields.field("outputs", outputs_);
+  fields.field("dim", dim_);
+  fields.field("normalised", normalised_);
+  fields.field("future", future_);
+  fields.field("queries", queries_);
+  fields.number("ratio", ratio_, 0.0, kMostChannelRatio);
+  std::string method = method_;
+  fields.field("method", method);
   if (channel_rule_named(method)) method_ = method;
-  if (const nlohmann::json* map = keys.at("map")) map_.heatmap().load(*map);
-  read_settings(json, "settings", settings_);
+  fields.part("map", map_);
+  if (fields.reads()) return;
+  fields.written["settings"].erase("methods");
+  fields.written["settings"].erase("window");
 }
 
 }  // namespace

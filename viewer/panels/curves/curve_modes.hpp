@@ -1,5 +1,6 @@
 #pragma once
 
+#include "viewer/panels/curve_lines.hpp"
 #include "viewer/work/score_curves.hpp"
 
 #include <optional>
@@ -7,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-// The three figures that the curves panel draws of a score at a budget.
-
 namespace kvreplay::viewer {
+
+// The three figures that the curves panel draws of a score at a budget.
 
 enum class CurveMode { recall, mass, loss };
 inline constexpr std::size_t kCurveModes = 3;
@@ -61,5 +62,19 @@ struct CurveFigure {
 std::string table_text(double value, CurveMode mode, bool less = false);
 /// "128 (14.3 %)".
 std::string budget_text(Index k, Index n);
+
+// The curves panel's table, which is its legend too.
+
+struct CurveLook {
+  ImU32 color;
+  Stroke stroke;
+};
+/// A metric looks the same in every head and whatever else is shown.
+CurveLook look_of(TokenMetric score, TokenMetric reference);
+
+/// A row a score with its value at budget k, best first, hidden ones last. A click changes `hidden`;
+/// `pointed` is set to the score under the mouse.
+void draw_curve_rows(const CurveFigure& figure, Index k, MetricSet& hidden,
+                     std::optional<TokenMetric>& pointed);
 
 }  // namespace kvreplay::viewer

@@ -2,7 +2,6 @@
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
-#include "viewer/panels/curves/curve_rows.hpp"
 #include "viewer/panels/curves/window_recall.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
@@ -162,8 +161,7 @@ class CurvesPanel final : public Panel {
     return with_pinned({}, context.state, beside() != nullptr, less_ ? "less" : "dashed:");
   }
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   bool look(PanelContext& context);
@@ -190,34 +188,25 @@ class CurvesPanel final : public Panel {
   std::optional<TokenMetric> pointed_, pointed_next_;  // under the mouse, in the plot or in the table
 };
 
-nlohmann::json CurvesPanel::save() const {
-  nlohmann::json hidden = nlohmann::json::array(), log = nlohmann::json::array();
-  for (const TokenMetric metric : kTokenMetrics.all())
-    if (hidden_.contains(metric)) hidden.push_back(name_of(metric));
-  for (const bool one : log_) log.push_back(one);
-  return {{"mode", name_of(mode_)},
-          {"log_y", log},
-          {"hidden", hidden},
-          {"less", less_},
-          {"windows", windows_.save()}};
-}
-
-void CurvesPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  const auto find = [&](const char* key) { return json.contains(key) ? json[key] : nlohmann::json(); };
-  if (const auto mode = find("mode"); mode.is_string())
-    mode_ = curve_mode_named(mode.get<std::string>()).value_or(mode_);
-  if (const auto log = find("log_y"); log.is_array())
-    for (std::size_t i = 0; i < std::min(log.size(), log_.size()); ++i)
-      if (log[i].is_boolean()) log_[i] = log[i].get<bool>();
-  if (const auto less = find("less"); less.is_boolean()) less_ = less.get<bool>();
-  windows_.load(find("windows"));
-  if (const auto hidden = find("hidden"); hidden.is_array()) {
-    hidden_ = {};
-    for (const auto& name : hidden)
-      if (const auto metric = name.is_string() ? kTokenMetrics.named(name.get<std::string>()) : std::nullopt)
-        hidden_.insert(*metric);
+void CurvesPanel::keep(SessionFields& fields) {
+  fields.name("mode", mode_, [](const std::string& name) { return curve_mode_named(name); });
+  fields.field("less", less_);
+  fields.part("windows", windows_);
+  if (!fields.reads()) {
+    fields.written["log_y"] = log_;
+    fields.written["hidden"] = nlohmann::json::array();
+    for (const TokenMetric metric : kTokenMetrics.all())
+      if (hidden_.contains(metric)) fields.written["hidden"].push_back(name_of(metric));
   }
+  if (const nlohmann::json* log = fields.found("log_y"); log != nullptr && log->is_array())
+    for (std::size_t i = 0; i < std::min(log->size(), log_.size()); ++i)
+      if ((*log)[i].is_boolean()) log_[i] = (*log)[i].get<bool>();
+  const nlohmann::json* hidden = fields.found("hidden");
+  if (hidden == nullptr || !hidden->is_array()) return;
+  hidden_ = {};
+  for (const nlohmann::json& name : *hidden)
+    if (const auto metric = name.is_string() ? kTokenMetrics.named(name.get<std::string>()) : std::nullopt)
+      hidden_.insert(*metric);
 }
 
 Index CurvesPanel::budget(const AppState& state) const {
@@ -278,8 +267,7 @@ void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
   tip(std::string(meaning_of(mode_)).c_str());
   const float rest = check_width("Log") + ImGui::CalcTextSize("vs").x + theme().px(18);
   flow(theme().px(110) + rest);
-  ImGui::AlignTextToFramePadding();
-  dim_text("vs");
+  text_beside("vs");
   ImGui::SameLine(0, theme().px(5));
   const float width = (ImGui::GetContentRegionAvail().x - check_width("Log")) / theme().scale - 10;
   choose_metric("##reference", *state.run(), available, state.comparison.reference,
@@ -322,8 +310,7 @@ void CurvesPanel::draw_plot(PanelContext& context, ImVec2 size) {
 void CurvesPanel::edit_budget(AppState& state, Index k) {
   const Theme& t = theme();
   auto typed = static_cast<int>(k);
-  ImGui::AlignTextToFramePadding();
-  dim_text("at");
+  text_beside("at");
   ImGui::SameLine(0, t.px(5));
   ImGui::SetNextItemWidth(t.px(58));
   ImGui::PushFont(mono_font());

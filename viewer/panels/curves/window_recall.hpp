@@ -1,17 +1,32 @@
 #pragma once
 
+#include "viewer/model/key.hpp"
 #include "viewer/panels/compared_head.hpp"
-#include "viewer/panels/curves/window_plot.hpp"
-
-#include <nlohmann/json.hpp>
+#include "viewer/panels/session_fields.hpp"
+#include "viewer/widgets/plot.hpp"
+#include "viewer/work/score_curves.hpp"
 
 #include <memory>
 #include <optional>
 #include <string>
 
-// The recall at one budget on every window, in place of the recall at every budget on one.
-
 namespace kvreplay::viewer {
+
+/// recall@k over the window: a line a score, and a dashed one with the reserved tokens.
+class WindowPlot {
+ public:
+  /// `size` in pixels; a line stands at the `window` that other panels look at. Returns the score whose curve
+  /// is under the mouse.
+  std::optional<TokenMetric> draw(ImVec2 size, const WindowCurves& shown, const MetricSet& hidden,
+                                  const Key& run, Index window, std::optional<TokenMetric> pointed,
+                                  float fade);
+
+ private:
+  PlotView view_;
+  Key axes_;  // what view_ belongs to
+};
+
+// The recall at one budget on every window, in place of the recall at every budget on one.
 
 class WindowRecall {
  public:
@@ -32,8 +47,7 @@ class WindowRecall {
   std::string title(TokenMetric reference) const;
   /// Of what was drawn last; empty where nothing was.
   std::string csv(const ComparedHead& head) const;
-  nlohmann::json save() const;
-  void load(const nlohmann::json& json);
+  void keep(SessionFields& fields);
 
  private:
   std::shared_ptr<const WindowCurves> look(PanelContext& context, const Question& question) const;

@@ -4,7 +4,6 @@
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
-#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -14,9 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -38,11 +34,10 @@ std::optional<std::string> why_not_policy(const Run& run, const DecodeSettings& 
 }
 
 void edit_budget(const Run& run, DecodeSettings& settings) {
-  constexpr std::string_view kinds[] = {"Kept %", "Tokens"};
-  std::size_t kind = settings.sigma_budget ? 0 : 1;
+  bool in_tokens = !settings.sigma_budget;
   const Index l = run.shape().l;
   ImGui::BeginGroup();
-  if (segments("kind", kinds, kind)) count_otherwise(settings, l, settings.semantics);
+  if (either("kind", "Kept %", "Tokens", in_tokens)) count_otherwise(settings, l, settings.semantics);
   ImGui::EndGroup();
   tip("The budget of a KV head: the share of the prompt, or the tokens, that the cache holds while decoding");
   flow(theme().px(96) + link_width());

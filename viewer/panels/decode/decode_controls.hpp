@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/work/decode_view.hpp"
+#include "viewer/work/decoding.hpp"
 #include "viewer/work/run.hpp"
 #include "viewer/work/state.hpp"
 

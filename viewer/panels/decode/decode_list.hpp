@@ -1,14 +1,64 @@
 #pragma once
 
 #include "viewer/panels/curve_lines.hpp"
-#include "viewer/panels/decode/cache_strips.hpp"
-#include "viewer/panels/decode/decode_shown.hpp"
+#include "viewer/widgets/position_axis.hpp"
+#include "viewer/work/decoding.hpp"
 #include "viewer/work/state.hpp"
 
+#include <functional>
+#include <imgui.h>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
+
+/// What the parts of the panel draw in a frame; there is a view with runs.
+struct DecodeShown {
+  const DecodeAnswers& now;
+  const DecodeAnswers* pinned =
+      nullptr;  ///< the pinned run's under the same settings, with a view; null: none
+  std::vector<Divergence> divergences = {};
+  Index step = 0;
+  std::function<ImU32(const DecodeRun&)> color_of = {};
+
+  const std::vector<DecodeRun>& runs() const { return now.view->runs; }
+  Index steps() const { return runs().front().steps(); }
+  Index first_step() const { return runs().front().first_step; }
+  /// The pinned run's, by the number of this run's; none where it has none of that policy and phase.
+  std::optional<std::size_t> in_pinned(std::size_t run) const {
+    return pinned != nullptr ? same_run(pinned->view->runs, runs()[run]) : std::nullopt;
+  }
+  const DecodeRun* pinned_run(std::size_t run) const {
+    const auto at = in_pinned(run);
+    return at ? &pinned->view->runs[*at] : nullptr;
+  }
+  const CacheFates* pinned_fates(std::size_t run) const {
+    const auto at = in_pinned(run);
+    return at && *at < pinned->fates.size() ? &pinned->fates[*at] : nullptr;
+  }
+};
+
+/// Strips one below the other over all positions, each a cache after one step.
+class CacheStrips {
+ public:
+  struct Marks {
+    std::optional<Index> selected, hovered;
+    Index now = 0;  ///< the step's own position
+  };
+  /// Begins a frame. All strips lie between the pixels `left` and `right`.
+  void begin(float left, float right, Index positions, const Marks& marks);
+  /// One strip from the cursor's height on: what is held in `color`, what was evicted grey, what leaves in
+  /// this step's cut in the colour of text.
+  void draw(const char* id, float height, ImU32 color, const CacheFates& fates, Index step);
+  /// Numbers below the last strip.
+  void draw_numbers() const;
+  const PositionAxis& axis() const { return axis_; }
+
+ private:
+  PositionAxis axis_;
+  Marks marks_;  // of this frame
+};
 
 /// The curves' key with their figures, and below each run what its cache holds after one step.
 class DecodeList {

@@ -2,9 +2,7 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/decode/decode_controls.hpp"
 #include "viewer/panels/decode/decode_list.hpp"
-#include "viewer/panels/decode/decode_question.hpp"
-#include "viewer/panels/decode/decode_shown.hpp"
-#include "viewer/panels/no_dump.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -12,6 +10,7 @@
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/decoding.hpp"
 #include "viewer/work/policy_settings.hpp"
 #include "viewer/work/state.hpp"
 
@@ -245,8 +244,7 @@ class DecodePanel final : public Panel {
   }
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override { return {{"settings", to_json(settings_)}}; }
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   void draw_controls(AppState& state);
@@ -347,8 +345,7 @@ void DecodePanel::draw(PanelContext& context) {
 void DecodePanel::draw_controls(AppState& state) {
   const Run& run = *state.run();
   if (run.dump() == nullptr) {
-    ImGui::AlignTextToFramePadding();
-    dim_text("As the run computed it");
+    text_beside("As the run computed it");
     tip(fmt::format("Other settings, and what the caches hold, need the dump: {}", run.why_no_dump())
             .c_str());
   } else {
@@ -454,10 +451,10 @@ std::string DecodePanel::csv(PanelContext& context) const {
   return table.text();
 }
 
-void DecodePanel::load(const nlohmann::json& json) {
-  if (!json.is_object() || !json.contains("settings")) return;
+void DecodePanel::keep(SessionFields& fields) {
+  fields.settings("settings", settings_);
+  if (fields.found("settings") == nullptr) return;
   colors_.clear();
-  read_settings(json, "settings", settings_);
   if (settings_.policies.empty()) settings_.policies = DecodeSettings().policies;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/panels/findings/finding_source.hpp"
+#include "viewer/work/live_findings.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,37 +1,239 @@
-#include "viewer/panels/heads/head_map_controls.hpp"
+#include "viewer/model/choice.hpp"
+#include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/heads/head_sheet.hpp"
 #include "viewer/panels/heads/head_table.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/figure_map.hpp"
+#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace kvreplay::viewer {
 namespace {
 
-constexpr float kLeastMap = 120;  // points
+/// Which figure the head map shows, and the controls that choose it. Unless another figure was chosen it is
+/// one measure of how well the score that is compared follows the reference (AppState::comparison).
+class HeadMapControls {
+ public:
+  /// Draws the controls; null where the run has no figure to show.
+  const FigureInfo* draw(PanelContext& context, const HeadMapSource& source);
+  /// The same without drawing.
+  const FigureInfo* shown(const AppState& state, const HeadMapSource& source) const;
+
+  void keep(SessionFields& fields);
+
+ private:
+  struct Node {
+    std::string name;
+    std::vector<Node> children;
+    const FigureInfo* figure = nullptr;
+    Node& child(const std::string& name);
+  };
+  void list(const HeadMapSource& source);
+  void choose_figure(AppState& state, const FigureInfo& figure);
+  void draw_menu(AppState& state, const Node& node, const FigureInfo* shown);
+  void draw_pair(AppState& state);
+
+  std::optional<std::string> fixed_;                     // a figure that stays, whatever is compared
+  AgreementFigure measure_ = AgreementFigure::spearman;  // else
+  std::uint64_t listed_ = 0;                             // HeadMapSource::list() that the rest was made of
+  Node menu_;
+  std::vector<Choice> choices_;   // the same as a list, one of each of HeadMapSource::figures()
+  std::vector<TokenPair> pairs_;  // that the run has an agreement of
+};
+
+template <class T>
+void add_new(std::vector<T>& values, T value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
+/// A word between two controls, at the height of their text.
+void word(const char* text) {
+  text_beside(text);
+  ImGui::SameLine(0, theme().px(6));
+}
+
+/// What a step of a figure's path says in plain words, and its name behind them, if that is another.
+std::pair<std::string, std::string> in_menu(const std::string& step) {
+  if (const auto metric = kTokenMetrics.named(step)) return {std::string(kTokenMetrics[*metric].plain), step};
+  for (const Table table : kTables.all())
+    if (const FigureFacts* const facts = figure_named(table, step); facts != nullptr && !facts->title.empty())
+      return {std::string(facts->title), step};
+  return {step, ""};
+}
+
+HeadMapControls::Node& HeadMapControls::Node::child(const std::string& wanted) {
+  for (Node& node : children)
+    if (node.name == wanted) return node;
+  children.push_back({wanted, {}, nullptr});
+  return children.back();
+}
+
+void HeadMapControls::list(const HeadMapSource& source) {
+  if (listed_ == source.list()) return;
+  listed_ = source.list();
+  menu_ = {};
+  pairs_.clear();
+  choices_.clear();
+  for (const FigureInfo& info : source.figures()) {
+    choices_.push_back(
+        {.name = info.name, .plain = info.title, .tip = about(info), .group = facts_of(info.table).title});
+    Node* node = &menu_.child(std::string(facts_of(info.table).title));
+    for (const std::string& step : info.path) node = &node->child(step);
+    node->figure = &info;
+    const auto figure = head_figure_named(info.name);
+    if (!figure || !figure->reference) continue;
+    const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](const TokenPair& pair) {
+      return pair.score == figure->metric && pair.reference == *figure->reference;
+    });
+    if (!known) pairs_.push_back({figure->metric, *figure->reference});
+  }
+}
+
+const FigureInfo* HeadMapControls::shown(const AppState& state, const HeadMapSource& source) const {
+  if (source.figures().empty()) return nullptr;
+  if (fixed_)
+    if (const FigureInfo* info = source.find(*fixed_)) return info;
+  const Comparison& c = state.comparison;
+  for (const AgreementFigure measure : {measure_, AgreementFigure::spearman})
+    if (const FigureInfo* info = source.find(name_of(HeadFigure{c.score, c.reference, measure}))) return info;
+  for (const FigureInfo& info : source.figures())
+    if (info.table == Table::agreement) return &info;
+  return &source.figures().front();
+}
+
+void HeadMapControls::choose_figure(AppState& state, const FigureInfo& figure) {
+  const auto named = head_figure_named(figure.name);
+  if (!named || !named->reference) {
+    fixed_ = figure.name;
+    return;
+  }
+  // An agreement is looked at in all panels that compare.
+  fixed_.reset();
+  measure_ = named->figure;
+  state.comparison.score = named->metric;
+  state.comparison.reference = *named->reference;
+}
+
+void HeadMapControls::draw_menu(AppState& state, const Node& node, const FigureInfo* shown) {
+  for (const Node& child : node.children) {
+    if (child.figure != nullptr) {
+      const auto [first, second] = in_menu(child.name);
+      if (ImGui::MenuItem(first.c_str(), second.c_str(), child.figure == shown))
+        choose_figure(state, *child.figure);
+      tip(about(*child.figure).c_str());
+    }
+    const auto [first, second] = in_menu(child.name);
+    if (!child.children.empty() &&
+        ImGui::BeginMenu((second.empty() ? first : fmt::format("{} ({})", first, second)).c_str())) {
+      draw_menu(state, child, shown);
+      ImGui::EndMenu();
+    }
+  }
+}
+
+/// Score and reference, of all panels.
+void HeadMapControls::draw_pair(AppState& state) {
+  Comparison& c = state.comparison;
+  std::vector<TokenMetric> scores, references;
+  for (const TokenPair& pair : pairs_) {
+    add_new(scores, *pair.score.metric);
+    if (pair.score == c.score) add_new(references, pair.reference);
+  }
+  const auto pick = [&](const char* id, std::vector<TokenMetric> metrics, TokenMetric& metric, float width) {
+    add_new(metrics, metric);  // what another panel compares, though this run has no agreement of it
+    std::vector<Choice> choices;
+    for (const TokenMetric m : metrics) choices.push_back(choice_of(m));
+    const auto at = std::find(metrics.begin(), metrics.end(), metric);
+    auto chosen = static_cast<std::size_t>(at - metrics.begin());
+    if (!choose(id, choices, chosen, width)) return false;
+    metric = metrics[chosen];
+    return true;
+  };
+  bool changed = pick("##score", scores, c.score, 104);
+  tip("The score that is compared, in all panels:\n" + about(choice_of(c.score)));
+  flow(ImGui::CalcTextSize("against").x + theme().px(6 + 118));
+  word("against");
+  changed |= pick("##reference", references, c.reference, 118);
+  tip("What it is held against, in all panels:\n" + about(choice_of(c.reference)));
+  if (!changed) return;
+  fixed_.reset();
+  const auto has = [&](TokenMetric reference) {
+    return std::any_of(pairs_.begin(), pairs_.end(), [&](const TokenPair& pair) {
+      return pair.score == c.score && pair.reference == reference;
+    });
+  };
+  if (has(c.reference)) return;
+  const auto first = std::find_if(pairs_.begin(), pairs_.end(),
+                                  [&](const TokenPair& pair) { return pair.score == c.score; });
+  c.reference = has(TokenMetric::exact_remove) ? TokenMetric::exact_remove : first->reference;
+}
+
+const FigureInfo* HeadMapControls::draw(PanelContext& context, const HeadMapSource& source) {
+  list(source);
+  const FigureInfo* figure = shown(context.state, source);
+  if (figure == nullptr) return nullptr;
+  const auto named = head_figure_named(figure->name);
+  const bool agreement = named && named->reference && source.find(name_of(*named)) == figure;
+  // Read as a sentence: "spearman of attn against exact_remove".
+  const float pair_width = theme().px(104 + 118 + 24) + ImGui::CalcTextSize("ofagainst").x;
+  const float room = ImGui::GetContentRegionAvail().x;
+  const float beside = room - pair_width - theme().px(6);
+  const bool one_row = !pairs_.empty() && beside > theme().px(agreement ? 84 : 220);
+  ImGui::SetNextItemWidth(one_row ? std::min(beside, theme().px(agreement ? 118 : 440))
+                                  : std::min(room, theme().px(380)));
+  const std::string now(agreement ? std::string(name_of(named->figure)) : figure->title);
+  if (begin_combo("##figure", one_row ? now : figure->title, ImGuiComboFlags_HeightLargest)) {
+    const auto found = choice_list(choices_, figure->name, [&] { draw_menu(context.state, menu_, figure); });
+    if (found) choose_figure(context.state, source.figures()[*found]);
+    ImGui::EndCombo();
+  }
+  tip(fmt::format("{}{}", about(*figure), source.from_results() ? "\nfrom the result folder" : "").c_str());
+  if (pairs_.empty()) return shown(context.state, source);
+  if (one_row) {
+    ImGui::SameLine(0, theme().px(6));
+    if (agreement) word("of");
+  }
+  draw_pair(context.state);
+  return shown(context.state, source);
+}
+
+void HeadMapControls::keep(SessionFields& fields) {
+  fields.name("measure", measure_, in_table(kAgreementFigures));
+  std::string figure = fields.reads() ? "" : fixed_.value_or("");
+  if (fields.reads() || fixed_) fields.field("figure", figure);
+  fixed_ = figure.empty() ? std::nullopt : std::optional(figure);
+}
+
+constexpr float kLeastMapSide = 120;  // points
 
 /// Layers x KV heads as a heatmap, and the heads in a table, the worst first.
 class HeadMapPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &view_; }
+  HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &map_view_.heatmap(); }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext&) const override {
     if (!subtracted_) return {};
     return {"less " + subtracted_->path().string()};
   }
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   struct Places {
@@ -44,8 +246,7 @@ class HeadMapPanel final : public Panel {
   void choose_mode();
   void draw_progress();
   void draw_map(PanelContext& context, ImVec2 size, bool square);
-  void draw_hit(PanelContext& context, const HeatmapHit& hit) const;
-  std::shared_ptr<const Tile> tile(const TileKey& key);
+  void draw_hit(Index hit) const;
 
   void take_map(PanelContext& context, const FigureInfo* figure);
   bool pending() const { return source_.pending() || (subtracted_ && pinned_.pending()); }
@@ -61,9 +262,7 @@ class HeadMapPanel final : public Panel {
   HeadTable table_;
   HeadSheet sheet_;
   bool sheet_shown_ = false;
-  HeatmapView view_;
-  Key tiles_key_;
-  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
+  HeadGrid map_view_;
 };
 
 /// Both signs, none of them by rounding only.
@@ -76,17 +275,6 @@ bool has_both_signs(const FigureMap& map) {
     high = std::max(high, v);
   }
   return std::min(-low, high) > 0.02 * std::max(-low, high);
-}
-
-std::shared_ptr<const Tile> HeadMapPanel::tile(const TileKey& key) {
-  if (tiles_key_ != map_key_) {
-    tiles_key_ = map_key_;
-    tiles_.clear();
-  }
-  std::shared_ptr<const Tile>& made = tiles_[key];
-  const Matrix<double>& values = map_->values;
-  if (!made) made = std::make_shared<const Tile>(tile_of_values({values.rows(), values.cols()}, key, values));
-  return made;
 }
 
 /// Beside each other, or below where that leaves small cells larger.
@@ -103,7 +291,7 @@ HeadMapPanel::Places HeadMapPanel::arrange(ImVec2 room) const {
   // A map of many rows needs the height more than the table does.
   float table_height = std::clamp(room.y * 0.5F, t.px(140), t.px(190));
   if (cell(room.x, room.y - table_height - gap) < t.px(14)) table_height = t.px(140);
-  room.y = std::max(room.y, t.px(kLeastMap) + gap + table_height);  // beyond what there is, it scrolls
+  room.y = std::max(room.y, t.px(kLeastMapSide) + gap + table_height);  // beyond what there is, it scrolls
   const float beside = cell(room.x - table_width - gap, room.y),
               below = cell(room.x, room.y - table_height - gap);
   Places places;
@@ -137,17 +325,14 @@ void HeadMapPanel::draw_progress() {
   busy_mark();
 }
 
-void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const {
+void HeadMapPanel::draw_hit(Index hit) const {
   const FigureMap& map = *map_;
-  const Index layer = map.layers[hit.row], head = hit.column;
-  context.state.next_hover.layer = layer;
-  context.state.next_hover.kv_head = head;
-  if (hit.clicked) context.state.select_head(layer, head);
-  const double value = map.values(hit.row, head);
+  const Index row = hit / map.values.cols(), head = hit % map.values.cols(), layer = map.layers[row];
+  const double value = map.values(row, head);
   ImGui::BeginTooltip();
   ImGui::Text("layer %d, KV head %d", static_cast<int>(layer), static_cast<int>(head));
   figure(map.figure.path.back().c_str(), number_text(value));
-  if (const Index rank = table_.rank(hit.row, head); rank > 0)
+  if (const Index rank = table_.rank(row, head); rank > 0)
     dim_text(fmt::format("{} of {}, {} first", rank, map.values.size(),
                          map.figure.facts.better != Better::neither ? "worst" : "largest"));
   else
@@ -157,15 +342,10 @@ void HeadMapPanel::draw_hit(PanelContext& context, const HeatmapHit& hit) const 
 
 void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
   const FigureMap& map = *map_;
-  const AppState& state = context.state;
-  const auto row_of = [&](std::optional<Index> layer) {
-    const auto at = layer ? std::find(map.layers.begin(), map.layers.end(), *layer) : map.layers.end();
-    return at == map.layers.end() ? std::optional<Index>() : std::optional<Index>(at - map.layers.begin());
-  };
-  HeatmapContent content;
+  HeadGridContent content;
   content.key = map_key_;
-  content.size = {map.values.rows(), map.values.cols()};
-  content.tile = [this](const TileKey& key) { return Answer<Tile>{tile(key), false, false, {}}; };
+  content.layers = map.layers;
+  content.value = [&map](Index head) { return map.values.data()[head]; };
   content.quantity =
       subtracted_ ? less_than_pinned(map.figure.path.back(), *subtracted_) : map.figure.path.back();
   content.unit = map.figure.facts.unit;
@@ -173,16 +353,8 @@ void HeadMapPanel::draw_map(PanelContext& context, ImVec2 size, bool square) {
   const ScaleKind scale = scale_kind(map.figure.facts.scale);
   content.scale = content.is_signed && scale == ScaleKind::log ? ScaleKind::symlog : scale;
   content.square = square;
-  content.row_name = "layer";
-  content.column_name = "KV head";
-  content.row_number = [&map](Index row) { return std::to_string(map.layers[row]); };
-  content.outline_cell = true;
-  content.row = row_of(state.selection().layer);
-  content.column = state.selection().kv_head;
-  content.hover_row = row_of(state.hover.layer);
-  if (content.hover_row) content.hover_column = state.hover.kv_head;
-  const HeatmapHit hit = view_.draw("heads", size, content, context.state.links);
-  if (hit.hovered) draw_hit(context, hit);
+  content.outline = true;
+  if (const auto head = map_view_.draw(size, content, context.state)) draw_hit(*head);
 }
 
 /// The figure's map, or what of it is other in the pinned run.
@@ -221,11 +393,9 @@ void HeadMapPanel::rank(PanelContext& context) const {
 }
 
 void HeadMapPanel::choose_mode() {
-  constexpr std::array<std::string_view, 2> kModes = {"Map", "Sheet"};
-  auto mode = static_cast<std::size_t>(sheet_shown_ ? 1 : 0);
   flow(theme().px(96));
   ImGui::BeginGroup();
-  if (segments("mode", kModes, mode)) sheet_shown_ = mode == 1;
+  either("mode", "Map", "Sheet", sheet_shown_);
   ImGui::EndGroup();
   tip("A number of every head, or a small token map of every head");
   if (sheet_shown_) sheet_.draw_controls();
@@ -270,7 +440,7 @@ void HeadMapPanel::draw(PanelContext& context) {
   const float gap = theme().px(10);
   ImGui::SetCursorScreenPos(places.beside ? ImVec2{at.x + places.map.x + gap, at.y}
                                           : ImVec2{at.x, at.y + places.map.y + gap});
-  table_.draw(context, places.table, view_);
+  table_.draw(context, places.table, map_view_.heatmap());
 }
 
 std::string HeadMapPanel::figure_title(PanelContext&) const {
@@ -291,19 +461,11 @@ std::string HeadMapPanel::csv(PanelContext& context) const {
   return table.text();
 }
 
-nlohmann::json HeadMapPanel::save() const {
-  return {{"controls", controls_.save()},
-          {"heatmap", view_.save()},
-          {"sheet", sheet_.save()},
-          {"sheet_shown", sheet_shown_}};
-}
-
-void HeadMapPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  if (const auto found = json.find("controls"); found != json.end()) controls_.load(*found);
-  if (const auto found = json.find("heatmap"); found != json.end()) view_.load(*found);
-  if (const auto found = json.find("sheet"); found != json.end()) sheet_.load(*found);
-  sheet_shown_ = json.value("sheet_shown", nlohmann::json(false)) == true;
+void HeadMapPanel::keep(SessionFields& fields) {
+  fields.part("controls", controls_);
+  fields.part("heatmap", map_view_.heatmap());
+  fields.part("sheet", sheet_);
+  fields.field("sheet_shown", sheet_shown_);
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 #include "viewer/panels/heads/head_sheet.hpp"
 
 #include "viewer/model/numbers.hpp"
-#include "viewer/model/session_keys.hpp"
 #include "viewer/panels/metric_controls.hpp"
-#include "viewer/panels/no_dump.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -253,16 +251,10 @@ void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit,
   ImGui::EndTooltip();
 }
 
-nlohmann::json HeadSheet::save() const {
-  return {{"shown", name_of(shown_)}, {"worst_first", worst_first_}, {"map", view_.save()}};
-}
-
-void HeadSheet::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  Keys keys(json);
-  keys.read_name("shown", shown_, [](const std::string& name) { return kEntries.named(name); });
-  keys.read("worst_first", worst_first_);
-  if (const nlohmann::json* map = keys.at("map")) view_.load(*map);
+void HeadSheet::keep(SessionFields& fields) {
+  fields.name("shown", shown_, in_table(kEntries));
+  fields.field("worst_first", worst_first_);
+  fields.part("map", view_);
 }
 
 }  // namespace kvreplay::viewer

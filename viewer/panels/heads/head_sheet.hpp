@@ -24,8 +24,7 @@ class HeadSheet {
   /// "exact_remove (squared output) of every head"
   std::string title() const;
 
-  nlohmann::json save() const;
-  void load(const nlohmann::json& json);
+  void keep(SessionFields& fields);
 
  private:
   struct Head {

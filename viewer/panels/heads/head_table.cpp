@@ -1,10 +1,9 @@
 #include "viewer/panels/heads/head_table.hpp"
 
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -156,8 +155,7 @@ void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heat
   const Theme& t = theme();
   const Better better = map_->figure.facts.better;
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  if (!context.figure) ImGui::AlignTextToFramePadding();
-  dim_text(better != Better::neither ? "worst first" : "largest first");
+  if (!context.figure) text_beside(better != Better::neither ? "worst first" : "largest first");
   tip(better == Better::neither
           ? "Neither end of this figure is worse. n and p step through the heads in this order."
       : better == Better::smaller

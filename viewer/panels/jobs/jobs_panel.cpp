@@ -59,8 +59,7 @@ void JobsPanel::draw_cache(Desk& desk) {
   const std::string kept =
       fmt::format("Answers kept: {} of {}", bytes_text(static_cast<double>(desk.cached_bytes())),
                   bytes_text(static_cast<double>(desk.cache_limit())));
-  ImGui::AlignTextToFramePadding();
-  dim_text(kept);
+  text_beside(kept);
   const float width =
       std::clamp(ImGui::GetContentRegionAvail().x - ImGui::GetItemRectSize().x - theme().px(12),
                  theme().px(60), theme().px(180));

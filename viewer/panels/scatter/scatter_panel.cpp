@@ -1,15 +1,14 @@
 #include "analysis/options/option.hpp"
-#include "viewer/model/session_keys.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/questions.hpp"
 #include "viewer/panels/scatter/scatter_plot.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/questions.hpp"
 #include "viewer/work/scatter.hpp"
 
 #include <fmt/format.h>
@@ -28,8 +27,7 @@ class ScatterPanel final : public Panel {
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override { return {{"log_axes", log_}, {"show_kept", kept_}}; }
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   void draw_controls(AppState& state, const MetricSet& available);
@@ -43,10 +41,9 @@ class ScatterPanel final : public Panel {
   Index kept_tokens_ = -1;  // of the setting, where it is known
 };
 
-void ScatterPanel::load(const nlohmann::json& json) {
-  Keys keys(json);
-  keys.read("log_axes", log_);
-  keys.read("show_kept", kept_);
+void ScatterPanel::keep(SessionFields& fields) {
+  fields.field("log_axes", log_);
+  fields.field("show_kept", kept_);
 }
 
 void ScatterPanel::draw(PanelContext& context) {
@@ -86,8 +83,7 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
       std::clamp((ImGui::GetContentRegionAvail().x - rest) / 2 / t.scale - 0.5F, 100.0F, 150.0F);
   choose_metric("##score", run, available, c.score, width);
   flow(ImGui::CalcTextSize("vs").x + t.px(width + 5));
-  ImGui::AlignTextToFramePadding();
-  dim_text("vs");
+  text_beside("vs");
   ImGui::SameLine(0, t.px(5));
   choose_metric("##reference", run, available, c.reference, width);
   flow(check_width("Log"));
@@ -113,22 +109,14 @@ void ScatterPanel::draw_figures(PanelContext& context, const ScatterFacts& facts
     std::string text = share(value);
     if (pinned != nullptr) text += fmt::format(" (pinned {})", share(pinned->agreement[which]));
     if (which != AgreementFigure::spearman) flow(figure_width(name.c_str(), text));
-    ImGui::BeginGroup();
-    figure(name.c_str(), text);
-    ImGui::EndGroup();
-    tip(about.c_str());
+    told_figure(name.c_str(), text, about);
   }
   const std::string n = std::to_string(facts.head->l);
   flow(figure_width("n", n));
-  ImGui::BeginGroup();
-  figure("n", n);
-  ImGui::EndGroup();
-  if (facts.scatter.left_out > 0)
-    tip(fmt::format("Not shown, for want of a finite value of both: {}.",
-                    counted(facts.scatter.left_out, "token"))
-            .c_str());
-  else
-    tip("Tokens of the prompt");
+  told_figure("n", n,
+              facts.scatter.left_out > 0 ? fmt::format("Not shown, for want of a finite value of both: {}.",
+                                                       counted(facts.scatter.left_out, "token"))
+                                         : "Tokens of the prompt");
   const std::string& whose = shown_.head().whose;
   if (!whose.empty()) {
     flow(ImGui::CalcTextSize(whose.c_str()).x);

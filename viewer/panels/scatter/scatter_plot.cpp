@@ -4,15 +4,12 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
-#include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/scatter.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <imgui.h>
 #include <iterator>
 #include <span>
 #include <string>

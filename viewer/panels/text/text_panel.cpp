@@ -1,18 +1,18 @@
+#include "data/utf8.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/gl/ui_context.hpp"
-#include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/model/value_scale.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/questions.hpp"
-#include "viewer/panels/text/text_source.hpp"
 #include "viewer/panels/text/text_view.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/questions.hpp"
+#include "viewer/work/token_tint.hpp"
 
 #include <fmt/format.h>
 
@@ -29,6 +29,46 @@
 
 namespace kvreplay::viewer {
 namespace {
+
+/// The lines of the selected run's tokens, broken in the background.
+class TextLines {
+ public:
+  /// In the present font, `width` pixels wide. Where a newer one is not there yet, the last one.
+  Answer<TextLayout> ask(PanelContext& context, float width);
+
+ private:
+  struct Advances {
+    float em = 0;
+    std::vector<float> of;  // by code point
+    float others = 0;
+  };
+  std::shared_ptr<const Advances> advances_;  // of the present font
+};
+
+Answer<TextLayout> TextLines::ask(PanelContext& context, float width) {
+  const ImFont* font = ui_font();
+  if (advances_ == nullptr || advances_->em != font->FontSize) {
+    Advances now{font->FontSize, {}, font->FallbackAdvanceX};
+    now.of.assign(font->IndexAdvanceX.begin(), font->IndexAdvanceX.end());
+    advances_ = std::make_shared<const Advances>(std::move(now));
+  }
+  const std::shared_ptr<const Run>& run = context.state.run();
+  const Question question{.key = {run->key(), "text_layout", width, advances_->em},
+                          .title = "Lines of the text",
+                          .urgency = Urgency::now,
+                          .slot = {run->key(), "text_layout"}};
+  return context.desk.ask<TextLayout>(question, [run, width, advances = advances_](JobControl&) {
+    return TextLayout(reading_texts(run->labels(), run->shape().T), width, [&](std::string_view text) {
+      float sum = 0;
+      while (!text.empty()) {
+        const Character next = first_character(text);
+        sum += next.code < advances->of.size() ? advances->of[next.code] : advances->others;
+        text.remove_prefix(next.bytes.size());
+      }
+      return sum;
+    });
+  });
+}
 
 /// Matches of a text in the run's tokens; the answer of a job.
 struct TextMatches {
@@ -59,9 +99,7 @@ class FindBar {
   Answer<TextMatches> found_;
 };
 
-std::size_t bytes_of(const TextMatches& matches) {
-  return sizeof(matches) + matches.all.capacity() * sizeof(TextMatch);
-}
+std::size_t bytes_of(const TextMatches& matches) { return bytes_with(matches, matches.all); }
 
 void FindBar::open() { open_ = focus_ = true; }
 
@@ -143,8 +181,7 @@ void FindBar::draw(PanelContext& context) {
   tip("The next match (Enter)");
   if (enter) go(state, !ImGui::GetIO().KeyShift, true);
   ImGui::SameLine();
-  ImGui::AlignTextToFramePadding();
-  dim_text(place(state));
+  text_beside(place(state));
   ImGui::SameLine(ImGui::GetContentRegionMax().x - ImGui::GetFrameHeight());
   if (ImGui::Button("x", {ImGui::GetFrameHeight(), 0})) close();
   tip("Closes the search (Escape)");
@@ -267,8 +304,7 @@ class TextPanel final : public Panel {
     return with_pinned(settings_lines(context.state), context.state, !source_.less().empty(), "less");
   }
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   void draw_controls(AppState& state, const MetricSet& available);
@@ -310,8 +346,7 @@ void TextPanel::draw(PanelContext& context) {
   if (source_.pending()) {
     if (source_.progress() < 1) {
       ImGui::SameLine();
-      ImGui::AlignTextToFramePadding();
-      dim_text(fmt::format("{:.0f} %", 100 * source_.progress()));
+      text_beside(fmt::format("{:.0f} %", 100 * source_.progress()));
       tip("Heads that have come in");
     }
     busy_mark();
@@ -458,19 +493,12 @@ std::string TextPanel::csv(PanelContext& context) const {
   return table.text();
 }
 
-nlohmann::json TextPanel::save() const {
-  return {{"metric", name_of(metric_)}, {"by", kBy[by_]}, {"scope", name_of(scope_)}};
-}
-
-void TextPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  Keys keys(json);
-  keys.read_name("metric", metric_, [](const std::string& name) { return kTokenMetrics.named(name); });
-  keys.read_name("scope", scope_, [](const std::string& name) { return kTextScopes.named(name); });
-  std::string by;
-  keys.read("by", by);
-  for (std::size_t i = 0; i < kBy.size(); ++i)
-    if (by == kBy[i]) by_ = i;
+void TextPanel::keep(SessionFields& fields) {
+  fields.name("metric", metric_, in_table(kTokenMetrics));
+  fields.name("scope", scope_, in_table(kTextScopes));
+  std::string by(kBy[by_]);
+  fields.field("by", by);
+  by_ = by == kBy[1] ? 1 : by == kBy[0] ? 0 : by_;
 }
 
 }  // namespace

@@ -1,21 +1,17 @@
-#include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
-#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/questions.hpp"
-#include "viewer/panels/tokens/entry_question.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
 #include "viewer/work/entry_tiles.hpp"
+#include "viewer/work/questions.hpp"
 #include "viewer/work/state.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -46,9 +42,7 @@ class TokenMapControls {
   bool is_signed() const { return compares() || shown_ == EntryTerm::logit; }
   EntryTerm shown() const { return shown_; }
 
-  /// Keys of the panel's own settings.
-  nlohmann::json save() const;
-  void load(const nlohmann::json& json);
+  void keep(SessionFields& fields);
 
  private:
   EntryTerm shown_ = EntryTerm::exact_remove, other_ = EntryTerm::attn;
@@ -127,22 +121,13 @@ void TokenMapControls::draw(AppState& state) {
   tip("Above the map what the rows of the window add up to, beside it one number a row");
 }
 
-nlohmann::json TokenMapControls::save() const {
-  return {{"shown", name_of(shown_)},
-          {"against", static_cast<int>(against_)},
-          {"other", name_of(other_)},
-          {"strips", strips_}};
-}
-
-void TokenMapControls::load(const nlohmann::json& json) {
-  Keys keys(json);
-  const auto named = [](const std::string& name) { return kEntries.named(name); };
-  keys.read_name("shown", shown_, named);
-  keys.read_name("other", other_, named);
+void TokenMapControls::keep(SessionFields& fields) {
+  fields.name("shown", shown_, in_table(kEntries));
+  fields.name("other", other_, in_table(kEntries));
   int against = static_cast<int>(against_);
-  keys.read("against", against, 0, static_cast<int>(kAgainst.size()) - 1);
-  against_ = static_cast<EntryView::Against>(against);
-  keys.read("strips", strips_);
+  fields.number("against", against, 0, static_cast<int>(kAgainst.size()) - 1);
+  against_ = static_cast<Against>(against);
+  fields.field("strips", strips_);
 }
 
 // What stands above and beside the token map, and what its tooltips have in common.
@@ -257,8 +242,7 @@ class TokenMapPanel final : public Panel {
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   std::string quantity(PanelContext& context) const;
@@ -451,16 +435,9 @@ std::string TokenMapPanel::csv(PanelContext& context) const {
   return table.rows() > 0 ? table.text() : std::string();
 }
 
-nlohmann::json TokenMapPanel::save() const {
-  nlohmann::json json = controls_.save();
-  json["map"] = map_.save();
-  return json;
-}
-
-void TokenMapPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  controls_.load(json);
-  if (json.contains("map")) map_.load(json["map"]);
+void TokenMapPanel::keep(SessionFields& fields) {
+  controls_.keep(fields);
+  fields.part("map", map_);
 }
 
 }  // namespace

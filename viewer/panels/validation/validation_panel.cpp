@@ -1,6 +1,4 @@
 #include "analysis/results/validation.hpp"
-#include "viewer/gl/ui_context.hpp"
-#include "viewer/model/session_keys.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -44,12 +42,9 @@ class ValidationPanel final : public Panel {
     return fmt::format("KL measured against {}: {}", figure_, setting_);
   }
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override { return {{"figure", figure_}, {"setting", setting_}}; }
-  void load(const nlohmann::json& json) override {
-    if (!json.is_object()) return;
-    Keys keys(json);
-    keys.read("figure", figure_);
-    keys.read("setting", setting_);
+  void keep(SessionFields& fields) override {
+    fields.field("figure", figure_);
+    fields.field("setting", setting_);
   }
 
  private:
@@ -128,10 +123,7 @@ void ValidationPanel::draw_order() const {
   if (by_ == nullptr) return;
   const OrderByFigure found = order_by(by_->name, cases_);
   const auto item = [](const char* name, const std::string& value, const std::string& about) {
-    ImGui::BeginGroup();
-    figure(name, value);
-    ImGui::EndGroup();
-    tip(about);
+    told_figure(name, value, about);
     ImGui::SameLine(0, theme().px(12));
   };
   item("Spearman", fmt::format("{:.3f}", found.spearman),

@@ -5,8 +5,8 @@
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
-#include "viewer/panels/what_if/setting_rows.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/head_figures.hpp"
@@ -15,11 +15,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <vector>
 
 namespace kvreplay::viewer {
+
 namespace {
 
 bool searches(const std::string& base) {
@@ -37,10 +37,45 @@ bool base_takes_score(const std::string& base) {
   return known && (kBases[*known].takes_score || kBases[*known].alone);
 }
 
-/// What can be chosen.
-class Rows : public SettingRows {
+/// The rows of a table of choices under the settings A and B, in an ImGui table of three columns: each draws
+/// its label and a control for every setting. A run must be open.
+class Rows {
  public:
-  using SettingRows::SettingRows;
+  explicit Rows(AppState& state)
+      : run_(*state.run()),
+        scores_(state.scores),
+        settings_{&state.setting_a, &state.setting_b},
+        as_counted_(state.settings()),
+        own_{own_rule(as_counted_[0], run_, scores_), own_rule(as_counted_[1], run_, scores_)} {}
+
+  /// Their names; a click chooses the one that is `shown` elsewhere: B?
+  void header(bool& shown) const {
+    ImGui::TableNextRow();
+    for (std::size_t s = 0; s < 2; ++s) {
+      ImGui::TableSetColumnIndex(static_cast<int>(s) + 1);
+      const float side = ImGui::GetTextLineHeight() * 0.7F;
+      const ImVec2 at = ImGui::GetCursorScreenPos();
+      const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
+      ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, setting_colors()[s],
+                                                theme().px(2));
+      ImGui::PushID(static_cast<int>(s));
+      const float width = ImGui::GetContentRegionAvail().x;
+      if (ImGui::InvisibleButton("shown", {width, ImGui::GetTextLineHeight()})) shown = s == 1;
+      tip("Click: the token map shows what this setting keeps. Held, X flips to the other.");
+      ImGui::PopID();
+      ImDrawList* list = ImGui::GetWindowDrawList();
+      const float x = at.x + side + theme().px(6);
+      const char* name = s == 0 ? "A" : "B";
+      ImGui::PushFont(bold_font());
+      list->AddText({x, at.y}, theme().text, name);
+      const float from = x + ImGui::CalcTextSize(name).x + theme().px(7);
+      ImGui::PopFont();
+      if (shown != (s == 1)) continue;
+      const auto fits = [&](const char* text) { return from + ImGui::CalcTextSize(text).x <= at.x + width; };
+      if (const char* text = fits("in token map") ? "in token map" : "shown"; fits(text))
+        list->AddText({from, at.y}, theme().dim, text);
+    }
+  }
 
   void policy() {
     row(
@@ -200,6 +235,46 @@ class Rows : public SettingRows {
       edit_optional(option, s.*value, own, run_.shape().l);
     });
   }
+
+  template <class Control>
+  void row(const OptionFacts& option, Control control) {
+    row(title_of(option).c_str(), option.meaning.data(), control);
+  }
+
+  /// With a tooltip on each control.
+  template <class Control, class Tip>
+  void row(const char* name, const char* about, Control control, Tip tip_of) {
+    row(name, about, [&](WhatIfSettings& s, std::size_t i) {
+      const std::string now = tip_of(s);
+      control(s, i);
+      tip(now);
+    });
+  }
+
+  template <class Control>
+  void row(const char* name, const char* about, Control control) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    text_beside(name);
+    tip(about);
+    controls(control);
+  }
+
+  template <class Control>
+  void controls(Control control) {
+    for (std::size_t s = 0; s < 2; ++s) {
+      ImGui::TableNextColumn();
+      ImGui::PushID(static_cast<int>(s));
+      control(*settings_[s], s);
+      ImGui::PopID();
+    }
+  }
+
+  const Run& run_;
+  const std::vector<UserScore>& scores_;
+  std::array<WhatIfSettings*, 2> settings_;
+  std::array<WhatIfSettings, 2> as_counted_;
+  std::array<std::optional<EvictionRule>, 2> own_;
 };
 
 }  // namespace

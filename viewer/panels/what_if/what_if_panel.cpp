@@ -2,24 +2,20 @@
 #include "sim/kept_set.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
-#include "viewer/model/heatmap_image.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/metric_controls.hpp"
-#include "viewer/panels/no_dump.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/questions.hpp"
-#include "viewer/panels/what_if/error_waterfall.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
-#include "viewer/panels/what_if/what_if_head_map.hpp"
-#include "viewer/panels/what_if_heads.hpp"
+#include "viewer/panels/what_if/what_if_view.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/position_axis.hpp"
 #include "viewer/widgets/theme.hpp"
 #include "viewer/work/command_text.hpp"
 #include "viewer/work/csv_table.hpp"
+#include "viewer/work/questions.hpp"
 #include "viewer/work/state.hpp"
 #include "viewer/work/what_if.hpp"
 #include "viewer/work/what_if_figures.hpp"
@@ -34,10 +30,187 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::viewer {
 namespace {
+
+/// A figure of all heads under A and B, layers x KV heads: of either setting, or how they differ.
+class WhatIfHeadMap {
+ public:
+  /// Whether all heads are looked at; unless chosen, where there are few.
+  bool on(const Run& run) const;
+  /// Takes up with a setting and asks for the next heads. A setting that cannot be followed is left out:
+  /// heads keep the last one's figures.
+  void follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings, bool can_follow);
+  const std::array<WhatIfHeads, 2>& heads() const { return heads_; }
+  /// The controls and the map, within `size` pixels.
+  void draw(PanelContext& context, ImVec2 size);
+  HeatmapView& heatmap() { return map_.heatmap(); }
+
+  void keep(SessionFields& fields);
+
+ private:
+  static constexpr std::size_t kFutureError = 2;  // of what_if_figures()
+  static constexpr std::size_t kDifference = 2;   // of A, B, B - A
+
+  void draw_progress() const;
+  void choose_figure(const Dump& dump, float beside);
+  void draw_map(AppState& state, ImVec2 size);
+  /// The names and the numbers of what the figure is over all heads, A / B, and what the names say.
+  struct OverHeads {
+    const char *name, *about;
+    std::string numbers;
+  };
+  std::vector<OverHeads> over_heads() const;
+
+  std::optional<bool> all_heads_;
+  std::size_t figure_ = kFutureError, shown_ = kFutureError;  // shown_: where the dump has it
+  std::size_t show_ = kDifference;
+  HeadGrid map_;
+  std::array<WhatIfHeads, 2> heads_;
+};
+
+constexpr Index kHeadsByDefault = 64;
+constexpr std::array<std::string_view, 3> kShow = {"A", "B", "B - A"};
+
+bool WhatIfHeadMap::on(const Run& run) const {
+  return all_heads_.value_or(run.shape().layers * run.shape().n_kv <= kHeadsByDefault);
+}
+
+void WhatIfHeadMap::follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings,
+                           bool can_follow) {
+  if (can_follow) heads_[setting].follow(*context.run(), settings);
+  heads_[setting].ask(context);
+}
+
+void WhatIfHeadMap::draw_progress() const {
+  const Index done = heads_[0].answered() + heads_[1].answered(), all = heads_[0].heads() + heads_[1].heads();
+  if (done >= all) return;
+  flow(ImGui::CalcTextSize("100 %").x + theme().px(24));
+  text_beside(fmt::format("{:.0f} %", 100 * static_cast<double>(done) / static_cast<double>(all)));
+  tip(fmt::format("{} of {} answers: every head under A and B", done, all).c_str());
+  busy_mark();
+}
+
+void WhatIfHeadMap::choose_figure(const Dump& dump, float beside) {
+  const std::vector<std::size_t> there = shown_figures(dump);
+  std::vector<Choice> choices;
+  for (std::size_t i = 0; i < kShownFigures; ++i) {
+    const WhatIfFigure& figure = what_if_figures()[i];
+    choices.push_back({.name = figure.title, .tip = figure.about});
+    choices.back().enabled = std::find(there.begin(), there.end(), i) != there.end();
+    if (!choices.back().enabled) choices.back().tip = why_no_nats(dump, *figure.loss_on);
+  }
+  shown_ = choices[figure_].enabled ? figure_ : kFutureError;
+  if (choose("##figure", choices, shown_,
+             std::clamp((ImGui::GetContentRegionAvail().x - beside) / theme().scale, 108.0F, 172.0F)))
+    figure_ = shown_;
+  tip(what_if_figures()[shown_].about);
+}
+
+std::vector<WhatIfHeadMap::OverHeads> WhatIfHeadMap::over_heads() const {
+  const WhatIfFigure& what = what_if_figures()[shown_];
+  const auto both = [&](const auto& of) {
+    return fmt::format("{} / {}", what.text(of(heads_[0])), what.text(of(heads_[1])));
+  };
+  if (what.loss_on)
+    return {{kLossStep.name.data(),
+             "What all heads together are predicted to cost, A / B, once all are known",
+             both([&](const WhatIfHeads& heads) {
+               const auto loss = heads.loss(*what.loss_on);
+               return loss ? loss->step() : kNone;
+             })}};
+  return {{"mean", "Mean over heads, A / B", both([&](const WhatIfHeads& h) { return h.mean(shown_); })},
+          {"median", "Median head, A / B: no few heads rule it",
+           both([&](const WhatIfHeads& h) { return h.median(shown_); })}};
+}
+
+void WhatIfHeadMap::draw(PanelContext& context, ImVec2 size) {
+  const Run& run = *context.run();
+  const float top = ImGui::GetCursorPosY();
+  bool all = on(run);
+  if (context.figure && !all) return;
+  std::optional<OutOfSight> controls(std::in_place, context.figure);
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2)});
+  if (ImGui::Checkbox("All heads", &all)) all_heads_ = all;
+  tip("Computes both settings for all heads in the background");
+  if (!all) {
+    ImGui::PopStyleVar();
+    if (size.y > theme().px(60)) hint("All heads: a map of any figure under A and B.");
+    return;
+  }
+  flow(ImGui::CalcTextSize("ABB - A").x + 6 * ImGui::GetStyle().FramePadding.x + theme().px(2));
+  segments("show", kShow, show_);
+  draw_progress();
+  const auto width_over_heads = [&] {
+    const OverHeads first = over_heads().front();
+    return figure_width(first.name, first.numbers);
+  };
+  choose_figure(*run.dump(), width_over_heads() + ImGui::GetStyle().ItemSpacing.x);
+  ImGui::PopStyleVar();
+  flow(width_over_heads());
+  controls.reset();
+  if (context.figure) {
+    text_beside(fmt::format("{} of every head, {}:", what_if_figures()[shown_].title, kShow[show_]));
+    flow(width_over_heads());
+  }
+  bool first = true;  // for which there is room already
+  for (const auto& [name, about, numbers] : over_heads()) {
+    if (!std::exchange(first, false)) flow(figure_width(name, numbers));
+    ImGui::AlignTextToFramePadding();
+    figure(name, numbers);
+    tip(about);
+  }
+  const Index failed = heads_[0].failed() + heads_[1].failed();
+  if (failed > 0)
+    error_line(fmt::format("{} of {} failed: {}", failed, heads_[0].heads() + heads_[1].heads(),
+                           heads_[heads_[0].failed() > 0 ? 0 : 1].error()));
+  draw_map(context.state, {size.x, size.y - (ImGui::GetCursorPosY() - top)});
+}
+
+void WhatIfHeadMap::draw_map(AppState& state, ImVec2 size) {
+  const Run& run = *state.run();
+  const WhatIfHeads &a = heads_[0], &b = heads_[1];
+  const WhatIfFigure& what = what_if_figures()[shown_];
+  const auto value = [&](const WhatIfHeads& heads, Index head) {
+    const WhatIfFigures* found = heads.at(head);
+    return found != nullptr ? (*found)[shown_] : kNone;
+  };
+  const bool difference = show_ == kDifference;
+  HeadGridContent content;
+  content.key = {run.key(), "what_if_map", shown_, show_, a.version(), b.version()};
+  content.quantity = difference ? fmt::format("{}, B - A", what.title) : what.title;
+  // Shares as they are written elsewhere.
+  const double times = what.is_share() ? 100 : 1;
+  content.unit = !what.is_share() ? what.unit : difference ? "points" : "%";
+  content.is_signed = difference;
+  content.value = [&](Index head) {
+    return times *
+           (difference ? difference_of(value(a, head), value(b, head)) : value(show_ == 0 ? a : b, head));
+  };
+  const auto head = map_.draw(size, content, state);
+  if (!head) return;
+  ImGui::BeginTooltip();
+  ImGui::TextUnformatted(
+      fmt::format("Layer {}, KV head {}", *head / run.shape().n_kv, *head % run.shape().n_kv).c_str());
+  dim_text(what.title);
+  figure("A", what.text(value(a, *head)));
+  ImGui::SameLine();
+  figure("B", what.text(value(b, *head)));
+  ImGui::EndTooltip();
+}
+
+void WhatIfHeadMap::keep(SessionFields& fields) {
+  fields.field("all_heads", all_heads_);
+  fields.number("show", show_, std::size_t{0}, kDifference);
+  std::string name = what_if_figures()[figure_].name;
+  fields.field("figure", name);
+  for (std::size_t i = 0; i < kShownFigures; ++i)
+    if (name == what_if_figures()[i].name) figure_ = i;
+  fields.part("map", map_.heatmap());
+}
 
 /// A figure under A and B; nan where it is not known.
 struct FigureLine {
@@ -197,122 +370,6 @@ void draw_kept_brush(AppState& state) {
   tip("Writes what the setting in view keeps of all heads as .npy, and copies the command that measures it");
 }
 
-/// Two kept sets over the positions of a prompt, one above the other. Either may be null: not known yet.
-struct KeptStripContent {
-  const KeptSet *a = nullptr, *b = nullptr;  ///< [l]
-  Index l = 0;
-  std::optional<Index> selected, hovered;
-  std::span<const Index> chosen;  ///< together, ascending
-  Key link;                       ///< HeatmapContent::link of the tokens' axis
-};
-
-/// Draws them: what both keep is grey, what one keeps alone has its setting's colour.
-class KeptStrip {
- public:
-  void draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links);
-  const PositionAxis& axis() const { return axis_; }
-
- private:
-  PositionAxis axis_;
-};
-
-constexpr float kBar = 15, kGap = 2, kLabel = 16;  // points
-
-/// Of the tokens of one pixel, how many are kept, and how many of these by this set alone.
-struct Counts {
-  Index tokens = 0, kept = 0, alone = 0;
-};
-
-ImU32 color_of(const Counts& counts, ImU32 alone) {
-  const Theme& t = theme();
-  if (counts.tokens == 0) return t.window;
-  const auto share = [&](Index n) { return static_cast<float>(n) / static_cast<float>(counts.tokens); };
-  const ImU32 color = mixed(t.raised, t.dim, share(counts.kept));
-  // A single difference among many tokens is still to be seen.
-  return counts.alone > 0 ? mixed(color, alone, std::max(share(counts.alone), 0.45F)) : color;
-}
-
-void KeptStrip::draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links) {
-  const Theme& t = theme();
-  const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float bar = std::floor(t.px(kBar)), gap = std::floor(t.px(kGap)), foot = at.y + 2 * bar + gap;
-  axis_.begin(at.x + t.px(kLabel), std::max(static_cast<int>(width - t.px(kLabel)), 8), content.l);
-  const float left = axis_.left(), right = axis_.right();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  ImGui::SetCursorScreenPos({left, at.y});
-  ImGui::InvisibleButton(id, {right - left, foot - at.y});
-  if (const auto shared = links.columns.find(content.link); links.joined && shared != links.columns.end())
-    axis_.join(shared->second.axis, shared->second.pixels);
-  const AxisView before = axis_.view();
-  axis_.take_mouse();
-  if (links.joined && !(before == axis_.view())) links.columns[content.link] = {axis_.view(), axis_.pixels()};
-
-  const std::array<const KeptSet*, 2> sets = {content.a, content.b};
-  const auto kept = [&](std::size_t s, Index token) {
-    return static_cast<std::size_t>(token) < sets[s]->size() && (*sets[s])[token] != 0;
-  };
-  const bool both_known = sets[0] != nullptr && sets[1] != nullptr;
-  for (std::size_t s = 0; s < 2; ++s) {
-    const float top = at.y + static_cast<float>(s) * (bar + gap);
-    ImGui::PushFont(bold_font());
-    list->AddText({at.x, top + (bar - ImGui::GetTextLineHeight()) / 2}, t.dim, s == 0 ? "A" : "B");
-    ImGui::PopFont();
-    list->AddRectFilled({left, top}, {right, top + bar}, t.raised);
-    if (sets[s] == nullptr) continue;
-    axis_.draw(top, top + bar, [&](Index first, Index end) {
-      Counts counts;
-      for (Index token = first; token < end; ++token) {
-        ++counts.tokens;
-        if (!kept(s, token)) continue;
-        ++counts.kept;
-        if (both_known && !kept(1 - s, token)) ++counts.alone;
-      }
-      return color_of(counts, setting_colors()[s]);
-    });
-  }
-
-  list->PushClipRect({left, at.y - t.px(3)}, {right, foot + t.px(3)}, true);
-  const auto mark = [&](Index token, ImU32 color) {
-    const float x = std::floor(axis_.x_of(token)) + 0.5F;
-    list->AddLine({x, at.y - t.px(3)}, {x, foot + t.px(3)}, color, t.px(1.4F));
-  };
-  // What is chosen together stands above: it must not hide what is kept.
-  axis_.draw(at.y - t.px(3), at.y - 1, [&](Index first, Index end) {
-    const auto next = std::lower_bound(content.chosen.begin(), content.chosen.end(), first);
-    return next != content.chosen.end() && *next < end ? t.accent : ImU32{0};
-  });
-  if (content.hovered) mark(*content.hovered, faded(t.text, 0.6F));
-  if (content.selected) mark(*content.selected, t.accent);
-  list->PopClipRect();
-  axis_.draw_numbers(foot, 1);
-  // Its height in points, whatever its bars are rounded to.
-  ImGui::SetCursorScreenPos({at.x, at.y + t.px(2 * kBar + kGap + 6) + ImGui::GetTextLineHeight()});
-}
-
-/// What the colours mean and how many tokens have each, on the current line; shorter where `width` pixels are
-/// few.
-void kept_legend(const KeptDifference& difference, float width) {
-  const Theme& t = theme();
-  const float side = ImGui::GetTextLineHeight() * 0.6F, space = t.px(4);
-  const auto text_of = [](Index tokens, const char* what) { return fmt::format("{} {}", what, tokens); };
-  float needed = ImGui::GetItemRectSize().x;
-  for (const std::string& text : {text_of(difference.both, "both"), text_of(difference.only_first, "only A"),
-                                  text_of(difference.only_second, "only B")})
-    needed += t.px(12) + side + space + ImGui::CalcTextSize(text.c_str()).x;
-  const bool narrow = width < needed;
-  const auto part = [&](Index tokens, const char* what, ImU32 color) {
-    flow(side + space + ImGui::CalcTextSize(text_of(tokens, what).c_str()).x + t.px(4));
-    const ImVec2 at = ImGui::GetCursorScreenPos();
-    const float top = at.y + (ImGui::GetTextLineHeight() - side) / 2;
-    ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {at.x + side, top + side}, color, t.px(1.5F));
-    ImGui::SetCursorScreenPos({at.x + side + space, at.y});
-    dim_text(text_of(tokens, what));
-  };
-  part(difference.both, "both", t.dim);
-  part(difference.only_first, narrow ? "A" : "only A", setting_colors()[0]);
-  part(difference.only_second, narrow ? "B" : "only B", setting_colors()[1]);
-}
-
 /// What the pinned run loses under the settings of What if, where the selected one is held against it.
 class PinnedWhatIf {
  public:
@@ -373,8 +430,7 @@ class WhatIfPanel final : public Panel {
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
-  nlohmann::json save() const override;
-  void load(const nlohmann::json& json) override;
+  void keep(SessionFields& fields) override;
 
  private:
   void draw_buttons(AppState& state);
@@ -554,23 +610,14 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
   return table.text();
 }
 
-nlohmann::json WhatIfPanel::save() const {
-  nlohmann::json json = nlohmann::json::object();
-  heads_.save(json);
-  if (more_) json["more"] = *more_;
-  if (split_rows_) json["split_rows"] = name_of(*split_rows_);
-  return json;
-}
-
-void WhatIfPanel::load(const nlohmann::json& json) {
-  if (!json.is_object()) return;
-  heads_.load(json);
-  Keys keys(json);
-  keys.read("more", more_);
-  std::string rows;
-  keys.read("split_rows", rows);
-  for (const RowSet one : {RowSet::window, RowSet::future, RowSet::reference})
-    if (rows == name_of(one)) split_rows_ = one;
+void WhatIfPanel::keep(SessionFields& fields) {
+  heads_.keep(fields);
+  fields.field("more", more_);
+  fields.name("split_rows", split_rows_, [](const std::string& name) {
+    for (const RowSet rows : {RowSet::window, RowSet::future, RowSet::reference})
+      if (name == name_of(rows)) return std::optional(rows);
+    return std::optional<RowSet>();
+  });
 }
 
 }  // namespace
