@@ -142,7 +142,8 @@ struct JudgedCase {
 std::vector<JudgedCase> judged_cases(const ResultReader& results);
 
 /// Of these cases: how often two output errors have the order of the predicted nats, by how far they are
-/// apart, and what the cases cost. Where there are none what was measured elsewhere (tests/research/README.md).
+/// apart, and what the cases cost. Where there are none what was measured elsewhere
+/// (tests/research/README.md).
 std::string how_large(std::span<const JudgedCase> cases);
 
 /// What predicted nats promise, and of what: stands beside headlines in nats; measured (sim/loss/LOSS.md).

@@ -1,4 +1,5 @@
 #include "analysis/results/compare.hpp"
+
 #include "data/atomic_file.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
@@ -234,8 +235,7 @@ TEST_CASE("folders that share no table or are damaged are refused in one line", 
   expect_error([&] { compare(a, {}, twice, {}); },
                {"evictions.csv: expected every row once, found two of ,,h2o"});
   const auto broken = results(dir / "d", row(",", "h2o", "many"));
-  expect_error([&] { compare(a, {}, broken, {}); },
-               {"evictions.csv: line 2: expected a number as value"});
+  expect_error([&] { compare(a, {}, broken, {}); }, {"evictions.csv: line 2: expected a number as value"});
 }
 
 }  // namespace kvreplay

@@ -1,4 +1,5 @@
 #include "analysis/results/comparisons.hpp"
+
 #include "data/atomic_file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/read_file.hpp"

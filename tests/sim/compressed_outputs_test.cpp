@@ -1,10 +1,10 @@
 #include "data/error.hpp"
-#include "tests/support/kept_changes.hpp"
 #include "sim/head_group.hpp"
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/index_sets.hpp"
+#include "tests/support/kept_changes.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>

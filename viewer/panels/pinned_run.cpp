@@ -40,7 +40,9 @@ std::string less_than_pinned(const std::string& quantity, const Run& pinned) {
   return fmt::format("{} \xE2\x88\x92 that of {}", quantity, pinned.name());
 }
 
-void choose_difference(AppState& state) { offer_pinned(state, "Less pinned", "This run less the pinned one"); }
+void choose_difference(AppState& state) {
+  offer_pinned(state, "Less pinned", "This run less the pinned one");
+}
 
 void choose_beside(AppState& state) { offer_pinned(state, "Pinned", "Beside this run the pinned one"); }
 

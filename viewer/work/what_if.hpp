@@ -1,12 +1,12 @@
 #pragma once
 
-#include "analysis/eviction/compensation_plan.hpp"
 #include "analysis/eviction/compensated_cases.hpp"
+#include "analysis/eviction/compensation_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/figure_facts.hpp"
-#include "sim/compensation/error_split.hpp"
 #include "sim/cache/cache_outputs.hpp"
+#include "sim/compensation/error_split.hpp"
 #include "viewer/model/kept_paint.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/work/desk.hpp"
