@@ -50,7 +50,7 @@ void print_help() {
   for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
   fmt::print(
       "\nkvreplay COMMAND --help says more about one; kvreplay --version names this build.\n"
-      "mpirun -n N kvreplay COMMAND shares the heads out where the build has MPI (--version says), and "
+      "mpirun -n N kvreplay COMMAND shares the layers out where the build has MPI (--version says), and "
       "--shard i/n\n"
       "the layers where it has not; the dump and --out are then on a file system that all processes see.\n"
       "Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.\n\n"
