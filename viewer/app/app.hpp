@@ -243,7 +243,7 @@ class App final : public Client {
   void draw_help();
   void draw_path_prompts();
   void close_popup();
-  struct Deeds;
+  struct Handlers;
   void close_run();
   void next_run();
   void pin_run();

@@ -48,16 +48,16 @@ void App::show(PanelKind kind) {
 }
 
 /// What each action does, in the order of ActionId.
-struct App::Deeds {
-  struct Deed {
+struct App::Handlers {
+  struct Handler {
     ActionId id;
     void (*act)(App& app, const Action& action);
   };
-  static const Deed& of(ActionId id);
+  static const Handler& of(ActionId id);
   template <std::size_t count>
-  static constexpr bool complete(const Deed (&deeds)[count]) {
+  static constexpr bool complete(const Handler (&handlers)[count]) {
     for (std::size_t i = 0; i < count; ++i)
-      if (static_cast<std::size_t>(deeds[i].id) != i) return false;
+      if (static_cast<std::size_t>(handlers[i].id) != i) return false;
     return !is_enumerator<static_cast<ActionId>(count)>();
   }
   static void on_map(App& app, const std::function<void(HeatmapView&)>& act) {
@@ -65,9 +65,9 @@ struct App::Deeds {
   }
 };
 
-const App::Deeds::Deed& App::Deeds::of(ActionId id) {
+const App::Handlers::Handler& App::Handlers::of(ActionId id) {
   using A = const Action&;
-  static constexpr Deed deeds[] = {
+  static constexpr Handler handlers[] = {
       {ActionId::open_palette, [](App& app, A) { app.palette_open_ = true; }},
       {ActionId::help, [](App& app, A) { app.help_open_ = true; }},
       {ActionId::open_path, [](App& app, A) { app.path_open_ = true; }},
@@ -149,13 +149,13 @@ const App::Deeds::Deed& App::Deeds::of(ActionId id) {
       {ActionId::tour, [](App& app, A) { app.begin_tour(); }},
       {ActionId::pin_run, [](App& app, A) { app.pin_run(); }},
   };
-  static_assert(complete(deeds));
-  return deeds[static_cast<std::size_t>(id)];
+  static_assert(complete(handlers));
+  return handlers[static_cast<std::size_t>(id)];
 }
 
 void App::perform(const Action& action) {
   view_step_ = true;
-  Deeds::of(action.id).act(*this, action);
+  Handlers::of(action.id).act(*this, action);
 }
 
 void App::close_run() {
