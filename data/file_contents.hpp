@@ -15,7 +15,7 @@ struct FileContents {
 };
 FileContents contents_of(std::span<const std::byte> bytes);
 
-/// The same of bytes that come piece by piece.
+/// Size and checksum of bytes that come piece by piece.
 class ContentsHash {
  public:
   ContentsHash();

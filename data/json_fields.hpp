@@ -16,7 +16,7 @@ namespace kvreplay {
 /// a key that an object has twice.
 template <class Json>
 Json parse_json(std::string_view text, const std::string& where);
-/// The same of what must be an object.
+/// Parses JSON that must be an object.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where);
 
 /// A value as messages show it: short, on one line.

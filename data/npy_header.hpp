@@ -51,7 +51,7 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
 NpyHeader parse_npy_header(std::span<const std::byte> header, std::uint64_t total_bytes,
                            const std::string& where, NpyElements elements = NpyElements::numbers);
 
-/// The same but for the check: what a file that may be cut short says that it holds.
+/// What a header says that its file holds, without the check that it does: the file may be cut short.
 NpyHeader parse_npy_declaration(std::span<const std::byte> header, const std::string& where,
                                 NpyElements elements = NpyElements::numbers);
 

@@ -56,7 +56,8 @@ struct StoredTensor {
 /// than 1, and a dtype that contradicts the manifest.
 StoredTensor name_axes(FoundArray found, const std::optional<Dtype>& manifest_dtype);
 
-/// The same of an array whose elements lie `strides` apart along each axis of its header's shape, at least 0.
+/// Names the axes of an array whose elements lie `strides` apart along each axis of its header's shape, at
+/// least 0.
 StoredTensor name_axes(ArrayName name, NpyArray array, Dtype dtype, const std::vector<Index>& strides);
 
 /// Every layer's tensors, each once.

@@ -19,7 +19,7 @@ struct LogitRow {
   Vector<double> z;    ///< [T]
 };
 LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i);
-/// The same with `keys` [T, d] in place of the group's.
+/// Logits with `keys` [T, d] in place of the group's.
 LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i,
                           const Eigen::Ref<const Matrix<double>>& keys);
 

@@ -22,8 +22,8 @@ Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
                             const std::function<void(Index first, Index count, double* panels)>& fill,
                             Workers& workers);
 
-/// The same of rows_of(first, count), [count, d], of rows too few or too wide for sums of an item's own: a
-/// thousand of them lie packed, and an item has blocks of the product.
+/// X^T X of the rows rows_of(first, count), [count, d], of which there are too few or too wide for sums of an
+/// item's own: a thousand of them lie packed, and an item has blocks of the product.
 Matrix<double> gram_of_rows(Index n, Index d,
                             const std::function<Matrix<double>(Index first, Index count)>& rows_of,
                             Workers& workers);

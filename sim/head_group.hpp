@@ -114,7 +114,7 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const
 /// Why head groups of a dump have no q_ref, as one clause; nothing where they have.
 std::optional<std::string> why_no_second_reading(const Dump& dump);
 
-/// The same numbers in another precision.
+/// A head group in another precision.
 template <class To, class From>
 HeadGroup<To> converted(const HeadGroup<From>& group) {
   HeadGroup<To> result;

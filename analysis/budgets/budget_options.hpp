@@ -99,7 +99,7 @@ struct BudgetOptions {
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(BudgetOptions& options);
 
-/// The same of these orders alone, and divided by the mean of these profiles only.
+/// Options as given, but of these orders alone and divided by the mean of these profiles only.
 BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& orders,
                          std::vector<std::string> files);
 

@@ -30,8 +30,8 @@ struct Axis {
 
 /// The smallest round range that holds every finite value, 0 included where `from_zero`; [0, 1] of none.
 Axis linear_axis(std::string label, std::span<const double> values, bool from_zero);
-/// The same for the positive values, ending at powers of ten or, below two decades, at 1, 2 or 5 times one.
-/// At most `most_decades` below the largest value.
+/// The smallest round logarithmic range that holds every positive value, ending at powers of ten or, below
+/// two decades, at 1, 2 or 5 times one. At most `most_decades` below the largest value.
 Axis log_axis(std::string label, std::span<const double> values, int most_decades = 12);
 
 }  // namespace kvreplay

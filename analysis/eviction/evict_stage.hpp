@@ -38,7 +38,7 @@ class EvictStage final : public Stage {
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;
   void end_layer(const ResultFolder& folder, Index layer, LayerFigures figures) override;
-  /// The same without files: fills in the figures that need all heads of the layer.
+  /// Fills in the figures that need all heads of the layer, as end_layer() does, without files.
   void finish_layer(Index layer, LayerFigures figures);
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;

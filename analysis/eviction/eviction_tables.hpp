@@ -38,7 +38,8 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   std::optional<Index> kept(std::size_t which, Scope scope) const;
   /// Tokens that both cases of a pair keep, over all heads in scope.
   double common(std::size_t pair, Scope scope) const;
-  /// The same over all heads, of the larger of the two kept sets; nan where both are empty.
+  /// Tokens that both cases of a pair keep over all heads, as a share of the larger of the two kept sets; nan
+  /// where both are empty.
   double shared(std::size_t pair) const;
   /// Of a case's caches in the bytes of the whole prompt as the dump stores it, over all heads.
   double share_of_bytes(std::size_t which) const;

@@ -45,7 +45,7 @@ template <class T>
 CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute);
 
-/// The same of `cases` caches, which cache(c) makes, from any thread.
+/// Outputs over `cases` caches, which cache(c) makes, from any thread.
 template <class T>
 CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRange future, std::size_t cases,
                              const std::function<Cache<T>(std::size_t)>& cache, bool with_vectors,

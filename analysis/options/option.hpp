@@ -37,7 +37,7 @@ class OptionText {
   /// With a mark before each option, so that it stays one within another line.
   const std::string& marked() const { return marked_; }
 
-  /// The same of an option that is called `as` here.
+  /// The text with `option` called `as`.
   OptionText naming(std::string_view option, std::string_view as) const;
 
   static constexpr char kMark = '\x1a';

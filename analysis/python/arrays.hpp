@@ -32,7 +32,7 @@ MemoryArray tensor_of(Tensor tensor, const HostArray& array);
 /// extent), and for NaN and infinity.
 std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape);
 
-/// The same of booleans.
+/// [d0, d1, ...] of booleans, read and refused as numbers_of() does.
 std::vector<std::uint8_t> booleans_of(const char* name, nb::handle object, std::vector<Index>& shape);
 
 /// A NumPy array that has these numbers.

@@ -40,7 +40,7 @@ BoundOptions those_of(BoundOptions options, const Keep& keep) {
   return options;
 }
 
-/// The same options joined.
+/// The options of `one`, then those of `other`.
 BoundOptions joined(BoundOptions one, const BoundOptions& other);
 
 /// Throws OptionError where a list that a call wants one of has `found`.

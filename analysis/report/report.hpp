@@ -14,7 +14,7 @@ namespace kvreplay::report {
 /// Everything that the page shows, from the folder; the text of tokens from its dump, where that is there. An
 /// empty title: the model's name.
 Page make_page(const ResultReader& results, const std::string& title);
-/// The same of a folder over several dumps: the main figures with their intervals over the dumps.
+/// What the page shows of a folder over several dumps: the main figures with their intervals over the dumps.
 Page make_page(const OverDumpsReader& results, const std::string& title);
 
 /// Where a report goes: the page, and beside it the folder of its figures' files, which is the report's own:
@@ -32,7 +32,7 @@ void write_report(const Page& page, const ReportPlace& place);
 /// Two result folders side by side: how the runs differ, then for every table of figures that differ pictures
 /// of A against B and what plain_text() says, with the `most` largest differences of every block.
 Page make_page(const FolderComparison& comparison, std::size_t most);
-/// The same of two folders over several dumps, in words and tables.
+/// Two folders over several dumps side by side, in words and tables.
 Page make_page(const ComparisonOverPrompts& comparison, std::size_t most);
 
 }  // namespace kvreplay::report

@@ -55,7 +55,7 @@ inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
 constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[method].name; }
 /// As people read it, "lu (oracle)"; tables and options have the name.
 std::string shown_name(BudgetMethod method);
-/// The same of a division's name, which stays as it is where no method has it.
+/// A division's name as people read it; it stays as it is where no method has it.
 std::string shown_name(std::string_view method);
 /// "lu, lu_without_gap and optimal are oracles: ...", what the reader of a list of methods has to know;
 /// without a full stop.

@@ -72,7 +72,7 @@ class CsvFile : public CsvTable {
 class CsvReader {
  public:
   explicit CsvReader(const std::filesystem::path& path);
-  /// The same of a text that was part of the file `path`.
+  /// Reads a text that was part of the file `path`.
   CsvReader(std::filesystem::path path, std::string text);
 
   const std::vector<std::string>& columns() const { return columns_; }
@@ -84,9 +84,9 @@ class CsvReader {
   bool next(std::vector<std::string>& row);
   /// A field of the row read last as a number, "nan" and "inf" among them.
   double number(const std::vector<std::string>& row, std::size_t column) const;
-  /// The same, nan where the field is empty.
+  /// A field of the row read last as a number, nan where it is empty.
   double number_or_nan(const std::vector<std::string>& row, std::size_t column) const;
-  /// The same as a whole number of at least 0.
+  /// A field of the row read last as a whole number of at least 0.
   std::ptrdiff_t index(const std::vector<std::string>& row, std::size_t column) const;
   std::size_t rows() const { return rows_; }  ///< read so far
   /// Throws InputError that names the row read last.

@@ -38,10 +38,10 @@ using VisitFigure = std::function<void(const TableFigure&)>;
 /// Visits the figures of a table in its order, those of empty fields left out. Throws InputError where the
 /// table is not what it should be.
 void each_figure(const ResultReader& results, Table table, const VisitFigure& visit);
-/// The same; of tables with rows of heads only, the medians over the heads, NaN left out, follow as the
-/// figures of the model.
+/// Visits each figure; of tables with rows of heads only, the medians over the heads, NaN left out, follow as
+/// the figures of the model.
 void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit);
-/// The same for figures that stand beside those of other prompts: `window` is what was asked for, "all", not
+/// Visits figures that stand beside those of other prompts: `window` is what was asked for, "all", not
 /// the rows that it came to, which differ with the prompts' lengths.
 void each_figure_of_prompt(const ResultReader& results, Table table, const VisitFigure& visit);
 /// The windows that `kvreplay tokens` was asked for, in the order of its tables; none where it did not run.

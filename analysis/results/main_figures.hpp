@@ -46,7 +46,7 @@ ItemNames item_names(const Pivot& pivot);
 
 /// Aligned text: the first column left, the others right.
 std::string aligned(std::span<const std::vector<std::string>> rows, std::string_view indent = "  ");
-/// The same as a Markdown table; the first row is the header.
+/// A Markdown table; the first row is the header.
 std::string markdown(std::span<const std::vector<std::string>> rows);
 
 }  // namespace kvreplay

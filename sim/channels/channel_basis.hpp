@@ -43,7 +43,7 @@ template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
                            bool with_outputs, const Compute& compute);
 
-/// The same without any matrix, which is all that rules look at which judge channels alone. Cost: one reading
+/// The basis without any matrix: all that rules look at which judge each channel alone. Cost: one reading
 /// of the keys and of the window's queries; on the CPU, whatever the backend.
 template <class T>
 ChannelBasis channel_diagonal(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,

@@ -22,9 +22,10 @@ std::vector<Index> ascending_order(const Vector<double>& score, const ChannelSet
 /// channel. O(d^2).
 std::vector<Index> greedy_order(const Matrix<double>& H, const ChannelSet& fixed);
 
-/// The same for units of several channels each, which are taken whole (rotation pairs): the cheapest unit per
-/// channel first, then the cross terms of both triangles are added to the others. `units` are disjoint; those
-/// with a channel in `fixed` are left out. Channels of a unit follow each other in the order given.
+/// The greedy order of units of several channels each, which are taken whole (rotation pairs): the cheapest
+/// unit per channel first, then the cross terms of both triangles are added to the others. `units` are
+/// disjoint; those with a channel in `fixed` are left out. Channels of a unit follow each other in the order
+/// given.
 std::vector<Index> greedy_order(const Matrix<double>& H, const std::vector<std::vector<Index>>& units,
                                 const ChannelSet& fixed);
 

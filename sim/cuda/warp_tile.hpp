@@ -57,7 +57,8 @@ struct WarpTile : TileEntries<WarpTile<kColumns>, 4, kColumns / 8> {
   }
 };
 
-/// The same for all lanes that share the caller's rows of a tile: join(join(a, b), ...) in a fixed order.
+/// Joins the values of all lanes that share the caller's rows of a tile, each of which gets the whole:
+/// join(join(a, b), ...) in a fixed order.
 template <class Tile, class T, class Join>
 KVREPLAY_DEVICE T over_columns(T value, Join join) {
   KVREPLAY_UNROLL

@@ -25,7 +25,7 @@ template <class T>
 ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows, const std::vector<T>& change,
                        RowRange changed);
 
-/// The same of all query heads of a group in every case, `changes` [cases][G]: the cases of a head follow
+/// Losses of all query heads of a group in every case, `changes` [cases][G]: the cases of a head follow
 /// each other, g * cases + c. A case without vectors has nothing; there is nothing where `rows` is empty.
 template <class T>
 std::vector<ChangeLoss> change_losses(const RowGradients<T>& gradients, RowRange rows,

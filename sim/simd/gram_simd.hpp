@@ -25,7 +25,7 @@ constexpr std::size_t gram_blocks_size(Index d) {
 /// blocks += X^T X, the product in the numbers' own type.
 void add_gram(const float* panels, Index rows, Index d, double* blocks);
 void add_gram(const double* panels, Index rows, Index d, double* blocks);
-/// The same of blocks (0, j) to (j, j), which lie behind one another.
+/// Adds to blocks (0, j) to (j, j) alone, which lie behind one another.
 void add_gram_column(const double* panels, Index rows, Index j, double* blocks);
 
 }  // namespace kvreplay

@@ -76,7 +76,7 @@ HWY_INLINE void PanelGemmTail(int rows, const T* HWY_RESTRICT a, Index a_row, In
   }
 }
 
-/// The same for any number of rows and the whole panel.
+/// The product for any number of rows and the whole panel.
 template <class T>
 HWY_NOINLINE void PanelGemm(Index rows, const T* HWY_RESTRICT a, Index a_row, Index a_col, Index depth,
                             const T* HWY_RESTRICT b, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c) {

@@ -123,7 +123,7 @@ KVREPLAY_HOST_DEVICE inline bool distances_cancelled(const EntryRow<T>& row, con
   return !(u >= kCancelled<T> * (v.value_centred_sq + row.out_centred_sq));  // NaN counts: inf - inf
 }
 
-/// The same distances from the vectors: value (anything with []) and centre [d_v], outputs [d_v] `stride`
+/// A token's distances from the vectors: value (anything with []) and centre [d_v], outputs [d_v] `stride`
 /// apart, value and outputs centred.
 template <class T, class Value>
 KVREPLAY_HOST_DEVICE inline EntryDistances<T> entry_differences(const Value& value, const T* outputs,

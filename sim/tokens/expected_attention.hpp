@@ -43,7 +43,7 @@ std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Ro
 void weigh_expected(Eigen::Ref<Eigen::RowVectorXd> scores, const Vector<double>& norms,
                     const ExpectedAttention& form = {});
 
-/// The same with the first tokens at their row's maximum: as ties go to the lower position, they rank above
+/// Scores with the first tokens at their row's maximum: as ties go to the lower position, they rank above
 /// all.
 Matrix<double> with_first_on_top(Matrix<double> scores, Index n_sink = kExpectedAttentionFirst);
 

@@ -154,7 +154,7 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   accumulate(RowScore::exact_joint, on.MulAdd(ga, cross, alone), w_sq);
 }
 
-/// The same for the sums of the weights alone, to the bit.
+/// Adds the sums of the weights alone, with the bits that they have among all.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
                               const T* HWY_RESTRICT tile_z, hn::Vec<D>* HWY_RESTRICT sum) {
@@ -171,7 +171,7 @@ HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   sum[kAttentionSq] = hn::Add(sum[kAttentionSq], on.Sum(a * a));
 }
 
-/// The same for the oracles.
+/// Adds what the oracles sum over future rows.
 template <bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddFutureRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
                               const T* HWY_RESTRICT tile_z, const T* HWY_RESTRICT tile_vo,

@@ -128,7 +128,7 @@ template <class T>
 ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, const TokenOptions& options,
                          Workers& workers);
 
-/// The same with CpuReadings.
+/// Reads the metrics on the CPU.
 template <class T>
 ReadMetrics read_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
   CpuReadings<T> readings(group, workers);

@@ -24,7 +24,7 @@ struct ValueRowsSimd {
   /// dots [n][rows]: points[p] . v[r].
   void (*row_dots)(const T* v, const T* points, Index n, Index rows, Index d_v, T* dots);
 
-  // The same in float64, whatever the rows are in:
+  // Squares and products in float64, whatever the rows are in:
 
   /// ||v[r]||^2.
   void (*row_squares)(const T* v, Index rows, Index d_v, double* squares);

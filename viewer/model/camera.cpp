@@ -40,7 +40,7 @@ bool sees_all(const AxisView& axis, Index cells, int pixels) {
   return axis.cell_at(0) <= slack && axis.cell_at(pixels) >= length(cells) - slack;
 }
 
-/// The same middle at another scale.
+/// The axis at another scale about its middle.
 AxisView scaled_axis(const AxisView& axis, int old_pixels, int pixels, double cells_per_pixel) {
   return {axis.cell_at(old_pixels / 2.0) - pixels / 2.0 * cells_per_pixel, cells_per_pixel};
 }

@@ -40,8 +40,9 @@ Camera zoomed(const Camera& camera, MatrixSize size, int width, int height, doub
               double factor_x, double factor_y);
 /// Moves the content by (dx, dy) pixels.
 Camera panned(const Camera& camera, MatrixSize size, int width, int height, double dx, double dy);
-/// The same part of the matrix, as far as it goes, after the panel changed its size. The whole stays the
-/// whole. `square`: the axes' proportion stays, and as many square cells are seen as the panel's area allows.
+/// The part of the matrix that was seen, as far as it goes, after the panel changed its size. The whole stays
+/// the whole. `square`: the axes' proportion stays, and as many square cells are seen as the panel's area
+/// allows.
 Camera resized(const Camera& camera, MatrixSize size, int old_width, int old_height, int width, int height,
                bool square);
 /// Moves the view as little as it takes to bring a cell into it.

@@ -26,7 +26,7 @@ inline double difference_of(double a, double b) {
 /// Three significant digits at most: "0.125", "0.00102", "-1.2e3", "4.7e-8", the exponent standing from 1e3
 /// up and below 1e-3; a dash for NaN.
 std::string number_text(double value);
-/// The same beside others of magnitude `range`: "0" for what is rounding alone (is_noise()).
+/// A number beside others of magnitude `range`: "0" for what is rounding alone (is_noise()).
 std::string number_text(double value, double range);
 /// The widest that these come to, for the width of columns.
 inline constexpr const char* kWidestNumber = "-8.88e-88";

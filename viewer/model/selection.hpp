@@ -35,7 +35,7 @@ Selection within(Selection selection, const DumpShape& shape);
 
 /// The next (or previous) head, through all KV heads of all layers and round again.
 Selection next_head(Selection selection, const DumpShape& shape, int step);
-/// The same head of the next (or previous) layer, and round again.
+/// The next (or previous) layer at this head, and round again.
 Selection next_layer(Selection selection, const DumpShape& shape, int step);
 
 }  // namespace kvreplay::viewer

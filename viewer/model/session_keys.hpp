@@ -47,7 +47,7 @@ class Keys {
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
-  /// The same of one kind of value; of another there is a remark.
+  /// A value of one kind, null where it is missing; of another kind there is a remark.
   const Json* at(const std::string& key, const char* expected, bool (Json::*is)() const noexcept) {
     const Json* found = at(key);
     if (found == nullptr || (found->*is)()) return found;

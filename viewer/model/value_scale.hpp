@@ -92,8 +92,9 @@ Histogram histogram(const std::vector<float>& values, const ValueScale& scale, i
 std::vector<float> visible_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
                                   int height, std::size_t most);
 
-/// The same of what is selected: the columns, over all rows in view; or where there are none the row. A texel
-/// counts as selected where one of its cells is. Empty where nothing is selected, or nothing of it in view.
+/// The texels of what is selected: the columns, over all rows in view; or where there are none the row. A
+/// texel counts as selected where one of its cells is. Empty where nothing is selected, or nothing of it in
+/// view.
 std::vector<float> selected_values(const TileMap& tiles, const Camera& camera, MatrixSize size, int width,
                                    int height, std::span<const Index> columns, std::optional<Index> row,
                                    std::size_t most);

@@ -30,7 +30,7 @@ class ComparedFacts {
   /// nothing to show, an error or a hint having said why.
   template <class Compute>
   bool look(PanelContext& context, const Key& key, const std::string& title, Compute compute);
-  /// The same of the pinned run, where the selected one is held against it and it has these metrics. Draws no
+  /// look() at the pinned run, where the selected one is held against it and it has these metrics. Draws no
   /// more than a line about what is wrong.
   template <class Compute>
   void look_pinned(PanelContext& context, std::initializer_list<TokenMetric> needed, const Key& key,
@@ -39,7 +39,7 @@ class ComparedFacts {
   /// Those of the last look(); null before.
   const Facts* get() const { return facts_.get(); }
   const std::shared_ptr<const Facts>& shared() const { return facts_; }
-  /// The same where they are of this run.
+  /// The facts of the last look() where they are of this run.
   const Facts* of(const Run* run) const { return run != nullptr && run->key() == run_ ? get() : nullptr; }
   /// Those of the last look_pinned(), where they are of the same head as `own` ones; null: none.
   const Facts* beside(const ComparedFacts& own) const {

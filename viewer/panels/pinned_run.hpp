@@ -16,7 +16,7 @@ std::string less_than_pinned(const std::string& quantity, const Run& pinned);
 /// Beside the last control a check box: whether the difference is shown. Where there can be none, a line says
 /// why; nothing where no other run is pinned.
 void choose_difference(AppState& state);
-/// The same where the pinned run is shown beside the selected one.
+/// A check box, as that of choose_difference(), for the pinned run beside the selected one.
 void choose_beside(AppState& state);
 
 /// The pinned run's curve beside one of this stroke: another one, thinner and fainter.
@@ -24,7 +24,7 @@ Stroke pinned_stroke(Stroke stroke);
 inline constexpr float kPinnedThickness = 1.1F, kPinnedOpacity = 0.85F;
 /// A line that says which the pinned run's curves are.
 void draw_pinned_key(const Run& pinned);
-/// The same for points: a disc in this colour.
+/// A line that says which the pinned run's points are: discs in this colour.
 void draw_pinned_key(const Run& pinned, ImU32 color);
 
 /// A figure's settings, and where it shows a pinned run, a line that says `how` and where that lies: "less

@@ -18,7 +18,7 @@ namespace kvreplay::viewer {
 
 /// A combo box that shows `now`: the number of the choice that was made, or nothing.
 std::optional<std::size_t> combo(const char* id, const std::string& now, const std::vector<Choice>& choices);
-/// The same of everything in a table of facts; true where it changed.
+/// A combo box of everything in a table of facts; true where the choice changed.
 template <class Facts, std::size_t N>
 bool combo(const char* id, const FactsTable<Facts, N>& table, decltype(Facts::id)& chosen) {
   const auto at = combo(id, std::string(table[chosen].name), choices_of(table));
@@ -45,7 +45,7 @@ void end_settings();
 /// are ImGuiSliderFlags.
 void edit_kept_share(double& sigma, const char* format, int flags = 0);
 
-/// The same over what `budget` counts in, share or tokens, of a prompt of l tokens; true where it changed.
+/// A slider over what `budget` counts in, share or tokens, of a prompt of l tokens; true where it changed.
 bool edit_kept(KeptBudget& budget, Index l, const char* share_format = "%.1f %%", int flags = 0);
 /// Counts in the other, at what is kept now.
 void count_otherwise(KeptBudget& budget, Index l, Semantics semantics);

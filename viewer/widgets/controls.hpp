@@ -46,20 +46,20 @@ std::string about(const Choice& choice);
 
 /// A quiet text in the middle of what is left of the panel: what to do where there is nothing to show.
 void hint(const std::string& text);
-/// The same in the colour of errors, on the current line.
+/// Text in the colour of errors, on the current line.
 void error_line(const std::string& text);
 /// Text in a colour that is broken into lines of so many pixels; 0: of what is left of the window.
 void wrapped_text(std::string_view text, ImU32 color, float width = 0);
 /// Text in a colour, on the current line.
 void colored_text(std::string_view text, ImU32 color);
-/// The same at the right end of `width` pixels; without it, of what is left of a table's cell.
+/// Text in a colour at the right end of `width` pixels; without it, of what is left of a table's cell.
 void right_aligned(const std::string& text, ImU32 color, float width);
 void right_aligned(const std::string& text, ImU32 color);
 /// Text in the font for numbers, on the current line.
 void mono_text(const std::string& text);
 /// Text in a quieter colour, on the current line.
 void dim_text(const std::string& text);
-/// The same in a color, as much of it as `width` pixels take (without it, what is left of the line or the
+/// Text in a colour, as much of it as `width` pixels take (without it, what is left of the line or the
 /// table's cell); all of it as a tooltip where something is missing.
 void elided_text(const std::string& text, ImU32 color, float width);
 void elided_text(const std::string& text, ImU32 color);
@@ -80,7 +80,7 @@ bool begin_combo(const char* id, const std::string& now, ImGuiComboFlags flags =
 /// A combo box; true where `chosen` changed. `width` in points.
 bool choose(const char* label, std::span<const Choice> choices, std::size_t& chosen, float width);
 bool choose(const char* label, std::span<const std::string_view> names, std::size_t& chosen, float width);
-/// The same of everything in a table of facts.
+/// A combo box of everything in a table of facts; true where `chosen` changed.
 template <class Facts, std::size_t N>
 bool choose(const char* label, const FactsTable<Facts, N>& table, decltype(Facts::id)& chosen, float width) {
   auto at = static_cast<std::size_t>(chosen);

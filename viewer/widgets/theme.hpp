@@ -38,7 +38,7 @@ ImU32 readable(ImU32 ink, ImU32 behind, double least = 4.5);
 void use_theme(bool dark, float pixels_per_point, float text_points = kTextPoints);
 
 inline ImU32 to_imgui(Rgb color) { return IM_COL32(color.r, color.g, color.b, 255); }
-/// The same colour with another opacity, 0..1.
+/// A colour with another opacity, 0..1.
 ImU32 faded(ImU32 color, float opacity);
 /// `share` of the way from one colour to the other.
 ImU32 mixed(ImU32 from, ImU32 to, float share);

@@ -34,7 +34,7 @@ class JobControl {
  public:
   /// Threads for this job alone; they throw Interrupted once it is cancelled.
   Workers& workers() { return workers_; }
-  /// The same with the desk's backend, in float32.
+  /// This job's threads with the desk's backend, in float32.
   Compute compute() { return {workers_, backend_}; }
   bool cancelled() const { return workers_.stopping(); }
   /// Throws Interrupted where cancelled: for loops of the job's own.

@@ -120,7 +120,7 @@ RowRange heads_of(const EntryView& view, Index G);
 /// Some rows after their softmax, one entry for each query head of the view.
 using HeadRows = std::vector<std::shared_ptr<const EntryRows<float>>>;
 
-/// The same rows of the map that is shown and of the one that is subtracted, where there is one.
+/// Rows of the map that is shown, and these of the one that is subtracted, where there is one.
 struct RowsOfMaps {
   HeadRows shown, minus = {};
 };

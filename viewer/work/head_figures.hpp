@@ -71,7 +71,7 @@ inline std::size_t bytes_of(const HeadSummary& summary) {
 HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptions& options,
                            const Compute& compute, std::optional<Index> query_head = {});
 
-/// The same from metrics that are there already: [1, l] each, or empty.
+/// The summary of metrics that are there already: [1, l] each, or empty.
 HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,
                        Workers& workers);
 
@@ -80,7 +80,8 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
 /// what it should be, or the run has no such head.
 TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head);
 
-/// The same of one query head; nothing where the folder holds only sums over groups.
+/// The token metrics that a result folder holds of one query head; nothing where the folder holds only sums
+/// over groups.
 std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
                                                     Index query_head);
 

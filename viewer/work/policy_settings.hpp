@@ -53,7 +53,7 @@ Settings settings_from(const nlohmann::json& json, const std::string& where) {
   read_json(bound(settings), json, where);
   return settings;
 }
-/// The same of a key that may be missing; the defaults where it cannot be read.
+/// Settings under a key that may be missing; the defaults where they cannot be read.
 template <class Settings>
 void read_settings(const nlohmann::json& json, const char* key, Settings& into) {
   if (!json.contains(key)) return;

@@ -71,7 +71,7 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
 /// says why.
 Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                            Urgency urgency, const Key& slot);
-/// The same for the kept set alone: nothing is computed to make up for what it lacks.
+/// What the kept set alone costs: nothing is computed to make up for what it lacks.
 Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                             Urgency urgency, const Key& slot);
 

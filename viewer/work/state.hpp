@@ -84,7 +84,7 @@ class AppState : public SharedSettings {
   /// Brought within the run's shape. Selections of one `kind` that follow each other are one step of undo.
   void select(Selection selection, const std::string& kind = {});
   void select_head(Index layer, Index kv_head);
-  /// The same without a step of undo: where a run begins.
+  /// Selects a head without a step of undo: where a run begins.
   void begin_with_head(Index layer, Index kv_head);
   void select_cell(std::optional<Index> row, std::optional<Index> token);
   void select_tokens(std::vector<Index> tokens);
@@ -106,7 +106,7 @@ class AppState : public SharedSettings {
   /// A and B as they count: where one is linked, with the desk's budget, and the desk's window where the
   /// policy takes the usual one by itself.
   std::array<WhatIfSettings, 2> settings() const { return {as_linked(setting_a), as_linked(setting_b)}; }
-  /// The same of any settings. Of several policies each says in brackets that it takes the desk's window.
+  /// Any settings as they count. Of several policies each says in brackets that it takes the desk's window.
   WhatIfSettings as_linked(WhatIfSettings settings) const;
   DecodeSettings as_linked(DecodeSettings settings) const;
   bool shows_b() const { return show_b != flipped; }

@@ -37,7 +37,7 @@ struct TokenTint {
   std::vector<std::int16_t> level;  ///< 0 .. 255 on `scale`; 0 also for NaN; with the sign of a difference
   ValueScale scale;                 ///< from the low end to the largest value, or magnitude of a difference
   bool is_difference = false;
-  /// The same by rank: 255 the largest value, 0 the smallest.
+  /// The level by rank: 255 the largest value, 0 the smallest.
   std::uint8_t rank_level(Index token) const;
   /// As it is shown: -255 .. 255.
   int shown_level(Index token, bool by_rank) const {

@@ -66,11 +66,11 @@ class WhatIfHeads {
   const std::string& error() const { return round_.error(); }  ///< of the first that failed
   /// Of the setting, or of the one before; null where neither is known.
   const WhatIfFigures* at(Index head) const;
-  /// The same of this very setting only.
+  /// Of this very setting only; null where it is not known.
   const WhatIfFigures* current(Index head) const;
   /// NaN where no head has the figure; over the heads of this very setting.
   double mean(std::size_t figure) const;
-  /// The same of the median head, which no few heads rule.
+  /// A figure of the median head, which no few heads rule.
   double median(std::size_t figure) const;
   /// The predicted loss of all heads together, once all of this very setting have answered.
   std::optional<ModelLoss> loss(RowSet rows) const;

@@ -249,7 +249,7 @@ class ExactError {
   std::vector<Insertion> insertions() const;
   /// The token of M whose removal leaves the smallest E. Ties, to rounding: the higher position.
   BestRemoval best_removal();
-  /// The same after `p` has been inserted, without inserting it; p itself stays.
+  /// The best removal once `p` were inserted, without inserting it; p itself stays.
   BestRemoval best_removal_with(Index p);
 
   void remove(Index p);

@@ -120,7 +120,8 @@ KVREPLAY_ROW_LOGIC bool remove_from(ErrorRowState& row, OutputTerms& t, ErrorRow
          kShrunk;
 }
 
-/// The same for a column that has just entered M.
+/// The row's part in the insertion of a column of logit z that has just entered M. False where the row must
+/// be summed again.
 template <class Place>
 KVREPLAY_ROW_LOGIC bool insert_into(ErrorRowState& row, OutputTerms& t, ErrorRow& scan, Place& place,
                                     Index column, double z) {

@@ -25,8 +25,8 @@ namespace kvreplay {
 /// same path for any number of threads. Throws InputError where a number overflows.
 GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
-/// The same with E the loss; `gradients` have all `rows`. A step costs O(G |rows| d_v l), whatever S is: G
-/// |rows| products of d_v numbers with every token. Memory is 4 G |rows| l numbers and a copy of the
+/// The greedy path with the loss as E; `gradients` have all `rows`. A step costs O(G |rows| d_v l), whatever
+/// S is: G |rows| products of d_v numbers with every token. Memory is 4 G |rows| l numbers and a copy of the
 /// gradients.
 GreedyPath greedy_loss(const HeadGroup<double>& group, const RowGradients<double>& gradients, RowRange rows,
                        Index keep, Workers& workers);
@@ -45,10 +45,10 @@ GreedyPath greedy_loss_reference(const HeadGroup<double>& group, const RowGradie
 /// (as far as float64 tells errors below 1e-16 of ||o||^2 apart). Evicted tokens come in by the error that
 /// they would take away, each against the best one to drop for it; the first swap that pays is made.
 /// A token that comes in costs O((G |rows| + d) B), a swap O((G |rows| + d) l); memory as greedy_exact.
-/// The same set for any number of threads.
+/// Any number of threads gives this set.
 KeptSet exchange(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers);
 
-/// The same with E the loss. A token that comes in costs O(G |rows| d_v B).
+/// The exchange with the loss as E. A token that comes in costs O(G |rows| d_v B).
 KeptSet exchange_loss(const HeadGroup<double>& group, const RowGradients<double>& gradients, RowRange rows,
                       KeptSet start, Workers& workers);
 

@@ -35,7 +35,7 @@ KVREPLAY_DEVICE bool cancelled(const EntryRow<float>& row, const EntryToken<floa
   return a > kLightest && distances_cancelled(row, token, u);
 }
 
-/// The same from the vectors.
+/// The distances from the vectors, where the closed form has cancelled.
 KVREPLAY_SELDOM EntryDistances<float> distances_apart(const PreparedRows& v, int token, const float* output,
                                                       int d_v) {
   return entry_differences(CentredValue(v, token, d_v), output, 1, v.centre, d_v);

@@ -32,7 +32,7 @@ class HeadMapControls {
  public:
   /// Draws the controls; null where the run has no figure to show.
   const FigureInfo* draw(PanelContext& context, const HeadMapSource& source);
-  /// The same without drawing.
+  /// What draw() would return, without drawing.
   const FigureInfo* shown(const AppState& state, const HeadMapSource& source) const;
 
   void keep(SessionFields& fields);
