@@ -106,7 +106,7 @@ inline constexpr AxisFacts kAxes[] = {{"n_q", &DumpShape::n_q},    {"n_kv", &Dum
                                       {"S", &DumpShape::S},        {"d_model", &DumpShape::d_model},
                                       {"R_F", &DumpShape::R_F},    {"R_W", &DumpShape::R_W},
                                       {"R_ref", &DumpShape::R_ref}};
-/// Those of a tensor's axes, in order.
+/// The axes of a tensor, in order.
 std::vector<const AxisFacts*> axes_of(Tensor tensor);
 
 /// How the gradients of a dump were taken, as far as its manifest says.

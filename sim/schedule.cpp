@@ -126,7 +126,7 @@ Workers::Workers(int threads, std::chrono::microseconds awake) : state_(std::mak
   if (n <= cores) state_->awake = awake;
   state_->threads.reserve(n - 1);
   if (!state_->start(*this, n - 1)) {
-    // Those that started may have taken all address space: half of them leave some to compute with.
+    // Threads that started may have taken all address space: half of them leave some to compute with.
     const int started = static_cast<int>(state_->threads.size());
     state_->join();
     state_->start(*this, started / 2);

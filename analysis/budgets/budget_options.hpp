@@ -138,7 +138,7 @@ inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens,
 template <>
 struct OptionValue<BudgetDivision> {
   static constexpr bool kAlternatives = true;
-  /// Those that a profile does not stand for.
+  /// Divisions that a profile does not stand for.
   static BudgetDivision parse(const OptionFacts& option, const std::string& word);
   static std::string text(const BudgetDivision& division) { return division.name; }
 };

@@ -139,7 +139,7 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
   }
 }
 
-/// Those asked for, each once; with files of profiles these too, which it reads.
+/// Divisions that are asked for, each once, those by files of profiles, which it reads, among them.
 std::vector<BudgetDivision> methods_of(BudgetPlan& plan, const BudgetOptions& options, Index layers,
                                        Index n_kv) {
   std::vector<BudgetDivision> methods;

@@ -163,7 +163,7 @@ constexpr Index kMostRows = 8192;
 /// the length.
 constexpr Index kLongestSearch = 4096;
 
-/// Those of evict, and what else is of interest beside them.
+/// evict's options, and what else is of interest beside them.
 EvictionOptions default_eviction() {
   EvictionOptions eviction;
   eviction.quick = {kMostRows, kLongestSearch};

@@ -26,7 +26,7 @@ struct CompensationPlan {
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 
-  /// Those of the nth kept set that has any: from first[n] on.
+  /// Cases of the nth kept set that has any: from first[n] on.
   std::span<const CompensationCase> cases_of_kept_set(std::size_t n) const {
     const std::size_t end = n + 1 < first.size() ? first[n + 1] : cases.size();
     return std::span(cases).subspan(first[n], end - first[n]);

@@ -74,7 +74,7 @@ TokenSource token_source(const ResultReader& results) {
     std::vector<double> row;
     if (!results.has(path)) return row;
     const ResultReader::Array array = results.array(path);
-    // Those of query heads are another shape.
+    // Arrays of query heads have another shape.
     if (array.shape == std::vector<Index>{results.shape().n_kv, l})
       row.assign(array.values.begin() + head * l, array.values.begin() + (head + 1) * l);
     return row;

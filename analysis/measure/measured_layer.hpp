@@ -64,7 +64,7 @@ class CaseRows {
   void begin();
   std::vector<T>& at(std::size_t which, Index row) { return cases_[which][row]; }
   const std::vector<std::vector<std::vector<T>>>& all() const { return cases_; }  ///< [cases][rows][length]
-  /// Those that any row has something in.
+  /// Writes the cases that any row has something in.
   void write(const ResultFolder& folder, Index layer) const;
 
  private:

@@ -33,7 +33,7 @@ namespace nb = nanobind;
 /// refused in the same words, but for the dashes. Throws OptionError.
 void read_keywords(const BoundOptions& options, const nb::dict& keywords);
 
-/// Those of `options` that keep(const OptionFacts*) holds for.
+/// The `options` that keep(const OptionFacts*) holds for.
 template <class Keep>
 BoundOptions those_of(BoundOptions options, const Keep& keep) {
   std::erase_if(options, [&](const BoundOption& option) { return !keep(option.facts); });

@@ -89,7 +89,7 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
   const bool in_blocks = plan.cases.front().phase.kind == Phase::Kind::blockwise;
   const EvictionRule& rule = plan.runs.front().rules.front();
   const HeadParts parts = compute.backend.reads_stored() ? HeadParts{} : parts_of(rule, shape, in_blocks);
-  // Those that a layer's ranking reads are not read again.
+  // Groups that a layer's ranking reads are not read again.
   std::vector<std::shared_ptr<const HeadGroup<T>>> groups(extent(shape.n_kv));
   const auto load = [&](Index g) -> std::shared_ptr<const HeadGroup<T>>& {
     auto& group = groups[extent(g)];

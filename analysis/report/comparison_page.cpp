@@ -52,7 +52,7 @@ double apart(const ComparedFigure& figure, FigureScale scale) {
   return std::isfinite(by) ? by : 0;
 }
 
-/// Those under which the figures differ most first.
+/// Settings, those under which the figures differ most first.
 std::vector<std::string> settings_of(const ComparedPivot& pivot) {
   std::vector<std::pair<std::string, double>> settings;
   for (const ComparedFigure& figure : pivot.figures) {

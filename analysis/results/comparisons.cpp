@@ -55,7 +55,7 @@ std::string budget_of(const TableFigure& figure, Table table) {
              : budget;
 }
 
-/// Those of comparisons asked at once that Holm adjusts together: with an oracle, and without.
+/// Comparisons asked at once, as Holm adjusts them together: with an oracle, and without.
 std::array<std::vector<Comparison*>, 2> families(std::vector<Comparison>& asked) {
   std::array<std::vector<Comparison*>, 2> both;
   for (Comparison& one : asked) both[one.left->oracle || one.right->oracle ? 1 : 0].push_back(&one);

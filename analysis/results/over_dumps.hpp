@@ -116,7 +116,7 @@ class OverDumpsReader {
   const std::vector<std::string>& names() const { return names_; }
   /// The results of each, in that order; never empty.
   const std::vector<ResultReader>& dumps() const { return dumps_; }
-  /// Those that took the profile of the other dumps, in that order too; nothing of a dump without.
+  /// Results with the profile of the other dumps, in that order too; nothing of a dump without.
   const std::vector<std::optional<ResultReader>>& left_one_out() const { return left_one_out_; }
 
   /// A figure of the whole model.

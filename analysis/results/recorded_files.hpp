@@ -29,7 +29,7 @@ std::string hash_of_files(std::string_view record);
 std::string text_of(std::span<const RecordedFile> files);
 /// Throws InputError, with `where` it comes from, unless it is one, of names that stay below a folder.
 std::vector<RecordedFile> recorded_files(std::string_view text, const std::filesystem::path& where);
-/// Those that the files.csv of finished results names. Throws InputError where it is damaged, or is not the
+/// Files that the files.csv of finished results names. Throws InputError where it is damaged, or is not the
 /// one that the results' summary.json says it was written with.
 std::vector<RecordedFile> files_of_results(const std::filesystem::path& folder,
                                            const nlohmann::ordered_json& summary = {});

@@ -186,7 +186,7 @@ class ResultFolder::Written {
             }};
   }
 
-  /// Those whose names begin like this.
+  /// Files whose names begin like this.
   std::vector<RecordedFile> files(const std::string& begin = "") const {
     const std::lock_guard lock(mutex_);
     std::vector<RecordedFile> files;

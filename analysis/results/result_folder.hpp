@@ -60,7 +60,7 @@ class ResultFolder {
   /// The same, `name` being below the layer's folder.
   AtomicFile layer_file(Index layer, const std::filesystem::path& name) const;
 
-  /// Those of `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.
+  /// The `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.
   std::vector<Index> missing_layers(const std::vector<Index>& layers, int pass = 1) const;
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
   void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;

@@ -42,7 +42,7 @@ class ResultReader {
   /// Whether the results have such a file: files.csv names it or, where there is no files.csv, it is there.
   bool has(const std::filesystem::path& name) const;
   bool has(Table table) const { return has(file_of(table)); }
-  /// Those that it has, in the format's order.
+  /// Tables that the results have, in the format's order.
   std::vector<Table> tables() const;
   /// A table row by row: `visit(reader, row)`. Its columns must be there, and as many rows as the summary
   /// counts. What the rows say is read by each_figure() (analysis/results/figures.hpp).

@@ -500,7 +500,7 @@ std::string file_of(Table table);
 std::span<const FigureFacts* const> figures_of(Table table);
 /// Null where the table has no figure of this name.
 const FigureFacts* figure_named(Table table, std::string_view name);
-/// Those that lists of the whole model's figures offer, in the order of export; of tables with rows of heads
+/// Figures that lists of the whole model's offer, in the order of export; of tables with rows of heads
 /// only the heads' medians stand for it.
 std::vector<const FigureFacts*> offered_figures(Table table);
 

@@ -162,7 +162,7 @@ void end_layer(const LayerPass& pass, Index layer, std::span<double> figures) {
   pass.folder.keep_layer(layer, figures, pass.number);
 }
 
-/// Those of `layers` that are not done, as rank 0 sees them: by the time that another one looks, there may be
+/// The `layers` that are not done, as rank 0 sees them: by the time that another one looks, there may be
 /// more.
 std::vector<Index> layers_to_do(const LayerPass& pass, const std::vector<Index>& layers) {
   std::string told;

@@ -43,7 +43,7 @@ class TokenStage final : public Stage {
   Index array_rows() const { return plan_.options.per_query_head ? shape_.n_q : shape_.n_kv; }
   /// What the arrays have of a head.
   void keep_arrays(const TokenMetrics& metrics, const GivenScores& given, Index kv_head);
-  /// Those of one window: the first one's are all, others only what looks at the window.
+  /// Options of one window: the first asks for all metrics, others only for what looks at the window.
   TokenOptions options_of(std::size_t window) const;
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;

@@ -14,7 +14,7 @@ struct ClosedForm {
   TokenChange change;
   RowRange rows;
 };
-/// Those of the metrics that are `available`.
+/// Closed forms of the metrics that are `available`.
 std::vector<ClosedForm> closed_forms(const DumpShape& shape, const MetricSet& available, Index window);
 
 /// `count` of the positions 0..l-1, ascending: first and last, `wanted`, and an even spread. All of them for

@@ -82,7 +82,7 @@ Nearest nearest_kept(const HeadGroup<double>& group, const Parting& parting, dou
   return nearest;
 }
 
-/// Those for which `merges(cosine)` holds, by the kept token that they go into.
+/// Tokens for which `merges(cosine)` holds, by the kept token that they go into.
 template <class Merges>
 MergingSets sets_where(const Parting& parting, const Nearest& nearest, const Merges& merges) {
   std::vector<Index> set_of(parting.kept.size(), -1);

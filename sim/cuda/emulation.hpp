@@ -52,7 +52,8 @@ inline constexpr std::size_t kLateCopy = 16;  // bytes
 /// A copy that is made only when its thread waits for it, as late as a device may: until then there is NaN.
 /// `from` null: zeros. Both at multiples of 16.
 void copy_late(void* to, const void* from);
-/// Those since the last call are one batch; waits until only the last `batches_left` may be on their way.
+/// Late copies since the last call are one batch; waits until only the last `batches_left` may be on their
+/// way.
 void end_late_batch();
 void wait_for_late(unsigned batches_left);
 

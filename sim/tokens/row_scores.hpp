@@ -23,7 +23,7 @@ enum class RowScore : int {
   value,  ///< over a prompt's rows no sum of its own: that of attention_sq times ||v||^2
 };
 inline constexpr int kRowScores = static_cast<int>(RowScore::value) + 1;
-/// Those that tiles and kernels sum: the scores before `value`.
+/// How many tiles and kernels sum: the scores before `value`.
 inline constexpr int kRowSums = static_cast<int>(RowScore::value);
 KVREPLAY_HOST_DEVICE constexpr int sum_at(RowScore score) { return static_cast<int>(score); }
 

@@ -88,7 +88,7 @@ double term_of(TokenMetric metric, double a, double z, const Vector<double>& v,
   if (metric == TokenMetric::joint) return a * a * (v + z * v_less_o).squaredNorm();
   throw std::invalid_argument("no sum of terms: " + std::string(name_of(metric)));
 }
-/// Those of the metrics that are sums over the window's rows.
+/// Whether a metric is a sum over the window's rows.
 constexpr bool has_terms(const TokenMetricFacts& facts) {
   return facts.decoding.rank == CacheRank::row_sums && facts.kind == MetricKind::score;
 }

@@ -27,7 +27,7 @@ Others others_of(const Vector<double>& attn);
 struct CaoteScores {
   Vector<double> caote, fastcaote;
 };
-/// Those of each query head, from its totals' attn: [G]. Distances in T, the means in float64; the heads
+/// CAOTE of each query head, from its totals' attn: [G]. Distances in T, the means in float64; the heads
 /// share a reading of the values for each.
 template <class T>
 std::vector<CaoteScores> caote_scores(const PreparedValues<T>& values,

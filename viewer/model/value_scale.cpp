@@ -166,7 +166,7 @@ Texels shown_once(const AxisView& axis, int pixels, Index cells, int level) {
   return shown;
 }
 
-/// Those at hand where some rows and columns cross: at most `most`, every n-th row and column.
+/// Values at hand where some rows and columns cross: at most `most`, every n-th row and column.
 std::vector<float> values_at(const TileMap& tiles, MatrixSize size, int level, const Texels& rows,
                              const Texels& columns, std::size_t most) {
   std::vector<float> values;

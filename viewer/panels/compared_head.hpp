@@ -36,12 +36,12 @@ class ComparedFacts {
   void look_pinned(PanelContext& context, std::initializer_list<TokenMetric> needed, const Key& key,
                    const std::string& title, Compute compute);
 
-  /// Those of the last look(); null before.
+  /// The facts of the last look(); null before.
   const Facts* get() const { return facts_.get(); }
   const std::shared_ptr<const Facts>& shared() const { return facts_; }
   /// The facts of the last look() where they are of this run.
   const Facts* of(const Run* run) const { return run != nullptr && run->key() == run_ ? get() : nullptr; }
-  /// Those of the last look_pinned(), where they are of the same head as `own` ones; null: none.
+  /// The facts of the last look_pinned(), where they are of the same head as `own` ones; null: none.
   const Facts* beside(const ComparedFacts& own) const {
     return !run_.empty() && head_.key == own.head_.key ? get() : nullptr;
   }

@@ -78,7 +78,7 @@ bool filter_field(float width) {
   return enter;
 }
 
-/// Those of `choices` that are `found`, under their headings.
+/// Draws the `choices` that are `found`, under their headings.
 std::optional<std::size_t> draw_found(std::span<const Choice> choices, std::span<const std::size_t> found,
                                       const std::string& now, const Widths& widths, bool go_to_now) {
   std::optional<std::size_t> chosen;

@@ -20,7 +20,7 @@ std::string shell_line(const std::vector<std::string>& words);
 /// " --name value" for each option whose value is not that of `usual`, in their order; without `usual` for
 /// all that have one.
 std::string options_text(const BoundOptions& given, const BoundOptions& usual);
-/// Those of `evict`, budgets as what is kept. " --policy snapkv --keep 20%".
+/// Options of `evict`, budgets as what is kept. " --policy snapkv --keep 20%".
 std::string evict_options_text(EvictionOptions options);
 /// Of a setting of What if; `score` is the user's that it names, else null. Without the leading space.
 std::string evict_options_text(const WhatIfSettings& settings, const UserScore* score);

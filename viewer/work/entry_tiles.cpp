@@ -25,7 +25,7 @@ class TileRows {
     return {std::max(builder_.first_column(), map_.group().first_visible(first)),
             std::min(builder_.end_column(), map_.group().end_visible(last))};
   }
-  /// Those with numbers [begin, end) of `rows`, at most ViewCells::rows_at_once().
+  /// Adds the rows with numbers [begin, end) of `rows`, at most ViewCells::rows_at_once().
   void add(const RowsOfMaps& rows, Index begin, Index end);
 
  private:

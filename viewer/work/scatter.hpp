@@ -91,7 +91,7 @@ struct ScatterFacts {
 inline std::size_t bytes_of(const ScatterFacts& answer) {
   return bytes_with(answer, answer.scatter, answer.score_place, answer.reference_place);
 }
-/// Those of two runs, of the same metrics, on common axes.
+/// Points of two runs, of the same metrics, on common axes.
 ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log);
 
 /// Both metrics must be there. `log`: axes are logarithmic where they can be.

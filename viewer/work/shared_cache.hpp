@@ -54,7 +54,7 @@ class SharedCache {
     made_.notify_all();
     return made.first;
   }
-  /// Those that are there, as far as there is room.
+  /// Keeps what is there as far as there is room.
   void set_limit(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     limit_ = bytes;

@@ -128,7 +128,7 @@ Answer<TokenSums> ask_layer(PanelContext& context, Index layer, TokenMetric metr
   });
 }
 
-/// Those that a run without its dump has results of.
+/// Layers that can be summed: of a run without its dump those that it has results of.
 std::vector<Index> summed_layers(const Run& run) {
   if (run.dump() == nullptr && run.results() != nullptr) return run.results()->layers();
   std::vector<Index> layers(run.shape().layers);

@@ -75,7 +75,7 @@ struct WhatIfSettings : PolicySettings {
   std::string painted;  ///< tokens kept and evicted by hand: the text of a KeptPaint
   bool operator==(const WhatIfSettings&) const = default;
   std::string policy() const { return policy_name(base, score); }
-  /// Those that keep the same tokens, and leave them as they were.
+  /// Settings that keep the same tokens, and leave them as they were.
   WhatIfSettings without_compensation() const;
 };
 

@@ -172,7 +172,7 @@ class CoarseChanges {
   /// Follows the last move, to the o and D of all rows.
   void follow(const std::vector<OutputTerms>& terms, const Numbers& current, const Numbers& change,
               Index columns, Workers& workers);
-  /// Those of the columns whose removal may leave the smallest E; E is `error` now. All of them where float32
+  /// The columns whose removal may leave the smallest E; E is `error` now. All of them where float32
   /// cannot tell.
   std::vector<Index> nearest(double error, const std::vector<OutputTerms>& terms,
                              const std::vector<ErrorRowState>& rows, const std::vector<Index>& column_of,

@@ -26,7 +26,7 @@ struct StoredNumbers {
   const void* k = nullptr;     ///< [T][d]
   const void* v = nullptr;     ///< [T][d_v]
 };
-/// Those of its matrices.
+/// The numbers of its matrices.
 StoredNumbers stored_numbers(const HeadGroup<float>& group);
 StoredNumbers stored_numbers(const StoredGroup& group);
 
@@ -96,7 +96,7 @@ struct AttendingRows {
   Visibility seen;                              ///< each sees something
   std::function<std::string(Index)> name = {};  ///< of one, for messages
 };
-/// Those at positions, in the group's own numbers.
+/// Rows at positions, in the group's own numbers.
 AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& numbers, RowRange rows);
 
 /// One set of rows of a group, and the memory that both passes over them take: O(G |rows| (d + d_v) + G l).

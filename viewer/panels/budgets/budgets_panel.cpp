@@ -196,7 +196,7 @@ float names_width(const std::vector<MethodRow>& rows) {
   return width;
 }
 
-/// Those that stand whole beside the names, all equally wide.
+/// Columns that stand whole beside the names, all equally wide.
 std::vector<std::size_t> columns_with_room(const std::vector<MethodRow>& rows) {
   const float padding = 2 * ImGui::GetStyle().CellPadding.x;
   const float room = ImGui::GetContentRegionAvail().x - names_width(rows) - padding;

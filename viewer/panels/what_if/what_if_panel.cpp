@@ -252,8 +252,8 @@ void add_model_lines(const WhatIfFigure& figure, const std::array<WhatIfHeads, 2
                    of(&ModelLoss::row)});
 }
 
-/// Those of one head that its dump can have; either answer may be null. With `heads`, the losses of all heads
-/// together behind its own.
+/// Figures of one head that its dump can have; either answer may be null. With `heads`, the losses of all
+/// heads together behind its own.
 std::vector<FigureLine> figure_lines(const Dump& dump, const std::array<const WhatIf*, 2>& answers,
                                      const std::array<WhatIfHeads, 2>* heads) {
   std::vector<FigureLine> lines;
