@@ -5,7 +5,7 @@
 #include "viewer/app/app.hpp"
 #include "viewer/app/screenshot.hpp"
 #include "viewer/gl/window_host.hpp"
-#include "viewer/work/folder_listing.hpp"
+#include "viewer/questions/folder_listing.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

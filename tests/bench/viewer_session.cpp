@@ -9,7 +9,7 @@
 
 #include "tests/viewer_gl/scripted_host.hpp"
 #include "viewer/app/app.hpp"
-#include "viewer/work/questions.hpp"
+#include "viewer/questions/ask.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/budgets.hpp"
+#include "viewer/questions/budgets.hpp"
 
 #include <cmath>
 #include <filesystem>

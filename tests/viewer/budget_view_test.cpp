@@ -5,8 +5,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/budgets.hpp"
-#include "viewer/work/policy_settings.hpp"
+#include "viewer/questions/budgets.hpp"
+#include "viewer/questions/policy_settings.hpp"
 
 #include <fmt/format.h>
 

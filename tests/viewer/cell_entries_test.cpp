@@ -2,7 +2,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/inspector_facts.hpp"
+#include "viewer/questions/inspector_facts.hpp"
 
 #include <cmath>
 

@@ -4,7 +4,7 @@
 #include "tests/data/expect_error.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/channels.hpp"
+#include "viewer/questions/channels.hpp"
 
 #include <filesystem>
 

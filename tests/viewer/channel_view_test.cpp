@@ -3,8 +3,8 @@
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/channels.hpp"
-#include "viewer/work/policy_settings.hpp"
+#include "viewer/questions/channels.hpp"
+#include "viewer/questions/policy_settings.hpp"
 
 #include <cmath>
 #include <limits>

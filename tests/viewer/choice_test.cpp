@@ -2,7 +2,7 @@
 
 #include "sim/tokens/entry_map.hpp"
 #include "tests/support/catch.hpp"
-#include "viewer/work/named_choices.hpp"
+#include "viewer/questions/named_choices.hpp"
 
 #include <set>
 #include <string>

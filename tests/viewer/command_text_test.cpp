@@ -1,4 +1,4 @@
-#include "viewer/work/command_text.hpp"
+#include "viewer/questions/command_text.hpp"
 
 #include "data/error.hpp"
 #include "tests/analysis/kvreplay_program.hpp"

@@ -1,4 +1,4 @@
-#include "viewer/work/csv_table.hpp"
+#include "viewer/questions/csv_table.hpp"
 
 #include "tests/support/catch.hpp"
 

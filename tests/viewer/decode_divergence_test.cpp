@@ -1,6 +1,6 @@
 #include "tests/support/catch.hpp"
 #include "tests/viewer/decode_runs.hpp"
-#include "viewer/work/decoding.hpp"
+#include "viewer/questions/decoding.hpp"
 
 #include <cmath>
 #include <limits>

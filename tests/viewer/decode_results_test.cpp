@@ -6,7 +6,7 @@
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/decode_runs.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/decoding.hpp"
+#include "viewer/questions/decoding.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/decoding.hpp"
+#include "viewer/questions/decoding.hpp"
 
 namespace kvreplay::test {
 

@@ -1,4 +1,4 @@
-#include "viewer/work/desk.hpp"
+#include "viewer/questions/desk.hpp"
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"

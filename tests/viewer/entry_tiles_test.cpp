@@ -1,4 +1,4 @@
-#include "viewer/work/entry_tiles.hpp"
+#include "viewer/questions/entry_tiles.hpp"
 
 #include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "viewer/work/figure_map.hpp"
+#include "viewer/questions/figure_map.hpp"
 
 #include "analysis/results/result_reader.hpp"
 #include "data/atomic_file.hpp"

@@ -1,4 +1,4 @@
-#include "viewer/work/find.hpp"
+#include "viewer/questions/find.hpp"
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"

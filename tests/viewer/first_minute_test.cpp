@@ -6,7 +6,7 @@
 #include "viewer/model/layout.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
-#include "viewer/work/folder_listing.hpp"
+#include "viewer/questions/folder_listing.hpp"
 
 #include <algorithm>
 #include <cstdlib>

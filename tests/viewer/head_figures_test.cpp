@@ -1,4 +1,4 @@
-#include "viewer/work/head_figures.hpp"
+#include "viewer/questions/head_figures.hpp"
 
 #include "analysis/results/result_reader.hpp"
 #include "data/npy_write.hpp"
@@ -7,7 +7,7 @@
 #include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/figure_map.hpp"
+#include "viewer/questions/figure_map.hpp"
 
 #include <fmt/format.h>
 

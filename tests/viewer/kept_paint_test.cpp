@@ -2,7 +2,7 @@
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
-#include "viewer/work/what_if.hpp"
+#include "viewer/questions/what_if.hpp"
 
 #include <random>
 

@@ -1,4 +1,4 @@
-#include "viewer/work/live_findings.hpp"
+#include "viewer/questions/live_findings.hpp"
 
 #include "analysis/results/result_reader.hpp"
 #include "tests/analysis/kvreplay_program.hpp"

@@ -2,7 +2,7 @@
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
-#include "viewer/work/desk.hpp"
+#include "viewer/questions/desk.hpp"
 
 #include <chrono>
 #include <string>

@@ -6,7 +6,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/head_figures.hpp"
+#include "viewer/questions/head_figures.hpp"
 
 #include <array>
 

@@ -2,7 +2,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/entry_tiles.hpp"
+#include "viewer/questions/entry_tiles.hpp"
 
 #include <cmath>
 #include <cstring>

@@ -2,7 +2,7 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/run.hpp"
+#include "viewer/questions/run.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "viewer/work/run.hpp"
+#include "viewer/questions/run.hpp"
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"

@@ -1,4 +1,4 @@
-#include "viewer/work/scatter.hpp"
+#include "viewer/questions/scatter.hpp"
 
 #include "analysis/results/agreement.hpp"
 #include "tests/support/catch.hpp"

@@ -1,10 +1,10 @@
-#include "viewer/work/score_curves.hpp"
+#include "viewer/questions/score_curves.hpp"
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/work/head_figures.hpp"
+#include "viewer/questions/head_figures.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/inspector_facts.hpp"
+#include "viewer/questions/inspector_facts.hpp"
 
 #include <algorithm>
 #include <cmath>

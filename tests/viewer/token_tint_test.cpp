@@ -1,4 +1,4 @@
-#include "viewer/work/token_tint.hpp"
+#include "viewer/questions/token_tint.hpp"
 
 #include "analysis/results/result_reader.hpp"
 #include "tests/analysis/kvreplay_program.hpp"

@@ -4,7 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/what_if.hpp"
+#include "viewer/questions/what_if.hpp"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include "tests/support/kept_changes.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/what_if_runs.hpp"
-#include "viewer/work/what_if.hpp"
-#include "viewer/work/what_if_figures.hpp"
+#include "viewer/questions/what_if.hpp"
+#include "viewer/questions/what_if_figures.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/what_if.hpp"
+#include "viewer/questions/what_if.hpp"
 
 #include <memory>
 

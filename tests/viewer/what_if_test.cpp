@@ -1,4 +1,4 @@
-#include "viewer/work/what_if.hpp"
+#include "viewer/questions/what_if.hpp"
 
 #include "data/error.hpp"
 #include "data/npy_write.hpp"

@@ -1,7 +1,7 @@
 #include "analysis/results/agreement.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
-#include "viewer/work/score_curves.hpp"
+#include "viewer/questions/score_curves.hpp"
 
 #include <algorithm>
 #include <span>

@@ -1,10 +1,10 @@
-#include "viewer/work/wrongly_evicted.hpp"
+#include "viewer/questions/wrongly_evicted.hpp"
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/viewer/on_desk.hpp"
-#include "viewer/work/run.hpp"
-#include "viewer/work/what_if.hpp"
+#include "viewer/questions/run.hpp"
+#include "viewer/questions/what_if.hpp"
 
 #include <algorithm>
 #include <cmath>

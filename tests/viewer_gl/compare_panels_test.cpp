@@ -4,8 +4,8 @@
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/questions/head_figures.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/head_figures.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -3,7 +3,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
-#include "viewer/work/questions.hpp"
+#include "viewer/questions/ask.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include "data/npy_write.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
-#include "viewer/work/questions.hpp"
+#include "viewer/questions/ask.hpp"
 
 #include <array>
 #include <string>

@@ -2,9 +2,9 @@
 
 #include "analysis/results/figure_facts.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/what_if.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/questions.hpp"
-#include "viewer/work/what_if.hpp"
 
 #include <nlohmann/json.hpp>
 

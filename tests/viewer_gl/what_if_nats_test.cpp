@@ -7,7 +7,7 @@
 #include "tests/viewer_gl/drawn_frame.hpp"
 #include "tests/viewer_gl/golden.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/work/questions.hpp"
+#include "viewer/questions/ask.hpp"
 
 #include <fmt/format.h>
 

@@ -10,12 +10,12 @@
 #include "viewer/model/tour.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
-#include "viewer/work/desk.hpp"
-#include "viewer/work/find.hpp"
-#include "viewer/work/folder_listing.hpp"
-#include "viewer/work/questions.hpp"
-#include "viewer/work/run.hpp"
-#include "viewer/work/state.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/desk.hpp"
+#include "viewer/questions/find.hpp"
+#include "viewer/questions/folder_listing.hpp"
+#include "viewer/questions/run.hpp"
+#include "viewer/questions/state.hpp"
 
 #include <array>
 #include <atomic>

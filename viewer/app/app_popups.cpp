@@ -2,9 +2,9 @@
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/questions/ask.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/questions.hpp"
 
 #include <algorithm>
 #include <filesystem>

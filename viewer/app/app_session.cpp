@@ -4,7 +4,7 @@
 #include "data/npy_write.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/model/session.hpp"
-#include "viewer/work/command_text.hpp"
+#include "viewer/questions/command_text.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/work/questions.hpp"
+#include "viewer/questions/ask.hpp"
 
 #include <initializer_list>
 #include <memory>

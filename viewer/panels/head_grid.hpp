@@ -1,7 +1,7 @@
 #pragma once
 
+#include "viewer/questions/state.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
-#include "viewer/work/state.hpp"
 
 #include <functional>
 #include <map>

@@ -1,8 +1,8 @@
 #include "viewer/panels/metric_controls.hpp"
 
+#include "viewer/questions/named_choices.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 

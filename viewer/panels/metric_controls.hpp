@@ -1,8 +1,8 @@
 #pragma once
 
 #include "sim/tokens/token_metrics.hpp"
-#include "viewer/work/run.hpp"
-#include "viewer/work/state.hpp"
+#include "viewer/questions/run.hpp"
+#include "viewer/questions/state.hpp"
 
 #include <string>
 #include <string_view>

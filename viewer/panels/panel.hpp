@@ -2,9 +2,9 @@
 
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/panels/session_fields.hpp"
+#include "viewer/questions/desk.hpp"
+#include "viewer/questions/state.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
-#include "viewer/work/desk.hpp"
-#include "viewer/work/state.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/panels/curve_lines.hpp"
-#include "viewer/work/state.hpp"
+#include "viewer/questions/state.hpp"
 
 #include <string>
 #include <string_view>

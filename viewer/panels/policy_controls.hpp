@@ -4,8 +4,8 @@
 #include "analysis/options/option.hpp"
 #include "data/facts_table.hpp"
 #include "sim/eviction/policy.hpp"
+#include "viewer/questions/policy_settings.hpp"
 #include "viewer/widgets/controls.hpp"
-#include "viewer/work/policy_settings.hpp"
 
 #include <cstddef>
 #include <optional>

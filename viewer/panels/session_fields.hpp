@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/model/session_keys.hpp"
-#include "viewer/work/policy_settings.hpp"
+#include "viewer/questions/policy_settings.hpp"
 
 #include <nlohmann/json.hpp>
 

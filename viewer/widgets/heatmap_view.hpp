@@ -2,7 +2,7 @@
 
 #include "viewer/model/heatmap_image.hpp"
 #include "viewer/model/value_scale.hpp"
-#include "viewer/work/desk.hpp"
+#include "viewer/questions/desk.hpp"
 
 #include <nlohmann/json.hpp>
 

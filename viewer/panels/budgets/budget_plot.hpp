@@ -1,7 +1,7 @@
 #pragma once
 
+#include "viewer/questions/budgets.hpp"
 #include "viewer/widgets/plot.hpp"
-#include "viewer/work/budgets.hpp"
 
 #include <imgui.h>
 #include <string>

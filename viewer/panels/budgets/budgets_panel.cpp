@@ -6,15 +6,15 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/policy_controls.hpp"
+#include "viewer/questions/budgets.hpp"
+#include "viewer/questions/command_text.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/named_choices.hpp"
+#include "viewer/questions/policy_settings.hpp"
+#include "viewer/questions/run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/budgets.hpp"
-#include "viewer/work/command_text.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/head_figures.hpp"
-#include "viewer/work/named_choices.hpp"
-#include "viewer/work/policy_settings.hpp"
-#include "viewer/work/run.hpp"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "viewer/model/selection.hpp"
+#include "viewer/questions/channels.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/plot.hpp"
-#include "viewer/work/channels.hpp"
 
 #include <imgui.h>
 #include <map>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/panels/curve_lines.hpp"
-#include "viewer/work/score_curves.hpp"
+#include "viewer/questions/score_curves.hpp"
 
 #include <optional>
 #include <string>

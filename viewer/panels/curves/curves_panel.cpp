@@ -6,11 +6,11 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/desk.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/desk.hpp"
 
 #include <fmt/format.h>
 

@@ -4,9 +4,9 @@
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/curves/curve_modes.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/questions/csv_table.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 #include "viewer/model/key.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/session_fields.hpp"
+#include "viewer/questions/score_curves.hpp"
 #include "viewer/widgets/plot.hpp"
-#include "viewer/work/score_curves.hpp"
 
 #include <memory>
 #include <optional>

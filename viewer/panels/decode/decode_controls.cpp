@@ -5,9 +5,9 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/policy_controls.hpp"
+#include "viewer/questions/head_figures.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/head_figures.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "viewer/work/decoding.hpp"
-#include "viewer/work/run.hpp"
-#include "viewer/work/state.hpp"
+#include "viewer/questions/decoding.hpp"
+#include "viewer/questions/run.hpp"
+#include "viewer/questions/state.hpp"
 
 #include <optional>
 #include <string>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "viewer/panels/curve_lines.hpp"
+#include "viewer/questions/decoding.hpp"
+#include "viewer/questions/state.hpp"
 #include "viewer/widgets/position_axis.hpp"
-#include "viewer/work/decoding.hpp"
-#include "viewer/work/state.hpp"
 
 #include <functional>
 #include <imgui.h>

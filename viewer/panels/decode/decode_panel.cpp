@@ -5,14 +5,14 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/questions/command_text.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/decoding.hpp"
+#include "viewer/questions/policy_settings.hpp"
+#include "viewer/questions/state.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/command_text.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/decoding.hpp"
-#include "viewer/work/policy_settings.hpp"
-#include "viewer/work/state.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/work/live_findings.hpp"
+#include "viewer/questions/live_findings.hpp"
 
 #include <nlohmann/json.hpp>
 

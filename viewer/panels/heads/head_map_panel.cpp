@@ -5,11 +5,11 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/figure_map.hpp"
+#include "viewer/questions/named_choices.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/figure_map.hpp"
-#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 

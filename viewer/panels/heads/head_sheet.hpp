@@ -2,8 +2,8 @@
 
 #include "viewer/model/layout.hpp"
 #include "viewer/panels/panel.hpp"
-#include "viewer/work/entry_tiles.hpp"
-#include "viewer/work/figure_map.hpp"
+#include "viewer/questions/entry_tiles.hpp"
+#include "viewer/questions/figure_map.hpp"
 
 #include <map>
 #include <memory>

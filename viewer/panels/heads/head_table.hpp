@@ -2,7 +2,7 @@
 
 #include "viewer/model/numbers.hpp"
 #include "viewer/panels/panel.hpp"
-#include "viewer/work/figure_map.hpp"
+#include "viewer/questions/figure_map.hpp"
 
 #include <memory>
 #include <optional>

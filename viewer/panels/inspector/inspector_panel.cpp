@@ -6,10 +6,10 @@
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/questions/command_text.hpp"
+#include "viewer/questions/inspector_facts.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/command_text.hpp"
-#include "viewer/work/inspector_facts.hpp"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/questions/csv_table.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 

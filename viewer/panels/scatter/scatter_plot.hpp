@@ -1,8 +1,8 @@
 #pragma once
 
+#include "viewer/questions/scatter.hpp"
+#include "viewer/questions/state.hpp"
 #include "viewer/widgets/plot.hpp"
-#include "viewer/work/scatter.hpp"
-#include "viewer/work/state.hpp"
 
 #include <cstdint>
 #include <imgui.h>

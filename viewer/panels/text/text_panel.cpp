@@ -7,12 +7,12 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/text/text_view.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/command_text.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/token_tint.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/command_text.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/questions.hpp"
-#include "viewer/work/token_tint.hpp"
 
 #include <fmt/format.h>
 

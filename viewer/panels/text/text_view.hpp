@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/model/token_text.hpp"
-#include "viewer/work/token_tint.hpp"
+#include "viewer/questions/token_tint.hpp"
 
 #include <functional>
 #include <imgui.h>

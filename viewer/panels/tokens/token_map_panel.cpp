@@ -2,14 +2,14 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/command_text.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/entry_tiles.hpp"
+#include "viewer/questions/state.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/command_text.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/entry_tiles.hpp"
-#include "viewer/work/questions.hpp"
-#include "viewer/work/state.hpp"
 
 #include <fmt/format.h>
 

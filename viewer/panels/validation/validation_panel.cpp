@@ -1,10 +1,10 @@
 #include "analysis/results/validation.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/questions/csv_table.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/csv_table.hpp"
 
 #include <fmt/format.h>
 

@@ -7,10 +7,10 @@
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
+#include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/named_choices.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/head_figures.hpp"
-#include "viewer/work/named_choices.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "viewer/work/state.hpp"
+#include "viewer/questions/state.hpp"
 
 #include <array>
 #include <imgui.h>

@@ -10,15 +10,15 @@
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
 #include "viewer/panels/what_if/what_if_view.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/command_text.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/state.hpp"
+#include "viewer/questions/what_if.hpp"
+#include "viewer/questions/what_if_figures.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/position_axis.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/command_text.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/questions.hpp"
-#include "viewer/work/state.hpp"
-#include "viewer/work/what_if.hpp"
-#include "viewer/work/what_if_figures.hpp"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 
 #include "analysis/results/figure_facts.hpp"
 #include "viewer/model/heatmap_image.hpp"
+#include "viewer/questions/what_if.hpp"
 #include "viewer/widgets/position_axis.hpp"
-#include "viewer/work/what_if.hpp"
 
 #include <array>
 #include <optional>

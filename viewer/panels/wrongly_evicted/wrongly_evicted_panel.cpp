@@ -3,11 +3,11 @@
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/csv_table.hpp"
+#include "viewer/questions/wrongly_evicted.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
-#include "viewer/work/csv_table.hpp"
-#include "viewer/work/questions.hpp"
-#include "viewer/work/wrongly_evicted.hpp"
 
 #include <fmt/format.h>
 

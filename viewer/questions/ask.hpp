@@ -1,0 +1,94 @@
+#pragma once
+
+#include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/state.hpp"
+#include "viewer/questions/what_if.hpp"
+
+#include <string>
+
+// What several panels ask of the desk, in the same words, so that it is computed once.
+
+namespace kvreplay::viewer {
+
+/// Heads asked for at a time: enough to keep all threads busy, few enough for a frame.
+inline constexpr int kAskedAtOnce = 24;
+
+/// A question that is put to each of many heads (or layers) in the background, a few at a time, until all
+/// have answered.
+class BackgroundRound {
+ public:
+  void restart(Index count) {
+    answered_.assign(count, 0);
+    done_ = failed_ = 0;
+    error_.clear();
+  }
+  /// `ask(i)` puts the question and gives the desk's Answer; `take(i, answer)` takes it once it is there,
+  /// at most `most` of them a call, with `answer` false where it failed. At most `at_once` are left open.
+  /// Whether some were left for another frame though they may be there.
+  template <class Ask, class Take>
+  bool go_on(const Ask& ask, const Take& take, Index most = kAll, int at_once = kAskedAtOnce) {
+    int waiting = 0;
+    for (Index i = 0; i < count() && waiting < at_once; ++i) {
+      if (answered(i)) continue;
+      if (most == 0) return true;
+      const auto answer = ask(i);
+      if (answer.pending) {
+        ++waiting;
+        continue;
+      }
+      answered_[i] = 1;
+      ++done_;
+      --most;
+      if (!answer && failed_++ == 0) error_ = answer.error;
+      take(i, answer);
+    }
+    return false;
+  }
+
+  Index count() const { return std::ssize(answered_); }
+  bool answered(Index i) const { return answered_[i] != 0; }
+  Index done() const { return done_; }  ///< those that failed among them
+  Index failed() const { return failed_; }
+  const std::string& error() const { return error_; }  ///< of the first that failed
+
+ private:
+  static constexpr Index kAll = -1;
+  std::vector<std::uint8_t> answered_;
+  Index done_ = 0, failed_ = 0;
+  std::string error_;
+};
+
+/// Which figures of a run a summary has: those of its dump, or of its result folder where the dump is gone.
+MetricSet available_metrics(const Run& run);
+
+/// Figures and token metrics of one head of the selected run, at the window that is compared with. A run
+/// without its dump answers from its results, whose window is their own. Urgency::background asks for figures
+/// only, without the metrics of single tokens: those of all heads together would not fit.
+Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency);
+
+/// What a setting keeps of one head of the selected run and what that costs exactly. A newer setting's answer
+/// is preceded by the last one given in `slot` (empty: none). Where the setting cannot be followed, `error`
+/// says why.
+Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                           Urgency urgency, const Key& slot);
+/// What the kept set alone costs: nothing is computed to make up for what it lacks.
+Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                            Urgency urgency, const Key& slot);
+
+/// What a setting ranks the tokens of one head by; [l], empty where nothing ranks them.
+Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
+                                Index kv_head, Urgency urgency);
+
+/// The selected head: the query head's own metrics where one is selected, else the sums of its group.
+struct ComparedHead {
+  Answer<HeadSummary> summary;
+  Index layer = 0, kv_head = 0;
+  std::optional<Index> query_head;  ///< whose metrics these are, 0..G-1; empty: the group's
+  std::string whose;  ///< "query head 1", "sum of 2 query heads"; empty where the group is one head
+  Key key;            ///< for the keys of questions about it
+
+  std::string title() const;  ///< "layer 3 head 1 query head 0"
+};
+ComparedHead ask_compared_head(PanelContext& context);
+
+}  // namespace kvreplay::viewer

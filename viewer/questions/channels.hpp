@@ -1,0 +1,151 @@
+#pragma once
+
+#include "analysis/channels/channel_plan.hpp"
+#include "analysis/results/result_reader.hpp"
+#include "sim/channels/channel_interaction.hpp"
+#include "viewer/questions/desk.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+class Run;
+struct PanelContext;
+
+// How the key channels of one head interact, and what pruning some of them costs exactly. Every figure is
+// that of `kvreplay channels` with the same options. Where a semantics has a selection of its own for every
+// query head (official), a head has G parts, else one.
+
+/// Without ratios: one is asked for at a time.
+struct ChannelSettings : ChannelOptions {
+  bool operator==(const ChannelSettings&) const = default;
+};
+/// For sessions.
+BoundOptions bound(ChannelSettings& settings);
+
+/// Rules and setting; its ratios and cases mean nothing. Throws InputError, one line, where the
+/// settings cannot be followed.
+ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);
+/// Whether all keys of a prompt of l are among the recent ones, which stay whole: with recent 0 they would
+/// not.
+bool all_keys_recent(const ChannelSettings& settings, Index l);
+/// What channel_head() and channel_outputs() depend on besides the head.
+Key basis_key(const ChannelPlan& plan);
+
+/// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.
+struct ChannelHead {
+  struct Part {
+    ChannelBasis basis;
+    Vector<double> spectrum;  ///< [d], eigenvalues of basis.scores.logits, largest first
+    double off_diagonal_share = 0;
+    double rope_pair_share = 0;  ///< nan where the dump does not say what rotates together
+  };
+  std::vector<Part> parts;
+  std::vector<ChannelMoments> window, future;  ///< of every query head's channels; empty where unknown
+  double off_diagonal_share = 0, rope_pair_share = 0;  ///< means over the parts
+  double window_logits_sq = 0, future_logits_sq = 0;   ///< ||Q K^T||_F^2 of the prunable keys, of all parts
+};
+ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job);
+
+/// The output-space matrix: 2 G |window| l d d_v flops.
+struct ChannelOutputs {
+  std::vector<Matrix<double>> outputs;  ///< [parts] of [d, d]
+};
+ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan& plan,
+                               const ChannelHead& head, JobControl& job);
+
+/// One method at one ratio, over all parts.
+struct ChannelPruning {
+  std::string method;
+  std::vector<ChannelSet> pruned;  ///< [parts] of [d]
+  double channels = 0;             ///< pruned, the mean over the parts
+  struct RowFigures {
+    double reconstruction = 0;           ///< ||Q K^T - Q S K^T||_F^2
+    double relative_reconstruction = 0;  ///< of the logits' square
+    double change_sq = 0;                ///< sum over rows and query heads of ||o' - o||^2
+    double error = 0;                    ///< change_sq / full_sq: output_error
+  };
+  RowFigures window, future;  ///< nan where there are no future rows
+  std::optional<double>
+      lower_bound;      ///< of optimal: no set of as many channels reconstructs the window better
+  bool proven = false;  ///< of optimal: the set is known to be the best
+  double bytes = 0;     ///< of the prompt's cache
+};
+struct ChannelPrunings {
+  double ratio = 0;
+  Index asked = 0;  ///< channels that the ratio asks for
+  double window_full_sq = 0, future_full_sq = 0;
+  std::vector<ChannelPruning> methods;  ///< in the plan's order, without those that wait for outputs
+  std::vector<std::string> waiting;     ///< methods that need outputs, where `outputs` is null
+};
+/// `ratio` in [0, 1), else InputError. The full outputs are formed anew each time, at the cost of about one
+/// method more.
+ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPlan& plan,
+                                 const ChannelHead& head, const ChannelOutputs* outputs, double ratio,
+                                 const CacheElements& elements, JobControl& job);
+
+std::size_t bytes_of(const ChannelHead& head);
+inline std::size_t bytes_of(const ChannelOutputs& answer) { return bytes_with(answer, answer.outputs); }
+inline std::size_t bytes_of(const ChannelPruning& one) { return bytes_with(one, one.method, one.pruned); }
+inline std::size_t bytes_of(const ChannelPrunings& prunings) {
+  return bytes_with(prunings, prunings.methods);
+}
+
+/// What `kvreplay channels` left of one head's channels. Key norms, protected channels and the split of H
+/// into rows are not in a result folder: these are empty.
+struct ChannelRecord {
+  ChannelHead head;
+  ChannelOutputs outputs;                 ///< no parts where no method needed it
+  std::vector<ChannelPrunings> prunings;  ///< by ratio, ascending; squared sums of outputs are nan
+  std::string semantics;
+};
+
+/// Why a run has nothing of a layer's channels, as one clause; nothing where it has.
+std::optional<std::string> why_no_channel_results(const ResultReader& results, Index layer);
+/// Throws InputError where it has not, or a file is not what it should be.
+ChannelRecord read_channels(const ResultReader& results, Index layer, Index kv_head);
+inline std::size_t bytes_of(const ChannelRecord& answer) {
+  return bytes_with(answer, answer.head, answer.outputs, answer.prunings);
+}
+
+/// What is known of the selected head's channels in this frame.
+struct ChannelAnswers {
+  Key key;  ///< what `head` and `outputs` depend on
+  Index layer = 0;
+  std::shared_ptr<const ChannelHead> head;
+  std::shared_ptr<const ChannelOutputs> outputs;    ///< null too where a run's results have none
+  std::shared_ptr<const ChannelPrunings> prunings;  ///< of the ratio asked for, or of an older one (`stale`)
+  std::vector<double> ratios;                       ///< those that there are; empty: any
+  bool pending = false, stale = false;
+  std::string error;
+};
+
+/// Why neither the run's dump, which is not at hand, nor its results say how channels interact; nothing where
+/// one does.
+std::optional<std::string> why_no_channels(const Run& run, Index layer);
+
+/// Asks the desk for them: from the dump, or from what `kvreplay channels` left where the dump is gone.
+class ChannelQuestions {
+ public:
+  /// `settings.methods` are all that the dump can give.
+  ChannelAnswers ask(PanelContext& context, const ChannelSettings& settings, double ratio);
+
+ private:
+  /// Settings made into a plan, or why they cannot be.
+  struct Settled {
+    Key run;
+    ChannelSettings settings;
+    std::shared_ptr<const ChannelPlan> plan;
+    Key basis;
+    std::string error;
+  };
+  void settle(const Run& run, const ChannelSettings& settings);
+  ChannelAnswers ask_dump(PanelContext& context, double ratio) const;
+
+  Settled settled_;
+};
+
+}  // namespace kvreplay::viewer

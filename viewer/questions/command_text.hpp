@@ -1,0 +1,36 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "viewer/questions/state.hpp"
+#include "viewer/questions/user_scores.hpp"
+#include "viewer/questions/what_if.hpp"
+
+#include <string>
+#include <vector>
+
+// What the dashboard shows, as commands that a shell takes.
+
+namespace kvreplay::viewer {
+
+/// A word as a POSIX shell takes it: in quotes where it needs them.
+std::string shell_word(const std::string& word);
+/// The words of a command in one line.
+std::string shell_line(const std::vector<std::string>& words);
+
+/// " --name value" for each option whose value is not that of `usual`, in their order; without `usual` for
+/// all that have one.
+std::string options_text(const BoundOptions& given, const BoundOptions& usual);
+/// Options of `evict`, budgets as what is kept. " --policy snapkv --keep 20%".
+std::string evict_options_text(EvictionOptions options);
+/// Of a setting of What if; `score` is the user's that it names, else null. Without the leading space.
+std::string evict_options_text(const WhatIfSettings& settings, const UserScore* score);
+
+/// What A and B are, a line each: "A: --policy snapkv --keep 20%".
+std::vector<std::string> settings_lines(const AppState& state);
+
+/// The command that measures a setting of What if over all heads of the dump. Throws OptionError where the
+/// setting names no policy.
+std::string evict_command(const Dump& dump, const WhatIfSettings& settings, const UserScore* score,
+                          const std::string& out);
+
+}  // namespace kvreplay::viewer

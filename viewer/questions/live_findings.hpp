@@ -1,0 +1,92 @@
+#pragma once
+
+#include "analysis/findings/computed_tables.hpp"
+#include "analysis/findings/findings.hpp"
+#include "viewer/model/panel_kind.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/desk.hpp"
+#include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/run.hpp"
+#include "viewer/questions/state.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+// What is worth knowing of a dump that has no results yet, and where a finding is to be seen.
+
+struct Findings {
+  std::vector<Finding> list;
+};
+inline std::size_t bytes_of(const Findings& findings) { return bytes_with(findings, findings.list); }
+
+/// The evictions that findings of a dump compare: some policies that are quick to run and an oracle, with
+/// 20 % kept. Those that need all rows of a long prompt are left out.
+EvictionOptions finding_evictions();
+
+/// What findings of a dump take, in pairs of a query and a key: token metrics of the window and these
+/// evictions, over all query heads.
+double finding_work(const DumpShape& shape, Index window);
+/// More than this is not begun unasked: about a minute on two cores.
+inline constexpr double kFindingWork = 1.5e10;
+
+/// Their kinds: head, future, policy, layer.
+inline constexpr std::size_t kLiveFindings = 4;
+
+/// finding_evictions() in one layer of the dump.
+LayerEvictions live_evictions(const Run& run, Index layer, JobControl& job);
+
+/// findings_of() of the tables that `kvreplay tokens` with this window and `evict` with finding_evictions()
+/// write. `heads` are those of all layers in turn; `layers` one each, or none: then without what evictions
+/// cost. `job` ranks the tokens of the head that a score misranks most.
+Findings live_findings(const std::shared_ptr<const Run>& run,
+                       const std::vector<std::shared_ptr<const HeadSummary>>& heads,
+                       const std::vector<std::shared_ptr<const LayerEvictions>>& layers, Index window,
+                       JobControl& job);
+
+/// Selects the head and the token that the finding is of and sets what is compared, or setting A, to what it
+/// speaks of. The panel in which it is seen then.
+PanelKind follow(const Finding& finding, AppState& state);
+
+/// What is worth knowing of the selected run: of a result folder what it says, of a dump what its heads and
+/// some evictions say once all of them are computed. A dump whose findings take long (kFindingWork) waits
+/// until they are asked for, and until then says what the Head map has computed anyway. Drawing thread only.
+class FindingSource {
+ public:
+  /// Takes what the desk has by now and asks for what is missing. Once a frame.
+  void look(PanelContext& context);
+  const std::vector<Finding>& list() const;
+  /// Whether there may be more than list() soon; what is computed, in a few words.
+  bool pending() const { return pending_; }
+  /// How many there may be; of results that are read, how many there are.
+  std::size_t most() const { return most_; }
+  const std::string& progress() const { return progress_; }
+  const std::string& error() const { return error_; }
+  /// Whether they take long and have not been asked for.
+  bool waits() const { return waits_; }
+  void begin() { begun_ = run_key_; }
+
+ private:
+  void look_at_results(PanelContext& context);
+  void look_at_dump(PanelContext& context);
+  /// Whether all are there.
+  bool take_heads(PanelContext& context);
+  bool take_layers(PanelContext& context);
+  /// Says how far it is.
+  bool all_taken(const BackgroundRound& round, std::string_view what);
+  /// Their findings, without evictions where `layers` are not all there.
+  void find(PanelContext& context, bool with_layers);
+
+  Key run_key_, heads_key_, begun_;
+  std::vector<std::shared_ptr<const HeadSummary>> heads_;      // [layers * n_kv]
+  std::vector<std::shared_ptr<const LayerEvictions>> layers_;  // [layers]
+  BackgroundRound head_round_, layer_round_;
+  std::shared_ptr<const Findings> found_;
+  std::size_t most_ = 0;
+  bool pending_ = false, waits_ = false, complete_ = false;
+  std::string progress_, error_;
+};
+
+}  // namespace kvreplay::viewer

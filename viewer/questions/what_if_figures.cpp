@@ -1,0 +1,242 @@
+#include "viewer/questions/what_if_figures.hpp"
+
+#include "analysis/results/figures.hpp"
+#include "viewer/model/numbers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace kvreplay::viewer {
+
+namespace {
+
+std::string whole(double value) {
+  return std::isnan(value) ? number_text(value) : fmt::format("{:.0f}", value);
+}
+
+/// Of a figure that is taken on either rows the words say which.
+WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const WhatIf&),
+                     std::string (*text)(double)) {
+  WhatIfFigure figure{std::string(facts.name),
+                      std::string(facts.title),
+                      std::string(facts.unit),
+                      std::string(facts.what),
+                      facts.better,
+                      of,
+                      text,
+                      facts.scale};
+  if (!facts.rows.window || !facts.rows.future) return figure;
+  figure.name += fmt::format("_{}", name_of(rows));
+  figure.title += fmt::format(", {}", name_of(rows));
+  figure.about += rows == RowSet::window ? ", on the window's rows" : ", on the decoding steps";
+  return figure;
+}
+
+template <RowSet rows>
+const PredictedLoss& loss_on(const WhatIf& answer) {
+  return (rows == RowSet::window ? answer.window : answer.future).loss;
+}
+
+/// In nats, by the name that tables have for it; `about` says of what.
+template <RowSet rows>
+WhatIfFigure of_loss(const FigureFacts& facts, double (*of)(const WhatIf&)) {
+  WhatIfFigure figure = on_rows(facts, rows, of, number_text);
+  figure.title = fmt::format("{}, {}", facts.name, name_of(rows));
+  figure.about += fmt::format(" ({}, {})", facts.name, facts.unit);
+  figure.loss_on = rows;
+  return figure;
+}
+template <RowSet rows>
+WhatIfFigure of_loss_row() {
+  return of_loss<rows>(kLossRow, [](const WhatIf& w) { return loss_on<rows>(w).row; });
+}
+template <RowSet rows>
+WhatIfFigure of_loss_head() {
+  return of_loss<rows>(kLossHead, [](const WhatIf& w) { return loss_on<rows>(w).head; });
+}
+
+template <RowSet rows, double ErrorSplit::*sum>
+WhatIfFigure of_split(std::string_view name, std::string_view about) {
+  WhatIfFigure figure{
+      std::string(name),  std::string(name), std::string(facts_of(EvictionFigure::output_error).unit),
+      std::string(about), Better::smaller,   [](const WhatIf& w) { return split_figure(w, rows, sum); },
+      number_text};
+  figure.name += fmt::format("_{}", name_of(rows));
+  return figure;
+}
+
+template <RowSet rows>
+std::array<WhatIfFigure, 6> of_splits() {
+  using C = CompensationFigure;
+  const auto name = [](C figure) { return facts_of(figure).name; };
+  const auto what = [](C figure) { return facts_of(figure).what; };
+  return {of_split<rows, &ErrorSplit::selection>(name(C::selection), what(C::selection)),
+          of_split<rows, &ErrorSplit::mass>(name(C::mass), what(C::mass)),
+          of_split<rows, &ErrorSplit::values>(name(C::values), what(C::values)),
+          of_split<rows, &ErrorSplit::bound>(name(C::bound), what(C::bound)),
+          of_split<rows, &ErrorSplit::weighted>("weighted", "selection and mass together"),
+          of_split<rows, &ErrorSplit::plain>("plain", "output_error of the kept tokens as they were")};
+}
+
+std::array<WhatIfFigure, kShownFigures> first_figures() {
+  using E = EvictionFigure;
+  return {{
+      {"tokens", "Kept tokens", "tokens", "Tokens of the prompt that stay in the cache", Better::neither,
+       [](const WhatIf& w) { return static_cast<double>(w.tokens); }, whole},
+      on_rows(
+          facts_of(E::output_error), RowSet::window, [](const WhatIf& w) { return w.window.error; },
+          number_text),
+      on_rows(
+          facts_of(E::output_error), RowSet::future, [](const WhatIf& w) { return w.future.error; },
+          number_text),
+      of_loss_row<RowSet::window>(),
+      of_loss_row<RowSet::future>(),
+      on_rows(
+          facts_of(E::eviction_loss), RowSet::future, [](const WhatIf& w) { return w.eviction_loss; },
+          number_text),
+      on_rows(
+          facts_of(E::optimality_gap), RowSet::future, [](const WhatIf& w) { return w.optimality_gap; },
+          number_text),
+      on_rows(
+          facts_of(E::oracle_recall), RowSet::future, [](const WhatIf& w) { return w.oracle_recall; },
+          percent_text),
+      on_rows(
+          facts_of(E::bytes), RowSet::none, [](const WhatIf& w) { return w.bytes; }, bytes_text),
+      {"bytes_saved", "Saved", "", "Share of the whole prompt's bytes that is saved", Better::larger,
+       [](const WhatIf& w) { return w.prompt_bytes > 0 ? 1 - w.bytes / w.prompt_bytes : kNone; },
+       percent_text},
+  }};
+}
+
+std::string name_of(const SettingFigure& of) {
+  return fmt::format("setting_{}~{}", of.setting == 0 ? "a" : "b", what_if_figures()[of.figure].name);
+}
+
+}  // namespace
+
+bool WhatIfFigure::is_plain() const { return text == static_cast<std::string (*)(double)>(number_text); }
+bool WhatIfFigure::is_share() const { return text == percent_text; }
+
+const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures() {
+  static const std::array<WhatIfFigure, kWhatIfFigures> figures = [] {
+    std::array<WhatIfFigure, kWhatIfFigures> all;
+    auto next = all.begin();
+    const auto add = [&](const auto& some) { next = std::copy(some.begin(), some.end(), next); };
+    add(first_figures());
+    add(std::array{of_loss_head<RowSet::window>(), of_loss_head<RowSet::future>()});
+    add(of_splits<RowSet::window>());
+    add(of_splits<RowSet::future>());
+    add(of_splits<RowSet::reference>());
+    const FigureFacts& error = facts_of(CompensationFigure::output_error);
+    *next = of_split<RowSet::reference, &ErrorSplit::change_sq>(error.name, error.what);
+    return all;
+  }();
+  return figures;
+}
+
+WhatIfFigures figures_of(const WhatIf& answer) {
+  WhatIfFigures figures{};
+  for (std::size_t i = 0; i < kWhatIfFigures; ++i) figures[i] = what_if_figures()[i].of(answer);
+  return figures;
+}
+
+std::vector<std::size_t> shown_figures(const Dump& dump) {
+  std::vector<std::size_t> there;
+  for (std::size_t i = 0; i < kShownFigures; ++i) {
+    const auto loss_on = what_if_figures()[i].loss_on;
+    if (!loss_on || why_no_nats(dump, *loss_on).empty()) there.push_back(i);
+  }
+  return there;
+}
+
+std::vector<FigureInfo> setting_figures(const Dump& dump) {
+  std::vector<FigureInfo> infos;
+  for (std::size_t s = 0; s < 2; ++s)
+    for (const std::size_t i : shown_figures(dump)) {
+      const WhatIfFigure& figure = what_if_figures()[i];
+      const std::string setting = fmt::format("setting {}", "AB"[s]);
+      FigureInfo info{name_of(SettingFigure{s, i}),
+                      Table::evictions,
+                      {fmt::format("What if, {}", setting), figure.title},
+                      fmt::format("{}, of {}", figure.title, setting)};
+      info.facts.unit = figure.unit;
+      info.facts.what = figure.about;
+      info.facts.better = figure.better;
+      info.facts.scale = figure.scale;
+      infos.push_back(std::move(info));
+    }
+  return infos;
+}
+
+std::optional<SettingFigure> setting_figure_named(std::string_view name) {
+  for (std::size_t s = 0; s < 2; ++s)
+    for (std::size_t i = 0; i < kShownFigures; ++i)
+      if (name == name_of(SettingFigure{s, i})) return SettingFigure{s, i};
+  return std::nullopt;
+}
+
+void WhatIfHeads::follow(const Run& run, const WhatIfSettings& settings) {
+  const auto count = static_cast<std::size_t>(run.shape().layers * run.shape().n_kv);
+  if (run_key_ != run.key() || heads_.size() != count) {
+    run_key_ = run.key();
+    n_kv_ = run.shape().n_kv;
+    heads_.assign(count, {});
+  } else if (settings_ == settings) {
+    return;
+  }
+  settings_ = settings;
+  round_.restart(std::ssize(heads_));
+  ++version_;
+}
+
+void WhatIfHeads::ask(PanelContext& context) {
+  round_.go_on(
+      [&](Index h) { return ask_what_if(context, settings_, h / n_kv_, h % n_kv_, Urgency::background, {}); },
+      [&](Index h, const Answer<WhatIf>& answer) {
+        ++version_;
+        heads_[h].reset();
+        if (answer) heads_[h] = Known{figures_of(*answer), answer->window.loss, answer->future.loss};
+      });
+}
+
+const WhatIfFigures* WhatIfHeads::at(Index head) const {
+  const auto h = static_cast<std::size_t>(head);
+  return h < heads_.size() && heads_[h] ? &heads_[h]->figures : nullptr;
+}
+
+const WhatIfFigures* WhatIfHeads::current(Index head) const {
+  return head < round_.count() && round_.answered(head) ? at(head) : nullptr;
+}
+
+std::vector<double> WhatIfHeads::values(std::size_t figure) const {
+  std::vector<double> values;
+  for (Index h = 0; h < heads(); ++h)
+    if (const WhatIfFigures* figures = current(h); figures != nullptr && !std::isnan((*figures)[figure]))
+      values.push_back((*figures)[figure]);
+  return values;
+}
+
+double WhatIfHeads::mean(std::size_t figure) const {
+  const std::vector<double> all = values(figure);
+  const double sum = std::accumulate(all.begin(), all.end(), 0.0);
+  return all.empty() ? kNone : sum / static_cast<double>(all.size());
+}
+
+double WhatIfHeads::median(std::size_t figure) const {
+  std::vector<double> all = values(figure);
+  return quantile(all, 0.5);
+}
+
+std::optional<ModelLoss> WhatIfHeads::loss(RowSet rows) const {
+  if (answered() < heads() || failed() > 0) return std::nullopt;
+  ModelLoss loss;
+  for (Index h = 0; h < heads(); ++h)
+    loss.add(h / n_kv_, rows == RowSet::window ? heads_[h]->window : heads_[h]->future);
+  return loss;
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,96 @@
+#pragma once
+
+#include "analysis/results/schema.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/what_if.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// A figure of a WhatIf.
+struct WhatIfFigure {
+  std::string name;   ///< the field's word, as in evictions.csv or compensation.csv
+  std::string title;  ///< one line for a table
+  std::string unit, about;
+  Better better;
+  double (*of)(const WhatIf&);
+  std::string (*text)(double);
+  FigureScale scale = FigureScale::linear;
+  std::optional<RowSet> loss_on =
+      {};  ///< in nats, of gradients of these rows: sums over heads mean something
+
+  bool is_plain() const;  ///< written as number_text() does
+  bool is_share() const;  ///< written in per cent; differences are percentage points
+};
+/// The first are shown in tables and maps; behind them, for exports, loss_head on window and future rows and
+/// the split of a compensated cache's error: on window, future and reference rows its terms as in
+/// compensation.csv, the sum of the first two, and the error of the kept tokens as they were.
+inline constexpr std::size_t kShownFigures = 10, kWhatIfFigures = kShownFigures + 21;
+const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures();
+using WhatIfFigures = std::array<double, kWhatIfFigures>;
+WhatIfFigures figures_of(const WhatIf& answer);
+
+/// Of those that are shown the ones that a dump of such tensors can have: losses need gradients.
+std::vector<std::size_t> shown_figures(const Dump& dump);
+
+/// One of them under setting A (0) or B (1) of What if, as a figure of the Head map.
+struct SettingFigure {
+  std::size_t setting = 0, figure = 0;
+};
+std::vector<FigureInfo> setting_figures(const Dump& dump);
+std::optional<SettingFigure> setting_figure_named(std::string_view name);
+
+// One setting's figures in all heads, as they come in from the background.
+
+/// All heads under one setting. While those of a new setting come in, the old ones' figures stand in.
+class WhatIfHeads {
+ public:
+  /// Begins anew where run or setting are others than before.
+  void follow(const Run& run, const WhatIfSettings& settings);
+  /// Asks for the next heads that are missing; what has come in is taken.
+  void ask(PanelContext& context);
+
+  const WhatIfSettings& settings() const { return settings_; }
+  Index heads() const { return std::ssize(heads_); }
+  /// Heads answered, those that failed among them.
+  Index answered() const { return round_.done(); }
+  Index failed() const { return round_.failed(); }
+  const std::string& error() const { return round_.error(); }  ///< of the first that failed
+  /// Of the setting, or of the one before; null where neither is known.
+  const WhatIfFigures* at(Index head) const;
+  /// Of this very setting only; null where it is not known.
+  const WhatIfFigures* current(Index head) const;
+  /// NaN where no head has the figure; over the heads of this very setting.
+  double mean(std::size_t figure) const;
+  /// A figure of the median head, which no few heads rule.
+  double median(std::size_t figure) const;
+  /// The predicted loss of all heads together, once all of this very setting have answered.
+  std::optional<ModelLoss> loss(RowSet rows) const;
+  /// Grows whenever a figure changes.
+  std::uint64_t version() const { return version_; }
+
+ private:
+  Key run_key_;
+  WhatIfSettings settings_;
+  Index n_kv_ = 0;
+  struct Known {
+    WhatIfFigures figures;
+    PredictedLoss window, future;
+  };
+  /// Of all heads that have it.
+  std::vector<double> values(std::size_t figure) const;
+
+  std::vector<std::optional<Known>> heads_;
+  BackgroundRound round_;  // of this setting; until it comes to a head, that has the figures of the last one
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,325 @@
+#include "data/error.hpp"
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/what_if.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvreplay::viewer {
+namespace {
+
+// What all questions about one setting of What if share, whatever head they are about.
+
+/// Settings made into a plan, or why they cannot be.
+struct SettledWhatIf {
+  WhatIfSettings settings;
+  Key key, plain_key, ranking_key;           ///< of all, of what is kept, of what ranks it
+  std::shared_ptr<const EvictionPlan> plan;  ///< null where `error` says why
+  std::shared_ptr<const CompensationPlan> compensation;
+  KeptPaint paint;
+  std::optional<UserScore> score;  ///< that the settings name
+  std::string error;
+};
+
+/// What one run's questions leave for the next frame; the drawing thread's alone.
+class WhatIfMemo {
+ public:
+  /// Settings without a score of the user's.
+  std::shared_ptr<const SettledWhatIf> settle(const WhatIfSettings& settings, const Dump& dump);
+  /// The last answer given in a slot; null where none was.
+  void remember(const Key& slot, const std::shared_ptr<const WhatIf>& answer);
+  std::shared_ptr<const WhatIf> last_of(const Key& slot) const;
+
+ private:
+  static constexpr std::size_t kSettled = 8, kLast = 16;
+  std::vector<std::shared_ptr<const SettledWhatIf>> settled_;        // newest first
+  std::vector<std::pair<Key, std::shared_ptr<const WhatIf>>> last_;  // of each slot, newest first
+};
+
+SettledWhatIf settled(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
+  SettledWhatIf made;
+  made.settings = settings;
+  if (score != nullptr) made.score = *score;
+  const Key given = score != nullptr ? score->key() : Key();
+  made.key = {to_json(settings).dump(), given};
+  made.plain_key = {to_json(settings.without_compensation()).dump(), given};
+  try {
+    made.paint = KeptPaint::of_text(settings.painted);
+    const auto plan = std::make_shared<const EvictionPlan>(what_if_plan(settings, dump, score));
+    made.compensation =
+        std::make_shared<const CompensationPlan>(what_if_compensation(settings, dump, *plan, score));
+    made.plan = plan;
+    made.ranking_key = {score_key(*made.plan), given};
+  } catch (const InputError& error) {
+    made.error = error.what();
+  }
+  return made;
+}
+
+std::shared_ptr<const SettledWhatIf> WhatIfMemo::settle(const WhatIfSettings& settings, const Dump& dump) {
+  const auto known =
+      std::find_if(settled_.begin(), settled_.end(), [&](const auto& s) { return s->settings == settings; });
+  if (known != settled_.end()) {
+    std::rotate(settled_.begin(), known, known + 1);
+    return settled_.front();
+  }
+  settled_.insert(settled_.begin(), std::make_shared<const SettledWhatIf>(settled(settings, dump, nullptr)));
+  if (settled_.size() > kSettled) settled_.pop_back();
+  return settled_.front();
+}
+
+void WhatIfMemo::remember(const Key& slot, const std::shared_ptr<const WhatIf>& answer) {
+  if (slot.empty()) return;
+  std::erase_if(last_, [&](const auto& item) { return item.first == slot; });
+  last_.insert(last_.begin(), {slot, answer});
+  if (last_.size() > kLast) last_.pop_back();
+}
+
+std::shared_ptr<const WhatIf> WhatIfMemo::last_of(const Key& slot) const {
+  for (const auto& [name, answer] : last_)
+    if (name == slot) return answer;
+  return nullptr;
+}
+
+/// The desk keeps it, so that it goes with the run: the desk's own slots know nothing of a question that
+/// cannot be put yet, because another must be answered first. Null for the moment that it takes to make it.
+std::shared_ptr<WhatIfMemo> what_if_memo(PanelContext& context, const Run& run) {
+  const Question question{
+      .key = {run.key(), "what_if_memo"}, .title = "Settings of What if", .urgency = Urgency::now};
+  const auto answer = context.desk.ask<std::shared_ptr<WhatIfMemo>>(
+      question, [](JobControl&) { return std::make_shared<WhatIfMemo>(); });
+  return answer ? *answer : nullptr;
+}
+
+/// With a score of the user's: its file is read, which is a job.
+Answer<SettledWhatIf> ask_settled(PanelContext& context, const std::shared_ptr<const Run>& run,
+                                  const WhatIfSettings& settings, const UserScore& score, Urgency urgency) {
+  const Question question{.key = {run->key(), "what_if_settings", to_json(settings).dump(), score.key()},
+                          .title = fmt::format("Settings with the score {}", score.name),
+                          .urgency = urgency};
+  return context.desk.ask<SettledWhatIf>(
+      question, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
+}
+
+/// One head's question and what all its steps have in common.
+struct Asked {
+  /// A KV head's part of the user's score; empty where the settings name none.
+  using GivenOfHead = std::function<GivenScores(Index)>;
+
+  PanelContext& context;
+  std::shared_ptr<const Run> run;
+  std::shared_ptr<const SettledWhatIf> settled;
+  Index layer, kv_head;
+  Urgency urgency;
+
+  Question question(const Key& key, std::string title) const {
+    return {.key = {run->key(), key},
+            .title = std::move(title),
+            .urgency = urgency,
+            .all_cores = urgency != Urgency::background};
+  }
+
+  Answer<WhatIfLayer> layer_scores(const GivenOfHead& given) const {
+    return context.desk.ask<WhatIfLayer>(
+        question({"what_if_layer", layer, settled->ranking_key}, fmt::format("Ranking, layer {}", layer)),
+        [run = run, plan = settled->plan, layer = layer, given](JobControl& job) {
+          return what_if_layer(
+              *plan, run->shape(), [&](Index g) { return run->head(layer, g); }, given, job);
+        });
+  }
+
+  Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared, const GivenOfHead& given) const {
+    return context.desk.ask<WhatIfRanking>(question({"what_if_ranking", layer, kv_head, settled->ranking_key},
+                                                    fmt::format("Ranking, layer {} head {}", layer, kv_head)),
+                                           [run = run, plan = settled->plan, layer = layer, kv_head = kv_head,
+                                            shared = std::move(shared), given](JobControl& job) {
+                                             return what_if_ranking(*run->head(layer, kv_head), *plan,
+                                                                    shared.get(), given(kv_head), job);
+                                           });
+  }
+
+  Answer<WhatIfImportance> importance() const {
+    return context.desk.ask<WhatIfImportance>(
+        question({"what_if_importance", layer, kv_head},
+                 fmt::format("Importance, layer {} head {}", layer, kv_head)),
+        [run = run, layer = layer, kv_head = kv_head](JobControl& job) {
+          return what_if_importance(*run->head(layer, kv_head), job);
+        });
+  }
+
+  Answer<WhatIf> plain(std::shared_ptr<const WhatIfRanking> ranking,
+                       std::shared_ptr<const WhatIfImportance> importance) const {
+    return context.desk.ask<WhatIf>(
+        question({"what_if", layer, kv_head, settled->plain_key},
+                 fmt::format("What if {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
+         importance = std::move(importance)](JobControl& job) {
+          return what_if(*run->head(layer, kv_head), *settled->plan, *ranking, *importance, job,
+                         settled->paint.of_head({layer, kv_head}));
+        });
+  }
+
+  bool compensates() const { return !settled->compensation->cases.empty(); }
+
+  /// Whether rows stay for the next budget: where they, those of all heads in the background, do not drive
+  /// out all else.
+  bool rows_stay() const {
+    const DumpShape& shape = run->shape();
+    const auto heads =
+        static_cast<std::size_t>(urgency == Urgency::background ? shape.layers * shape.n_kv : 1);
+    return rows_bytes(*settled->compensation, shape) <= context.desk.cache_limit() / 2 / heads;
+  }
+
+  Answer<WhatIfRows> rows() const {
+    return context.desk.ask<WhatIfRows>(
+        question({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
+                 fmt::format("Rows to make up for, layer {} head {}", layer, kv_head)),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head](JobControl& job) {
+          return what_if_rows(run->head(layer, kv_head), *settled->compensation, job);
+        });
+  }
+
+  /// Null `rows` are computed with it.
+  Answer<WhatIf> compensated(std::shared_ptr<const WhatIf> plain,
+                             std::shared_ptr<const WhatIfRows> rows) const {
+    return context.desk.ask<WhatIf>(
+        question({"what_if", layer, kv_head, settled->key},
+                 fmt::format("What if {} with {}, layer {} head {}", settled->settings.policy(),
+                             name_of(settled->settings.compensation), layer, kv_head)),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head, plain = std::move(plain),
+         rows = std::move(rows)](JobControl& job) {
+          const CompensationPlan& plan = *settled->compensation;
+          if (rows != nullptr) return what_if_compensated(*settled->plan, plan, *rows, *plain, job);
+          return what_if_compensated(*settled->plan, plan, what_if_rows(run->head(layer, kv_head), plan, job),
+                                     *plain, job);
+        });
+  }
+
+  /// Whether a step is still to come, or failed, and then says so in the answer to the whole.
+  template <class Whole>
+  static bool waits_for(const auto& step, Answer<Whole>& whole) {
+    if (step) return false;
+    whole.pending = step.pending;
+    whole.error = step.error;
+    return true;
+  }
+
+  /// The steps to the ranking, in turn.
+  Answer<WhatIfRanking> ask_ranking() const {
+    Answer<WhatIfRanking> found;
+    GivenOfHead given = [](Index) { return GivenScores{}; };
+    if (settled->score) {
+      const Answer<UserScoreValues> read = ask_user_score(context.desk, run, *settled->score, urgency);
+      if (waits_for(read, found)) return found;
+      given = [values = read.value, first = layer * run->shape().n_kv, l = run->shape().l](Index g) {
+        return values->of_head(first + g, l);
+      };
+    }
+    Answer<WhatIfLayer> shared;
+    if (ranks_by_layer(*settled->plan)) {
+      shared = layer_scores(given);
+      if (waits_for(shared, found)) return found;
+    }
+    return ranking(shared.value, given);
+  }
+
+  Answer<WhatIfScores> ask_scores() const {
+    Answer<WhatIfScores> found;
+    const Answer<WhatIfRanking> ranked = ask_ranking();
+    if (waits_for(ranked, found)) return found;
+    return context.desk.ask<WhatIfScores>(
+        question({"what_if_scores", layer, kv_head, settled->plain_key},
+                 fmt::format("Scores of {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
+        [plan = settled->plan, ranking = ranked.value](JobControl&) {
+          return what_if_scores(*plan, *ranking);
+        });
+  }
+
+  /// All steps in turn; what needs nothing else is asked for at once.
+  Answer<WhatIf> ask() const {
+    Answer<WhatIf> found;
+    Answer<WhatIfRows> looked_at;
+    const bool asks_rows = compensates() && rows_stay();
+    if (asks_rows) looked_at = rows();
+    const Answer<WhatIfImportance> needed = importance();
+    const Answer<WhatIfRanking> ranked = ask_ranking();
+    if (waits_for(ranked, found) || waits_for(needed, found)) return found;
+    Answer<WhatIf> kept = plain(ranked.value, needed.value);
+    if (!compensates()) return kept;
+    if (waits_for(kept, found)) return found;
+    if (asks_rows && waits_for(looked_at, found)) return found;
+    return compensated(kept.value, looked_at.value);
+  }
+};
+
+/// A question about one head, once its settings are settled; until then, or where they cannot be followed,
+/// the answer says so.
+struct Put {
+  std::shared_ptr<WhatIfMemo> memo;  // null where nothing can be asked
+  std::optional<Asked> asked;
+
+  template <class R>
+  Put(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head, Urgency urgency,
+      Answer<R>& found) {
+    const std::shared_ptr<const Run>& run = context.run();
+    if (run == nullptr) return;
+    if (run->dump() == nullptr) {
+      found.error = run->why_no_dump();
+      return;
+    }
+    memo = what_if_memo(context, *run);
+    if (memo == nullptr) {
+      found.pending = true;
+      return;
+    }
+    Answer<SettledWhatIf> settled;
+    if (const UserScore* score = find_score(context.state.scores, settings.score))
+      settled = ask_settled(context, run, settings, *score, urgency);
+    else
+      settled.value = memo->settle(settings, *run->dump());
+    if (settled && settled->plan != nullptr) {
+      asked.emplace(Asked{context, run, settled.value, layer, kv_head, urgency});
+    } else {
+      found.pending = settled.pending;
+      found.error = settled ? settled->error : settled.error;
+    }
+  }
+};
+
+}  // namespace
+
+Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                           Urgency urgency, const Key& slot) {
+  Answer<WhatIf> found;
+  const Put put(context, settings, layer, kv_head, urgency, found);
+  if (put.memo == nullptr) return found;
+  if (put.asked) found = put.asked->ask();
+  if (found) {
+    put.memo->remember(slot, found.value);
+  } else {
+    found.value = put.memo->last_of(slot);
+    found.stale = found.value != nullptr;
+  }
+  return found;
+}
+
+Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
+                                Index kv_head, Urgency urgency) {
+  Answer<WhatIfScores> found;
+  const Put put(context, settings.without_compensation(), layer, kv_head, urgency, found);
+  return put.asked ? put.asked->ask_scores() : found;
+}
+
+Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
+                            Urgency urgency, const Key& slot) {
+  return ask_what_if(context, settings.without_compensation(), layer, kv_head, urgency, slot);
+}
+
+}  // namespace kvreplay::viewer
