@@ -169,8 +169,11 @@ case $command in
     build viewer ranks tests "${parts[@]}"
     say "Testing"
     ctest --preset release -j "$(($(nproc) + 1))" | tee build/test.log  # some tests wait for others
-    skipped=$(sed -n 's/^.* - \(.*\) (Skipped)$/\1/p' build/test.log | paste -sd' ')
-    [ -z "$skipped" ] || say "Skipped for want of a package: $skipped. ./bootstrap.sh test --llm runs those of capture and validation."
+    skipped=$(sed -n 's/^.* - \(.*\) (Skipped)$/\1/p' build/test.log)
+    scripts=$(grep '\.py$' <<<"$skipped" | paste -sd' ' || true)
+    others=$(grep -c '[^y]$' <<<"$skipped" || true)
+    [ "$others" -eq 0 ] || say "Skipped: $others tests of a GPU or in a browser, neither of which is here."
+    [ -z "$scripts" ] || say "Skipped for want of Python packages: $scripts. ./bootstrap.sh test --llm installs torch and transformers and runs them."
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"
