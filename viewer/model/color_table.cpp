@@ -134,7 +134,8 @@ Rgb between(Rgb from, Rgb to, float share) {
 }
 
 Table between_stops(std::string_view hex) {
-  const float last = static_cast<float>(hex.size() / 6 - 1);
+  const std::size_t stops = hex.size() / 6;
+  const float last = static_cast<float>(stops) - 1;
   Table table;
   for (std::size_t i = 0; i < table.size(); ++i) {
     const float place = last * static_cast<float>(i) / 255;
