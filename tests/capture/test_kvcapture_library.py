@@ -123,8 +123,8 @@ class Library(Case):
         self.assertEqual(lines, [("0", "43"), ("1", "43"), ("2", "42")], text)
         if KVREPLAY:
             done = subprocess.run([KVREPLAY, "info", self.dump], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 2)
-            self.assertEqual(re.findall(r"layer (\d) +not whole, (\d+) of 46 positions written\n", done.stdout), lines)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("kvcapture.py --check", done.stderr)
         self.assertEqual(model.config._attn_implementation, "sdpa")
 
     def test_interruption_in_the_prompt(self):
@@ -136,9 +136,6 @@ class Library(Case):
         text = said(kvcapture.check, self.dump)[1]
         self.assertIn("layer 0: whole, 40 positions", text)
         self.assertIn("layer 1: q.npy: missing", text)
-        if KVREPLAY:
-            done = subprocess.run([KVREPLAY, "info", self.dump], capture_output=True, text=True)
-            self.assertRegex(done.stdout, r"layer 0 +whole, 40 of 40 .*\nlayer 1 +not whole, 0 of 40 .*; k.npy is missing\n")
         self.assertEqual(said(kvcapture.main, ["--check", str(self.dump)])[0], 1)
 
     def test_check_of_a_file_cut_short(self):
