@@ -171,9 +171,9 @@ case $command in
     ctest --preset release -j "$(($(nproc) + 1))" | tee build/test.log  # some tests wait for others
     skipped=$(sed -n 's/^.* - \(.*\) (Skipped)$/\1/p' build/test.log)
     scripts=$(grep '\.py$' <<<"$skipped" | paste -sd' ' || true)
-    others=$(grep -c '[^y]$' <<<"$skipped" || true)
+    others=$(grep -v '\.py$' <<<"$skipped" | grep -c . || true)
     [ "$others" -eq 0 ] || say "Skipped: $others tests of a GPU or in a browser, neither of which is here."
-    [ -z "$scripts" ] || say "Skipped for want of Python packages: $scripts. ./bootstrap.sh test --llm installs torch and transformers and runs them."
+    [ -z "$scripts" ] || say "Skipped for want of Python packages: $scripts. ./bootstrap.sh test --llm installs torch and transformers and runs those of capture and validation."
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"

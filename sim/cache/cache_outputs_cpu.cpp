@@ -337,7 +337,7 @@ template <class T>
 OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
                                 std::span<const std::type_identity_t<Cache<T>>> caches, bool with_vectors,
                                 Workers& workers) {
-  const Vector<T> centre = prepare_values(group, workers).centre;
+  const Vector<T> centre = value_centre(group);
   OutputChanges<T> found = Pass<T>{group, rows, centre, nullptr, with_vectors}.run(caches, workers);
   if (!vanishing(group, rows, centre, found.full_sq)) return found;
   return vanishing_output_changes(group, rows, caches, with_vectors, workers);
@@ -357,7 +357,7 @@ struct CacheOutputs<T>::Wide {
 
 template <class T>
 CacheOutputs<T>::CacheOutputs(const HeadGroup<T>& group, RowRange rows, Workers& workers)
-    : CacheOutputs(group, rows, workers, prepare_values(group, workers).centre) {
+    : CacheOutputs(group, rows, workers, value_centre(group)) {
   if (!vanishing(group, rows, centre_, full_sq_)) return;
   wide_ = std::make_shared<const Wide>(group, rows, workers);
   full_sq_ = wide_->outputs.full_sq();

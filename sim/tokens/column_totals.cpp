@@ -95,14 +95,20 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
 }
 
 template <class T>
+Vector<T> value_centre(const HeadGroup<T>& group) {
+  const Index total = group.T_all();
+  constexpr Index kSampled = 256;
+  const Index step = div_up(total, kSampled);
+  Vector<double> sum = Vector<double>::Zero(group.d_v());
+  for (Index p = 0; p < total; p += step) sum += group.v.row(p).transpose().template cast<double>();
+  return (sum / static_cast<double>(div_up(total, step))).template cast<T>();
+}
+
+template <class T>
 PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
   const Index total = group.T_all(), l = group.l, d_v = group.d_v();
   PreparedValues<T> values;
-  constexpr Index kSampled = 256;
-  const Index step = div_up(total, kSampled);
-  Vector<double> sum = Vector<double>::Zero(d_v);
-  for (Index p = 0; p < total; p += step) sum += group.v.row(p).transpose().template cast<double>();
-  values.centre = (sum / static_cast<double>(div_up(total, step))).template cast<T>();
+  values.centre = value_centre(group);
   values.centred.resize(total, d_v);
   values.value_sq.resize(l);
   values.value_centred_sq.resize(l);
@@ -128,6 +134,8 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
 
 template decltype(tile_input<float>) tile_input<float>;
 template decltype(pack_query_panel<float>) pack_query_panel<float>;
+template decltype(value_centre<float>) value_centre<float>;
+template decltype(value_centre<double>) value_centre<double>;
 template decltype(prepare_values<float>) prepare_values<float>;
 template decltype(tile_input<double>) tile_input<double>;
 template decltype(pack_query_panel<double>) pack_query_panel<double>;

@@ -26,6 +26,9 @@ struct PreparedValues {
   Vector<double> candidate_mean;  ///< [d_v], mean over the candidates of v_p - centre
 };
 
+/// PreparedValues::centre, from 256 of the values: O(256 d_v).
+template <class T>
+Vector<T> value_centre(const HeadGroup<T>& group);
 template <class T>
 PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers);
 
