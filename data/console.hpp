@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 // What programs say to a terminal. Names come from files and folders that anybody may have written: none of
 // them steers the terminal, splits a line or makes it endless.
@@ -16,6 +17,12 @@ namespace kvreplay {
 /// "\n", "\x1b" or "\u202e"; what is no UTF-8 becomes U+FFFD; of what has more than `most` bytes the middle
 /// is left out.
 std::string displayable(std::string_view text, std::size_t most = std::string_view::npos);
+
+/// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
+/// the other. Empty where none comes near.
+std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);
+/// "; did you mean 'a' or 'b'?", or nothing where none comes near.
+std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
 
 /// To standard error, as it is and as far as that can be written.
 void to_stderr(const std::string& text);

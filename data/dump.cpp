@@ -43,8 +43,11 @@ namespace {
 
 constexpr std::size_t kLongestName = 200, kLongestNote = 1000;
 
-/// A small file's text; empty where there is none of that name.
-std::optional<std::string> text_of(const std::filesystem::path& path) {
+/// Labels of 10 million tokens are 200 MB.
+constexpr std::uintmax_t kMostTokens = std::uintmax_t{1} << 30;
+
+/// A file's text; empty where there is none of that name.
+std::optional<std::string> text_of(const std::filesystem::path& path, std::uintmax_t most) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
@@ -53,7 +56,15 @@ std::optional<std::string> text_of(const std::filesystem::path& path) {
     return std::nullopt;
   }
   if (error) throw InputError(path.string(), "a readable file", error.message());
-  return file_text(path);
+  return file_text(path, most);
+}
+
+/// "not used: DUMP/layer_00/query.npy and 2 more, whose names are none of a dump's (q.npy, k.npy, v.npy)"
+std::string not_used(const std::vector<std::string>& names) {
+  const std::size_t others = names.size() - 1;
+  return fmt::format("not used: {}{}, whose name{} none of a dump's (layer_00/q.npy, k.npy, v.npy)",
+                     names.front(), others > 0 ? fmt::format(" and {} more", others) : "",
+                     others > 0 ? "s are" : " is");
 }
 
 Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
@@ -78,6 +89,12 @@ void note_inferences(const Manifest& manifest, bool has_manifest, const DumpOpti
   if (!has_manifest) {
     notes.push_back("attention is taken to be causal and full, without soft cap and sink logits");
   }
+  if (!manifest.causal.value_or(true) && !manifest.two_sided && !manifest.sliding_window.empty())
+    notes.push_back(
+        "sliding_window hides what is behind a row only: an encoder's is two-sided, if "
+        "sliding_window_two_sided "
+        "says so");
+  notes.insert(notes.end(), manifest.notes.begin(), manifest.notes.end());
   if (!manifest.rope)
     notes.push_back(manifest.rope_note + ": metrics that undo the rotation are unavailable");
 }
@@ -92,6 +109,21 @@ void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
       return;
     }
   }
+}
+
+/// Refuses tensors that may as well be [positions, heads, d], as flash attention and vLLM hold them, where
+/// nothing says which they are.
+void check_axes(const Manifest& manifest, const DumpOptions& options, const StoredLayers& stored) {
+  const DumpShape& shape = stored.shape;
+  const bool both_fit = shape.n_q == shape.n_kv && shape.T_q == shape.T;
+  const bool stated = manifest.prompt_len || options.prompt_len || manifest.total_len || manifest.n_q_heads ||
+                      manifest.n_kv_heads;
+  if (!both_fit || stated || shape.T == 1 || shape.n_kv <= shape.T) return;
+  throw InputError(
+      stored.at(Tensor::q, 0).array.where, "axes [heads, positions, d]",
+      fmt::format("{} heads of {} positions, or {} positions of {} heads: n_q_heads, total_len or "
+                  "prompt_len in manifest.json says which",
+                  shape.n_q, shape.T, shape.n_q, shape.T));
 }
 
 /// Checks that gradients are of rows that have a query, and of those that their name says.
@@ -164,6 +196,7 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
   shape = stored.shape;
   shape.l = prompt_length(manifest, options, shape);
   check_manifest(manifest, shape);
+  check_axes(manifest, options, stored);
   shape.window_end = prompt_length(manifest, {}, shape);
   check_gradients(manifest, stored, shape);
   model = displayable(manifest.model ? *manifest.model : dump_name(folder), kLongestName);
@@ -196,7 +229,7 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
   impl->name = options.name.empty() ? dump_name(folder) : options.name;
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(folder, ignored);
-  const auto manifest_text = is_folder ? text_of(folder / "manifest.json") : std::nullopt;
+  const auto manifest_text = is_folder ? text_of(folder / "manifest.json", kMostManifest) : std::nullopt;
   if (manifest_text) {
     impl->manifest = parse_manifest(*manifest_text, (folder / "manifest.json").string());
   } else {
@@ -208,12 +241,20 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
         fmt::format("one whose capture was interrupted; kvcapture.py --check {} says which layers "
                     "are whole",
                     folder.string()));
-  auto found = find_arrays(folder, impl->notes);
+  std::vector<std::string> passed_over;
+  auto found = find_arrays(folder, passed_over);
+  for (const std::string& name : passed_over)
+    impl->notes.push_back(name + " is not used: its name is none of a dump's tensors");
 
-  std::vector<StoredTensor> tensors;
-  for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
-  impl->take(std::move(tensors), manifest_text.has_value(), options);
-  if (const auto tokens = is_folder ? text_of(folder / "tokens.json") : std::nullopt) {
+  try {
+    std::vector<StoredTensor> tensors;
+    for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
+    impl->take(std::move(tensors), manifest_text.has_value(), options);
+  } catch (const InputError& error) {
+    if (passed_over.empty()) throw;
+    throw InputError(fmt::format("{}; {}", error.what(), not_used(passed_over)));
+  }
+  if (const auto tokens = is_folder ? text_of(folder / "tokens.json", kMostTokens) : std::nullopt) {
     impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
   }
   return Dump(std::move(impl));
@@ -246,6 +287,7 @@ FileContents Dump::contents(std::size_t file) const {
 }
 const std::optional<TokenLabels>& Dump::tokens() const { return impl_->tokens; }
 const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
+const std::vector<std::string>& Dump::other_keys() const { return impl_->manifest.other_keys; }
 const std::optional<GradientFacts>& Dump::gradients() const { return impl_->manifest.gradients; }
 
 template <class T>

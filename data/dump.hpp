@@ -133,9 +133,13 @@ struct AttentionRule {
   double scale = std::numeric_limits<double>::quiet_NaN();
   bool causal = true;
   std::optional<Index> sliding_window;  ///< a query at i sees p > i - sliding_window only
+  bool two_sided = false;               ///< and p < i + sliding_window only
   std::optional<double> softcap;        ///< z := c tanh(z / c)
   std::vector<double> sink_logit;       ///< [n_q], or empty: no sink column
 };
+
+/// Bytes of a manifest.json that are read; far more than any has.
+inline constexpr std::uintmax_t kMostManifest = std::uintmax_t{1} << 26;
 
 /// What a dump is called without a word of its own: its folder's name, or its file's without the ending.
 std::string dump_name(const std::filesystem::path& dump);
@@ -209,6 +213,8 @@ class Dump {
   const std::optional<TokenLabels>& tokens() const;
   /// What was inferred rather than stated, one line each, for the summary.
   const std::vector<std::string>& notes() const;
+  /// The manifest's keys that nothing reads.
+  const std::vector<std::string>& other_keys() const;
   /// Of its gradients; empty where the manifest says nothing of them.
   const std::optional<GradientFacts>& gradients() const;
 

@@ -1,14 +1,17 @@
 #include "data/json_fields.hpp"
 
+#include "data/console.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <system_error>
 #include <utility>
 
 namespace kvreplay {
@@ -23,6 +26,36 @@ std::string place_behind(std::string_view before) {
   return fmt::format("line {}, column {}", line, column);
 }
 
+/// The number that "\\uXXXX" at `at` stands for; nothing where there is no such escape.
+std::optional<unsigned> escaped_at(std::string_view text, std::size_t at) {
+  if (text.size() < at + 6 || text[at] != '\\' || text[at + 1] != 'u') return std::nullopt;
+  unsigned code = 0;
+  const char* const end = text.data() + at + 6;
+  const auto [stop, error] = std::from_chars(text.data() + at + 2, end, code, 16);
+  return error == std::errc() && stop == end ? std::optional(code) : std::nullopt;
+}
+
+/// JSON whose escapes all stand for characters.
+std::string without_half_surrogates(std::string_view text) {
+  const auto half = [&](std::size_t at, unsigned first) {
+    const auto code = escaped_at(text, at);
+    return code && *code >= first && *code < first + 0x400;
+  };
+  std::string whole(text);
+  for (std::size_t at = text.find('\\'); at < text.size(); at = text.find('\\', at)) {
+    const bool high = half(at, 0xD800);
+    if (high && half(at + 6, 0xDC00)) {
+      at += 12;
+    } else if (high || half(at, 0xDC00)) {
+      whole.replace(at, 6, "\\uFFFD");
+      at += 6;
+    } else {
+      at += 2;
+    }
+  }
+  return whole;
+}
+
 }  // namespace
 
 template <class Json>
@@ -32,18 +65,22 @@ Json parse_json(std::string_view text, const std::string& where) {
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     throw InputError(where, "JSON", fmt::format("a zero byte at {}", place_behind(text.substr(0, zero))));
   std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::string key;                          // the last one met
   const auto check = [&](int depth, typename Json::parse_event_t event, const Json& parsed) {
     using Event = typename Json::parse_event_t;
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if ((event == Event::object_start || event == Event::array_start) && depth >= kDeepest)
       throw InputError(where, fmt::format("JSON nested at most {} deep", kDeepest), "deeper nesting");
-    if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second)
-      throw InputError(where, "every key once", json_text(parsed.template get<std::string>()) + " twice");
+    if (event != Event::key) return true;
+    key = parsed.template get<std::string>();
+    if (!keys.back().insert(key).second) throw InputError(where, "every key once", json_text(key) + " twice");
     return true;
   };
+  const bool escapes = text.find("\\u") != std::string_view::npos;
+  const std::string whole = escapes ? without_half_surrogates(text) : "";
   try {
-    return Json::parse(text, check);
+    return Json::parse(whole.empty() ? text : whole, check);
   } catch (const nlohmann::json::parse_error& error) {
     throw InputError(where, "JSON",
                      text.empty()
@@ -51,7 +88,8 @@ Json parse_json(std::string_view text, const std::string& where) {
                          : fmt::format("a syntax error at {}",
                                        place_behind(text.substr(0, error.byte > 0 ? error.byte - 1 : 0))));
   } catch (const nlohmann::json::exception&) {
-    throw InputError(where, "JSON", "a number out of range");
+    throw InputError(key.empty() ? where : where + ": " + key, "numbers within float64's range",
+                     "one beyond it");
   }
 }
 
@@ -92,6 +130,21 @@ const nlohmann::json& JsonFields::at(const char* key) const {
   static const nlohmann::json null;
   const auto found = object_.find(key);
   return found == object_.end() ? null : *found;
+}
+
+std::vector<std::string> JsonFields::keys_beside(std::span<const std::string_view> known) const {
+  std::vector<std::string> others;
+  for (const auto& item : object_.items())
+    if (std::find(known.begin(), known.end(), item.key()) == known.end()) others.push_back(item.key());
+  return others;
+}
+
+void JsonFields::check_keys(std::span<const std::string_view> known) const {
+  const std::vector<std::string> others = keys_beside(known);
+  if (others.empty()) return;
+  const std::string near = did_you_mean(others.front(), {known.begin(), known.end()});
+  throw InputError(fmt::format("{}: unknown key {}{}", where_, json_text(others.front()),
+                               near.empty() ? fmt::format("; there are: {}", fmt::join(known, ", ")) : near));
 }
 
 template <class T, class Take>

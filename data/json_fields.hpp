@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,8 @@ namespace kvreplay {
 
 /// Parses JSON; Json is nlohmann::json or nlohmann::ordered_json. Throws InputError(where, ...) with the line
 /// and column of the fault, also for what is nested more than 64 deep (whoever walks it may recurse) and for
-/// a key that an object has twice.
+/// a key that an object has twice. Half a surrogate pair, as Python writes bytes that are no text, becomes
+/// U+FFFD.
 template <class Json>
 Json parse_json(std::string_view text, const std::string& where);
 /// Parses JSON that must be an object.
@@ -27,6 +29,11 @@ std::string json_text(const nlohmann::json& value);
 class JsonFields {
  public:
   JsonFields(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  /// The object's keys that are none of `known`, in their order.
+  std::vector<std::string> keys_beside(std::span<const std::string_view> known) const;
+  /// Throws InputError for a key that is none of `known`.
+  void check_keys(std::span<const std::string_view> known) const;
 
   /// The value, or null where the key is absent.
   const nlohmann::json& at(const char* key) const;

@@ -1,24 +1,147 @@
 #include "data/manifest.hpp"
 
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 
 namespace kvreplay {
 namespace {
 
+constexpr std::string_view kKeys[] = {"model",          "prompt_len",
+                                      "scale",          "causal",
+                                      "logit_softcap",  "sliding_window",
+                                      "sink_logit",     "rope",
+                                      "layers",         "dtype",
+                                      "incomplete",     "rope_note",
+                                      "wo_note",        "gradients",
+                                      "reference_rows", "n_layers",
+                                      "n_q_heads",      "n_kv_heads",
+                                      "head_dim",       "total_len",
+                                      "origin",         "sliding_window_two_sided"};
+constexpr std::string_view kRopeKeys[] = {"style",  "theta", "inv_freq", "rotary_dim", "attention_factor",
+                                          "scaling"};
+
+/// Keys of Hugging Face's configurations that mean what ours mean.
+constexpr std::pair<const char*, const char*> kSynonyms[] = {
+    {"attn_logit_softcapping", "logit_softcap"}, {"is_causal", "causal"},
+    {"num_hidden_layers", "n_layers"},           {"num_attention_heads", "n_q_heads"},
+    {"num_key_value_heads", "n_kv_heads"},
+};
+
+/// Keys that others have and ours say otherwise, or that say what no dump can.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"softcap", "logit_softcap"},
+    {"logits_soft_cap", "logit_softcap"},
+    {"attn_softcap", "logit_softcap"},
+    {"softcapping", "logit_softcap"},
+    {"window", "sliding_window"},
+    {"window_size", "sliding_window"},
+    {"local_attention", "sliding_window"},
+    {"attention_window", "sliding_window"},
+    {"use_sliding_window", "sliding_window, null in layers of full attention"},
+    {"max_window_layers", "sliding_window, one entry a layer"},
+    {"layer_types", "sliding_window, one entry a layer"},
+    {"sliding_window_pattern", "sliding_window, one entry a layer"},
+    {"attention_chunk_size", "none: chunks of attention are not read"},
+    {"sinks", "sink_logit"},
+    {"s_aux", "sink_logit"},
+    {"attention_sinks", "sink_logit"},
+    {"bidirectional", "causal, false"},
+    {"is_decoder", "causal"},
+    {"softmax_scale", "scale"},
+    {"scaling", "scale, or rope's scaling"},
+    {"sm_scale", "scale"},
+    {"attention_multiplier", "scale"},
+    {"query_pre_attn_scalar", "scale, 1 / sqrt of it"},
+    {"rope_theta", "rope, {\"style\": \"half\", \"theta\": ...}"},
+    {"rope_scaling", "rope, with inv_freq"},
+    {"rope_parameters", "rope, with inv_freq"},
+    {"partial_rotary_factor", "rope, with rotary_dim"},
+    {"no_rope_layers", "rope, with inv_freq of zeros in those layers"},
+    {"base", "theta"},
+    {"dim", "rotary_dim"},
+    {"factor", "inv_freq of the scaled rotation"},
+    {"rope_type", "scaling, or inv_freq of the scaled rotation"},
+    {"num_heads", "n_q_heads"},
+    {"seq_len", "total_len"},
+    {"torch_dtype", "none: the files' own dtype, or dtype"},
+};
+
+/// Whether a key's name is about what a row attends to and with which weight.
+bool is_about_attention(std::string_view key) {
+  constexpr std::string_view kWords[] = {
+      "mask", "window", "causal", "directional", "cap",      "sink",   "rope",      "rotary", "theta",
+      "scal", "bias",   "alibi",  "chunk",       "head",     "dtype",  "attention", "attn",   "temperature",
+      "gate", "shar",   "layer",  "softmax",     "position", "prefix", "prompt"};
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view word) { return key.find(word) != std::string_view::npos; });
+}
+
+/// Moves what stands under a synonym to our key.
+void take_synonyms(nlohmann::json& json, const std::string& where) {
+  for (const auto& [theirs, ours] : kSynonyms) {
+    const auto found = json.find(theirs);
+    if (found == json.end()) continue;
+    nlohmann::json value = std::move(*found);
+    json.erase(found);
+    nlohmann::json& own = json[ours];
+    if (!own.is_null() && !value.is_null() && own != value)
+      throw InputError(fmt::format("{}: {}", where, theirs),
+                       fmt::format("{}, as {} says", json_text(own), ours), json_text(value));
+    if (own.is_null()) own = std::move(value);
+  }
+}
+
+[[noreturn]] void refuse_key(const std::string& where, const std::string& key, std::string_view advice) {
+  throw InputError(fmt::format("{}: unknown key {}{}", where, json_text(key), advice));
+}
+
+/// Refuses a key that others call otherwise, and a misspelt one.
+void check_key(const std::string& where, const std::string& key, std::span<const std::string_view> known) {
+  std::string lower = key;
+  for (char& c : lower) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& [theirs, ours] : kElsewhere)
+    if (lower == theirs) refuse_key(where, key, fmt::format("; the key for it is {}", ours));
+  const std::string near = did_you_mean(lower, {known.begin(), known.end()});
+  if (!near.empty()) refuse_key(where, key, near);
+}
+
+void check_keys(const JsonFields& fields, const nlohmann::json& json, Manifest& manifest) {
+  manifest.other_keys = fields.keys_beside(kKeys);
+  for (const std::string& key : manifest.other_keys) {
+    check_key(manifest.where, key, kKeys);
+    const bool about_attention = is_about_attention(key), text = json.at(key).is_string();
+    if (about_attention && !text && !json.at(key).is_null())
+      refuse_key(manifest.where, key, fmt::format("; there are: {}", fmt::join(kKeys, ", ")));
+    if (about_attention || !text)
+      manifest.notes.push_back(fmt::format("manifest.json's {} is not used", json_text(key)));
+  }
+}
+
 std::optional<Dtype> parse_dtype(const JsonFields& fields) {
   const auto name = fields.text("dtype");
   if (!name) return std::nullopt;
-  if (const auto dtype = kDtypes.named(*name)) return dtype;
+  std::string_view word = *name;
+  if (word.starts_with("torch.")) word.remove_prefix(6);
+  for (const auto& [text, dtype] : {std::pair{"bf16", Dtype::bf16},
+                                    {"fp16", Dtype::f16},
+                                    {"half", Dtype::f16},
+                                    {"fp32", Dtype::f32},
+                                    {"float", Dtype::f32},
+                                    {"fp64", Dtype::f64}})
+    if (word == text) return dtype;
+  if (const auto dtype = kDtypes.named(word)) return dtype;
   throw InputError(fields.where("dtype"), "float16, bfloat16, float32 or float64", json_text(*name));
 }
 
@@ -100,6 +223,10 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
     return;
   }
   const JsonFields& rope = *found;
+  for (const std::string& key : rope.keys_beside(kRopeKeys)) {
+    check_key(fields.where("rope"), key, kRopeKeys);
+    refuse_key(fields.where("rope"), key, fmt::format("; there are: {}", fmt::join(kRopeKeys, ", ")));
+  }
   Manifest::RopeKeys keys;
   keys.style = parse_style(rope);
   keys.theta = rope.positive_number("theta");
@@ -130,6 +257,8 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
 void parse_gradients(const JsonFields& fields, Manifest& manifest) {
   const auto gradients = fields.object("gradients");
   if (!gradients) return;
+  constexpr std::string_view kGradientKeys[] = {"samples", "labels", "seed"};
+  gradients->check_keys(kGradientKeys);
   manifest.gradients = {gradients->positive_integer("samples"), gradients->text("labels").value_or(""), {}};
   const auto& seed = gradients->at("seed");
   if (seed.is_null()) return;
@@ -141,6 +270,8 @@ void parse_gradients(const JsonFields& fields, Manifest& manifest) {
 /// {"kind": "repeat"}: what q_ref is of. There is no other kind.
 void check_reference_rows(const JsonFields& fields) {
   const auto rows = fields.object("reference_rows");
+  constexpr std::string_view kRowsKeys[] = {"kind"};
+  if (rows) rows->check_keys(kRowsKeys);
   if (rows && rows->text("kind").value_or("repeat") != "repeat")
     throw InputError(rows->where("kind"), "\"repeat\"", json_text(rows->at("kind")));
 }
@@ -196,10 +327,12 @@ nlohmann::json list_of(const JsonFields& fields, const char* key, Index T) {
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  const nlohmann::json json = parse_json_object(text, where);
+  nlohmann::json json = parse_json_object(text, where);
+  take_synonyms(json, where);
   const JsonFields fields(json, where);
   Manifest manifest;
   manifest.where = where;
+  check_keys(fields, json, manifest);
   manifest.model = fields.text("model");
   manifest.prompt_len = fields.positive_integer("prompt_len");
   manifest.scale = fields.positive_number("scale");
@@ -213,6 +346,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.total_len = fields.positive_integer("total_len");
   parse_layers(fields, manifest);
   parse_sliding_window(fields, manifest);
+  manifest.two_sided = fields.boolean("sliding_window_two_sided");
   parse_sink_logit(fields, manifest);
   parse_rope(fields, manifest);
   parse_gradients(fields, manifest);
@@ -230,9 +364,12 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
   expect_extent(manifest, "total_len", manifest.total_len, shape.T);
   if (manifest.prompt_len && *manifest.prompt_len > shape.T) {
     throw InputError(manifest.where + ": prompt_len",
-                     fmt::format("at most the {} positions in the files", shape.T),
+                     fmt::format("at most the {} positions in the files, [heads, positions, d]", shape.T),
                      std::to_string(*manifest.prompt_len));
   }
+  if (manifest.two_sided == true && manifest.causal.value_or(true))
+    throw InputError(manifest.where + ": sliding_window_two_sided",
+                     "\"causal\": false, for a row that sees what is ahead", "causal attention");
   if (!manifest.layers.empty()) expect_per_layer(manifest, "layers", manifest.layers.size(), shape.layers);
   if (manifest.sliding_window_per_layer) {
     expect_per_layer(manifest, "sliding_window", manifest.sliding_window.size(), shape.layers);
@@ -256,6 +393,7 @@ AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, I
   rule.causal = manifest.causal.value_or(true);
   rule.softcap = manifest.logit_softcap;
   if (!manifest.sliding_window.empty()) {
+    rule.two_sided = manifest.two_sided.value_or(false);
     rule.sliding_window = manifest.sliding_window[manifest.sliding_window_per_layer ? i : 0];
     // "None" is sometimes written as the largest integer there is: positions can still be added to this one.
     constexpr Index kLongest = std::numeric_limits<Index>::max() / 4;
@@ -285,8 +423,11 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
 }
 
 TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T) {
+  constexpr std::string_view kTokenKeys[] = {"ids", "text"};
   const nlohmann::json json = parse_json_object(text, where);
   const JsonFields fields(json, where);
+  for (const std::string& key : fields.keys_beside(kTokenKeys))  // a text may say whose tokens they are
+    if (!json.at(key).is_string()) refuse_key(where, key, "; there are: ids, text");
   TokenLabels labels;
   for (const auto& id : list_of(fields, "ids", T)) {
     if (!id.is_number_integer())

@@ -27,6 +27,7 @@ struct Manifest {
   std::optional<Index> prompt_len;
   std::optional<double> scale;
   std::optional<bool> causal;
+  std::optional<bool> two_sided;  ///< its sliding windows
   std::optional<double> logit_softcap;
   std::optional<Dtype> dtype;
   std::optional<Index> n_layers, n_q_heads, n_kv_heads, head_dim, total_len;
@@ -38,12 +39,16 @@ struct Manifest {
   std::optional<RopeKeys> rope;
   std::string rope_note;  ///< why `rope` is empty
   std::optional<GradientFacts> gradients;
-  std::string wo_note;      ///< why the dump has no wo, where the capture says
-  bool incomplete = false;  ///< the capture was interrupted: files may hold less than they say
+  std::string wo_note;                  ///< why the dump has no wo, where the capture says
+  std::vector<std::string> notes;       ///< about keys that say something which nothing here reads
+  std::vector<std::string> other_keys;  ///< all that nothing here reads
+  bool incomplete = false;              ///< the capture was interrupted: files may hold less than they say
 };
 
-/// Throws InputError(where ...) on broken JSON and on a key whose value has the wrong type or is out of
-/// range. Keys it does not know are ignored.
+/// Throws InputError(where ...) on broken JSON, on a key whose value has the wrong type or is out of range,
+/// and on one that is unknown and may be about attention: a misspelt key, a name of Hugging Face's
+/// configurations that has another here, or any but a text whose name speaks of masks, windows, heads and the
+/// like. Other keys go to `other_keys`, and into a note unless they hold a text that speaks of nothing.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
 /// Checks what the manifest says against the files' shape (all of `shape` but l) and throws InputError where

@@ -9,10 +9,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <fcntl.h>
+#include <fstream>
 #include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace kvreplay {
@@ -165,10 +168,23 @@ void MappedFile::map(std::uint64_t begin, std::optional<std::uint64_t> end_of_ra
 
 FileState state_of(const std::filesystem::path& path) { return Descriptor(path).state(path); }
 
-std::string file_text(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  file.require_unchanged();
+std::string file_text(const std::filesystem::path& path, std::uintmax_t most) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw InputError(path.string(), "a file",
+                     std::filesystem::exists(path, error) ? "something else" : "none");
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (!error && size > most)
+    throw InputError(path.string(), fmt::format("at most {} bytes", most), fmt::format("{}", size));
+  std::ifstream in(path, std::ios::binary);
+  std::string text;
+  try {
+    text.resize(error ? 0 : static_cast<std::size_t>(size));
+  } catch (const std::exception&) {
+    throw InputError(path.string(), "a file that fits into memory", fmt::format("{} bytes", size));
+  }
+  if (error || !in || !in.read(text.data(), static_cast<std::streamsize>(text.size())))
+    throw InputError(path.string() + ": cannot be read");
   return text;
 }
 

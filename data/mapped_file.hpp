@@ -55,7 +55,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-/// All of a regular file that is small. Throws InputError as above.
-std::string file_text(const std::filesystem::path& path);
+/// All of a regular file. Throws InputError where it cannot be read or has more than `most` bytes.
+std::string file_text(const std::filesystem::path& path, std::uintmax_t most);
 
 }  // namespace kvreplay

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -155,9 +157,35 @@ class HeaderParser {
   const std::string& where_;
 };
 
-std::string kind_text(std::string_view descr) {
-  const std::size_t at = descr.find_first_not_of("<>|=");
-  switch (at == std::string_view::npos ? '\0' : descr[at]) {
+/// What a dtype is called: its byte order ('<', '>', or this machine's) and its kind and size, "f4".
+struct ElementName {
+  bool big_endian = false;
+  bool ordered = false;  ///< whether the order is written
+  std::string_view type;
+};
+
+/// As NumPy reads them: "<f4", "=f4", "|f4", "f4" and "float32" are one.
+ElementName element_name(std::string_view descr) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"float16", "f2"}, {"half", "f2"},   {"float32", "f4"},  {"single", "f4"}, {"float64", "f8"},
+      {"double", "f8"},  {"float", "f8"},  {"bfloat16", "V2"}, {"bool", "b1"},   {"?", "b1"},
+      {"int8", "i1"},    {"int16", "i2"},  {"int32", "i4"},    {"int64", "i8"},  {"int", "i8"},
+      {"uint8", "u1"},   {"uint16", "u2"}, {"uint32", "u4"},   {"uint64", "u8"}};
+  constexpr bool kBig = std::endian::native == std::endian::big;
+  ElementName name{kBig, false, descr};
+  if (!descr.empty() && std::string_view("<>=|").find(descr.front()) != std::string_view::npos) {
+    name.ordered = descr.front() == '<' || descr.front() == '>';
+    if (name.ordered) name.big_endian = descr.front() == '>';
+    name.type.remove_prefix(1);
+  }
+  for (const auto& [word, type] : kWords)
+    if (name.type == word && (word == "?" || !name.ordered)) name.type = type;
+  return name;
+}
+
+std::string kind_text(std::string_view type) {
+  const bool sized = type.size() > 1 && std::isdigit(static_cast<unsigned char>(type[1])) != 0;
+  switch (sized || type == "O" ? type.front() : '\0') {
     case 'f':
       return "floating point numbers";
     case 'i':
@@ -180,46 +208,43 @@ std::string kind_text(std::string_view descr) {
   }
 }
 
-/// "<i4", "|u1", ...
-std::optional<NpyInteger> integer_of(std::string_view descr) {
-  if (descr.size() != 3 || (descr[1] != 'i' && descr[1] != 'u')) return std::nullopt;
-  const std::size_t bytes = descr[2] - '0';
-  const bool ordered = descr[0] == '<' || descr[0] == '>';
-  const bool known =
-      (bytes == 1 && (ordered || descr[0] == '|')) || (ordered && (bytes == 2 || bytes == 4 || bytes == 8));
-  if (!known) return std::nullopt;
-  return NpyInteger{bytes, descr[1] == 'i'};
+/// "i4", "u1", ...
+std::optional<NpyInteger> integer_of(std::string_view type) {
+  constexpr std::string_view kSizes = "1248";
+  if (type.size() != 2 || (type[0] != 'i' && type[0] != 'u') ||
+      kSizes.find(type[1]) == std::string_view::npos)
+    return std::nullopt;
+  return NpyInteger{static_cast<std::size_t>(type[1] - '0'), type[0] == 'i'};
 }
 
 void read_descr(NpyHeader& header, const std::string& where, NpyElements elements) {
-  const std::string& descr = header.descr;
-  const bool boolean = descr == "|b1" || descr == "?";
+  const ElementName name = element_name(header.descr);
+  const auto found = [&] {
+    return fmt::format("dtype '{}' ({})", printable(header.descr), kind_text(name.type));
+  };
+  const bool boolean = name.type == "b1";
+  header.big_endian = name.big_endian;
   if (elements == NpyElements::any) {
     header.boolean = boolean;
-    header.integer = integer_of(descr);
-    header.big_endian = descr.starts_with('>');
+    header.integer = integer_of(name.type);
     if (header.boolean || header.integer) return;
   }
   if (elements == NpyElements::booleans) {
-    if (!boolean)
-      throw InputError(where, "booleans", fmt::format("dtype '{}' ({})", printable(descr), kind_text(descr)));
+    if (!boolean) throw InputError(where, "booleans", found());
     header.boolean = true;
     return;
   }
-  header.big_endian = descr.starts_with('>');
-  const std::string_view type = std::string_view(descr).substr(std::min<std::size_t>(1, descr.size()));
-  const bool ordered = descr.starts_with('<') || descr.starts_with('>');
-  if (ordered && type == "f2") {
+  if (name.type == "f2") {
     header.dtype = Dtype::f16;
-  } else if (ordered && type == "f4") {
+  } else if (name.type == "f4") {
     header.dtype = Dtype::f32;
-  } else if (ordered && type == "f8") {
+  } else if (name.type == "f8") {
     header.dtype = Dtype::f64;
-  } else if (descr == "|V2" || descr == "<V2") {
+  } else if (name.type == "V2" && header.descr.front() != '>') {
     header.dtype = Dtype::bf16;
-  } else if (!(ordered && type == "u2")) {
-    throw InputError(where, "float16, float32, float64 or bfloat16 elements",
-                     fmt::format("dtype '{}' ({})", printable(descr), kind_text(descr)));
+  } else if (name.type != "u2") {
+    throw InputError(where, "float16 ('<f2'), float32 ('<f4'), float64 ('<f8') or bfloat16 ('|V2') elements",
+                     found());
   }
 }
 

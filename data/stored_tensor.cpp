@@ -45,7 +45,8 @@ std::optional<Index> layer_of_folder(std::string_view name) {
 
 class Finder {
  public:
-  Finder(std::vector<FoundArray>& arrays, std::vector<std::string>& notes) : arrays_(arrays), notes_(notes) {}
+  Finder(std::vector<FoundArray>& arrays, std::vector<std::string>& passed_over)
+      : arrays_(arrays), passed_over_(passed_over) {}
 
   /// `prefix`: the folder's name within the dump, "" or "layer_00/".
   void folder(const std::filesystem::path& path, const std::string& prefix) {
@@ -57,7 +58,7 @@ class Finder {
         if (parsed) {
           arrays_.push_back({*parsed, open_npy(entry.string(), std::make_shared<FileSource>(entry))});
         } else {
-          notes_.push_back(entry.string() + " is not used: its name is none of a dump's tensors");
+          passed_over_.push_back(entry.string());
         }
       } else if (name.ends_with(".npz")) {
         archive(entry, prefix);
@@ -77,7 +78,7 @@ class Finder {
       if (const auto parsed = parse_array_name(prefix + name)) {
         arrays_.push_back({*parsed, open_npy(where, npz.source(i))});
       } else if (!name.ends_with('/')) {
-        notes_.push_back(where + " is not used: its name is none of a dump's tensors");
+        passed_over_.push_back(where);
       }
     }
   }
@@ -95,7 +96,7 @@ class Finder {
   }
 
   std::vector<FoundArray>& arrays_;
-  std::vector<std::string>& notes_;
+  std::vector<std::string>& passed_over_;
 };
 
 Dtype settle_dtype(const NpyArray& array, const std::optional<Dtype>& manifest_dtype) {
@@ -132,17 +133,20 @@ class Checker {
     if (facts.axis_count() == 3) found.erase(found.begin() + 1);
     std::vector<Index> wanted;
     const std::string* source = nullptr;
+    const AxisFacts* differing = nullptr;
     const std::vector<const AxisFacts*> axes = axes_of(tensor.name.tensor);
     for (std::size_t axis = 0; axis < found.size(); ++axis) {
       Known& known = of(axes[axis]);
       if (known.source.empty()) known = {found[axis], tensor.array.where};
       wanted.push_back(known.extent);
-      if (known.extent != found[axis] && source == nullptr) source = &known.source;
+      if (known.extent == found[axis] || source != nullptr) continue;
+      source = &known.source;
+      differing = axes[axis];
     }
     if (source == nullptr) return;
     throw InputError(tensor.array.where,
                      fmt::format("shape {} ({}) as {} implies", shape_text(wanted), facts.axes, *source),
-                     "shape " + shape_text(found));
+                     fmt::format("shape {}{}", shape_text(found), way_out(tensor.name.layer, *differing)));
   }
 
   void finish() {
@@ -154,14 +158,30 @@ class Checker {
           fmt::format("{} query heads", shape_.n_q));
     }
     if (shape_.T_q > shape_.T) {
+      // Tokens before heads: as many tokens in q as in k, and a multiple of the KV heads behind them.
+      const bool swapped = shape_.n_q == shape_.n_kv && shape_.T_q % shape_.T == 0;
       throw InputError(
           source_of(&DumpShape::T_q),
-          fmt::format("queries for at most the {} positions in {}", shape_.T, source_of(&DumpShape::T)),
-          fmt::format("{} queries", shape_.T_q));
+          fmt::format("queries for at most the {} positions in {}, axes [heads, positions, d]", shape_.T,
+                      source_of(&DumpShape::T)),
+          fmt::format("{} queries{}", shape_.T_q,
+                      swapped ? "; the axes look like [positions, heads, d]: swap the first two" : ""));
     }
   }
 
  private:
+  /// What to do about a layer whose extent along an axis is not that of those before it.
+  static std::string way_out(Index layer, const AxisFacts& axis) {
+    if (layer < 1) return "";
+    if (axis.extent == &DumpShape::T || axis.extent == &DumpShape::T_q)
+      return "; a cache that was cut to its window lacks positions: capture keys before that";
+    if (axis.extent == &DumpShape::n_q || axis.extent == &DumpShape::n_kv || axis.extent == &DumpShape::d ||
+        axis.extent == &DumpShape::d_v)
+      return "; layers of one dump have one shape: put those of another into a dump of their own, whose "
+             "manifest's layers says which they are";
+    return "";
+  }
+
   Known& of(const AxisFacts* axis) { return known_[static_cast<std::size_t>(axis - std::begin(kAxes))]; }
   const std::string& source_of(Index DumpShape::*extent) {
     return of(std::find_if(std::begin(kAxes), std::end(kAxes),
@@ -287,11 +307,12 @@ std::optional<ArrayName> parse_array_name(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<FoundArray> find_arrays(const std::filesystem::path& dump, std::vector<std::string>& notes) {
+std::vector<FoundArray> find_arrays(const std::filesystem::path& dump,
+                                    std::vector<std::string>& passed_over) {
   std::error_code error;
   const auto status = std::filesystem::status(dump, error);
   std::vector<FoundArray> arrays;
-  Finder finder(arrays, notes);
+  Finder finder(arrays, passed_over);
   if (std::filesystem::is_directory(status)) {
     finder.folder(dump, "");
   } else if (std::filesystem::is_regular_file(status) && dump.extension() == ".npz") {
@@ -325,10 +346,15 @@ StoredTensor name_axes(ArrayName name, NpyArray array, Dtype dtype, const std::v
   std::size_t batch = shape.size();
   if (shape.size() == axes + 1) batch = shape[0] == 1 ? 0 : (stacked && shape[1] == 1 ? 1 : shape.size());
   if (shape.size() != axes && batch == shape.size()) {
-    throw InputError(tensor.array.where,
-                     fmt::format("shape [{}{}], or with a leading batch of 1", stacked ? "layers, " : "",
-                                 kTensors[tensor.name.tensor].axes),
-                     "shape " + shape_text(shape));
+    throw InputError(
+        tensor.array.where,
+        fmt::format("shape [{}{}], or with a leading batch of 1", stacked ? "layers, " : "",
+                    kTensors[tensor.name.tensor].axes),
+        fmt::format("shape {}{}", shape_text(shape),
+                    stacked && shape.size() == own
+                        ? fmt::format("; one layer's is named layer_00/{}.npy, or is in layer_00.npz",
+                                      name_of(tensor.name.tensor))
+                        : ""));
   }
   std::vector<std::size_t> axis;
   for (std::size_t i = 0; i < shape.size(); ++i) {

@@ -30,9 +30,9 @@ struct FoundArray {
 
 /// Finds and opens the arrays of a dump folder, or of a single `.npz`, in the order of their names. A member
 /// m of layer_03.npz counts as layer_03/m, a member of any other archive as a file of the folder that holds
-/// it. Adds to `notes` what looks like an array and has no name of a dump's. Throws InputError where the path
-/// is neither, is unreadable, or holds an array that cannot be used.
-std::vector<FoundArray> find_arrays(const std::filesystem::path& dump, std::vector<std::string>& notes);
+/// it. Adds to `passed_over` what looks like an array and has no name of a dump's. Throws InputError where
+/// the path is neither, is unreadable, or holds an array that cannot be used.
+std::vector<FoundArray> find_arrays(const std::filesystem::path& dump, std::vector<std::string>& passed_over);
 
 /// An array with its axes named: [layers, heads, samples, rows, cols], whatever its order in memory and
 /// without a batch of 1.

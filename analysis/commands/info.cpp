@@ -174,6 +174,8 @@ std::string text_of(const Dump& dump) {
     if (const auto why = why_unavailable(m, dump)) unavailable.push_back({std::string(name_of(m)), *why});
   if (!unavailable.empty() || !dump.notes().empty()) text += '\n';
   for (const std::string& note : dump.notes()) text += fmt::format("note: {}\n", note);
+  if (!dump.other_keys().empty())
+    text += fmt::format("manifest.json's other keys: {}\n", fmt::join(dump.other_keys(), ", "));
   for (const std::string& metrics : left_out_lines(unavailable))
     text += fmt::format("unavailable: {}\n", metrics);
   return text;
@@ -218,6 +220,7 @@ Json json_of(const Dump& dump) {
   for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) json["unavailable"][std::string(name_of(m))] = *why;
   json["notes"] = dump.notes();
+  json["other_keys"] = dump.other_keys();
   return json;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "data/console.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
 #include "sim/positions.hpp"
@@ -303,13 +304,7 @@ std::vector<std::string> with_brackets_whole(const std::vector<std::string>& ite
 void read_own_options(const OptionFacts& named_by, const std::string& text, const BoundOptions& own,
                       const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect);
 
-/// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
-/// the other. Empty where none comes near.
-std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);
-
-/// "; did you mean 'a' or 'b'?", or nothing where none comes near.
-std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
-/// The same, and where none comes near "; there are: " with all names.
+/// did_you_mean(), and where no name comes near "; there are: " with all of them.
 std::string alternatives(std::string_view given, const std::vector<std::string>& names);
 
 }  // namespace kvreplay

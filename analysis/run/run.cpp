@@ -303,7 +303,7 @@ std::string fingerprint(const Dump& dump) {
   namespace fs = std::filesystem;
   std::string all;
   if (const fs::path manifest = dump.folder() / "manifest.json"; fs::exists(manifest))
-    all += file_text(manifest) + '\n';
+    all += file_text(manifest, kMostManifest) + '\n';
   for (const DumpFile& file : dump.files())
     all += fs::path(file.where).lexically_relative(dump.folder()).generic_string() + '\n' + make_of(file);
   return hash_of(all);
