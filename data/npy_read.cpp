@@ -58,13 +58,9 @@ std::vector<double> elements_of(const NpyArray& array) {
 }  // namespace
 
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
-  const NpyArray array = open_shaped(path, shape, NpyElements::numbers);
-  if (!array.header.dtype)
-    throw InputError(array.where, "float16, float32, float64 or bfloat16 elements", "unsigned integers");
-  std::vector<double> values = elements_of(array);
-  if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
-    throw InputError(array.where, "finite numbers", fmt::format("NaN or infinity (element {})", *bad));
-  return values;
+  const NpyArray array = open_shaped(path, shape, NpyElements::any);
+  if (array.header.boolean) throw InputError(array.where, "numbers", "booleans");
+  return elements_of(array);
 }
 
 std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,

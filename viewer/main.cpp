@@ -124,7 +124,6 @@ int run(int argc, char** argv) {
   parser.add_option("PATH", given.open,
                     "dumps and result folders to open, side by side, or a kvreplay:// link");
   parser.add_option("--score", given.scores, "name=FILE.npy: your score, [layers, kv_heads, l], for What if")
-      ->delimiter(',')
       ->allow_extra_args(false);
   parser.add_option("--theme", given.theme, "dark or light")
       ->check(CLI::IsMember({"dark", "light"}))

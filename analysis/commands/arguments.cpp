@@ -36,24 +36,26 @@ struct ConfigFault {
 /// names. Throws ConfigFault at what is no TOML and at keys that `app` has no option for.
 class TomlConfig : public CLI::ConfigTOML {
  public:
-  explicit TomlConfig(const CLI::App& app) : app_(app) {}
+  explicit TomlConfig(const CommandLine& app) : app_(app) {}
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
 
   /// The line of the key that an error of CLI11 ("--window: expected ...") is about; 0 where there is none.
   int line_of(const std::string& error) const;
 
  private:
-  const CLI::App& app_;
+  const CommandLine& app_;
   mutable std::map<std::string, int> line_of_;
 };
 
 /// The names of an app's options, each behind `prefix`.
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix);
 
-/// Whether a list has an item that CLI11 would drop.
-bool has_empty_item(const std::string& list);
-
 namespace {
+
+bool has_empty_item(const std::string& list) {
+  const std::vector<std::string> items = items_of(list);
+  return std::find(items.begin(), items.end(), "") != items.end();
+}
 
 /// A value as it would stand on a command line; nothing where none does (a date, a table, a list in a list).
 std::optional<std::string> word_of(const toml::node& node) {
@@ -64,13 +66,18 @@ std::optional<std::string> word_of(const toml::node& node) {
   return std::nullopt;
 }
 
+/// Every element of an array is one item, whatever commas are in it.
 std::optional<std::vector<std::string>> words_of(const toml::node& node) {
   std::vector<std::string> words;
-  const auto add = [&](const toml::node& item) {
-    if (auto word = word_of(item)) words.push_back(std::move(*word));
-    return word_of(item).has_value();
-  };
   const toml::array* list = node.as_array();
+  const auto add = [&](const toml::node& item) {
+    auto word = word_of(item);
+    if (!word) return false;
+    for (std::size_t at = 0; list != nullptr && (at = word->find(',', at)) != std::string::npos; at += 2)
+      word->insert(at, 1, '\\');
+    words.push_back(std::move(*word));
+    return true;
+  };
   const bool all = list != nullptr ? std::all_of(list->begin(), list->end(), add) : add(node);
   return all ? std::optional(words) : std::nullopt;
 }
@@ -102,9 +109,13 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const 
     if (option == nullptr) fault(fmt::format("unknown key {}{}", shown, did_you_mean(key, names)));
     const auto words = words_of(node);
     if (!words) fault(fmt::format("{}: expected a text, a number, true or false, or a list of such", key));
-    for (const std::string& word : *words)
-      if (option->get_delimiter() == ',' && (word.empty() || has_empty_item(word)))
-        fault(fmt::format("{}: expected a list without empty items, found '{}'", key, displayable(word, 40)));
+    if (app_.takes_list("--" + key)) {
+      if (words->empty()) fault(fmt::format("{}: expected at least one item, found none", key));
+      for (const std::string& word : *words)
+        if (has_empty_item(word))
+          fault(
+              fmt::format("{}: expected a list without empty items, found '{}'", key, displayable(word, 40)));
+    }
     line_of_[key] = line;
     CLI::ConfigItem item;
     item.name = key;
@@ -141,10 +152,6 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
   return names;
 }
 
-bool has_empty_item(const std::string& list) {
-  return list.starts_with(',') || list.ends_with(',') || list.find(",,") != std::string::npos;
-}
-
 namespace {
 
 /// Text of the help broken into lines between words.
@@ -159,12 +166,6 @@ std::string in_lines(const std::string& text) {
     lines += word;
   }
   return lines;
-}
-
-/// A list with an empty item in it, which CLI11 would drop.
-void check_list(const CLI::Option* option, const std::string& where, const std::string& value) {
-  if (option != nullptr && option->get_delimiter() == ',' && has_empty_item(value))
-    throw InputError(where, "a list without empty items", fmt::format("'{}'", value));
 }
 
 /// What is wrong with the name of a config file that exists.
@@ -245,16 +246,20 @@ CLI::Option* CommandLine::add(const std::string& name, const OptionFacts& facts,
   if (first.flag()) return given.option = add_flag(dashed, given.flag, meaning)->option_text(" ");
   // Parts that share an option take a list if all of them do.
   given.list = std::all_of(given.bound.begin(), given.bound.end(), [](const auto& one) { return one.list; });
-  given.option = given.list
-                     ? add_option(dashed, given.words, meaning)->delimiter(',')->allow_extra_args(false)
-                     : add_option(dashed, given.word, meaning);
+  given.option = given.list ? add_option(dashed, given.words, meaning)->allow_extra_args(false)
+                            : add_option(dashed, given.word, meaning);
   const std::string otherwise(facts.otherwise.empty() ? std::string_view(first.initial) : facts.otherwise);
   given.option->option_text(otherwise.empty() ? std::string(facts.takes)
                                               : fmt::format("{} [{}]", facts.takes, otherwise));
   for (const BoundOption& one : given.bound)
     if (one.complaint)
-      given.option->check(
-          CLI::Validator([complaint = one.complaint](std::string& word) { return complaint(word); }, ""));
+      given.option->check(CLI::Validator(
+          [complaint = one.complaint, list = given.list](std::string& word) {
+            for (const std::string& item : list ? items_of(word) : std::vector{word})
+              if (std::string fault = complaint(item); !fault.empty()) return fault;
+            return std::string();
+          },
+          ""));
   return given.option;
 }
 
@@ -264,6 +269,11 @@ void CommandLine::add(const BoundOptions& options) {
     for (const OptionFacts* other : added.excludes) option(*added.facts)->excludes(option(*other));
     if (added.needs != nullptr) option(*added.facts)->needs(option(*added.needs));
   }
+}
+
+bool CommandLine::takes_list(const std::string& dashed) const {
+  return std::any_of(given_.begin(), given_.end(),
+                     [&](const Given& given) { return given.list && "--" + given.name == dashed; });
 }
 
 CLI::Option* CommandLine::option(const OptionFacts& facts) {
@@ -278,7 +288,11 @@ std::string CommandLine::help_text() {
 void CommandLine::read_options(const Arguments& arguments) {
   const auto read = [](const BoundOption& bound, const Given& given) {
     try {
-      bound.read(given.list ? with_brackets_whole(given.words) : std::vector<std::string>{given.word});
+      std::vector<std::string> items;
+      for (const std::string& word : given.words)
+        for (std::string& item : items_of(word)) items.push_back(std::move(item));
+      if (bound.of_files) items = with_files_whole(items);
+      bound.read(given.list ? items : std::vector<std::string>{given.word});
     } catch (const OptionError& error) {
       throw OptionError(error.line().naming(bound.facts->name, given.name));
     }
@@ -318,8 +332,10 @@ bool parse(CommandLine& app, const Arguments& arguments) {
     const std::string name = arguments[i].substr(0, equals);
     if (!name.starts_with("--") || name.size() < 3) continue;
     if (equals == std::string::npos && i + 1 == arguments.size()) continue;
-    check_list(app.get_option_no_throw(name), name,
-               equals == std::string::npos ? arguments[i + 1] : arguments[i].substr(equals + 1));
+    const std::string value =
+        equals == std::string::npos ? arguments[i + 1] : arguments[i].substr(equals + 1);
+    if (app.takes_list(name) && has_empty_item(value))
+      throw InputError(name, "a list without empty items", fmt::format("'{}'", value));
   }
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

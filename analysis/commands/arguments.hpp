@@ -64,6 +64,8 @@ class CommandLine : public CLI::App {
   /// One option, --name, described by `facts`, that sets all of `bound`.
   CLI::Option* add(const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound);
   CLI::Option* option(const OptionFacts& facts);
+  /// Whether "--name" takes items that commas separate.
+  bool takes_list(const std::string& dashed) const;
   /// Leaves an option out of the help. Its group stays: CLI11 has no name for an option without one.
   void hide(CLI::Option* option) { hidden_.push_back(option); }
   std::string help_text();
@@ -85,8 +87,8 @@ class CommandLine : public CLI::App {
     std::string name;
     std::vector<BoundOption> bound;
     CLI::Option* option = nullptr;
-    std::vector<std::string> words;  ///< as they were given; one where it is no list
-    std::string word;
+    std::vector<std::string> words;  ///< as they were given, lists not yet split
+    std::string word;                ///< where it is no list
     bool flag = false, list = false;
   };
   std::deque<Given> given_;  // whose places CLI11 knows

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -27,6 +28,24 @@ bool is_plain(const std::string& name) {
 
 [[noreturn]] void refuse_taken(const OptionFacts& option, const std::string& name) {
   throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", name));
+}
+
+/// Ranks are all that counts: infinities, as code marks what it pins and what it masks, become numbers beyond
+/// the others of their head, so that what pools them has finite sums. Throws InputError at a NaN.
+void take_infinities(std::vector<double>& values, const DumpShape& shape, const std::string& file) {
+  for (std::ptrdiff_t begin = 0; begin < std::ssize(values); begin += shape.l) {
+    const std::span head(values.data() + begin, static_cast<std::size_t>(shape.l));
+    double least = 0, most = 0;
+    for (std::size_t p = 0; p < head.size(); ++p) {
+      if (std::isnan(head[p]))
+        throw InputError(file, "numbers",
+                         fmt::format("NaN at layer {}, head {}, position {}", begin / shape.l / shape.n_kv,
+                                     begin / shape.l % shape.n_kv, p));
+      if (std::isfinite(head[p])) least = std::min(least, head[p]), most = std::max(most, head[p]);
+    }
+    for (double& value : head)
+      if (std::isinf(value)) value = value > 0 ? most + (most - least + 1) : least - (most - least + 1);
+  }
 }
 
 }  // namespace
@@ -88,6 +107,7 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
         all.push_back({named.name, read_npy_bool(file, expected)});
       else
         all.push_back({named.name, read_npy(file, expected)});
+      if constexpr (sizeof(T) != 1) take_infinities(all.back().values, dump.shape(), file);
     } catch (const InputError& error) {
       if (file == named.file) throw;
       throw OptionError(

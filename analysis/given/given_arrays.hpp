@@ -26,6 +26,7 @@ std::vector<std::string> names_of(const std::vector<NamedFile>& files);
 
 template <>
 struct OptionValue<NamedFile> {
+  static constexpr bool kFiles = true;
   /// Splits it; whether the name can be used is found when the file is read.
   static NamedFile parse(const OptionFacts& option, const std::string& word);
   static std::string text(const NamedFile& named) { return named.name + "=" + named.file; }
@@ -45,9 +46,9 @@ struct GivenArray {
   std::vector<T> values;
 };
 
-/// Scores of every candidate, [layers, n_kv, l] floating point, higher is kept; or kept sets, booleans.
-/// Throws InputError for a name that is taken or of other characters than letters, digits, '_' and '.', and a
-/// file that is missing or of another shape.
+/// Scores of every candidate, [layers, n_kv, l] numbers, higher is kept, infinite ones first and last; or
+/// kept sets, booleans. Throws InputError for a name that is taken or of other characters than letters,
+/// digits, '_' and '.', and a file that is missing or of another shape.
 template <class T>
 std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
                                       const Dump& dump);

@@ -10,7 +10,8 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
-#include <numeric>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace kvreplay {
@@ -176,16 +177,49 @@ std::string joined(const std::vector<std::string>& words) { return fmt::format("
 
 }  // namespace option_detail
 
-std::vector<std::string> with_brackets_whole(const std::vector<std::string>& items) {
+std::vector<std::string> items_of(const std::string& list) {
+  std::vector<std::string> items(1);
+  char quote = 0;
+  bool bracketed = false;
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    const char c = list[at];
+    if (c == '\\' && at + 1 < list.size() && list[at + 1] == ',') {
+      items.back() += list[++at];
+    } else if (quote != 0 ? c == quote : (c == '"' || c == '\'') && list.find(c, at + 1) < list.size()) {
+      quote = quote != 0 ? 0 : c;
+    } else if (c == ',' && quote == 0 && !bracketed) {
+      items.emplace_back();
+    } else {
+      items.back() += c;
+      if (c == '[') {  // unless it is never closed
+        const std::size_t end = list.find_first_of("[]", at + 1);
+        bracketed = end < list.size() && list[end] == ']';
+      } else if (c == ']') {
+        bracketed = false;
+      }
+    }
+  }
+  return items;
+}
+
+std::vector<std::string> with_files_whole(const std::vector<std::string>& items) {
+  const auto is_there = [](const std::string& item) {
+    std::error_code ignored;
+    return std::filesystem::exists(item, ignored) ||
+           std::filesystem::exists(item.substr(item.find('=') + 1), ignored);
+  };
   std::vector<std::string> whole;
-  for (auto item = items.begin(); item != items.end(); ++item) {
-    whole.push_back(*item);
-    if (item->find('[') == std::string::npos || item->find(']') != std::string::npos) continue;
-    const auto end = std::find_if(item + 1, items.end(), [](const std::string& other) {
-      return other.find_first_of("[]") != std::string::npos;
-    });
-    if (end == items.end() || end->find('[') < end->find(']')) continue;  // it is never closed
-    while (item != end) whole.back() += "," + *++item;
+  for (std::size_t first = 0; first < items.size(); ++first) {
+    whole.push_back(items[first]);
+    if (is_there(items[first])) continue;
+    std::string joined = items[first];
+    for (std::size_t last = first + 1; last < items.size(); ++last) {
+      joined += "," + items[last];
+      if (!is_there(joined)) continue;
+      whole.back() = joined;
+      first = last;
+      break;
+    }
   }
   return whole;
 }

@@ -109,7 +109,7 @@ std::string title_of(const OptionFacts& option);
 /// How a value is written, by type: text() and parse() of one word, which throws OptionError; json() and
 /// from_json() where it is no text in JSON. complaint() is what is wrong with the form of a word, told before
 /// anything is parsed; empty where it is right, and then parse() does not throw. A list of a type that has
-/// kAlternatives takes with_each_alternative() of every word.
+/// kAlternatives takes with_each_alternative() of every word; kFiles: words are, or end in, names of files.
 template <class T>
 struct OptionValue;
 
@@ -163,6 +163,7 @@ struct NamedValue {
 struct BoundOption {
   const OptionFacts* facts = nullptr;
   bool list = false;
+  bool of_files = false;  ///< FILE or NAME=FILE, whose names may have commas
   /// Read after all others: it names what they give.
   bool last = false;
   std::string key;      ///< in JSON; empty: it is not there
@@ -178,6 +179,7 @@ struct BoundOption {
 
   bool flag() const { return facts->takes.empty(); }
   BoundOption saying(std::string more) && { return words = std::move(more), std::move(*this); }
+  BoundOption naming_files() && { return of_files = true, std::move(*this); }
   BoundOption keyed(std::string name) && { return key = std::move(name), std::move(*this); }
   BoundOption excluding(const OptionFacts& other) && { return excludes.push_back(&other), std::move(*this); }
   BoundOption needing(const OptionFacts& other) && { return needs = &other, std::move(*this); }
@@ -223,6 +225,7 @@ template <class T>
 BoundOption described(const OptionFacts& facts, bool list) {
   BoundOption bound = named(facts);
   bound.list = list;
+  bound.of_files = requires { OptionValue<T>::kFiles; };
   if constexpr (requires(std::string word) { OptionValue<T>::complaint(facts, word); })
     bound.complaint = [&facts](const std::string& word) { return OptionValue<T>::complaint(facts, word); };
   return bound;
@@ -294,9 +297,13 @@ BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
 
 BoundOption bind_option(const OptionFacts& facts, bool& field);
 
-/// The items of a list that was split at commas, those within brackets put back: "snapkv[window=64" and
-/// "pool=7]".
-std::vector<std::string> with_brackets_whole(const std::vector<std::string>& items);
+/// The items of a list, which commas separate: not those within brackets, within quotes, or behind a
+/// backslash. Quotes, and a backslash before a comma, are not part of an item.
+std::vector<std::string> items_of(const std::string& list);
+
+/// Files, or NAME=FILE, that stand in a list: where an item is no file, and with those behind it is one whose
+/// name has commas, they are one item.
+std::vector<std::string> with_files_whole(const std::vector<std::string>& items);
 
 /// Reads what stands in the brackets of "NAME[option=value,...]" into the fields of `own`; nothing where
 /// there are none. `why_no_effect` says, as one clause, why an option would do nothing for this name. Throws

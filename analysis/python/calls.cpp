@@ -30,19 +30,9 @@ bool is_wanted(const BoundOption& option) { return option.list && option.initial
 
 std::string word_of(nb::handle value) { return nb::cast<std::string>(nb::str(value)); }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> items;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    items.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return with_brackets_whole(items);
-}
-
 std::vector<std::string> words_of(const BoundOption& option, nb::handle value) {
   if (nb::isinstance<nb::str>(value))
-    return option.list ? split(word_of(value)) : std::vector{word_of(value)};
+    return option.list ? items_of(word_of(value)) : std::vector{word_of(value)};
   if (!nb::isinstance<nb::sequence>(value)) return {word_of(value)};
   std::vector<std::string> words;
   for (nb::handle item : value) words.push_back(word_of(item));

@@ -35,12 +35,14 @@ TEST_CASE("option: a line may call an option by another name", "[options]") {
 
 TEST_CASE("option: commas within brackets do not split a list", "[options]") {
   using Words = std::vector<std::string>;
-  CHECK(with_brackets_whole({"h2o", "snapkv[window=64", "pool=7]", "tova"}) ==
-        Words{"h2o", "snapkv[window=64,pool=7]", "tova"});
-  CHECK(with_brackets_whole({"a[b=1]", "c[d=1", "e=2", "f=3]"}) == Words{"a[b=1]", "c[d=1,e=2,f=3]"});
-  CHECK(with_brackets_whole({"a[b=1", "c", "d"}) == Words{"a[b=1", "c", "d"});
-  CHECK(with_brackets_whole({"a[b=1", "c[d=2]"}) == Words{"a[b=1", "c[d=2]"});
-  CHECK(with_brackets_whole({}).empty());
+  CHECK(items_of("h2o,snapkv[window=64,pool=7],tova") == Words{"h2o", "snapkv[window=64,pool=7]", "tova"});
+  CHECK(items_of("a[b=1],c[d=1,e=2,f=3]") == Words{"a[b=1]", "c[d=1,e=2,f=3]"});
+  CHECK(items_of("a[b=1,c,d") == Words{"a[b=1", "c", "d"});
+  CHECK(items_of("a[b=1,c[d=2]") == Words{"a[b=1", "c[d=2]"});
+  CHECK(items_of("") == Words{""});
+  CHECK(items_of("a,,b,") == Words{"a", "", "b", ""});
+  CHECK(items_of(R"(a=x\,y.npy,b="p,q.npy",'c,d')") == Words{"a=x,y.npy", "b=p,q.npy", "c,d"});
+  CHECK(items_of("it's,5\\ok") == Words{"it's", "5\\ok"});
 }
 
 TEST_CASE("option: alternatives within brackets stand for one word each", "[options]") {

@@ -78,7 +78,7 @@ TEST_CASE("the manifest's values arrive", "[dump]") {
              R"({"model": "a model", "prompt_len": 3, "total_len": 5, "n_layers": 2, "n_q_heads": 4,
     "n_kv_heads": 2, "head_dim": 6, "scale": 0.25, "causal": false, "sliding_window": [null, 4], "logit_softcap": 50,
     "sink_logit": [[0, 1, 2, 3], null], "dtype": "float32", "rope": {"style": "interleaved", "theta": 100, "rotary_dim": 4},
-    "tool": {"anything": ["else", 1]}})");
+    "sliding_window_two_sided": false, "tool": "anything else"})");
   write_file(dir / "tokens.json", R"({"ids": [7, 8, 9, 10, -1], "text": ["a", "\u00e9", "", "d", "e"]})");
   const Dump dump = Dump::open(dir.path());
   CHECK(dump.model() == "a model");

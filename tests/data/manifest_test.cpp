@@ -46,7 +46,7 @@ TEST_CASE("broken JSON is refused with line and column", "[manifest]") {
   refuse("{\n \"model\": oops}", {"m.json: expected JSON, found a syntax error at line 2, column"});
   refuse("{\"scale\": NaN}", {"expected JSON, found a syntax error at line 1"});
   refuse("{\"model\": \"\xff\"}", {"expected JSON, found a syntax error at line 1"});
-  refuse("{\"scale\": 1e999}", {"m.json: expected JSON, found a number out of range"});
+  refuse("{\"scale\": 1e999}", {"m.json: scale: expected numbers within float64's range"});
   refuse("[1, 2]", {"m.json: expected a JSON object, found [1,2]"});
   refuse("{} {}", {"expected JSON, found a syntax error"});
 }

@@ -119,9 +119,8 @@ TEST_CASE("what holds no numbers is refused in one line", "[npy_numbers]") {
       },
       {"a.npy: expected 3 elements of 4 bytes", "11 bytes behind the header"});
   expect_error([&] { read_npy_numbers(dir / "missing.npy"); }, {"missing.npy"});
-  // The readers of a dump take integers as little as before.
   write_file(dir / "i.npy", integers<std::int32_t>("<i4", false).bytes());
-  expect_error([&] { read_npy(dir / "i.npy", std::vector<std::ptrdiff_t>{6}); }, {"i.npy", "integers"});
+  CHECK(read_npy(dir / "i.npy", std::vector<std::ptrdiff_t>{6}).size() == 6);
   expect_error([&] { read_npy_bool(dir / "i.npy", std::vector<std::ptrdiff_t>{6}); }, {"i.npy", "booleans"});
 }
 

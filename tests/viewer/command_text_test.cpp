@@ -46,13 +46,7 @@ EvictionOptions read_back(const std::vector<std::string>& words) {
       std::vector<std::string> values;
       if (!option->flag()) {
         REQUIRE(i + 1 < words.size());
-        std::string item;
-        for (const char c : words[i + 1] + ",")
-          if (c == ',')
-            values.push_back(std::exchange(item, {}));
-          else
-            item += c;
-        if (option->list) values = with_brackets_whole(values);
+        values = option->list ? items_of(words[i + 1]) : std::vector{words[i + 1]};
         for (const std::string& value : values)
           if (option->complaint) CHECK(option->complaint(value) == "");
       }
