@@ -71,7 +71,13 @@ struct HeadGroup {
     if (position.empty()) return first;
     return std::lower_bound(position.begin(), position.end(), first) - position.begin();
   }
-  Index end_visible(Index i) const { return rule.causal ? i + 1 : T_all(); }
+  Index end_visible(Index i) const {
+    if (rule.causal) return i + 1;
+    if (!rule.two_sided || !rule.sliding_window) return T_all();
+    const Index end = (position.empty() ? i : position[i]) + *rule.sliding_window;
+    if (position.empty()) return std::min(end, T_all());
+    return std::lower_bound(position.begin(), position.end(), end) - position.begin();
+  }
   /// The prompt positions that row r of q_ref sees: those of its sliding window, if any are left.
   RowRange repeat_visible(Index r) const {
     if (!rule.sliding_window) return {0, l};

@@ -73,8 +73,10 @@ std::string by_layer(Index layers, const Value& value_of) {
 
 std::string window_text(const Dump& dump) {
   return by_layer(dump.shape().layers, [&](Index layer) {
-    const auto window = dump.rule(layer).sliding_window;
-    return window ? fmt::format("last {} positions", *window) : std::string("full");
+    const AttentionRule rule = dump.rule(layer);
+    if (!rule.sliding_window) return std::string("full");
+    return rule.two_sided ? fmt::format("fewer than {} positions away", *rule.sliding_window)
+                          : fmt::format("last {} positions", *rule.sliding_window);
   });
 }
 

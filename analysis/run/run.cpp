@@ -176,7 +176,9 @@ double layer_cost(const Dump& dump, Index layer) {
   const AttentionRule rule = dump.rule(layer);
   double visible = 0;
   for (Index i = shape.first_query(); i < shape.T; ++i) {
-    const Index end = rule.causal ? i + 1 : shape.T;
+    const Index end = rule.causal      ? i + 1
+                      : rule.two_sided ? std::min(i + *rule.sliding_window, shape.T)
+                                       : shape.T;
     const Index first = rule.sliding_window ? std::max<Index>(i + 1 - *rule.sliding_window, 0) : 0;
     visible += static_cast<double>(end - first);
   }

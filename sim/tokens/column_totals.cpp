@@ -44,6 +44,7 @@ TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& valu
   in.total = group.T_all();
   in.causal = group.rule.causal;
   in.sliding_window = group.rule.sliding_window.value_or(0);
+  in.two_sided = group.rule.two_sided && in.sliding_window > 0;
   in.softcap = static_cast<T>(group.rule.softcap.value_or(0));
   in.position = group.position.empty() ? nullptr : group.position.data();
   return in;

@@ -40,9 +40,13 @@ HWY_INLINE void HideInvisible(const TileInput<T>& in, Index panel, Index begin, 
   const Index first = in.panel_first(panel), last = in.panel_last(panel);
   if (begin >= in.first_visible(last) && begin + tokens <= in.end_visible(first)) return;
   for (Index t = 0; t < tokens; ++t) {
-    // Visible to the rows [lo, hi] of the panel: a window ends seeing p after row p + window - 1.
+    // Visible to the rows [lo, hi) of the panel: a window sees p up to row p + window - 1, and a two-sided one
+    // from row p - window + 1 on.
     const Index p = begin + t;
-    const Index lo = in.causal ? in.rows_before(p - first) : 0;
+    const Index window_begin = in.position_of(p) - in.sliding_window + 1;
+    const Index lo = in.causal      ? in.rows_before(p - first)
+                     : in.two_sided ? in.rows_before(window_begin - in.position_of(first))
+                                    : 0;
     const Index window_end = in.position_of(p) + in.sliding_window;
     const Index hi = in.sliding_window > 0 ? in.rows_before(window_end - in.position_of(first)) : W;
     std::fill(tile + t * W, tile + t * W + std::min(lo, hi), kHidden<T>);

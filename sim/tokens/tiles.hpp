@@ -57,6 +57,7 @@ struct TileInput {
   Index total;         ///< positions T
   bool causal;
   Index sliding_window;   ///< 0: none
+  bool two_sided;         ///< whether it hides what is ahead, too
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
   KeptLogits<T> logits;
@@ -77,7 +78,12 @@ struct TileInput {
     const Index first = std::max<Index>(position_of(i) + 1 - sliding_window, 0);
     return position == nullptr ? first : std::lower_bound(position, position + total, first) - position;
   }
-  Index end_visible(Index i) const { return causal ? i + 1 : total; }
+  Index end_visible(Index i) const {
+    if (causal) return i + 1;
+    if (!two_sided) return total;
+    const Index end = position_of(i) + sliding_window;
+    return position == nullptr ? std::min(end, total) : std::lower_bound(position, position + total, end) - position;
+  }
 };
 
 // Multiples of 12, the rows that the product takes at once.

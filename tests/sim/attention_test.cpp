@@ -105,7 +105,8 @@ TEST_CASE("weights of visible tokens and the sink column add up to 1, hidden one
         bool hidden_are_zero = true;
         for (Index p = 0; p < group.T_all(); ++p) {
           const bool visible = (!group.rule.causal || p <= i) &&
-                               (!group.rule.sliding_window || p > i - *group.rule.sliding_window);
+                               (!group.rule.sliding_window || p > i - *group.rule.sliding_window) &&
+                               (!group.rule.two_sided || p < i + *group.rule.sliding_window);
           if (!visible) hidden_are_zero = hidden_are_zero && a[p] == 0.0 && std::isinf(row.z[p]);
         }
         REQUIRE(hidden_are_zero);

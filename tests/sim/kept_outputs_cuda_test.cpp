@@ -100,7 +100,8 @@ TEST_CASE("on a device neither the sets beside one nor the room they have change
     for (const GroupSpec& spec :
          {GroupSpec{.l = 60, .T = 100, .G = 3, .d_v = 5, .sink_logit = 1.0},
           GroupSpec{.l = 300, .T = 330, .T_q = 70, .G = 1, .sliding_window = 260},
-          GroupSpec{.l = 270, .T = 290, .T_q = 70, .G = 1, .logit_std = 3.0, .causal = false}}) {
+          GroupSpec{.l = 270, .T = 290, .T_q = 70, .G = 1, .logit_std = 3.0, .causal = false},
+          GroupSpec{.l = 270, .T = 290, .G = 1, .causal = false, .sliding_window = 70, .two_sided = true}}) {
       INFO("l = " << spec.l);
       const HeadGroup<float> group = converted<float>(random_group(spec));
       const std::vector<KeptSet> sets = kept_sets(spec);

@@ -147,7 +147,8 @@ TEST_CASE("batches of a long prompt's rows give what all rows at once do", "[tok
   Workers workers(2);
   for (const GroupSpec& spec :
        {GroupSpec{.l = 1100, .T = 1103, .G = 1}, GroupSpec{.l = 1100, .T = 1101, .sliding_window = 600},
-        GroupSpec{.l = 700, .T = 703, .causal = false, .sliding_window = 300}}) {
+        GroupSpec{.l = 700, .T = 703, .causal = false, .sliding_window = 300},
+        GroupSpec{.l = 700, .T = 703, .causal = false, .sliding_window = 90, .two_sided = true}}) {
     const HeadGroup<float> group = to_float(random_group(spec));
     const PreparedValues<float> values = prepare_values(group, workers);
     for (const ColumnSet columns : {ColumnSet::window, ColumnSet::weights, ColumnSet::future}) {

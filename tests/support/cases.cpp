@@ -85,6 +85,8 @@ std::vector<TokenCase> small_cases() {
   list.add("non-causal encoder", {.T = 40, .causal = false}, 40);
   list.add("non-causal with sink", {.attention_sink = 39, .causal = false}, 40);
   list.add("non-causal, sliding window 7", {.causal = false, .sliding_window = 7}, 40);
+  list.add("non-causal, two-sided window 7", {.causal = false, .sliding_window = 7, .two_sided = true}, 40);
+  list.add("non-causal, two-sided window 1", {.causal = false, .sliding_window = 1, .two_sided = true}, 40);
   list.add("soft cap, sink logit, sliding window",
            {.logit_std = 5.0, .sliding_window = 9, .softcap = 8.0, .sink_logit = 1.0}, 40);
 

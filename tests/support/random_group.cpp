@@ -49,6 +49,7 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
   group.rule.scale = spec.logit_std / std::sqrt(static_cast<double>(spec.d));
   group.rule.causal = spec.causal;
   group.rule.sliding_window = spec.sliding_window;
+  group.rule.two_sided = spec.two_sided;
   group.rule.softcap = spec.softcap;
   group.rope = spec.rope;
   group.k = normal.matrix(spec.T, spec.d);

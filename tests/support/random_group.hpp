@@ -27,6 +27,7 @@ struct GroupSpec {
   std::optional<Index> zero_token = {};  ///< position whose key and value are 0
   bool causal = true;
   std::optional<Index> sliding_window = {};
+  bool two_sided = false;
   std::optional<double> softcap = {};
   std::optional<double> sink_logit = {};  ///< head g gets this + g / 4
   std::optional<Rope> rope = {};
