@@ -307,7 +307,7 @@ std::vector<LossTotals> DeviceReadings::loss_totals(const RowGradients<float>& g
 
 ReadMetrics read_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
                             const TokenOptions& options, Products products, Workers& workers) {
-  DeviceReadings readings(group, numbers, products);
+  DeviceReadings readings(group, numbers, products, workers);
   return read_metrics(readings, group, options, workers);
 }
 
