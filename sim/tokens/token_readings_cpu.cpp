@@ -89,7 +89,7 @@ class RepeatPanels {
       if (zero[r] != T{0}) report_overflow(group_, g_, "the second reading");
   }
 
-  /// Of exp(z - shift) over tokens and sink, of what a row sees; 1 for a row that sees nothing.
+  /// The sum of exp(z - shift) over tokens and sink that a row sees; 1 for a row that sees nothing.
   Eigen::Array<double, W, 1> sum_of_weights(Index begin, const Rows& shift) {
     const Eigen::Array<double, W, 1> sum =
         weights_at<T>(Rows::Constant(sink_) - shift).template cast<double>() +
@@ -153,7 +153,7 @@ std::vector<std::vector<ColumnTotals>> TokenReadings<T>::column_totals(
 
 template <class T>
 Vector<double> TokenReadings<T>::value_squares() {
-  return values().value_sq.template cast<double>();
+  return values().value_sq.head(group_.l).template cast<double>();
 }
 
 template <class T>

@@ -22,7 +22,7 @@ struct TopTwo {
   float second;
 };
 
-/// Of equal logits the one at the lower position is the first.
+/// Among equal logits the one at the lower position is the first.
 KVREPLAY_DEVICE TopTwo joined(const TopTwo& a, const TopTwo& b) {
   const bool a_leads = a.first > b.first || (a.first == b.first && a.at < b.at);
   const TopTwo& lead = a_leads ? a : b;
