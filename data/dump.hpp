@@ -67,7 +67,7 @@ struct DumpShape {
 
   Index group() const { return n_q / n_kv; }
   Index first_query() const { return T - T_q; }
-  /// Of one layer of a tensor that the dump has, along the axes that kTensors names.
+  /// The extents of one layer of a tensor that the dump has, along the axes that kTensors names.
   std::vector<Index> extents(Tensor tensor) const;
   /// How many matrices Dump::read() has of one layer, and the numbers in each.
   Index heads(Tensor tensor) const;
@@ -204,7 +204,7 @@ class Dump {
   /// Why rope() is empty, as one clause; empty where it is not.
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
-  /// Of every key, [T]; empty where they are 0 to T - 1.
+  /// The position of every key, [T]; empty where they are 0 to T - 1.
   const std::vector<Index>& position() const;
   const std::vector<DumpFile>& files() const;
   /// Reads the whole of files()[file], decompressed, and compares it with the checksum that its archive has
@@ -215,7 +215,7 @@ class Dump {
   const std::vector<std::string>& notes() const;
   /// The manifest's keys that nothing reads.
   const std::vector<std::string>& other_keys() const;
-  /// Of its gradients; empty where the manifest says nothing of them.
+  /// Facts about its gradients; empty where the manifest says nothing of them.
   const std::optional<GradientFacts>& gradients() const;
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,

@@ -143,7 +143,7 @@ struct MatrixView {
   std::ptrdiff_t row_stride = 0, col_stride = 0;
 
   bool contiguous() const { return row_stride == cols && col_stride == 1; }
-  /// Of the rows behind the first `skipped`.
+  /// The view of the rows behind the first `skipped`.
   MatrixView without_rows(std::ptrdiff_t skipped) const {
     return {begin + skipped * row_stride, rows - skipped, cols, row_stride, col_stride};
   }

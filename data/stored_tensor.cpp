@@ -356,32 +356,22 @@ StoredTensor name_axes(ArrayName name, NpyArray array, Dtype dtype, const std::v
                                       name_of(tensor.name.tensor))
                         : ""));
   }
-  std::vector<std::size_t> axis;
+  struct Axis {
+    Index StoredTensor::*extent, StoredTensor::*stride;
+  };
+  std::vector<Axis> named;
+  if (stacked) named.push_back({&StoredTensor::layers, &StoredTensor::layer_stride});
+  if (own > 1) named.push_back({&StoredTensor::heads, &StoredTensor::head_stride});
+  if (own == 4) named.push_back({&StoredTensor::samples, &StoredTensor::sample_stride});
+  named.push_back({&StoredTensor::rows, &StoredTensor::row_stride});
+  if (own > 1) named.push_back({&StoredTensor::cols, &StoredTensor::col_stride});
+  tensor.heads = tensor.cols = tensor.col_stride = 1;  // of a tensor that has T alone
+  auto next = named.begin();
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i != batch) axis.push_back(i);
+    if (i == batch) continue;
+    tensor.*next->extent = shape[i];
+    tensor.*next++->stride = strides[i];
   }
-  std::size_t next = 0;
-  if (stacked) {
-    tensor.layers = shape[axis[next]];
-    tensor.layer_stride = strides[axis[next++]];
-  }
-  if (own == 1) {
-    tensor.heads = tensor.cols = 1;
-    tensor.rows = shape[axis[next]];
-    tensor.row_stride = strides[axis[next]];
-    tensor.col_stride = 1;
-    return tensor;
-  }
-  tensor.heads = shape[axis[next]];
-  tensor.head_stride = strides[axis[next++]];
-  if (own == 4) {
-    tensor.samples = shape[axis[next]];
-    tensor.sample_stride = strides[axis[next++]];
-  }
-  tensor.rows = shape[axis[next]];
-  tensor.row_stride = strides[axis[next++]];
-  tensor.cols = shape[axis[next]];
-  tensor.col_stride = strides[axis[next]];
   return tensor;
 }
 

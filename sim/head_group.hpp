@@ -42,7 +42,8 @@ struct HeadGroup {
   HeadMatrix<T> v;               ///< [T, d_v]
   std::vector<Matrix<T>> wo;     ///< G of [d_v, d_model]; empty where the dump has none
   std::optional<Rope> rope;      ///< to undo the rotation of q; empty where unknown
-  /// Of log-probabilities of labels that the model drew: on the last rows of the prompt, and of all.
+  /// Gradients of log-probabilities of labels that the model drew: on the last rows of the prompt, and of
+  /// all.
   RowGradients<T> g_window, g_future;
   RowGradients<T> g_nll;  ///< of the negative log-likelihood of the tokens that followed, one sample
   /// G of [R_ref, d], after RoPE: queries of a second reading of the prompt, row r at position l + r, that
@@ -169,7 +170,7 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);
-/// Of this one.
+/// The bytes of this one.
 template <class T>
 std::size_t bytes_of(const HeadGroup<T>& group);
 

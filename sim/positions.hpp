@@ -20,7 +20,7 @@ struct Positions {
   }
   bool operator==(const Positions&) const = default;
 
-  /// Of a prompt of l tokens; x % of it is max(1, floor(x l / 100 + 1/2)).
+  /// The number for a prompt of l tokens; x % of it is max(1, floor(x l / 100 + 1/2)).
   std::ptrdiff_t of(std::ptrdiff_t l) const {
     if (percent == 0) return count;
     const double share = std::floor(percent * static_cast<double>(l) / 100 + 0.5);

@@ -17,7 +17,7 @@ class QuadraticForm {
  public:
   QuadraticForm(const Matrix<double>& S, const Vector<double>& b);
 
-  /// Of the rows of x [n, d], [n]: sums in T, 2 n d^2 flops.
+  /// The form at the rows of x [n, d], [n]: sums in T, 2 n d^2 flops.
   Vector<T> at_rows(const T* x, Index n) const;
 
  private:

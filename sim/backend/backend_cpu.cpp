@@ -4,7 +4,7 @@
 #include "sim/channels/output_interaction.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
-#include "sim/tokens/token_readings.hpp"
+#include "sim/tokens/token_metrics.hpp"
 
 #include <utility>
 
@@ -15,69 +15,46 @@ const Backend& cpu_backend() {
   return backend;
 }
 
-TokenMetrics Backend::token_metrics(const HeadGroup<float>& group, const TokenOptions& options,
-                                    Workers& workers, const StoredGroup* /*stored*/) const {
-  return finished_metrics(read_metrics_cpu(group, options, workers), group, options, workers);
+template <class T>
+TokenMetrics BackendOf<T>::token_metrics(const HeadGroup<T>& group, const TokenOptions& options,
+                                         Workers& workers, const StoredGroup* /*stored*/) const {
+  return token_metrics_cpu(group, options, workers);
 }
 
-OutputChanges<float> Backend::output_changes(const HeadGroup<float>& group, RowRange rows,
-                                             std::span<const Cache<float>> caches, bool with_vectors,
-                                             Workers& workers) const {
-  return kvreplay::output_changes(group, rows, caches, with_vectors, workers);
-}
-
-Matrix<double> Backend::gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
-                                 Workers& workers) const {
-  return kvreplay::gram_f64(x, rows, workers);
-}
-
-Matrix<double> Backend::query_gram(const HeadGroup<float>& group, RowRange rows, Workers& workers) const {
-  return kvreplay::query_gram(group, rows, workers);
-}
-
-Matrix<double> Backend::output_interaction(const HeadGroup<float>& group, RowRange rows,
-                                           const PrunableKeys& keys, Workers& workers) const {
-  return kvreplay::output_interaction(group, rows, keys, workers);
-}
-
-std::vector<DecodeReplay<float>> Backend::decode_replays(const HeadGroup<float>& group,
-                                                         std::span<const DecodeRequest> runs,
-                                                         const std::vector<Matrix<float>>& full,
-                                                         Workers& workers) const {
-  return kvreplay::decode_replays(group, runs, full, workers);
-}
-
-TokenMetrics Backend::token_metrics(const HeadGroup<double>& group, const TokenOptions& options,
-                                    Workers& workers, const StoredGroup* /*stored*/) const {
-  return finished_metrics(read_metrics_cpu(group, options, workers), group, options, workers);
-}
-
-OutputChanges<double> Backend::output_changes(const HeadGroup<double>& group, RowRange rows,
-                                              std::span<const Cache<double>> caches, bool with_vectors,
+template <class T>
+OutputChanges<T> BackendOf<T>::output_changes(const HeadGroup<T>& group, RowRange rows,
+                                              std::span<const Cache<T>> caches, bool with_vectors,
                                               Workers& workers) const {
   return kvreplay::output_changes(group, rows, caches, with_vectors, workers);
 }
 
-Matrix<double> Backend::gram_f64(const HeadMatrix<double>& x, const std::vector<Index>& rows,
-                                 Workers& workers) const {
+template <class T>
+Matrix<double> BackendOf<T>::gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows,
+                                      Workers& workers) const {
   return kvreplay::gram_f64(x, rows, workers);
 }
 
-Matrix<double> Backend::query_gram(const HeadGroup<double>& group, RowRange rows, Workers& workers) const {
+template <class T>
+Matrix<double> BackendOf<T>::query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers) const {
   return kvreplay::query_gram(group, rows, workers);
 }
 
-Matrix<double> Backend::output_interaction(const HeadGroup<double>& group, RowRange rows,
-                                           const PrunableKeys& keys, Workers& workers) const {
+template <class T>
+Matrix<double> BackendOf<T>::output_interaction(const HeadGroup<T>& group, RowRange rows,
+                                                const PrunableKeys& keys, Workers& workers) const {
   return kvreplay::output_interaction(group, rows, keys, workers);
 }
 
-std::vector<DecodeReplay<double>> Backend::decode_replays(const HeadGroup<double>& group,
+template <class T>
+std::vector<DecodeReplay<T>> BackendOf<T>::decode_replays(const HeadGroup<T>& group,
                                                           std::span<const DecodeRequest> runs,
-                                                          const std::vector<Matrix<double>>& full,
+                                                          const std::vector<Matrix<T>>& full,
                                                           Workers& workers) const {
   return kvreplay::decode_replays(group, runs, full, workers);
 }
+
+template class BackendOf<float>;
+template class BackendOf<double>;
 
 GreedyPath Backend::greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep,
                                  Workers& workers) const {

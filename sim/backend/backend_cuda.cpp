@@ -44,6 +44,9 @@ constexpr int kAtOnce = 4;
 
 class CudaBackend final : public Backend {
  public:
+  using Backend::output_interaction, Backend::decode_replays;
+  using Backend::token_metrics, Backend::output_changes, Backend::gram_f64, Backend::query_gram;
+
   CudaBackend(bool falls_back, Products products, std::optional<int> share)
       : falls_back_(falls_back),
         products_(products),

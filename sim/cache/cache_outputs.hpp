@@ -95,7 +95,7 @@ struct OutputChangeReference {
 };
 OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
                                               const Cache<double>& cache);
-/// Of each of `caches`, which share the rows' full outputs.
+/// The judge's numbers for each of `caches`, which share the rows' full outputs.
 std::vector<OutputChangeReference> output_change_references(const HeadGroup<double>& group, RowRange rows,
                                                             std::span<const Cache<double>> caches);
 

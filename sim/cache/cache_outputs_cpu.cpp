@@ -26,8 +26,8 @@ struct GatheredKeys {
 template <class T>
 struct HeldCache {
   const Cache<T>& cache;
-  /// Of the tokens that hold all channels, decoded ones among them, and of those that were pruned; without
-  /// any where logits are those of the group's own keys.
+  /// Keys of the tokens that hold all channels, decoded ones among them, and of those that were pruned; none
+  /// where logits are those of the group's own keys.
   std::vector<GatheredKeys<T>> gathered{};
 };
 
@@ -125,7 +125,7 @@ class PanelAttention {
   }
 
  private:
-  /// Of gathered keys within the tile: the columns [from, from + n), whose logits have the rows from `row`
+  /// Where gathered keys are in the tile: the columns [from, from + n), whose logits have the rows from `row`
   /// on.
   struct Range {
     Index from, n, row;

@@ -1,6 +1,7 @@
 #include "sim/channels/selection.hpp"
 
 #include "sim/channels/subset.hpp"
+#include "sim/rotation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -105,10 +106,8 @@ ChannelSet protected_channels(const Vector<double>& key_sq, const Protection& pr
 
 std::vector<Index> rope_partners(const Rope& rope, Index d) {
   std::vector<Index> partner(d, -1);
-  const Index pairs = rope.rotary_dim / 2;
-  for (Index j = 0; j < pairs; ++j) {
-    const bool half = rope.style == Rope::Style::half;
-    const Index a = half ? j : 2 * j, b = half ? j + pairs : 2 * j + 1;
+  for (Index j = 0; j < rope.rotary_dim / 2; ++j) {
+    const auto [a, b] = rotated_pair(rope, j);
     partner[a] = b;
     partner[b] = a;
   }

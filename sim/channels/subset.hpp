@@ -52,13 +52,12 @@ struct OptimalSubset {
 inline constexpr Index kMostNodes = 200;
 
 /// The n channels outside `fixed` with the smallest E(S), H symmetric, positive semidefinite and finite.
-/// Of 20 channels at most, and where there are at most 2^19 sets of up to half of them (up to 3 of 128), all
-/// are tried. Otherwise:
-/// branch and bound on a convex relaxation (subset_search.hpp), best bound first, from the best of the greedy
-/// order, `start` and their exchanges; where `most_nodes` do not suffice it ends with the best set found and
-/// the smallest bound left open. Which nodes are looked at depends on the input alone, never on time. n is
-/// clipped to the channels outside `fixed`; a `start` that is no such set is not used. O(d^3) and O(d^2) a
-/// node, of 5 d bytes.
+/// All sets are tried for 20 channels at most, and where there are at most 2^19 sets of up to half of them
+/// (up to 3 of 128). Otherwise: branch and bound on a convex relaxation (subset_search.hpp), best bound
+/// first, from the best of the greedy order, `start` and their exchanges; where `most_nodes` do not suffice
+/// it ends with the best set found and the smallest bound left open. Which nodes are looked at depends on the
+/// input alone, never on time. n is clipped to the channels outside `fixed`; a `start` that is no such set is
+/// not used. O(d^3) and O(d^2) a node, of 5 d bytes.
 OptimalSubset optimal_subset(const Matrix<double>& H, Index n, const ChannelSet& fixed,
                              const ChannelSet& start, Index most_nodes);
 

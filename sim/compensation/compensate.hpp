@@ -42,7 +42,7 @@ class Compensations {
   Compensations(const HeadGroup<T>& group, const KeptSet& kept, const ReferenceRows<T>* reference,
                 Workers& workers, const FixedRidges& fixed = {});
 
-  /// Of a method that does not merge. An empty kept set stays empty, a whole prompt as it is.
+  /// The cache under a method that does not merge. An empty kept set stays empty, a whole prompt as it is.
   Compensated with(Compensation method);
   /// The least squared change of the outputs on the reference rows that any values could reach beside the
   /// biases of `method`; nan where rows do not outnumber tokens.

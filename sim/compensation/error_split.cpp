@@ -99,14 +99,13 @@ ErrorSplit error_split(const ReferenceRows<T>& rows, const HeadGroup<T>& group, 
   return split_of<T>(all, group, held, workers, bound);
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_ERROR_SPLIT(T)                                                                            \
-  template ErrorSplit error_split(const RowLogits<T>&, const HeadGroup<T>&, const Compensated&, Workers&); \
-  template ErrorSplit error_split(const ReferenceRows<T>&, const HeadGroup<T>&, const Compensated&,        \
-                                  Workers&, std::optional<double>);
-KVREPLAY_ERROR_SPLIT(float)
-KVREPLAY_ERROR_SPLIT(double)
-#undef KVREPLAY_ERROR_SPLIT
-// NOLINTEND(bugprone-macro-parentheses)
+template ErrorSplit error_split(const RowLogits<float>&, const HeadGroup<float>&, const Compensated&,
+                                Workers&);
+template ErrorSplit error_split(const RowLogits<double>&, const HeadGroup<double>&, const Compensated&,
+                                Workers&);
+template ErrorSplit error_split(const ReferenceRows<float>&, const HeadGroup<float>&, const Compensated&,
+                                Workers&, std::optional<double>);
+template ErrorSplit error_split(const ReferenceRows<double>&, const HeadGroup<double>&, const Compensated&,
+                                Workers&, std::optional<double>);
 
 }  // namespace kvreplay

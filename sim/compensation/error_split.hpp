@@ -20,13 +20,13 @@ struct ErrorSplit {
   double weighted = 0;   ///< of (selection) + (mass)
 };
 
-/// Of a cache that keeps the tokens' own keys. Cost: that of a few products of n x m and m x d_v, and of a
-/// Cholesky factor of m for the bound.
+/// The split for a cache that keeps the tokens' own keys. Cost: that of a few products of n x m and m x d_v,
+/// and of a Cholesky factor of m for the bound.
 template <class T>
 ErrorSplit error_split(const RowLogits<T>& rows, const HeadGroup<T>& group, const Compensated& held,
                        Workers& workers);
 
-/// Of rows in two parts; `bound` where it is known.
+/// The split over rows in two parts; `bound` where it is known.
 template <class T>
 ErrorSplit error_split(const ReferenceRows<T>& rows, const HeadGroup<T>& group, const Compensated& held,
                        Workers& workers, std::optional<double> bound = {});

@@ -211,7 +211,7 @@ void merge_kvmerger(const HeadGroup<double>& group, const Parting& parting, doub
   cache.merged = size_of(sets);
 }
 
-/// Of several tokens for one kept one all are merged at once, as the official code does, where the paper's
+/// Several tokens for one kept one are all merged at once, as the official code does, where the paper's
 /// algorithm 1 says nothing: in turn, the key would depend on the order.
 void merge_keepkv(const HeadGroup<double>& group, const Parting& parting, Semantics semantics,
                   const Vector<double>& log_s, double threshold, MergedCache& cache) {

@@ -68,7 +68,7 @@ struct Place {
   void* fake_stack = nullptr;
   const void* stack = nullptr;
   std::size_t stack_size = 0;
-  /// Of race_check.hpp: as whose thread sanitizer sees what runs on it.
+  /// The thread as which sanitizer sees what runs on it (race_check.hpp).
   void* seen_as = nullptr;
 };
 

@@ -104,7 +104,7 @@ struct ProductTile {
   }
 
   KVREPLAY_DEVICE static float multiplied_added(float a, float b, float c) { return fused(a, b, c); }
-  // Of numbers that were float32 the product is exact: rounded once, fused or not.
+  // The product of numbers that were float32 is exact: rounded once, fused or not.
   KVREPLAY_DEVICE static double multiplied_added(double a, double b, double c) { return a * b + c; }
 };
 

@@ -74,7 +74,7 @@ class Ended {
   static constexpr std::size_t kRemembered = 1500;
   std::deque<void*> threads_;
 };
-/// Of the calling thread of the processor; there before whatever ends its threads in it.
+/// The list of the calling thread of the processor; there before whatever ends its threads in it.
 inline Ended& ended_threads() {
   static thread_local Ended ended;
   return ended;

@@ -20,7 +20,7 @@ thread_local std::vector<cudaStream_t> unfinished;
 
 cudaStream_t stream_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
-/// Of the calling thread's device.
+/// An attribute of the calling thread's device.
 int attribute(cudaDeviceAttr which) {
   int value = 0;
   check(cudaDeviceGetAttribute(&value, which, current_device()));

@@ -18,7 +18,7 @@ constexpr std::size_t kPiece = std::size_t{4} << 20;
 /// Smaller ones to the host are the driver's, which waits for them. Of those from the host it may read what
 /// is gone by then.
 constexpr std::size_t kLeastToHost = std::size_t{256} << 10;
-/// Of a device; a copy takes one.
+/// The most pairs of a device; a copy takes one.
 constexpr int kMostPairs = 8;
 
 struct Slot {

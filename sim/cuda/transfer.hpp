@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/error.hpp"
+#include "sim/cuda/gram_kernels.hpp"
 #include "sim/cuda/runtime.hpp"
 #include "sim/head_group.hpp"
 #include "sim/row_range.hpp"
@@ -65,6 +66,23 @@ inline float* copy_of_queries(const HeadGroup<float>& group, RowRange rows, Devi
   for (Index g = 0; g < group.G(); ++g)
     copy(queries + g * head, group.q[g].data() + first * group.d(), head, stream);
   return queries;
+}
+
+/// X^T X on the device, [d, d] in `arrays`.
+inline const double* gram_of(const GramRows& x, GramProducts products, DeviceArrays& arrays,
+                             const Stream& stream) {
+  const GramPlan plan = gram_plan(x.n, x.d);
+  double* const gram = arrays.make<double>(static_cast<std::size_t>(x.d) * x.d);
+  gram_pass(x, products, plan, arrays.make<double>(gram_parts_size(plan)), gram, stream);
+  return gram;
+}
+
+/// [rows][cols] numbers from a device, as downloaded().
+inline Matrix<double> downloaded_matrix(const double* from, Index rows, Index cols, const Stream& stream) {
+  Matrix<double> numbers(rows, cols);
+  copy(numbers.data(), from, numbers.size(), stream);
+  stream.synchronize();
+  return numbers;
 }
 
 /// The tokens [first, end) that each of some rows sees: [rows], both ascending.

@@ -105,7 +105,7 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
   std::vector<Index> cache;
   std::optional<KeyDiff<T>> keydiff;
   if (rule.metric == TokenMetric::keydiff && !rule.given && !rule.per_visible_row)
-    keydiff.emplace(group.k, group.l, compute.workers);
+    keydiff.emplace(group.k, compute.workers);
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);

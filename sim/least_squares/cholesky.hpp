@@ -16,7 +16,7 @@ class Cholesky {
  public:
   /// A [m, m]; what is above its diagonal is not looked at. m^3 / 3 flops.
   Cholesky(const Matrix<double>& A, Workers& workers, double ridge = 0);
-  /// Of the rows and columns `of` of A, ascending.
+  /// The factor of the rows and columns `of` of A, ascending.
   Cholesky(const Matrix<double>& A, std::span<const Index> of, Workers& workers, double ridge = 0);
 
   /// Whether it was positive definite to rounding; all else needs it.
@@ -35,7 +35,7 @@ class Cholesky {
   void factor(Workers& workers);
   Index block_width(Index begin) const { return std::min(kBlock, L_.rows() - begin); }
   const double* inverse_of(Index begin) const { return inverses_.data() + begin * kBlock; }
-  /// Of a block that begins there, from all that is left of it; may find it not definite.
+  /// Finishes the block that begins there, from all that is left of it; may find it not definite.
   void finish_diagonal(Index begin, Finished& block);
   /// x := L^-1 x for panels x [panels][m][kPanelWidth] that are 0 before row `from`; x := L^-T x.
   void divide(Index from, double* x, Index panels) const;

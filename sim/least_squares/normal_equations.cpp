@@ -65,7 +65,7 @@ double NormalEquations::least_error(Workers& workers) const {
   return RR;
 }
 
-// Of the symmetric D^T XX D what is right of a diagonal block counts twice.
+// D^T XX D is symmetric: what is right of a diagonal block counts twice.
 double NormalEquations::error(const Matrix<double>& D, Workers& workers) const {
   constexpr Index kRows = 96;
   const Index m = XX.rows();
@@ -137,16 +137,11 @@ double output_change_sq(const RowLogits<T>& rows, std::span<const Index> tokens,
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_NORMAL_EQUATIONS(T)                                                                   \
-  template NormalEquations mass_equations(const RowLogits<T>&, std::span<const Index>, Workers&);      \
-  template NormalEquations value_equations(const RowLogits<T>&, std::span<const Index>,                \
-                                           const Vector<double>&, const Matrix<double>&, Workers&);    \
-  template double output_change_sq(const RowLogits<T>&, std::span<const Index>, const Vector<double>&, \
-                                   const Matrix<double>&, Workers&);
-KVREPLAY_NORMAL_EQUATIONS(float)
-KVREPLAY_NORMAL_EQUATIONS(double)
-#undef KVREPLAY_NORMAL_EQUATIONS
-// NOLINTEND(bugprone-macro-parentheses)
+template decltype(mass_equations<float>) mass_equations<float>;
+template decltype(mass_equations<double>) mass_equations<double>;
+template decltype(value_equations<float>) value_equations<float>;
+template decltype(value_equations<double>) value_equations<double>;
+template decltype(output_change_sq<float>) output_change_sq<float>;
+template decltype(output_change_sq<double>) output_change_sq<double>;
 
 }  // namespace kvreplay

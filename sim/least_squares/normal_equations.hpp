@@ -25,14 +25,14 @@ using RowsOfMatrix = Eigen::Ref<const Matrix<double>, 0, Eigen::OuterStride<>>;
 /// a b, in float64 by panel_gemm().
 Matrix<double> product(const RowsOfMatrix& a, const RowsOfMatrix& b);
 
-/// Of the weights w >= 0 whose weighted masses come closest to those of the whole prompt: X the weights of
-/// `tokens` in the full softmax, R what all prompt tokens have together, one column.
+/// Equations for the weights w >= 0 whose weighted masses come closest to those of the whole prompt: X the
+/// weights of `tokens` in the full softmax, R what all prompt tokens have together, one column.
 template <class T>
 NormalEquations mass_equations(const RowLogits<T>& rows, std::span<const Index> tokens, Workers& workers);
 
-/// Of the change of values that brings the outputs closest to those over the whole prompt: X the weights of
-/// `tokens`, each counted `weight` times, in the softmax over what is left; R what the outputs with `values`
-/// [m, d_v] lack.
+/// Equations for the change of values that brings the outputs closest to those over the whole prompt: X the
+/// weights of `tokens`, each counted `weight` times, in the softmax over what is left; R what the outputs
+/// with `values` [m, d_v] lack.
 template <class T>
 NormalEquations value_equations(const RowLogits<T>& rows, std::span<const Index> tokens,
                                 const Vector<double>& weight, const Matrix<double>& values, Workers& workers);

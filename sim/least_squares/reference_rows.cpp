@@ -10,7 +10,7 @@ namespace {
 
 constexpr Index kHeldOutOf = 4;
 
-/// Of `n` positions from `first` on, `most` evenly spaced.
+/// At most `most` of `n` positions from `first` on, evenly spaced.
 std::vector<Index> spaced(Index first, Index n, Index most) {
   std::vector<Index> found(std::min(n, most));
   for (Index r = 0; r < std::ssize(found); ++r) found[r] = first + r * n / std::ssize(found);
@@ -95,13 +95,9 @@ ReferenceRows<T> reference_rows(const HeadGroup<T>& group, const ReferenceOption
           row_logits(group, some_of(all, held_out), workers)};
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_REFERENCE_ROWS(T)                                                       \
-  template QueryRows<T> reference_queries(const HeadGroup<T>&, const ReferenceOptions&); \
-  template ReferenceRows<T> reference_rows(const HeadGroup<T>&, const ReferenceOptions&, Workers&);
-KVREPLAY_REFERENCE_ROWS(float)
-KVREPLAY_REFERENCE_ROWS(double)
-#undef KVREPLAY_REFERENCE_ROWS
-// NOLINTEND(bugprone-macro-parentheses)
+template decltype(reference_queries<float>) reference_queries<float>;
+template decltype(reference_queries<double>) reference_queries<double>;
+template decltype(reference_rows<float>) reference_rows<float>;
+template decltype(reference_rows<double>) reference_rows<double>;
 
 }  // namespace kvreplay

@@ -156,15 +156,11 @@ KeptWeights kept_weights(const RowLogits<T>& rows, Index first, Index count, std
   return kept;
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
-#define KVREPLAY_ROW_LOGITS(T)                                                                 \
-  template QueryRows<T> own_rows(const HeadGroup<T>&, RowRange);                               \
-  template RowLogits<T> row_logits(const HeadGroup<T>&, const QueryRows<T>&, Workers&);        \
-  template KeptWeights kept_weights(const RowLogits<T>&, Index, Index, std::span<const Index>, \
-                                    const Vector<double>&);
-KVREPLAY_ROW_LOGITS(float)
-KVREPLAY_ROW_LOGITS(double)
-#undef KVREPLAY_ROW_LOGITS
-// NOLINTEND(bugprone-macro-parentheses)
+template decltype(own_rows<float>) own_rows<float>;
+template decltype(own_rows<double>) own_rows<double>;
+template decltype(row_logits<float>) row_logits<float>;
+template decltype(row_logits<double>) row_logits<double>;
+template decltype(kept_weights<float>) kept_weights<float>;
+template decltype(kept_weights<double>) kept_weights<double>;
 
 }  // namespace kvreplay

@@ -43,13 +43,13 @@ struct RowLogits {
 template <class T>
 RowLogits<T> row_logits(const HeadGroup<T>& group, const QueryRows<T>& rows, Workers& workers);
 
-/// Of some rows of a RowLogits, the weights that kept tokens have when each counts `weight` times (empty:
+/// The weights that kept tokens have in some rows of a RowLogits when each counts `weight` times (empty:
 /// once): of row r they are e(r, j) = scale[r] a w, with scale such that the largest, `rest` included, is 1.
 struct KeptWeights {
   Matrix<double> e;        ///< [rows, m]
   Vector<double> rest;     ///< [rows], of decoded tokens and sink, scaled alike
   Vector<double> unscale;  ///< [rows], 1 / scale; 0 where a row sees nothing
-  /// Of all that is left, [rows]; 0 where a row sees nothing.
+  /// The weight of all that is left, [rows]; 0 where a row sees nothing.
   Vector<double> total() const { return e.rowwise().sum() + rest; }
 };
 /// Rows `first` to `first + count` - 1, `first` a multiple of the panels' width; `tokens` [m] ascending.

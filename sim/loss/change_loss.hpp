@@ -10,7 +10,7 @@
 
 namespace kvreplay {
 
-/// Of one query head, or added up over several; not yet divided by the number of rows.
+/// The loss at one query head, or added up over several; not yet divided by the number of rows.
 struct ChangeLoss {
   double row = 0;               ///< sum over the rows of 1/2 mean_s (g_is . D_i)^2
   double head = 0;              ///< 1/2 mean_s (sum over the rows of g_is . D_i)^2
@@ -18,9 +18,9 @@ struct ChangeLoss {
   std::vector<double> steps;    ///< [S, rows], g_is . D_i
 };
 
-/// Of the change D of query head g's outputs on `rows`, which are among `changed` and among the gradients'.
-/// `change` has D on the rows `changed`, in panels [panels][d_v][W]. Products over d_v in T, all sums in
-/// float64. Cost: 2 S |rows| d_v flops, and as many numbers read as there are gradients.
+/// The loss by the change D of query head g's outputs on `rows`, which are among `changed` and among the
+/// gradients'. `change` has D on the rows `changed`, in panels [panels][d_v][W]. Products over d_v in T, all
+/// sums in float64. Cost: 2 S |rows| d_v flops, and as many numbers read as there are gradients.
 template <class T>
 ChangeLoss change_loss(const RowGradients<T>& gradients, Index g, RowRange rows, const std::vector<T>& change,
                        RowRange changed);

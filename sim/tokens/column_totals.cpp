@@ -111,23 +111,25 @@ PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers) {
   PreparedValues<T> values;
   values.centre = value_centre(group);
   values.centred.resize(total, d_v);
-  values.value_sq.resize(l);
-  values.value_centred_sq.resize(l);
-  values.centre_dot_value.resize(l);
+  values.value_sq.resize(total);
+  values.value_centred_sq.resize(total);
+  values.centre_dot_value.resize(total);
   constexpr Index kChunk = 256;
   const Index chunks = div_up(total, kChunk);
   Matrix<double> partial = Matrix<double>::Zero(chunks, d_v);
   workers.parallel_for(chunks, [&](Index chunk) {
     const Index begin = chunk * kChunk, end = std::min(begin + kChunk, total);
-    const Index candidates_end = std::clamp(l, begin, end), candidates = candidates_end - begin;
-    Vector<T> candidate_sum = Vector<T>::Zero(d_v);
-    value_rows_simd<T>().centre_rows(group.v.data() + begin * d_v, values.centre.data(), candidates, d_v,
-                                     values.centred.data() + begin * d_v, values.value_sq.data() + begin,
-                                     values.value_centred_sq.data() + begin,
-                                     values.centre_dot_value.data() + begin, candidate_sum.data());
-    partial.row(chunk) = candidate_sum.transpose().template cast<double>();
-    for (Index p = candidates_end; p < end; ++p)
-      values.centred.row(p) = group.v.row(p) - values.centre.transpose();
+    const auto centre_rows = [&](Index from, Index to) {
+      Vector<T> sum = Vector<T>::Zero(d_v);
+      value_rows_simd<T>().centre_rows(group.v.data() + from * d_v, values.centre.data(), to - from, d_v,
+                                       values.centred.data() + from * d_v, values.value_sq.data() + from,
+                                       values.value_centred_sq.data() + from,
+                                       values.centre_dot_value.data() + from, sum.data());
+      return sum;
+    };
+    const Index candidates_end = std::clamp(l, begin, end);
+    partial.row(chunk) = centre_rows(begin, candidates_end).transpose().template cast<double>();
+    centre_rows(candidates_end, end);
   });
   values.candidate_mean = partial.colwise().sum().transpose() / static_cast<double>(l);
   return values;

@@ -20,9 +20,9 @@ template <class T>
 struct PreparedValues {
   Vector<T> centre;    ///< [d_v], about the mean of the values: any constant serves, a near one cancels less
   Matrix<T> centred;   ///< [T, d_v], v_p - centre
-  Vector<T> value_sq;  ///< [l]
-  Vector<T> value_centred_sq;     ///< [l]
-  Vector<T> centre_dot_value;     ///< [l], centre . (v_p - centre)
+  Vector<T> value_sq;  ///< [T]
+  Vector<T> value_centred_sq;     ///< [T]
+  Vector<T> centre_dot_value;     ///< [T], centre . (v_p - centre)
   Vector<double> candidate_mean;  ///< [d_v], mean over the candidates of v_p - centre
 };
 

@@ -2,7 +2,6 @@
 
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/tokens/column_totals.hpp"
-#include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
 #include <array>
@@ -54,7 +53,7 @@ struct EntryMap<T>::Impl {
   static constexpr Index W = kPanelWidth<T>;
   std::uint64_t id = 0;
   std::shared_ptr<const HeadGroup<T>> group;
-  PreparedValues<T> values;  // its [l] are [T] here: decoded positions have entries too
+  PreparedValues<T> values;
 
   TileInput<T> input(const EntryRows<T>& of) const {
     TileInput<T> in = tile_input(*group, values, of.rows);
@@ -74,20 +73,10 @@ struct EntryMap<T>::Impl {
 template <class T>
 EntryMap<T>::EntryMap(std::shared_ptr<const HeadGroup<T>> group, Workers& workers)
     : impl_(std::make_unique<Impl>()) {
-  const Index total = group->T_all(), l = group->l, d_v = group->d_v();
-  PreparedValues<T> values = prepare_values(*group, workers);
-  values.value_sq.conservativeResize(total);
-  values.value_centred_sq.conservativeResize(total);
-  values.centre_dot_value.conservativeResize(total);
-  Vector<T> sum = Vector<T>::Zero(d_v);
-  value_rows_simd<T>().centre_rows(group->v.data() + l * d_v, values.centre.data(), total - l, d_v,
-                                   values.centred.data() + l * d_v, values.value_sq.data() + l,
-                                   values.value_centred_sq.data() + l, values.centre_dot_value.data() + l,
-                                   sum.data());
   static std::atomic<std::uint64_t> maps{0};
   impl_->id = maps++;
+  impl_->values = prepare_values(*group, workers);
   impl_->group = std::move(group);
-  impl_->values = std::move(values);
 }
 
 template <class T>

@@ -50,7 +50,7 @@ class MeanRotation {
 template <class T>
 class InverseRotation {
  public:
-  /// Of up to kGramTile positions.
+  /// Turns up to kGramTile positions.
   explicit InverseRotation(const Rope& rope)
       : rope_(rope),
         offset_cos_(kGramTile, rope.rotary_dim / 2),

@@ -36,7 +36,7 @@ struct ExpectedLogit {
   Matrix<double> S;  // [d, d], symmetric
   Vector<double> b;  // [d]
 };
-/// Of every query head, [G].
+/// The expected logit of every query head, [G].
 std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Rope& rope, double scale,
                                            Index l, Index n_future = ExpectedAttention{}.n_future);
 /// Scores of one query head, [l], in place of those logits of its keys; norms [l] of what it writes.

@@ -1,6 +1,5 @@
 #include "sim/tokens/keydiff.hpp"
 
-#include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/value_rows.hpp"
 
 #include <algorithm>
@@ -11,11 +10,11 @@ namespace kvreplay {
 constexpr Index kCosinesPerItem = 256;
 
 template <class T>
-KeyDiff<T>::KeyDiff(const HeadMatrix<T>& keys, Index n, Workers& workers)
-    : keys_(keys), workers_(workers), sum_(Vector<double>::Zero(keys.cols())) {
-  const Vector<double> norms = row_norms(keys, n, workers);
-  per_norm_ = (norms.array() > 0).select(norms.cwiseInverse(), 0.0);
-}
+KeyDiff<T>::KeyDiff(const HeadMatrix<T>& keys, Workers& workers)
+    : keys_(keys),
+      workers_(workers),
+      per_norm_(Vector<double>::Zero(keys.rows())),
+      sum_(Vector<double>::Zero(keys.cols())) {}
 
 template <class T>
 template <class Work>
@@ -24,6 +23,19 @@ void KeyDiff<T>::for_tokens(Index n, const Work& work) const {
     const Index first = item * kCosinesPerItem;
     work(first, std::min(kCosinesPerItem, n - first));
   });
+}
+
+template <class T>
+void KeyDiff<T>::add(std::span<const Index> tokens) {
+  const Index d = keys_.cols();
+  for_tokens(std::ssize(tokens), [&](Index first, Index count) {
+    for (const Index p : tokens.subspan(first, count)) {
+      double square = 0;
+      value_rows_simd<T>().row_squares(keys_.data() + p * d, 1, d, &square);
+      per_norm_[p] = square > 0 ? 1 / std::sqrt(square) : 0;
+    }
+  });
+  add(tokens, 1);
 }
 
 template <class T>

@@ -12,11 +12,11 @@ namespace kvreplay {
 template <class T>
 class KeyDiff {
  public:
-  /// Of the first n `keys`, none of which the cache holds yet; they must outlive it, as must `workers`. O(n
-  /// d).
-  KeyDiff(const HeadMatrix<T>& keys, Index n, Workers& workers);
+  /// A cache that holds none of `keys` yet; they must outlive it, as must `workers`.
+  KeyDiff(const HeadMatrix<T>& keys, Workers& workers);
 
-  void add(std::span<const Index> tokens) { add(tokens, 1); }
+  /// A key is not looked at before it is added. O(|tokens| d), as is remove().
+  void add(std::span<const Index> tokens);
   void remove(std::span<const Index> tokens) { add(tokens, -1); }
 
   /// -cos(k_p, mean of the cache's normalised keys) for each of the keys at `tokens`, [tokens]; a zero key
@@ -31,7 +31,7 @@ class KeyDiff {
 
   const HeadMatrix<T>& keys_;
   Workers& workers_;
-  Vector<double> per_norm_;  // [n] 1 / ||k||, 0 of a zero key
+  Vector<double> per_norm_;  // [keys] 1 / ||k|| of those that were added, 0 of a zero key
   Vector<double> sum_;       // [d] of the normalised keys
 };
 

@@ -59,7 +59,7 @@ struct TokenMetrics {
 /// Why a dump cannot give a metric (no decoding steps, no RoPE, no queries, ...), as one clause; nothing
 /// where it can.
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump);
-/// Of MetricSet::standard() those that the dump can give.
+/// Those of MetricSet::standard() that the dump can give.
 MetricSet metrics_of(const Dump& dump);
 
 /// The first position whose query a metric looks at, with a window of w rows; T where it looks at none.

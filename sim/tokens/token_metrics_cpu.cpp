@@ -232,7 +232,8 @@ TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const
 
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
-  return finished_metrics(read_metrics_cpu(group, options, workers), group, options, workers);
+  TokenReadings<T> readings(group, workers);
+  return finished_metrics(read_metrics(readings, group, options, workers), group, options, workers);
 }
 
 template decltype(read_metrics<float>) read_metrics<float>;

@@ -4,6 +4,7 @@
 #include "sim/tokens/leverage.hpp"
 #include "sim/tokens/loss_totals.hpp"
 #include "sim/tokens/token_metrics.hpp"
+#include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -28,10 +29,10 @@ constexpr Index kFutureRotations = 512;  // expected attention: positions whose 
 constexpr double kEpsilon = 0.02;
 
 /// sum of w_m v_m over all m but p.
-Vector<double> sum_without(const Group& group, const Vector<double>& w, Index p) {
-  Vector<double> sum = Vector<double>::Zero(group.d_v());
+Vector<double> sum_without(const HeadMatrix<double>& v, const Vector<double>& w, Index p) {
+  Vector<double> sum = Vector<double>::Zero(v.cols());
   for (Index m = 0; m < w.size(); ++m) {
-    if (m != p && w[m] != 0.0) sum += w[m] * group.v.row(m).transpose();
+    if (m != p && w[m] != 0.0) sum += w[m] * v.row(m).transpose();
   }
   return sum;
 }
@@ -50,7 +51,7 @@ Vector<double> value_less_output(const Group& group, Index g, const Vector<doubl
   for (Index m = 0; m < a.size(); ++m) {
     if (m != p) weight_of_others += a[m];
   }
-  return weight_of_others * v_p - sum_without(group, a, p);
+  return weight_of_others * v_p - sum_without(group.v, a, p);
 }
 
 /// v_p - o_i as sum over the columns m, a sink's among them, of a_im (v_p - v_m): nothing cancels where p
@@ -116,29 +117,6 @@ void add_taylor_scores(const Group& group, Index g, RowRange window, TokenMetric
       for (const TokenMetricFacts& facts : kTokenMetrics)
         if (has_terms(facts)) out[facts.id](g, p) += term_of(facts.id, a[p], z, v_p, v_less_o);
     }
-  }
-}
-
-/// caote and fastcaote of head g from its row of attn.
-void set_caote(const Group& group, Index g, TokenMetrics& out) {
-  Vector<double> s = out[TokenMetric::attn].row(g).transpose();
-  const double total = s.sum();
-  if (total < 1e-280) return;  // nothing to lose, and what is left of the weights has lost its digits
-  s /= total;
-  const Vector<double> mean = group.v.topRows(group.l).colwise().mean().transpose();
-  for (Index p = 0; p < group.l; ++p) {
-    const Vector<double> v_p = group.v.row(p).transpose();
-    double others = 0.0;  // 1 - s_p
-    for (Index m = 0; m < group.l; ++m) {
-      if (m != p) others += s[m];
-    }
-    // sum_m s_m v_m - v_p = (1 - s_p) (m' - v_p) with m' the weighted mean of the others, 0 if there is none
-    Vector<double> mean_of_others = Vector<double>::Zero(group.d_v());
-    if (others > 0.0) mean_of_others = sum_without(group, s, p) / others;
-    out[TokenMetric::caote](g, p) = s[p] * (mean_of_others - v_p).norm();
-    const double distance = (mean - v_p).norm();
-    const double factor = others < 1e-280 * s[p] ? 1.0 : s[p] / others;  // all of it: no 1 - s
-    out[TokenMetric::fastcaote](g, p) = distance == 0.0 || s[p] == 0.0 ? 0.0 : factor * distance;
   }
 }
 
@@ -308,7 +286,10 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   for (Index g = 0; g < group.G(); ++g) {
     if (taylor) add_taylor_scores(group, g, window, all);
     if (asked.contains(TokenMetric::caote) || asked.contains(TokenMetric::fastcaote)) {
-      set_caote(group, g, all);
+      const HeadMatrix<double> values(group.v.topRows(group.l));
+      const CaoteScores scores = caote_reference(all[TokenMetric::attn].row(g).transpose(), values);
+      all[TokenMetric::caote].row(g) = scores.caote.transpose();
+      all[TokenMetric::fastcaote].row(g) = scores.fastcaote.transpose();
     }
     for (const TokenMetric metric : kTokenMetrics.all())
       if (const auto change = change_of(metric)) exact(metric, g, window, *change);
@@ -348,6 +329,30 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
     if (!asked.contains(metric) || without.contains(metric)) all[metric].resize(0, 0);
   }
   return all;
+}
+
+CaoteScores caote_reference(Vector<double> s, const HeadMatrix<double>& values) {
+  const Index n = s.size();
+  CaoteScores scores{Vector<double>::Zero(n), Vector<double>::Zero(n)};
+  const double total = s.sum();
+  if (total < 1e-280) return scores;  // nothing to lose, and what is left of the weights has lost its digits
+  s /= total;
+  const Vector<double> mean = values.colwise().mean().transpose();
+  for (Index p = 0; p < n; ++p) {
+    const Vector<double> v_p = values.row(p).transpose();
+    double others = 0.0;  // 1 - s_p
+    for (Index m = 0; m < n; ++m) {
+      if (m != p) others += s[m];
+    }
+    // sum_m s_m v_m - v_p = (1 - s_p) (m' - v_p) with m' the weighted mean of the others, 0 if there is none
+    Vector<double> mean_of_others = Vector<double>::Zero(values.cols());
+    if (others > 0.0) mean_of_others = sum_without(values, s, p) / others;
+    scores.caote[p] = s[p] * (mean_of_others - v_p).norm();
+    const double distance = (mean - v_p).norm();
+    const double factor = others < 1e-280 * s[p] ? 1.0 : s[p] / others;  // all of it: no 1 - s
+    scores.fastcaote[p] = distance == 0.0 || s[p] == 0.0 ? 0.0 : factor * distance;
+  }
+  return scores;
 }
 
 std::vector<double> entries_reference(const Group& group, Index g, Index i, EntryTerm entry,

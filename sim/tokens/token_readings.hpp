@@ -33,6 +33,8 @@ template <class T>
 std::vector<CaoteScores> caote_scores(const PreparedValues<T>& values,
                                       const std::vector<ColumnTotals>& totals, Workers& workers);
 
+/// The judge of one query head's, from its attn [n] and the values [n, d_v]: each token's others summed anew.
+CaoteScores caote_reference(Vector<double> attn, const HeadMatrix<double>& values);
 /// One query head's scores, for whoever reads the values: weights() for a sum over them, then the distances
 /// from mean(). The top token, which may hold nearly all of the attention, is scored from the others alone.
 /// Values are less their centre.
@@ -64,58 +66,43 @@ class CaoteHead {
   Vector<double> mean_;       // [d_v]
 };
 
-/// What a head group is asked for, wherever its numbers lie. Each takes O(l d) or more and is asked once, or
-/// once for each query head or set of rows.
+/// What a head group is asked for, on the CPU; a device overrides all of it. Each takes O(l d) or more and is
+/// asked once, or once for each query head or set of rows.
 template <class T>
 class TokenReadings {
  public:
-  TokenReadings() = default;
+  /// Refers to both until it is gone.
+  TokenReadings(const HeadGroup<T>& group, Workers& workers) : group_(group), workers_(workers) {}
   TokenReadings(const TokenReadings&) = delete;
   TokenReadings& operator=(const TokenReadings&) = delete;
   virtual ~TokenReadings() = default;
 
   /// column_totals() for each request: [requests][G].
-  virtual std::vector<std::vector<ColumnTotals>> column_totals(std::span<const ColumnRequest> requests) = 0;
+  virtual std::vector<std::vector<ColumnTotals>> column_totals(std::span<const ColumnRequest> requests);
   /// ||v_p||^2 of the candidates, [l].
-  virtual Vector<double> value_squares() = 0;
+  virtual Vector<double> value_squares();
   /// caote_scores() of the window's totals, [G].
-  virtual std::vector<CaoteScores> caote(const std::vector<ColumnTotals>& totals) = 0;
+  virtual std::vector<CaoteScores> caote(const std::vector<ColumnTotals>& totals);
   /// ||k_p|| of the candidates, [l].
-  virtual Vector<double> key_norms() = 0;
+  virtual Vector<double> key_norms();
   /// KeyDiff among all candidates, [l].
-  virtual Vector<double> keydiff() = 0;
+  virtual Vector<double> keydiff();
   /// expected_attention_scores() of the metric's form, [G, l].
-  virtual Matrix<double> expected_attention() = 0;
+  virtual Matrix<double> expected_attention();
   /// sim/tokens/row_norms.hpp, [l].
-  virtual Vector<double> projected_value_norms(Index g) = 0;
+  virtual Vector<double> projected_value_norms(Index g);
   /// largest_repeat_attention(), [G, l].
-  virtual Matrix<double> repeat_attention() = 0;
+  virtual Matrix<double> repeat_attention();
   /// kvreplay::loss_totals(), [G].
-  virtual std::vector<LossTotals> loss_totals(const RowGradients<T>& gradients, RowRange rows) = 0;
-};
+  virtual std::vector<LossTotals> loss_totals(const RowGradients<T>& gradients, RowRange rows);
 
-/// All that is read on the CPU.
-template <class T>
-class CpuReadings : public TokenReadings<T> {
- public:
-  /// Refers to all until it is gone.
-  CpuReadings(const HeadGroup<T>& group, Workers& workers) : group_(group), workers_(workers) {}
-
-  std::vector<std::vector<ColumnTotals>> column_totals(std::span<const ColumnRequest> requests) override;
-  Vector<double> value_squares() override;
-  std::vector<CaoteScores> caote(const std::vector<ColumnTotals>& totals) override;
-  Vector<double> key_norms() override;
-  Vector<double> keydiff() override;
-  Matrix<double> expected_attention() override;
-  Vector<double> projected_value_norms(Index g) override;
-  Matrix<double> repeat_attention() override;
-  std::vector<LossTotals> loss_totals(const RowGradients<T>& gradients, RowRange rows) override;
+ protected:
+  const HeadGroup<T>& group_;
+  Workers& workers_;
 
  private:
   const PreparedValues<T>& values();
 
-  const HeadGroup<T>& group_;
-  Workers& workers_;
   std::optional<PreparedValues<T>> values_;
 };
 
@@ -127,13 +114,6 @@ struct ReadMetrics {
 template <class T>
 ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, const TokenOptions& options,
                          Workers& workers);
-
-/// Reads the metrics on the CPU.
-template <class T>
-ReadMetrics read_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers) {
-  CpuReadings<T> readings(group, workers);
-  return read_metrics(readings, group, options, workers);
-}
 
 /// With what is left to the CPU on any hardware: leverage, and float64 where float32 loses attention.
 /// Throws InputError where a number is not finite.

@@ -89,7 +89,7 @@ class RepeatPanels {
       if (zero[r] != T{0}) report_overflow(group_, g_, "the second reading");
   }
 
-  /// Of exp(z - shift) over tokens and sink, of what a row sees; 1 for a row that sees nothing.
+  /// The sum of exp(z - shift) over tokens and sink that a row sees; 1 for a row that sees nothing.
   Eigen::Array<double, W, 1> sum_of_weights(Index begin, const Rows& shift) {
     const Eigen::Array<double, W, 1> sum =
         weights_at<T>(Rows::Constant(sink_) - shift).template cast<double>() +
@@ -133,13 +133,13 @@ Matrix<double> largest_repeat_attention(const HeadGroup<T>& group, Workers& work
 }  // namespace
 
 template <class T>
-const PreparedValues<T>& CpuReadings<T>::values() {
+const PreparedValues<T>& TokenReadings<T>::values() {
   if (!values_) values_ = prepare_values(group_, workers_);
   return *values_;
 }
 
 template <class T>
-std::vector<std::vector<ColumnTotals>> CpuReadings<T>::column_totals(
+std::vector<std::vector<ColumnTotals>> TokenReadings<T>::column_totals(
     std::span<const ColumnRequest> requests) {
   const bool weights_alone = std::all_of(requests.begin(), requests.end(), [](const ColumnRequest& request) {
     return request.columns == ColumnSet::weights;
@@ -152,50 +152,50 @@ std::vector<std::vector<ColumnTotals>> CpuReadings<T>::column_totals(
 }
 
 template <class T>
-Vector<double> CpuReadings<T>::value_squares() {
-  return values().value_sq.template cast<double>();
+Vector<double> TokenReadings<T>::value_squares() {
+  return values().value_sq.head(group_.l).template cast<double>();
 }
 
 template <class T>
-std::vector<CaoteScores> CpuReadings<T>::caote(const std::vector<ColumnTotals>& totals) {
+std::vector<CaoteScores> TokenReadings<T>::caote(const std::vector<ColumnTotals>& totals) {
   return caote_scores(values(), totals, workers_);
 }
 
 template <class T>
-Vector<double> CpuReadings<T>::key_norms() {
+Vector<double> TokenReadings<T>::key_norms() {
   return row_norms(group_.k, group_.l, workers_);
 }
 
 template <class T>
-Vector<double> CpuReadings<T>::keydiff() {
+Vector<double> TokenReadings<T>::keydiff() {
   std::vector<Index> all(group_.l);
   std::iota(all.begin(), all.end(), Index{0});
-  KeyDiff<T> keydiff(group_.k, group_.l, workers_);
+  KeyDiff<T> keydiff(group_.k, workers_);
   keydiff.add(all);
   return keydiff.scores(all);
 }
 
 template <class T>
-Matrix<double> CpuReadings<T>::expected_attention() {
+Matrix<double> TokenReadings<T>::expected_attention() {
   return expected_attention_scores(group_, {}, workers_);
 }
 
 template <class T>
-Vector<double> CpuReadings<T>::projected_value_norms(Index g) {
+Vector<double> TokenReadings<T>::projected_value_norms(Index g) {
   return kvreplay::projected_value_norms(group_, g, workers_);
 }
 
 template <class T>
-Matrix<double> CpuReadings<T>::repeat_attention() {
+Matrix<double> TokenReadings<T>::repeat_attention() {
   return largest_repeat_attention(group_, workers_);
 }
 
 template <class T>
-std::vector<LossTotals> CpuReadings<T>::loss_totals(const RowGradients<T>& gradients, RowRange rows) {
+std::vector<LossTotals> TokenReadings<T>::loss_totals(const RowGradients<T>& gradients, RowRange rows) {
   return kvreplay::loss_totals(group_, values(), gradients, rows, workers_);
 }
 
-template class CpuReadings<float>;
-template class CpuReadings<double>;
+template class TokenReadings<float>;
+template class TokenReadings<double>;
 
 }  // namespace kvreplay

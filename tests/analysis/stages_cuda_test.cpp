@@ -138,6 +138,8 @@ const std::map<std::string, Make>& analyses() {
 /// The CPU, that notes what it is asked for; for one thread.
 class Recorder final : public Backend {
  public:
+  using Backend::output_interaction;
+  using Backend::token_metrics, Backend::output_changes, Backend::gram_f64, Backend::query_gram;
   mutable std::set<std::string> asked;
 
   TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
@@ -224,6 +226,7 @@ TEST_CASE("every analysis asks its backend for what it can compute", "[backend]"
 TEST_CASE("token metrics on a device take a dump's numbers as they are stored", "[backend]") {
   class Device final : public Backend {
    public:
+    using Backend::token_metrics;
     bool reads_stored() const override { return true; }
     TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                                const StoredGroup* stored) const override {

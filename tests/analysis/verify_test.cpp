@@ -32,6 +32,7 @@ ValueDistance compared(const std::vector<double>& values, kvreplay::Tolerance to
 /// The CPU, but for something of KV head 1 that it gets wrong.
 class WrongBackend : public Backend {
  public:
+  using Backend::token_metrics, Backend::output_changes, Backend::output_interaction;
   enum class Wrong { metric, output, interaction };
   explicit WrongBackend(Wrong wrong) : wrong_(wrong) {}
 

@@ -31,8 +31,10 @@ TEST_CASE("a few rows of a group take few launches, their own queries and one do
                          cuda::NumberType::f16);
   const Index tables = 4 * (2 * w + 2 * (l / cuda::kScoredTokens));
   const ColumnRequest window{{l - w, l}, ColumnSet::window};
+  Workers workers(1);
   const auto spent = requests_of([&] {
-    cuda::DeviceReadings(in.group(), in.stored(), Products::f32).column_totals(std::span(&window, 1));
+    cuda::DeviceReadings(in.group(), in.stored(), Products::f32, workers)
+        .column_totals(std::span(&window, 1));
   });
   CHECK(spent.launches == 7);
   CHECK(spent.fills == 0);
@@ -47,9 +49,10 @@ TEST_CASE("a second set of rows brings its queries alone", "[emulation]") {
   const GroupIn16Bits in(to_float(random_group({.l = l, .T = l + 10, .G = G, .d = d, .d_v = d})),
                          cuda::NumberType::f16);
   const ColumnRequest requests[] = {{{l - w, l}, ColumnSet::window}, {{l, l + 10}, ColumnSet::future}};
+  Workers workers(1);
   const auto of = [&](std::size_t n) {
     return requests_of([&] {
-      cuda::DeviceReadings(in.group(), in.stored(), Products::f32)
+      cuda::DeviceReadings(in.group(), in.stored(), Products::f32, workers)
           .column_totals(std::span(requests).first(n));
     });
   };
@@ -66,14 +69,17 @@ TEST_CASE("numbers in 32 bits are asked whether one half is enough, twice", "[em
       to_float(random_group({.l = l, .T = l + 1, .G = G, .d = d, .d_v = d, .sink_logit = 1.0}));
   const cuda::StoredNumbers numbers = cuda::stored_numbers(group);
   const ColumnRequest window{{l - w, l}, ColumnSet::window};
-  const auto spent = requests_of(
-      [&] { cuda::DeviceReadings(group, numbers, Products::f32).column_totals(std::span(&window, 1)); });
+  Workers workers(1);
+  const auto spent = requests_of([&] {
+    cuda::DeviceReadings(group, numbers, Products::f32, workers).column_totals(std::span(&window, 1));
+  });
   CHECK(spent.launches == 8);
   CHECK(spent.fills == 2);
   CHECK(spent.uploads == 4 + G);  // the sink logits too
   CHECK(spent.downloads == 3);
-  const auto with_tensor = requests_of(
-      [&] { cuda::DeviceReadings(group, numbers, Products::tensor).column_totals(std::span(&window, 1)); });
+  const auto with_tensor = requests_of([&] {
+    cuda::DeviceReadings(group, numbers, Products::tensor, workers).column_totals(std::span(&window, 1));
+  });
   CHECK(with_tensor.launches == 7);
   CHECK(with_tensor.fills == 0);
   CHECK(with_tensor.downloads == 1);

@@ -92,7 +92,7 @@ KVREPLAY_KERNEL void weights_kernel(DerivativeRows in, Derivatives out) {
   float* rest = out.rest + static_cast<std::ptrdiff_t>(row) * in.tokens;
   const float sink = in.sink_logit[row];
 
-  // Of equal logits the one at the lower position is the largest; the sink comes before all.
+  // Among equal logits the one at the lower position is the largest; the sink comes before all.
   TopColumn top{kNone, -1, false};
   for (int t = begin; t < end; t += kRowThreads) {
     const float z = capped(changed[t], in.softcap);

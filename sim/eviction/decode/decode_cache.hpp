@@ -6,6 +6,7 @@
 #include <hwy/aligned_allocator.h>
 
 #include <limits>
+#include <span>
 #include <vector>
 
 // The fast decoding replay's cache and the attention of single query rows over it.
@@ -31,9 +32,9 @@ class TokenSlots {
   Index tiles() const;                          ///< that hold the tokens there are
   Index panels() const { return panels_; }      ///< of the values' channels
   Index position(Index slot) const { return positions_[slot]; }
+  std::span<const Index> positions() const { return positions_; }  ///< [size]
   double key_norm(Index slot) const { return key_norm_[slot]; }
   const double* value_sq() const { return value_sq_.data(); }  ///< [size], ||v||^2
-  auto key(Index slot) const { return group_.k.row(position(slot)).template cast<double>().transpose(); }
   auto value(Index slot) const { return group_.v.row(position(slot)).template cast<double>().transpose(); }
 
   const T* keys() const { return keys_.get(); }                ///< [tiles][d][W]

@@ -3,6 +3,7 @@
 #include "sim/eviction/decode/decode_cache.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
 #include "sim/eviction/decode/decode_run.hpp"
+#include "sim/tokens/keydiff.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -38,14 +39,12 @@ class RankedCache {
   Index rows_ = 0;                  // so far
   std::vector<Index> rows_before_;  // by slot: rows that went into its sum when it joined, less rows_ then
   Vector<double> rank_;
-  // Sums over the cache: of the normalised keys for keydiff, of the values for fastcaote.
-  Vector<double> key_sum_, value_sum_;
-  Vector<double> dots_;  // [capacity]
+  Workers alone_{1};  // runs are what is shared out
+  std::optional<KeyDiff<T>> keydiff_;
+  Vector<double> value_sum_;  // over the cache, for fastcaote
 
-  void count_in(Index slot, double sign);
   void remove(Index slot);
   void rank();
-  void rank_by_keydiff();
   void evict(Index tokens, Index step, std::vector<DecodeMove>& left);
 };
 
@@ -67,10 +66,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
     sums_.emplace(width, capacity, window_ && *window_ < steps ? window_ : std::nullopt);
     row_scores_.emplace(group, *rule.metric, capacity);
   }
-  if (decoding_.rank == CacheRank::keydiff) {
-    key_sum_.setZero(group.d());
-    dots_.resize(capacity);
-  }
+  if (decoding_.rank == CacheRank::keydiff) keydiff_.emplace(group.k, alone_);
   if (decoding_.rank == CacheRank::fastcaote) value_sum_.setZero(group.d_v());
 
   const bool carried = width > 0 && !window_;
@@ -93,20 +89,15 @@ void RankedCache<T>::join(Index p) {
   by_position_.push_back(slot);
   rows_before_.push_back(-rows_);
   if (sums_) sums_->clear(slot);
-  count_in(slot, 1);
-}
-
-template <class T>
-void RankedCache<T>::count_in(Index slot, double sign) {
-  if (key_sum_.size() > 0 && slots_.key_norm(slot) > 0)
-    key_sum_ += sign / slots_.key_norm(slot) * slots_.key(slot);
-  if (value_sum_.size() > 0) value_sum_ += sign * slots_.value(slot);
+  if (keydiff_) keydiff_->add({&p, 1});
+  if (value_sum_.size() > 0) value_sum_ += slots_.value(slot);
 }
 
 template <class T>
 void RankedCache<T>::remove(Index slot) {
-  const Index last = slots_.size() - 1;
-  count_in(slot, -1);
+  const Index last = slots_.size() - 1, p = slots_.position(slot);
+  if (keydiff_) keydiff_->remove({&p, 1});
+  if (value_sum_.size() > 0) value_sum_ -= slots_.value(slot);
   by_position_.erase(std::find(by_position_.begin(), by_position_.end(), slot));
   if (slot != last) {
     *std::find(by_position_.begin(), by_position_.end(), last) = slot;
@@ -126,20 +117,6 @@ void RankedCache<T>::add_scores(const AttentionRows<T>& attention) {
 }
 
 template <class T>
-void RankedCache<T>::rank_by_keydiff() {
-  const Index n = slots_.size();
-  const double norm = key_sum_.norm();
-  rank_.head(n).setZero();
-  if (!(norm > 0)) return;
-  // In double: where all keys share a large part, their cosines differ in the last digits only.
-  const Vector<double> anchor = key_sum_ / norm;
-  decode_rows_simd<T>().token_dots_in_double(slots_.keys(), slots_.tiles(), group_.d(), anchor.data(),
-                                             dots_.data());
-  for (Index p = 0; p < n; ++p)
-    if (slots_.key_norm(p) > 0) rank_[p] = -dots_[p] / slots_.key_norm(p);
-}
-
-template <class T>
 void RankedCache<T>::rank() {
   const Index n = slots_.size();
   switch (decoding_.rank) {
@@ -151,7 +128,7 @@ void RankedCache<T>::rank() {
                                              slots_.value_sq()[p]});
       break;
     case CacheRank::keydiff:
-      rank_by_keydiff();
+      rank_.head(n) = keydiff_->scores(slots_.positions());
       break;
     case CacheRank::row_sums:
       std::copy_n(sums_->sums(0), n, rank_.data());

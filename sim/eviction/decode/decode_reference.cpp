@@ -1,6 +1,7 @@
 #include "sim/attention.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/head_group.hpp"
+#include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,35 +15,6 @@ namespace {
 
 using Group = HeadGroup<double>;
 using M = TokenMetric;
-
-/// caote or fastcaote of one query head from its summed attention over the tokens of a cache.
-Vector<double> caote_of(M metric, const Vector<double>& attn, const Matrix<double>& values) {
-  const Index n = attn.size();
-  Vector<double> scores = Vector<double>::Zero(n);
-  const double total = attn.sum();
-  if (total < 1e-280) return scores;
-  const Vector<double> plain_mean = values.colwise().mean().transpose();
-  for (Index p = 0; p < n; ++p) {
-    const Vector<double> v_p = values.row(p).transpose();
-    double others = 0.0;
-    Vector<double> sum_of_others = Vector<double>::Zero(values.cols());
-    for (Index m = 0; m < n; ++m) {
-      if (m == p) continue;
-      others += attn[m];
-      sum_of_others += attn[m] * values.row(m).transpose();
-    }
-    if (metric == M::caote) {
-      // sum_m s_m v_m - v_p = (1 - s_p) (m' - v_p) with m' the weighted mean of the others
-      const Vector<double> mean = others > 0.0 ? (sum_of_others / others).eval() : sum_of_others;
-      scores[p] = attn[p] / total * (mean - v_p).norm();
-    } else {
-      const double distance = (plain_mean - v_p).norm();
-      const double factor = others < 1e-280 * attn[p] ? 1.0 : attn[p] / others;  // all of it: no 1 - s
-      scores[p] = attn[p] == 0.0 || distance == 0.0 ? 0.0 : factor * distance;
-    }
-  }
-  return scores;
-}
 
 /// Everything one run knows: the cache and the rows of scores, one number per query head or one in all.
 struct Run {
@@ -92,9 +64,12 @@ struct Run {
       score[c] = static_cast<double>(cache[c]);  // by position
     }
     if (caote()) {
-      const Matrix<double> values = cache_group(group, cache, 0).v;
+      const HeadMatrix<double> values = cache_group(group, cache, 0).v;
       score.setZero();
-      for (Index g = 0; g < group.G(); ++g) score += caote_of(*rule.metric, sums.row(g).transpose(), values);
+      for (Index g = 0; g < group.G(); ++g) {
+        const CaoteScores scores = caote_reference(sums.row(g).transpose(), values);
+        score += rule.metric == M::caote ? scores.caote : scores.fastcaote;
+      }
     } else if (by_rows()) {
       score = sums.row(0).transpose();
     } else if (rule.metric) {

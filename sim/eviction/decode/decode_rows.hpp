@@ -16,9 +16,6 @@ struct DecodeRowsSimd {
   /// out[p / W][r][p % W] = vectors[r] . x_p for m vectors [m][width] and the tokens x of `tiles` tiles.
   void (*token_dots)(const T* x, Index tiles, Index width, const T* vectors, Index m, T* out);
 
-  /// out[p] = vector . x_p in double, for one vector [width]; out has a number for every lane of the tiles.
-  void (*token_dots_in_double)(const T* x, Index tiles, Index width, const double* vector, double* out);
-
   /// sums[panel][r][c] = sum over p < tokens of weights[r][p] x_p for values in channel panels,
   /// [panels][stride][W] with the token p in row p; weights are [m] rows, `stride` apart.
   void (*weighted_tokens)(const T* x, Index stride, Index tokens, Index panels, const T* weights, Index m,

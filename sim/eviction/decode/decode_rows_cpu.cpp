@@ -24,34 +24,6 @@ HWY_NOINLINE void TokenDots(const T* x, Index tiles, Index width, const T* vecto
     PanelGemm<T>(m, vectors, width, 1, width, x + tile * width * W, nullptr, out + tile * m * W);
 }
 
-template <class D>
-HWY_INLINE hn::Vec<D> LoadDoubles(D d, const double* from) {
-  return hn::LoadU(d, from);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadDoubles(D d, const float* from) {
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
-}
-
-template <class T>
-HWY_NOINLINE void TokenDotsInDouble(const T* x, Index tiles, Index width, const double* vector, double* out) {
-  const hn::ScalableTag<double> d;
-  constexpr Index W = kPanelWidth<T>;
-  const Index N = static_cast<Index>(hn::Lanes(d));
-  for (Index tile = 0; tile < tiles; ++tile)
-    for (Index n = 0; n < W; n += 2 * N) {
-      const T* at = x + tile * width * W + n;
-      auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-      for (Index c = 0; c < width; ++c) {
-        const auto b = hn::Set(d, vector[c]);
-        sum0 = hn::MulAdd(b, LoadDoubles(d, at + c * W), sum0);
-        sum1 = hn::MulAdd(b, LoadDoubles(d, at + c * W + N), sum1);
-      }
-      hn::StoreU(sum0, d, out + tile * W + n);
-      hn::StoreU(sum1, d, out + tile * W + n + N);
-    }
-}
-
 template <class T>
 HWY_NOINLINE void WeightedTokens(const T* x, Index stride, Index tokens, Index panels, const T* weights,
                                  Index m, T* sums) {
@@ -171,12 +143,8 @@ HWY_INLINE void CapLogits(double* z, Index n, double cap, double* slope) {
   }
 }
 
-DecodeRowsSimd<float> DecodeRowsSimdF32() {
-  return {TokenDots, TokenDotsInDouble, WeightedTokens, TokenDifferences};
-}
-DecodeRowsSimd<double> DecodeRowsSimdF64() {
-  return {TokenDots, TokenDotsInDouble, WeightedTokens, TokenDifferences};
-}
+DecodeRowsSimd<float> DecodeRowsSimdF32() { return {TokenDots, WeightedTokens, TokenDifferences}; }
+DecodeRowsSimd<double> DecodeRowsSimdF64() { return {TokenDots, WeightedTokens, TokenDifferences}; }
 double ExpAndSumF64(double* e, Index n, double shift) { return ExpAndSum(e, n, shift); }
 void CapLogitsF64(double* z, Index n, double cap, double* slope) { CapLogits(z, n, cap, slope); }
 

@@ -75,7 +75,7 @@ class RowScores {
   hwy::AlignedFreeUniquePtr<T[]> square_, product_;  // [G][capacity]
   hwy::AlignedFreeUniquePtr<T[]> weights_, sums_;    // caote: [G][capacity], [panels][G][W]
 
-  template <RowScore kScore>
+  template <class Formula>
   void add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g, double* row) const;
   double of_top(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g) const;
   /// The differences of the tokens from base_, of m vectors.

@@ -1,6 +1,7 @@
 #include "sim/eviction/decode/decode_rows.hpp"
 #include "sim/eviction/decode/decode_run.hpp"
 #include "sim/overflow.hpp"
+#include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -100,17 +101,16 @@ void RowScores<T>::take(const AttentionRows<T>& attention, const TokenSlots<T>& 
   for (Index g = 0; g < G; ++g) {
     const Index top = attention.top(g);
     const double before = row[top];
-    with_constant<kRowScores>(decoding_.score,
-                              [&]<RowScore kScore>() { add_head<kScore>(attention, slots, g, row); });
+    with_formula(decoding_.score,
+                 [&]<class Formula>(Formula) { add_head<Formula>(attention, slots, g, row); });
     row[top] = before + of_top(attention, slots, g);
   }
 }
 
 template <class T>
-template <RowScore kScore>
+template <class Formula>
 void RowScores<T>::add_head(const AttentionRows<T>& attention, const TokenSlots<T>& slots, Index g,
                             double* row) const {
-  using Formula = RowFormula<kScore>;
   constexpr bool kProduct = Formula::kProduct != DifferenceProduct::none;
   const double* a = attention.weight(g);
   const double* z = attention.logit(g);
@@ -146,51 +146,32 @@ template <class T>
 void RowScores<T>::take_caote(ScoreSums& attention, const TokenSlots<T>& slots,
                               const Vector<double>& plain_mean, double* rank) {
   const Index G = group_.G(), n = slots.size(), d_v = group_.d_v();
-  struct Head {
-    Index top = 0;
-    double total = 0, rest = 0;
-    Vector<double> rest_mean;  // of all but the token with the most attention
-  };
-  std::vector<Head> heads(G);
+  const bool fast = decoding_.rank == CacheRank::fastcaote;
+  std::vector<Vector<double>> summed;
+  for (Index g = 0; g < G; ++g) summed.emplace_back(Eigen::Map<const Vector<double>>(attention.sums(g), n));
+  std::vector<CaoteHead> heads(summed.begin(), summed.end());
   for (Index g = 0; g < G; ++g) {
-    Head& head = heads[g];
-    const double* s = attention.sums(g);
-    head.top = std::max_element(s, s + n) - s;
-    for (Index p = 0; p < n; ++p)
-      if (p != head.top) head.rest += s[p];
-    head.total = head.rest + s[head.top];
-    const double per_rest = head.rest > 0 ? 1 / head.rest : 0;
-    for (Index p = 0; p < n; ++p)
-      weights_[g * capacity_ + p] = p == head.top ? T{0} : static_cast<T>(s[p] * per_rest);
+    const Vector<double> weights = heads[g].weights(0, n);
+    for (Index p = 0; p < n; ++p) weights_[g * capacity_ + p] = static_cast<T>(weights[p]);
   }
   decode_rows_simd<T>().weighted_tokens(slots.values(), capacity_, n, slots.panels(), weights_.get(), G,
                                         sums_.get());
+  const Vector<double> centre = Vector<double>::Zero(d_v);  // the slots' values are as they are
+  Vector<double> sum(d_v);
   for (Index g = 0; g < G; ++g) {
-    Head& head = heads[g];
-    head.rest_mean.resize(d_v);
-    for (Index c = 0; c < d_v; ++c) head.rest_mean[c] = static_cast<double>(sums_[panel_entry<T>(g, c, G)]);
-    const double rest = head.total > 0 ? head.rest / head.total : 0;
-    const double top = head.total > 0 ? attention.sums(g)[head.top] / head.total : 0;
-    const Vector<double> mean = decoding_.rank == CacheRank::fastcaote
-                                    ? plain_mean
-                                    : (rest * head.rest_mean + top * slots.value(head.top)).eval();
+    for (Index c = 0; c < d_v; ++c) sum[c] = static_cast<double>(sums_[panel_entry<T>(g, c, G)]);
+    heads[g].set_values(sum, slots.value(heads[g].top()), centre);
+    const Vector<double>& mean = fast ? plain_mean : heads[g].mean();
     for (Index c = 0; c < d_v; ++c) base_[g * d_v + c] = static_cast<T>(mean[c]);
   }
   take_differences(slots);
   std::fill_n(rank, n, 0.0);
   for (Index g = 0; g < G; ++g) {
-    const Head& head = heads[g];
-    if (!(head.total > kNoAttention)) continue;
-    const double* s = attention.sums(g);
+    CaoteScores scores{Vector<double>::Zero(n), Vector<double>::Zero(n)};
     const T* square = square_.get() + g * capacity_;
-    for (Index p = 0; p < n; ++p) {
-      if (p == head.top && decoding_.rank == CacheRank::caote) continue;
-      const double rest = p == head.top ? head.rest : head.total - s[p];
-      rank[p] += caote_score(s[p], rest, std::sqrt(static_cast<double>(square[p])));
-    }
-    // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
-    if (decoding_.rank == CacheRank::caote)
-      rank[head.top] += s[head.top] / head.total * (head.rest_mean - slots.value(head.top)).norm();
+    heads[g].score(0, n, square, square, scores);
+    heads[g].score_top(scores);
+    Eigen::Map<Vector<double>>(rank, n) += fast ? scores.fastcaote : scores.caote;
   }
 }
 

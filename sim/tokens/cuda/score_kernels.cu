@@ -163,60 +163,63 @@ struct SlabEntries {
   }
 };
 
-/// Grid: blocks of tokens, segments. Warp (s, t) has the s-th slab of each step and 32 tokens.
-template <class Known, bool kResident, bool kFuture>
-KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
-  const Known known{in};
-  constexpr int kStages = kResident ? kStagesWhereResident : 1;
-  constexpr int kSums = column_sums(kFuture);
-  const int first_token = static_cast<int>(block_id().x) * kScoredTokens;
-  const int segment = static_cast<int>(block_id().y);
-  const int token_warp = warp_id() % kTokenWarps, own_slab = warp_id() / kTokenWarps;
+/// What passes through shared memory. A step has kScoredSlabs slabs; a job is a chunk of its rows, first of
+/// the queries, then of the outputs, which meets one of the block's tokens.
+template <class Known, bool kResident>
+struct Chunks {
+  static constexpr int kStages = kResident ? kStagesWhereResident : 1;
 
-  const int first_slab = pass.ranges[2 * block_id().x] / kSlab;
-  const int end_slab = (pass.ranges[2 * block_id().x + 1] + kSlab - 1) / kSlab;
-  const Slabs slabs{first_slab, end_slab - first_slab, in.G * (end_slab - first_slab), in.padded_rows};
-  const int all_steps = (slabs.all + kScoredSlabs - 1) / kScoredSlabs;
-  const int steps_a_segment = (all_steps + pass.segments - 1) / pass.segments;
-  const int first_step = segment * steps_a_segment;
-  const int steps = smaller(steps_a_segment, all_steps - first_step);
+  const Known& known;
+  const FinishedRows& finished;
+  const Slabs& slabs;
+  int first_token, keys, values, a_step, jobs;
+  HalfBits *key_place, *value_place, *stages;
+  int key_halves, value_halves, stage_halves;
+  // The slabs whose rows are copied next.
+  SlabWalk first_copied, second_copied;
 
-  const int key_chunks = chunks_of(known.key_depth()), value_chunks = chunks_of(known.value_depth());
-  const int jobs_a_step = key_chunks + value_chunks, jobs = larger(steps, 0) * jobs_a_step;
-  const bool q_low = known.queries_two(), k_low = known.keys_two();
-  const bool out_low = known.exact(), v_low = known.values_two();
-  auto* const keys = reinterpret_cast<HalfBits*>(shared_memory());
-  const int key_halves = chunk_halves(kScoredTokens) * (k_low ? 2 : 1);
-  const int value_halves = chunk_halves(kScoredTokens) * (v_low ? 2 : 1);
-  HalfBits* const values = keys + (kResident ? key_chunks * key_halves : 0);
-  HalfBits* const stages = keys + (kResident ? key_chunks * key_halves + value_chunks * value_halves
-                                             : larger(key_halves, value_halves));
-  const int stage_halves = chunk_halves(kStepRows) * (q_low || out_low ? 2 : 1);
+  KVREPLAY_DEVICE Chunks(const Known& operands, const FinishedRows& rows, const Slabs& all,
+                         int first_of_tokens, int first_step, int steps)
+      : known(operands), finished(rows), slabs(all), first_token(first_of_tokens) {
+    keys = chunks_of(known.key_depth());
+    values = chunks_of(known.value_depth());
+    a_step = keys + values;
+    jobs = larger(steps, 0) * a_step;
+    key_halves = chunk_halves(kScoredTokens) * (known.keys_two() ? 2 : 1);
+    value_halves = chunk_halves(kScoredTokens) * (known.values_two() ? 2 : 1);
+    stage_halves = chunk_halves(kStepRows) * (known.queries_two() || known.exact() ? 2 : 1);
+    // Where there is one chunk of tokens at a time, keys and values take the same place.
+    key_place = reinterpret_cast<HalfBits*>(shared_memory());
+    value_place = key_place + (kResident ? keys * key_halves : 0);
+    stages = key_place +
+             (kResident ? keys * key_halves + values * value_halves : larger(key_halves, value_halves));
+    static_assert(kScoredSlabs == 2, "");
+    first_copied = second_copied = SlabWalk::at(slabs, first_step * kScoredSlabs);
+    second_copied.go_on(slabs);
+  }
 
-  // Where there is one chunk of tokens at a time, keys and values take the same place.
-  const auto token_chunk = [&](int part) {
-    if (part < key_chunks) return ChunkAt<kScoredTokens>{keys + (kResident ? part * key_halves : 0), k_low};
-    return ChunkAt<kScoredTokens>{values + (kResident ? (part - key_chunks) * value_halves : 0), v_low};
-  };
-  const auto copy_tokens = [&](int part) {
-    const auto token = [&](int t) { return first_token + t < in.tokens ? first_token + t : -1; };
-    if (part < key_chunks)
+  KVREPLAY_DEVICE ChunkAt<kScoredTokens> token_chunk(int part) const {
+    if (part < keys) return {key_place + (kResident ? part * key_halves : 0), known.keys_two()};
+    return {value_place + (kResident ? (part - keys) * value_halves : 0), known.values_two()};
+  }
+  KVREPLAY_DEVICE ChunkAt<kStepRows> row_chunk(int job, bool low) const {
+    return {stages + job % kStages * stage_halves, low};
+  }
+  KVREPLAY_DEVICE void copy_tokens(int part) const {
+    const ColumnProblem& in = known.in;
+    const int first = first_token;
+    const auto token = [&](int t) { return first + t < in.tokens ? first + t : -1; };
+    if (part < keys)
       token_chunk(part).template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
     else
       token_chunk(part).template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
-                                                part - key_chunks, token);
-  };
-  const auto row_chunk = [&](int job, bool low) {
-    return ChunkAt<kStepRows>{stages + job % kStages * stage_halves, low};
-  };
-  // The slabs whose rows are copied next, and the warp's own.
-  static_assert(kScoredSlabs == 2, "");
-  SlabWalk first_copied = SlabWalk::at(slabs, first_step * kScoredSlabs), second_copied = first_copied;
-  second_copied.go_on(slabs);
-  SlabWalk own = SlabWalk::at(slabs, first_step * kScoredSlabs + own_slab);
-  const auto pipeline = copy_pipeline<kStages>([&](int job) {
+                                                part - keys, token);
+  }
+  /// Starts a job's copies.
+  KVREPLAY_DEVICE void issue(int job) {
+    const ColumnProblem& in = known.in;
     if (job < jobs) {
-      const int part = job % jobs_a_step;
+      const int part = job % a_step;
       if (part == 0 && job > 0) {
         first_copied.go_on_by_step(slabs);
         second_copied.go_on_by_step(slabs);
@@ -227,36 +230,50 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
         return slab_row >= 0 ? slab_row + r % kSlab : -1;
       };
       if (!kResident) copy_tokens(part);
-      if (part < key_chunks)
-        row_chunk(job, q_low).template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), part, row);
+      if (part < keys)
+        row_chunk(job, known.queries_two())
+            .template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), part, row);
       else
-        row_chunk(job, out_low)
-            .template copy<kThreads>(finished.out.high, finished.out.low, known.value_depth(),
-                                     part - key_chunks, row);
+        row_chunk(job, known.exact())
+            .template copy<kThreads>(finished.out.high, finished.out.low, known.value_depth(), part - keys,
+                                     row);
     }
     end_copy_batch();
-  });
+  }
+};
 
-  Token token[kTokens];
+/// A lane's tokens among the 32 from `first` on.
+KVREPLAY_DEVICE void take_tokens(const ColumnProblem& in, int first, Token (&token)[kTokens]) {
   KVREPLAY_UNROLL
   for (int i = 0; i < kTokens; ++i) {
-    token[i].at = first_token + token_warp * 32 + Tile::row(i / 2, i % 2 * 2);
+    token[i].at = first + Tile::row(i / 2, i % 2 * 2);
     const int p = token[i].at < in.candidates ? token[i].at : 0;
     token[i].k_unit = in.k.unit[p];
     token[i].value = {in.v.value_sq[p], in.v.value_centred_sq[p], in.v.centre_dot_value[p]};
   }
-  const int part_of_sums = in.one_slab() ? 0 : segment * kScoredSlabs + own_slab;
-  double* const sums_of_part =
-      pass.sums + static_cast<std::ptrdiff_t>(part_of_sums) * in.G * kSums * in.candidates;
-  const auto place_of = [&](int head, int s, int p) -> double& {
-    return sums_of_part[static_cast<std::ptrdiff_t>(head * kSums + s) * in.candidates + p];
-  };
-  if (in.one_slab() && slabs.all == 0 && segment == 0 && own_slab == 0) {
-    for (int at = 0; at < in.G * kSums; ++at)  // no row sees the block: nobody else stores anything
-      if (first_token + thread_id() < in.candidates) place_of(0, at, first_token + thread_id()) = 0;
+}
+
+/// One part of the sums, [G][kSums][candidates].
+template <bool kFuture>
+struct PartOfSums {
+  static constexpr int kSums = column_sums(kFuture);
+
+  const ColumnProblem& in;
+  double* first;
+
+  KVREPLAY_DEVICE PartOfSums(const ColumnProblem& problem, const ScorePass& pass, int part)
+      : in(problem), first(pass.sums + static_cast<std::ptrdiff_t>(part) * in.G * kSums * in.candidates) {}
+
+  KVREPLAY_DEVICE double& at(int head, int s, int p) const {
+    return first[static_cast<std::ptrdiff_t>(head * kSums + s) * in.candidates + p];
   }
-  float sums[kTokens][kSums] = {};
-  const auto flush = [&](int head) {
+  /// No row sees the block's tokens: nobody else stores anything.
+  KVREPLAY_DEVICE void clear(int first_token) const {
+    for (int number = 0; number < in.G * kSums; ++number)
+      if (first_token + thread_id() < in.candidates) at(0, number, first_token + thread_id()) = 0;
+  }
+  /// Brings a head's sums in float32 to those in float64.
+  KVREPLAY_DEVICE void flush(int head, const Token (&token)[kTokens], float (&sums)[kTokens][kSums]) const {
     KVREPLAY_UNROLL
     for (int i = 0; i < kTokens; ++i) {
       KVREPLAY_UNROLL
@@ -272,36 +289,60 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
           all = largest ? larger(all, other) : all + other;
         }
         if (lane_id() % 4 != 0 || token[i].at >= in.candidates) continue;
-        double& sum = place_of(head, s, token[i].at);
+        double& sum = at(head, s, token[i].at);
         sum = in.one_slab() ? all : largest ? larger(sum, all) : sum + all;
       }
       KVREPLAY_UNROLL
       for (int s = 0; s < kSums; ++s) sums[i][s] = 0;
     }
-  };
+  }
+};
 
-  if (kResident && jobs > 0)
-    for (int part = 0; part < jobs_a_step; ++part) copy_tokens(part);
+/// Grid: blocks of tokens, segments. Warp (s, t) has the s-th slab of each step and 32 tokens.
+template <class Known, bool kResident, bool kFuture>
+KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
+  const Known known{in};
+  const int first_token = static_cast<int>(block_id().x) * kScoredTokens;
+  const int segment = static_cast<int>(block_id().y);
+  const int token_warp = warp_id() % kTokenWarps, own_slab = warp_id() / kTokenWarps;
+  const int first_slab = pass.ranges[2 * block_id().x] / kSlab;
+  const int end_slab = (pass.ranges[2 * block_id().x + 1] + kSlab - 1) / kSlab;
+  const Slabs slabs{first_slab, end_slab - first_slab, in.G * (end_slab - first_slab), in.padded_rows};
+  const int all_steps = (slabs.all + kScoredSlabs - 1) / kScoredSlabs;
+  const int steps_a_segment = (all_steps + pass.segments - 1) / pass.segments;
+  const int first_step = segment * steps_a_segment;
+  const int steps = smaller(steps_a_segment, all_steps - first_step);
+  Chunks<Known, kResident> chunks(known, finished, slabs, first_token, first_step, steps);
+  const auto pipeline = copy_pipeline<decltype(chunks)::kStages>([&](int job) { chunks.issue(job); });
+  Token token[kTokens];
+  take_tokens(in, first_token + token_warp * 32, token);
+  const PartOfSums<kFuture> part_of_sums(in, pass, in.one_slab() ? 0 : segment * kScoredSlabs + own_slab);
+  if (in.one_slab() && slabs.all == 0 && segment == 0 && own_slab == 0) part_of_sums.clear(first_token);
+
+  float sums[kTokens][PartOfSums<kFuture>::kSums] = {};
+  SlabWalk own = SlabWalk::at(slabs, first_step * kScoredSlabs + own_slab);
+  if (kResident && chunks.jobs > 0)
+    for (int part = 0; part < chunks.a_step; ++part) chunks.copy_tokens(part);
   pipeline.start();
   int job = 0;
   for (int step = 0; step < steps; ++step) {
     const bool active = own.number < slabs.all;
     Tile z, v_dot_o;
     KVREPLAY_UNROLL_BY(2 * Known::kChunks)
-    for (int part = 0; part < jobs_a_step; ++part, ++job) {
+    for (int part = 0; part < chunks.a_step; ++part, ++job) {
       pipeline.wait_for(job);
       if (!active) continue;
-      const HalfRows tokens = token_chunk(part).rows_from(token_warp * 32);
-      if (part < key_chunks)
-        z.add_product_with_transpose(tokens, row_chunk(job, q_low).rows_from(own_slab * kSlab), kChunkStride,
-                                     chunk_steps(known.key_depth(), part), part == 0);
+      const HalfRows tokens = chunks.token_chunk(part).rows_from(token_warp * 32);
+      if (part < chunks.keys)
+        z.add_product_with_transpose(tokens,
+                                     chunks.row_chunk(job, known.queries_two()).rows_from(own_slab * kSlab),
+                                     kChunkStride, chunk_steps(known.key_depth(), part), part == 0);
       else
-        v_dot_o.add_product_with_transpose(tokens, row_chunk(job, out_low).rows_from(own_slab * kSlab),
-                                           kChunkStride, chunk_steps(known.value_depth(), part - key_chunks),
-                                           part == key_chunks);
+        v_dot_o.add_product_with_transpose(
+            tokens, chunks.row_chunk(job, known.exact()).rows_from(own_slab * kSlab), kChunkStride,
+            chunk_steps(known.value_depth(), part - chunks.keys), part == chunks.keys);
     }
     if (!active) continue;
-
     const int first_row = own.row(slabs), head = own.head;
     const SlabEntries<Known, kFuture> entries{known, finished, pass, token, first_row};
     if (Known::kKnown && entries.all_inside(first_token + token_warp * 32))
@@ -310,7 +351,8 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
       entries.template add<false>(z, v_dot_o, sums);
     own.go_on_by_step(slabs);
     const bool last = step + 1 == steps || own.number >= slabs.all;
-    if (last || own.head != head || step % kStepsAtOnce == kStepsAtOnce - 1) flush(head);
+    if (last || own.head != head || step % kStepsAtOnce == kStepsAtOnce - 1)
+      part_of_sums.flush(head, token, sums);
   }
   wait_for_copies<0>();
 }

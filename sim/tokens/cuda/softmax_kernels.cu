@@ -22,7 +22,7 @@ struct TopTwo {
   float second;
 };
 
-/// Of equal logits the one at the lower position is the first.
+/// Among equal logits the one at the lower position is the first.
 KVREPLAY_DEVICE TopTwo joined(const TopTwo& a, const TopTwo& b) {
   const bool a_leads = a.first > b.first || (a.first == b.first && a.at < b.at);
   const TopTwo& lead = a_leads ? a : b;
@@ -44,7 +44,8 @@ KVREPLAY_DEVICE TopTwo over_row(TopTwo value) {
   return value;
 }
 
-/// number() out of line: what a row's former largest column takes must not cost every step registers.
+/// number() out of line: what a row's former largest column takes must not cost
+/// every step registers.
 KVREPLAY_SELDOM float seldom_number(const void* data, NumberType type, std::ptrdiff_t at) {
   return number({data, type}, at);
 }
@@ -59,13 +60,14 @@ struct RowState {
 /// What becomes of the sums when a later tile joins.
 struct Merge {
   float keep;   ///< factor of the sums so far
-  float loser;  ///< weight of the column that was the largest so far and is no more; 0: none
+  float loser;  ///< weight of the column that was the largest so far and is no
+                ///< more; 0: none
   int loser_at;
   bool won;  ///< the tile has the new largest column
 };
 
-/// `first`, at `first_at`, is the tile's largest logit and `rest` the largest of its others. Leaves rest_sum
-/// for the caller to finish.
+/// `first`, at `first_at`, is the tile's largest logit and `rest` the largest
+/// of its others. Leaves rest_sum for the caller to finish.
 KVREPLAY_DEVICE Merge merge_maxima(float first, int first_at, float rest, RowState& state) {
   Merge merge{1, 0, -1, first > state.top};
   float new_max = larger(state.rest_max, rest), loser = kHidden;
@@ -111,11 +113,129 @@ struct Weights {
   }
 };
 
-/// Makes logits of a step's products, hidden where a row does not see the token, and finds each lane row's
-/// largest.
+/// What a block has: rows, tokens of a segment, channels of o.
+struct Share {
+  int first_row, segment, begin, end, first_out;
+
+  KVREPLAY_DEVICE Share(const ColumnProblem& in, const SoftmaxStates& states, bool whole_outputs) {
+    first_out = whole_outputs ? 0 : static_cast<int>(block_id().z) * kOutColumns;
+    // The rows that see the most tokens come first.
+    const int blocks = (in.packed_rows() + kBlockRows - 1) / kBlockRows;
+    first_row = (blocks - 1 - static_cast<int>(block_id().x)) * kBlockRows;
+    segment = static_cast<int>(block_id().y);
+    const Span seen = visible_to_block(in, first_row);
+    begin = larger(states.begin + segment * states.per_segment, seen.begin);
+    end = smaller(states.begin + (segment + 1) * states.per_segment, seen.end);
+  }
+};
+
+/// What passes through shared memory: a job is a chunk of a step's keys, or
+/// behind them one of its values.
+template <class Known, bool kResident>
+struct Chunks {
+  static constexpr int kStages = kResident ? kStagesWhereResident : 1;
+
+  const Known& known;
+  const Share& share;
+  int keys, outs, a_step, jobs;
+  HalfBits *queries, *stages;
+  int query_halves, stage_halves;
+
+  KVREPLAY_DEVICE Chunks(const Known& operands, const Share& own) : known(operands), share(own) {
+    keys = chunks_of(known.key_depth());
+    outs = smaller(chunks_of(known.value_depth()) - share.first_out / kChunk, kOutChunks);
+    a_step = keys + outs;
+    const int tokens = share.end > share.begin ? share.end - share.begin + kSoftmaxStep - 1 : 0;
+    jobs = tokens / kSoftmaxStep * a_step;
+    queries = reinterpret_cast<HalfBits*>(shared_memory());
+    query_halves = chunk_halves(kBlockRows) * (known.queries_two() ? 2 : 1);
+    stages = queries + query_halves * (kResident ? keys : 1);
+    stage_halves = chunk_halves(kSoftmaxStep) * (known.keys_two() || known.values_two() ? 2 : 1);
+  }
+
+  /// The first token of a job's step.
+  KVREPLAY_DEVICE int first_token(int job) const { return share.begin + job / a_step * kSoftmaxStep; }
+  KVREPLAY_DEVICE ChunkAt<kBlockRows> query_chunk(int chunk) const {
+    return {queries + (kResident ? chunk : 0) * query_halves, known.queries_two()};
+  }
+  KVREPLAY_DEVICE ChunkAt<kSoftmaxStep> token_chunk(int job, bool low) const {
+    return {stages + job % kStages * stage_halves, low};
+  }
+  KVREPLAY_DEVICE void copy_queries(int chunk) const {
+    const ColumnProblem& in = known.in;
+    const int first_row = share.first_row;
+    query_chunk(chunk).template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), chunk, [&](int r) {
+      return first_row + r < in.packed_rows() ? first_row + r : -1;
+    });
+  }
+  /// Starts a job's copies.
+  KVREPLAY_DEVICE void issue(int job) const {
+    const ColumnProblem& in = known.in;
+    if (job < jobs) {
+      const int first = first_token(job), part = job % a_step, end = share.end;
+      const auto token = [&](int r) { return first + r < end ? first + r : -1; };
+      if (part < keys) {
+        if (!kResident) copy_queries(part);
+        token_chunk(job, known.keys_two())
+            .template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
+      } else {
+        token_chunk(job, known.values_two())
+            .template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
+                                     share.first_out / kChunk + part - keys, token);
+      }
+    }
+    end_copy_batch();
+  }
+};
+
+/// A lane's part of the block's outputs, in units of `unit`.
+struct Outputs {
+  float unit;
+  float of[kOutColumns / 8][4];
+};
+
+/// A lane's rows, from `first` of its warp's on.
+struct LaneRows {
+  int first;
+  bool active;  ///< the warp has rows
+  RowState state[kRows];
+  int visible_from[kRows], visible_to[kRows];
+  float q_scale[kRows];
+
+  /// With what they have seen before any token: a sink, whose value is 0, that
+  /// is, -centre.
+  KVREPLAY_DEVICE LaneRows(const ColumnProblem& in, const Share& share, Outputs& out) {
+    first = share.first_row + warp_id() * kWarpRows;
+    active = first < in.packed_rows();
+    const int head = first / in.padded_rows;
+    out.unit = in.v.halves.unit[0] * (1 / kWeightUnit);
+    const float per_unit = per_unit_of(out.unit);
+    const bool sink = active && share.segment == 0 && in.sink_logit != nullptr;
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first + Scores::row(0, 2 * i), r = row % in.padded_rows;
+      const bool real = active && r < in.rows;
+      visible_from[i] = real ? in.first_visible[r] : 0;
+      visible_to[i] = real ? smaller(in.end_visible[r], share.end) : 0;
+      q_scale[i] = real ? in.q.unit[row] * in.scale : 0.0F;
+      state[i] = {kHidden, -1, sink ? in.sink_logit[head] : kHidden, sink ? 1.0F : 0.0F};
+    }
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kOutColumns / 8; ++n) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int c = share.first_out + Scores::col(n, i);
+        out.of[n][i] = sink && c < in.d_v ? -in.v.centre[c] * per_unit : 0.0F;
+      }
+    }
+  }
+};
+
+/// Makes logits of a step's products, hidden where a row does not see the
+/// token, and finds each lane row's largest.
 template <bool kAllVisible, class Known>
-KVREPLAY_DEVICE void take_logits(const Known& known, int first, const float* q_scale, const int* visible_from,
-                                 const int* visible_to, Scores& z, TopTwo* tile) {
+KVREPLAY_DEVICE void take_logits(const Known& known, int first, const LaneRows& rows, Scores& z,
+                                 TopTwo (&tile)[kRows]) {
   const ColumnProblem& in = known.in;
   float k_unit[kColumnTiles][2];
   KVREPLAY_UNROLL
@@ -135,9 +255,130 @@ KVREPLAY_DEVICE void take_logits(const Known& known, int first, const float* q_s
       for (int e = 0; e < 2; ++e) {
         const int p = first + Scores::col(n, e);
         float& x = z.at[0][n][2 * i + e];
-        const bool visible = kAllVisible || (p >= visible_from[i] && p < visible_to[i]);
-        x = visible ? entry_logit(x * q_scale[i] * k_unit[n][e], known.softcap()).z : kHidden;
+        const bool visible = kAllVisible || (p >= rows.visible_from[i] && p < rows.visible_to[i]);
+        x = visible ? entry_logit(x * rows.q_scale[i] * k_unit[n][e], known.softcap()).z : kHidden;
         tile[i].first = larger(tile[i].first, x);
+      }
+    }
+  }
+}
+
+/// Joins each row's largest logit of a step over its lanes; where some row has
+/// a new largest column, where that is and what is second too.
+KVREPLAY_DEVICE void find_leaders(const Scores& z, int first, const LaneRows& rows, TopTwo (&tile)[kRows]) {
+  bool leads = false;
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    tile[i].first = over_row(tile[i].first, [](float a, float b) { return larger(a, b); });
+    leads = leads || tile[i].first > rows.state[i].top;
+  }
+  if (!any_lane(leads)) return;  // leaders are rare after the first tokens
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    TopTwo two{kHidden, 0x7fffffff, kHidden};
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e)
+        two = joined(two, {z.at[0][n][2 * i + e], first + Scores::col(n, e), kHidden});
+    }
+    tile[i] = over_row(two);
+  }
+}
+
+/// Row i's former largest column joins its outputs.
+template <class Known>
+KVREPLAY_DEVICE void add_loser(const Known& known, int first_out, const Merge& merge, int i, Outputs& out) {
+  const ColumnProblem& in = known.in;
+  const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(merge.loser_at) * in.d_v;
+  const float loser = merge.loser * per_unit_of(out.unit);
+  KVREPLAY_UNROLL
+  for (int n = 0; n < kOutColumns / 8; ++n) {
+    KVREPLAY_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const int c = first_out + Scores::col(n, e);
+      if (c >= (Known::kKnown ? known.value_depth() : in.d_v)) continue;
+      float& x = out.of[n][2 * i + e];
+      x = x * merge.keep +
+          loser * (seldom_number(in.v.values.data, in.v.values.type, at + c) - in.v.centre[c]);
+    }
+  }
+}
+
+/// Takes a step's logits into the rows' states; leaves its weights, and what
+/// the outputs are to be kept of.
+template <class Known>
+KVREPLAY_DEVICE void weigh(const Known& known, int first_out, int first, const Scores& z,
+                           const TopTwo (&tile)[kRows], LaneRows& rows, Outputs& out, Weights& weights,
+                           float (&keep)[kRows]) {
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    RowState& state = rows.state[i];
+    const Merge merge = merge_maxima(tile[i].first, tile[i].at, tile[i].second, state);
+    keep[i] = merge.keep;
+    if (merge.loser > 0) {
+      add_loser(known, first_out, merge, i, out);
+      keep[i] = 1;
+    }
+    float sum = 0;
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      float w[2];
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const bool apart = merge.won && first + Scores::col(n, e) == tile[i].at;
+        w[e] = apart ? 0.0F : weight(z.at[0][n][2 * i + e], state.rest_max);
+        sum += w[e];
+      }
+      weights.put(n, i, w[0], w[1], known.exact());
+    }
+    state.rest_sum += over_row(sum, [](float a, float b) { return a + b; });
+  }
+}
+
+/// A chunk of the outputs := keep of it + the weights times the step's values.
+template <class Known>
+KVREPLAY_DEVICE void add_values(const Known& known, const HalfRows& values, const Weights& weights,
+                                const float (&keep)[kRows], int chunk, Outputs& out) {
+  KVREPLAY_UNROLL
+  for (int n = 0; n < kChunk / 8; n += 2) {
+    HalfTile<1, 2> sum;
+    sum.fill(0);
+    KVREPLAY_UNROLL
+    for (int step = 0; step < kSoftmaxStep / 16; ++step) {
+      const int at = 16 * step * kChunkStride + 8 * n;
+      const HalfB high = load_b(values.high + at, kChunkStride);
+      if (known.values_two()) sum.add(0, &weights.high[step], load_b(values.low + at, kChunkStride));
+      if (known.exact()) sum.add(0, &weights.low[step], high);
+      sum.add(0, &weights.high[step], high);
+    }
+    KVREPLAY_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      float& x = out.of[chunk * kChunk / 8 + n + i / 4][i % 4];
+      x = fused(x, keep[i % 4 / 2], sum.at[0][i / 4][i % 4]);
+    }
+  }
+}
+
+KVREPLAY_DEVICE void store_states(const ColumnProblem& in, const Share& share, const LaneRows& rows,
+                                  const Outputs& out, const SoftmaxStates& states) {
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    const int row = rows.first + Scores::row(0, 2 * i);
+    if (!rows.active || row % in.padded_rows >= in.rows) continue;
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(share.segment) * in.packed_rows() + row;
+    if (share.first_out == 0 && lane_id() % 4 == 0) {
+      states.top[at] = rows.state[i].top;
+      states.top_at[at] = rows.state[i].top_at;
+      states.rest_max[at] = rows.state[i].rest_max;
+      states.rest_sum[at] = rows.state[i].rest_sum;
+    }
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kOutColumns / 8; ++n) {
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int c = share.first_out + Scores::col(n, e);
+        if (c < in.d_v) states.rest_out[at * in.d_v + c] = out.of[n][2 * i + e] * out.unit;
       }
     }
   }
@@ -146,212 +387,53 @@ KVREPLAY_DEVICE void take_logits(const Known& known, int first, const float* q_s
 /// Grid: blocks of rows, segments, parts of d_v.
 template <class Known, bool kResident>
 KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
-  constexpr int kStages = kResident ? kStagesWhereResident : 1;
   const Known known{in};
-  const int first_out = Known::kKnown ? 0 : static_cast<int>(block_id().z) * kOutColumns;
-  // The rows that see the most tokens come first.
-  const int blocks = (in.packed_rows() + kBlockRows - 1) / kBlockRows;
-  const int first_row = (blocks - 1 - static_cast<int>(block_id().x)) * kBlockRows;
-  const int segment = static_cast<int>(block_id().y);
-  const Span seen = visible_to_block(in, first_row);
-  const int begin = larger(states.begin + segment * states.per_segment, seen.begin);
-  const int end = smaller(states.begin + (segment + 1) * states.per_segment, seen.end);
-
-  const int key_chunks = chunks_of(known.key_depth());
-  const int out_chunks = smaller(chunks_of(known.value_depth()) - first_out / kChunk, kOutChunks);
-  const int jobs_a_step = key_chunks + out_chunks;
-  const int jobs = (end > begin ? end - begin + kSoftmaxStep - 1 : 0) / kSoftmaxStep * jobs_a_step;
-  const bool q_low = known.queries_two(), k_low = known.keys_two(), v_low = known.values_two();
-  auto* const queries = reinterpret_cast<HalfBits*>(shared_memory());
-  const int query_halves = chunk_halves(kBlockRows) * (q_low ? 2 : 1);
-  HalfBits* const stages = queries + query_halves * (kResident ? key_chunks : 1);
-  const int stage_halves = chunk_halves(kSoftmaxStep) * (k_low || v_low ? 2 : 1);
-
-  const auto query_chunk = [&](int chunk) {
-    return ChunkAt<kBlockRows>{queries + (kResident ? chunk : 0) * query_halves, q_low};
-  };
-  const auto copy_queries = [&](int chunk) {
-    query_chunk(chunk).template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), chunk, [&](int r) {
-      return first_row + r < in.packed_rows() ? first_row + r : -1;
-    });
-  };
-  const auto token_chunk = [&](int job, bool low) {
-    return ChunkAt<kSoftmaxStep>{stages + job % kStages * stage_halves, low};
-  };
-  const auto pipeline = copy_pipeline<kStages>([&](int job) {
-    if (job < jobs) {
-      const int first = begin + job / jobs_a_step * kSoftmaxStep, part = job % jobs_a_step;
-      const auto token = [&](int r) { return first + r < end ? first + r : -1; };
-      if (part < key_chunks) {
-        if (!kResident) copy_queries(part);
-        token_chunk(job, k_low).template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
-      } else {
-        token_chunk(job, v_low)
-            .template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
-                                     first_out / kChunk + part - key_chunks, token);
-      }
-    }
-    end_copy_batch();
-  });
-
-  const int own_row = first_row + warp_id() * kWarpRows, head = own_row / in.padded_rows;
-  const bool active = own_row < in.packed_rows();
-  const float value_unit = in.v.halves.unit[0] * (1 / kWeightUnit), per_value_unit = per_unit_of(value_unit);
-  const bool sink = active && segment == 0 && in.sink_logit != nullptr;
-  RowState state[kRows];
-  int visible_from[kRows], visible_to[kRows];
-  float q_scale[kRows];
-  float out[kOutColumns / 8][4];  // in units of value_unit
-  KVREPLAY_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    const int row = own_row + Scores::row(0, 2 * i), r = row % in.padded_rows;
-    const bool real = active && r < in.rows;
-    visible_from[i] = real ? in.first_visible[r] : 0;
-    visible_to[i] = real ? smaller(in.end_visible[r], end) : 0;
-    q_scale[i] = real ? in.q.unit[row] * in.scale : 0.0F;
-    state[i] = {kHidden, -1, sink ? in.sink_logit[head] : kHidden, sink ? 1.0F : 0.0F};
-  }
+  const Share share(in, states, Known::kKnown);
+  const Chunks<Known, kResident> chunks(known, share);
+  const auto pipeline = copy_pipeline<decltype(chunks)::kStages>([&](int job) { chunks.issue(job); });
+  Outputs out;
+  LaneRows rows(in, share, out);
   const auto larger_of = [](int a, int b) { return larger(a, b); };
-  const int all_see_from = warp_of(larger(visible_from[0], visible_from[1]), larger_of);
-  const int all_see_to = -warp_of(larger(-visible_to[0], -visible_to[1]), larger_of);
-  KVREPLAY_UNROLL
-  for (int n = 0; n < kOutColumns / 8; ++n) {
-    KVREPLAY_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int c = first_out + Scores::col(n, i);
-      out[n][i] = sink && c < in.d_v ? -in.v.centre[c] * per_value_unit : 0.0F;
-    }
-  }
+  const int all_see_from = warp_of(larger(rows.visible_from[0], rows.visible_from[1]), larger_of);
+  const int all_see_to = -warp_of(larger(-rows.visible_to[0], -rows.visible_to[1]), larger_of);
 
-  if (kResident && jobs > 0)
-    for (int chunk = 0; chunk < key_chunks; ++chunk) copy_queries(chunk);
+  if (kResident && chunks.jobs > 0)
+    for (int chunk = 0; chunk < chunks.keys; ++chunk) chunks.copy_queries(chunk);
   pipeline.start();
-  for (int job = 0; job < jobs;) {
-    const int first = begin + job / jobs_a_step * kSoftmaxStep;
+  for (int job = 0; job < chunks.jobs;) {
+    const int first = chunks.first_token(job);
     Scores z;
     z.fill(0);
     KVREPLAY_UNROLL_BY(Known::kChunks)
-    for (int chunk = 0; chunk < key_chunks; ++chunk, ++job) {
+    for (int chunk = 0; chunk < chunks.keys; ++chunk, ++job) {
       pipeline.wait_for(job);
-      if (active)
-        z.add_product_with_transpose(query_chunk(chunk).rows_from(warp_id() * kWarpRows),
-                                     token_chunk(job, k_low).rows_from(0), kChunkStride,
+      if (rows.active)
+        z.add_product_with_transpose(chunks.query_chunk(chunk).rows_from(warp_id() * kWarpRows),
+                                     chunks.token_chunk(job, known.keys_two()).rows_from(0), kChunkStride,
                                      chunk_steps(known.key_depth(), chunk), chunk == 0);
     }
-
     // Inside the mask no entry is asked whether its row sees it.
     const bool inside = Known::kKnown && first >= all_see_from && first + kSoftmaxStep <= all_see_to;
     TopTwo tile[kRows];
     if (inside)
-      take_logits<true>(known, first, q_scale, visible_from, visible_to, z, tile);
+      take_logits<true>(known, first, rows, z, tile);
     else
-      take_logits<false>(known, first, q_scale, visible_from, visible_to, z, tile);
-    bool leads = false;
-    KVREPLAY_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      tile[i].first = over_row(tile[i].first, [](float a, float b) { return larger(a, b); });
-      leads = leads || tile[i].first > state[i].top;
-    }
-    if (any_lane(leads)) {  // rare after the first tokens
-      KVREPLAY_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        TopTwo two{kHidden, 0x7fffffff, kHidden};
-        KVREPLAY_UNROLL
-        for (int n = 0; n < kColumnTiles; ++n) {
-          KVREPLAY_UNROLL
-          for (int e = 0; e < 2; ++e)
-            two = joined(two, {z.at[0][n][2 * i + e], first + Scores::col(n, e), kHidden});
-        }
-        tile[i] = over_row(two);
-      }
-    }
-
+      take_logits<false>(known, first, rows, z, tile);
+    find_leaders(z, first, rows, tile);
     Weights weights;
     float keep[kRows];
-    KVREPLAY_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const Merge merge = merge_maxima(tile[i].first, tile[i].at, tile[i].second, state[i]);
-      keep[i] = merge.keep;
-      if (merge.loser > 0) {
-        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(merge.loser_at) * in.d_v;
-        const float loser = merge.loser * per_value_unit;
-        KVREPLAY_UNROLL
-        for (int n = 0; n < kOutColumns / 8; ++n) {
-          KVREPLAY_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            const int c = first_out + Scores::col(n, e);
-            if (c >= (Known::kKnown ? known.value_depth() : in.d_v)) continue;
-            float& x = out[n][2 * i + e];
-            x = x * merge.keep +
-                loser * (seldom_number(in.v.values.data, in.v.values.type, at + c) - in.v.centre[c]);
-          }
-        }
-        keep[i] = 1;
-      }
-      float sum = 0;
-      KVREPLAY_UNROLL
-      for (int n = 0; n < kColumnTiles; ++n) {
-        float w[2];
-        KVREPLAY_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const bool apart = merge.won && first + Scores::col(n, e) == tile[i].at;
-          w[e] = apart ? 0.0F : weight(z.at[0][n][2 * i + e], state[i].rest_max);
-          sum += w[e];
-        }
-        weights.put(n, i, w[0], w[1], known.exact());
-      }
-      state[i].rest_sum += over_row(sum, [](float a, float b) { return a + b; });
-    }
-
+    weigh(known, share.first_out, first, z, tile, rows, out, weights, keep);
     KVREPLAY_UNROLL
     for (int chunk = 0; chunk < kOutChunks; ++chunk) {
-      if (chunk >= out_chunks) continue;
+      if (chunk >= chunks.outs) continue;
       pipeline.wait_for(job);
-      const HalfRows values = token_chunk(job, v_low).rows_from(0);
+      const HalfRows values = chunks.token_chunk(job, known.values_two()).rows_from(0);
       ++job;
-      if (!active) continue;
-      KVREPLAY_UNROLL
-      for (int n = 0; n < kChunk / 8; n += 2) {
-        HalfTile<1, 2> sum;
-        sum.fill(0);
-        KVREPLAY_UNROLL
-        for (int step = 0; step < kSoftmaxStep / 16; ++step) {
-          const int at = 16 * step * kChunkStride + 8 * n;
-          const HalfB high = load_b(values.high + at, kChunkStride);
-          if (v_low) sum.add(0, &weights.high[step], load_b(values.low + at, kChunkStride));
-          if (known.exact()) sum.add(0, &weights.low[step], high);
-          sum.add(0, &weights.high[step], high);
-        }
-        KVREPLAY_UNROLL
-        for (int i = 0; i < 8; ++i) {
-          float& x = out[chunk * kChunk / 8 + n + i / 4][i % 4];
-          x = fused(x, keep[i % 4 / 2], sum.at[0][i / 4][i % 4]);
-        }
-      }
+      if (rows.active) add_values(known, values, weights, keep, chunk, out);
     }
   }
   wait_for_copies<0>();
-
-  KVREPLAY_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    const int row = own_row + Scores::row(0, 2 * i);
-    if (!active || row % in.padded_rows >= in.rows) continue;
-    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(segment) * in.packed_rows() + row;
-    if (first_out == 0 && lane_id() % 4 == 0) {
-      states.top[at] = state[i].top;
-      states.top_at[at] = state[i].top_at;
-      states.rest_max[at] = state[i].rest_max;
-      states.rest_sum[at] = state[i].rest_sum;
-    }
-    KVREPLAY_UNROLL
-    for (int n = 0; n < kOutColumns / 8; ++n) {
-      KVREPLAY_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const int c = first_out + Scores::col(n, e);
-        if (c < in.d_v) states.rest_out[at * in.d_v + c] = out[n][2 * i + e] * value_unit;
-      }
-    }
-  }
+  store_states(in, share, rows, out, states);
 }
 
 }  // namespace

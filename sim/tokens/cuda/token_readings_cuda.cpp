@@ -1,6 +1,5 @@
 #include "sim/tokens/cuda/token_readings_cuda.hpp"
 
-#include "sim/cuda/gram_kernels.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
 #include "sim/tokens/row_norms.hpp"
 
@@ -91,22 +90,6 @@ Vector<double> downloaded_vector(const double* from, Index n, const Stream& stre
   stream.synchronize();
   return numbers;
 }
-/// [rows][cols].
-Matrix<double> downloaded_matrix(const double* from, Index rows, Index cols, const Stream& stream) {
-  Matrix<double> numbers(rows, cols);
-  copy(numbers.data(), from, numbers.size(), stream);
-  stream.synchronize();
-  return numbers;
-}
-
-/// X^T X, in `arrays`.
-const double* gram_of(const GramRows& x, GramProducts products, DeviceArrays& arrays, const Stream& stream) {
-  const GramPlan plan = gram_plan(x.n, x.d);
-  double* const gram = arrays.make<double>(static_cast<std::size_t>(x.d) * x.d);
-  gram_pass(x, products, plan, arrays.make<double>(gram_parts_size(plan)), gram, stream);
-  return gram;
-}
-
 /// Room for m sums over the rows of x, in `arrays`.
 RowSums row_sums(const RowsOf& x, int m, DeviceArrays& arrays) {
   const SumPlan plan = sum_plan(x.n);
@@ -307,7 +290,7 @@ std::vector<LossTotals> DeviceReadings::loss_totals(const RowGradients<float>& g
 
 ReadMetrics read_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,
                             const TokenOptions& options, Products products, Workers& workers) {
-  DeviceReadings readings(group, numbers, products);
+  DeviceReadings readings(group, numbers, products, workers);
   return read_metrics(readings, group, options, workers);
 }
 

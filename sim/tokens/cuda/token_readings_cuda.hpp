@@ -14,9 +14,10 @@ namespace kvreplay::cuda {
 /// first asked for. Throws InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
 class DeviceReadings final : public TokenReadings<float> {
  public:
-  /// With q, k and v from `numbers`, which are the group's. Refers to both until it is gone.
-  DeviceReadings(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products)
-      : group_(group), numbers_(numbers), products_(products) {}
+  /// With q, k and v from `numbers`, which are the group's. Refers to all until it is gone.
+  DeviceReadings(const HeadGroup<float>& group, const StoredNumbers& numbers, Products products,
+                 Workers& workers)
+      : TokenReadings(group, workers), numbers_(numbers), products_(products) {}
 
   std::vector<std::vector<ColumnTotals>> column_totals(std::span<const ColumnRequest> requests) override;
   Vector<double> value_squares() override;
@@ -35,7 +36,6 @@ class DeviceReadings final : public TokenReadings<float> {
   const Vector<double>& value_norms();
   QueryMoments query_moments();
 
-  const HeadGroup<float>& group_;
   const StoredNumbers& numbers_;
   const Products products_;
   const Stream stream_;
