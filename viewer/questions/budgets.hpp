@@ -105,7 +105,7 @@ struct BudgetResults {
   /// Null where there is none.
   const Division* find(const std::string& order, const std::string& sigma) const;
   std::vector<std::string> orders() const;
-  /// Of an order.
+  /// Totals that were shared under an order.
   std::vector<std::string> sigmas(const std::string& order) const;
 };
 inline std::size_t bytes_of(const BudgetResults::Division& one) { return bytes_with(one, one.methods); }
@@ -133,10 +133,10 @@ BudgetResultCurves read_budget_curves(const ResultReader& results, const std::st
 /// as its result folder has it. Heads are numbered row-major over [layers, n_kv]. Drawing thread only.
 class BudgetFigures {
  public:
-  /// Of a run with its dump: asks for what is missing and takes what is there. Where the settings cannot be
+  /// For a run with its dump: asks for what is missing and takes what is there. Where the settings cannot be
   /// followed error() says why, and what was known stays.
   void look(PanelContext& context, const BudgetSettings& settings);
-  /// Of a run without: `order` and `sigma` are brought to some that the folder has.
+  /// For a run without: `order` and `sigma` are brought to some that the folder has.
   void look_at_results(PanelContext& context, std::string& order, std::string& sigma);
 
   /// Null unless the folder's tables are looked at and there.

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "analysis/channels/channel_plan.hpp"
+#include "analysis/channels/head_channels.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "sim/channels/channel_interaction.hpp"
 #include "viewer/questions/desk.hpp"
 
 #include <memory>
@@ -37,16 +36,9 @@ Key basis_key(const ChannelPlan& plan);
 
 /// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.
 struct ChannelHead {
-  struct Part {
-    ChannelBasis basis;
-    Vector<double> spectrum;  ///< [d], eigenvalues of basis.scores.logits, largest first
-    double off_diagonal_share = 0;
-    double rope_pair_share = 0;  ///< nan where the dump does not say what rotates together
-  };
-  std::vector<Part> parts;
+  std::vector<ChannelPart> parts;
   std::vector<ChannelMoments> window, future;  ///< of every query head's channels; empty where unknown
   double off_diagonal_share = 0, rope_pair_share = 0;  ///< means over the parts
-  double window_logits_sq = 0, future_logits_sq = 0;   ///< ||Q K^T||_F^2 of the prunable keys, of all parts
 };
 ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job);
 
@@ -58,26 +50,17 @@ ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan&
                                const ChannelHead& head, JobControl& job);
 
 /// One method at one ratio, over all parts.
-struct ChannelPruning {
+struct ChannelPruning : PrunedChannels {
   std::string method;
-  std::vector<ChannelSet> pruned;  ///< [parts] of [d]
-  double channels = 0;             ///< pruned, the mean over the parts
   struct RowFigures {
-    double reconstruction = 0;           ///< ||Q K^T - Q S K^T||_F^2
     double relative_reconstruction = 0;  ///< of the logits' square
-    double change_sq = 0;                ///< sum over rows and query heads of ||o' - o||^2
-    double error = 0;                    ///< change_sq / full_sq: output_error
+    double error = 0;                    ///< output_error
   };
   RowFigures window, future;  ///< nan where there are no future rows
-  std::optional<double>
-      lower_bound;      ///< of optimal: no set of as many channels reconstructs the window better
-  bool proven = false;  ///< of optimal: the set is known to be the best
-  double bytes = 0;     ///< of the prompt's cache
 };
 struct ChannelPrunings {
   double ratio = 0;
-  Index asked = 0;  ///< channels that the ratio asks for
-  double window_full_sq = 0, future_full_sq = 0;
+  Index asked = 0;                      ///< channels that the ratio asks for
   std::vector<ChannelPruning> methods;  ///< in the plan's order, without those that wait for outputs
   std::vector<std::string> waiting;     ///< methods that need outputs, where `outputs` is null
 };
@@ -99,7 +82,7 @@ inline std::size_t bytes_of(const ChannelPrunings& prunings) {
 struct ChannelRecord {
   ChannelHead head;
   ChannelOutputs outputs;                 ///< no parts where no method needed it
-  std::vector<ChannelPrunings> prunings;  ///< by ratio, ascending; squared sums of outputs are nan
+  std::vector<ChannelPrunings> prunings;  ///< by ratio, ascending
   std::string semantics;
 };
 

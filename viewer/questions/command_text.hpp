@@ -22,7 +22,8 @@ std::string shell_line(const std::vector<std::string>& words);
 std::string options_text(const BoundOptions& given, const BoundOptions& usual);
 /// Options of `evict`, budgets as what is kept. " --policy snapkv --keep 20%".
 std::string evict_options_text(EvictionOptions options);
-/// Of a setting of What if; `score` is the user's that it names, else null. Without the leading space.
+/// Options that say a setting of What if; `score` is the user's that it names, else null. Without the leading
+/// space.
 std::string evict_options_text(const WhatIfSettings& settings, const UserScore* score);
 
 /// What A and B are, a line each: "A: --policy snapkv --keep 20%".

@@ -129,7 +129,7 @@ DecodeView read_decode(const ResultReader& results, Index layer, Index kv_head);
 
 // Where decoding under one cache goes wrong and under another does not.
 
-/// Of one decoding run from another, its reference.
+/// Where one decoding run diverges from another, its reference.
 struct Divergence {
   std::size_t run = 0;  ///< number of the run
   Index step = 0;
@@ -146,7 +146,7 @@ inline constexpr double kDiverges = 2;
 std::optional<Divergence> first_divergence(const DecodeRun& run, const CacheFates& fates,
                                            const DecodeRun& reference, const CacheFates& of_reference);
 
-/// Of every run that diverges, by step: from the run of the same policy and phase in `pinned`, where that has
+/// Divergences of all runs that have one, by step: from the run of the same policy and phase in `pinned`, where that has
 /// any, else from the one of `runs` with the least mean error. Fates are of the runs; without them, nothing.
 std::vector<Divergence> divergences(const std::vector<DecodeRun>& runs, const std::vector<CacheFates>& fates,
                                     const std::vector<DecodeRun>& pinned,

@@ -21,7 +21,7 @@ void show_tip(std::string_view text) {
   ImGui::EndTooltip();
 }
 
-/// Of the one menu that is open; only one can be.
+/// What is typed in the one menu that is open; only one can be.
 std::string& typed() {
   static std::string text;
   return text;

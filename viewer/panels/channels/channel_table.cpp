@@ -328,8 +328,7 @@ class Table {
     dim_text("  bound");
     tip("No set of as many channels has a smaller error than this on the window's logits");
     ImGui::TableNextColumn();
-    number(numbers_of(*columns.front()).text(*one.lower_bound / answers_.head->window_logits_sq),
-           theme().faint, false);
+    number(numbers_of(*columns.front()).text(*one.lower_bound / one.window_logits_sq), theme().faint, false);
   }
 
   void row_tip(const ChannelPruning& one) const {

@@ -22,7 +22,7 @@ namespace {
 constexpr std::array<std::string_view, kCurveModes> kNames{"recall", "mass", "loss"};
 constexpr double kLogSpan = 1e9;
 
-/// Of finite values; low > high where there is none.
+/// The range of finite values; low > high where there is none.
 struct CurveExtent {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
   void add(const std::vector<double>& values) {

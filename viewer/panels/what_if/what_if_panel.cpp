@@ -262,7 +262,7 @@ std::vector<FigureLine> figure_lines(const Dump& dump, const std::array<const Wh
     const WhatIfFigure& figure = what_if_figures()[shown[n]];
     const auto value = [&](std::size_t s) { return answers[s] != nullptr ? figure.of(*answers[s]) : kNone; };
     lines.push_back({&figure, figure.title, figure.about, {value(0), value(1)}});
-    // Of the decoding steps, where there are any.
+    // All heads' losses stand behind the last of the one head's: on the decoding steps, where there are any.
     const bool last_loss =
         figure.loss_on && (n + 1 == shown.size() || !what_if_figures()[shown[n + 1]].loss_on);
     if (heads != nullptr && last_loss) add_model_lines(figure, *heads, lines);

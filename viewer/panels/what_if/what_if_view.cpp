@@ -18,7 +18,7 @@ namespace {
 
 constexpr float kBar = 15, kGap = 2, kLabel = 16;  // points
 
-/// Of the tokens of one pixel, how many are kept, and how many of these by this set alone.
+/// The tokens of one pixel, how many are kept, and how many of these by this set alone.
 struct KeptCounted {
   Index tokens = 0, kept = 0, alone = 0;
 };
