@@ -133,30 +133,6 @@ namespace {
 
 std::filesystem::path folder_of(Index layer) { return std::filesystem::path(layer_name(layer)) / "channels"; }
 
-/// The rows that one KV head has in an array [n_kv or n_q, row].
-class StoredRows {
- public:
-  StoredRows(const ResultReader& results, const std::filesystem::path& name, const std::vector<Index>& row,
-             Index kv_head) {
-    const DumpShape& shape = results.shape();
-    const auto with = [&](Index heads) {
-      std::vector<Index> all = row;
-      all.insert(all.begin(), heads);
-      return all;
-    };
-    array_ = stored_array(results, name, {with(shape.n_kv), with(shape.n_q)});
-    parts_ = static_cast<std::size_t>(array_.shape[0] / shape.n_kv);
-    for (const Index size : row) row_size_ *= static_cast<std::size_t>(size);
-    first_ = static_cast<std::size_t>(kv_head) * parts_;
-  }
-  std::size_t parts() const { return parts_; }
-  const double* part(std::size_t p) const { return array_.values.data() + (first_ + p) * row_size_; }
-
- private:
-  ResultReader::Array array_;
-  std::size_t parts_ = 1, row_size_ = 1, first_ = 0;
-};
-
 /// The moments of a KV head's query heads; none where the run did not write them.
 std::vector<ChannelMoments> read_moments(const ResultReader& results, Index layer, Index kv_head,
                                          const char* rows) {

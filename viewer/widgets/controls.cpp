@@ -172,6 +172,14 @@ void right_aligned(const std::string& text, ImU32 color) {
   right_aligned(text, color, ImGui::GetContentRegionAvail().x);
 }
 
+void right_aligned_number(const std::string& text, ImU32 color, bool bold) {
+  ImGui::PushFont(mono_font());
+  right_aligned(text, color);
+  const ImVec2 at = ImGui::GetItemRectMin();
+  if (bold) ImGui::GetWindowDrawList()->AddText({at.x - theme().px(0.7F), at.y}, color, text.c_str());
+  ImGui::PopFont();
+}
+
 void mono_text(const std::string& text) {
   ImGui::PushFont(mono_font());
   ImGui::TextUnformatted(text.c_str());
