@@ -35,7 +35,7 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
   settings.semantics = semantics;
   settings.methods = channel_rules_named({"think", "exchange", "output", "optimal", "rope_pairs"});
   const Dump dump = Dump::open(sample_dump());
-  const ChannelPlan plan = channel_view_plan(settings, dump);
+  const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, 4, 1);
   const ChannelHead head = on_desk([&](JobControl& job) { return channel_head(group, plan, job); });
   const ChannelOutputs outputs =

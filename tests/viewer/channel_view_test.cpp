@@ -24,7 +24,7 @@ struct Computed {
 
 Computed computed(const Dump& dump, const ChannelSettings& settings, Index layer, Index kv_head,
                   double ratio) {
-  const ChannelPlan plan = channel_view_plan(settings, dump);
+  const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, layer, kv_head);
   return on_desk([&](JobControl& job) {
     Computed all;
@@ -110,7 +110,7 @@ TEST_CASE(
   const Dump dump = Dump::open(sample_dump());
   ChannelSettings settings;
   settings.methods = channel_rules_named({"output", "think", "exchange+output"});
-  const ChannelPlan plan = channel_view_plan(settings, dump);
+  const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, 0, 0);
   const Computed all = computed(dump, settings, 0, 0, 0.4);
   const ChannelPrunings early = on_desk([&](JobControl& job) {
@@ -154,7 +154,7 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
   const auto reason = [&](const auto& change) {
     ChannelSettings settings;
     change(settings);
-    const std::string line = refusal_of([&] { channel_view_plan(settings, dump); });
+    const std::string line = refusal_of([&] { channel_plan(dump, settings); });
     CHECK(line.find('\n') == std::string::npos);
     CHECK(line.find("--") == std::string::npos);
     return line;
@@ -167,7 +167,7 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
   CHECK_FALSE(reason([](auto& s) { s.window = 0; }).empty());
   CHECK_FALSE(reason([](auto& s) { s.protect = Protection{20, 5}; }).empty());
   const auto group = load_head_group<float>(dump, 0, 0);
-  const ChannelPlan plan = channel_view_plan({}, dump);
+  const ChannelPlan plan = channel_plan(dump, {});
   const int refused = on_desk([&](JobControl& job) {
     const ChannelHead head = channel_head(group, plan, job);
     int refusals = 0;
@@ -193,7 +193,7 @@ TEST_CASE("channel view: settings survive a session, and those that differ in th
   CHECK(settings_from<ChannelSettings>(nlohmann::json::object(), "session") == ChannelSettings{});
   CHECK_THROWS_AS(settings_from<ChannelSettings>({{"window", "32"}}, "session"), InputError);
   const Dump dump = Dump::open(sample_dump());
-  const auto key = [&](const ChannelSettings& s) { return basis_key(channel_view_plan(s, dump)); };
+  const auto key = [&](const ChannelSettings& s) { return basis_key(channel_plan(dump, s)); };
   ChannelSettings same = settings;
   same.methods = channel_rules_named({"think"});
   CHECK(key(same) == key(settings));

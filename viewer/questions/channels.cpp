@@ -29,10 +29,6 @@ BoundOptions bound(ChannelSettings& settings) {
   return options;
 }
 
-ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump) {
-  return channel_plan(dump, settings);
-}
-
 bool all_keys_recent(const ChannelSettings& settings, Index l) {
   return l > 0 && settings.recent.value_or(default_recent(settings.semantics)) >= l;
 }
@@ -88,7 +84,7 @@ ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPla
       result.waiting.push_back(rule.name);
       continue;
     }
-    now.cases.push_back({.rule = now.rules.size(), .ratio = ratio, .pruned = result.asked});
+    now.cases.push_back({now.rules.size(), ratio, {}, result.asked, {}});
     now.rules.push_back(rule);
   }
   std::vector<ChannelPart> parts = head.parts;
@@ -321,7 +317,7 @@ void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
   ChannelSettings all = settings;
   all.methods = methods_of(*run.dump());
   try {
-    settled_.plan = std::make_shared<const ChannelPlan>(channel_view_plan(all, *run.dump()));
+    settled_.plan = std::make_shared<const ChannelPlan>(channel_plan(*run.dump(), all));
     settled_.basis = basis_key(*settled_.plan);
   } catch (const InputError& error) {
     settled_.error = error.what();

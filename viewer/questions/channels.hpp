@@ -18,20 +18,18 @@ struct PanelContext;
 // that of `kvreplay channels` with the same options. Where a semantics has a selection of its own for every
 // query head (official), a head has G parts, else one.
 
-/// Without ratios: one is asked for at a time.
+/// Without ratios.
 struct ChannelSettings : ChannelOptions {
   bool operator==(const ChannelSettings&) const = default;
 };
 /// For sessions.
 BoundOptions bound(ChannelSettings& settings);
 
-/// Rules and setting; its ratios and cases mean nothing. Throws InputError, one line, where the
-/// settings cannot be followed.
-ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);
 /// Whether all keys of a prompt of l are among the recent ones, which stay whole: with recent 0 they would
 /// not.
 bool all_keys_recent(const ChannelSettings& settings, Index l);
-/// What channel_head() and channel_outputs() depend on besides the head.
+/// What channel_head() and channel_outputs() depend on besides the head. Ratios and cases of the plan, here
+/// and below, mean nothing: one ratio is asked for at a time.
 Key basis_key(const ChannelPlan& plan);
 
 /// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.

@@ -12,9 +12,7 @@
 
 namespace kvreplay::viewer {
 
-/// A word as a POSIX shell takes it: in quotes where it needs them.
-std::string shell_word(const std::string& word);
-/// The words of a command in one line.
+/// The words of a command in one line, as a POSIX shell takes them.
 std::string shell_line(const std::vector<std::string>& words);
 
 /// " --name value" for each option whose value is not that of `usual`, in their order; without `usual` for

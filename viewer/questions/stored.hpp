@@ -35,8 +35,8 @@ class StoredRows {
              Index kv_head) {
     const DumpShape& shape = results.shape();
     const auto with = [&](Index heads) {
-      std::vector<Index> all = row;
-      all.insert(all.begin(), heads);
+      std::vector<Index> all = {heads};
+      all.insert(all.end(), row.begin(), row.end());
       return all;
     };
     array_ = stored_array(results, name, {with(shape.n_kv), with(shape.n_q)});

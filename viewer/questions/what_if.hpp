@@ -155,9 +155,6 @@ struct WhatIf {
   };
   std::optional<Compensated> compensated;
 };
-/// Figures of the first case on window or future rows, with its vectors where there are `losses`.
-WhatIf::RowFigures row_figures(const HeadGroup<float>& group, RowSet set, RowRange rows,
-                               const LossRows& losses, const OutputChanges<float>& changes, Workers& workers);
 
 /// `ranking` and `importance` are this head's under the same score_key(); `marks` its tokens that are kept or
 /// evicted by hand, ascending, those beyond the prompt meaning nothing.

@@ -361,10 +361,12 @@ float table_width(int columns) {
          static_cast<float>(columns) * (theme().px(kPadding) + mono_width("0.00000"));
 }
 
+/// Whether there is room for errors on both sets of rows.
+bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= table_width(4); }
+
 }  // namespace
 
 float least_table_width() { return table_width(2); }
-bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= table_width(4); }
 
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside, bool fixed) {
