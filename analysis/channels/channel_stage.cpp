@@ -70,44 +70,45 @@ void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures)
   using C = ChannelColumns;
   std::fill(figures.begin(), figures.end(), 0.0);
   const auto add = [&](Index column, double value) { figures[column] += value; };
-  const CacheElements elements = cache_elements(dump_);
-  const Index G = group.G();
-  each_part(group, plan_.per_query_head(), [&](Index part, const HeadGroup<T>& mine) {
-    HeadChannels<T> found = head_channels(mine, plan_, elements, measured_.with_vectors(), compute_);
-    add(columns_.of(C::off_diagonal_share), found.part.off_diagonal_share);
-    if (mine.rope) add(columns_.of(C::rope_pair_share), found.part.rope_pair_share);
-    Row& row = rows_[plan_.per_query_head() ? group.kv_head * G + part : group.kv_head];
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      PrunedChannels& pruned = found.cases[c];
-      add(columns_.of(c, C::pruned), pruned.channels);
-      add(columns_.of(c, C::window_reconstruction), pruned.window_reconstruction);
-      add(columns_.of(c, C::future_reconstruction), pruned.future_reconstruction);
-      add(columns_.of(c, C::window_logits_sq), pruned.window_logits_sq);
-      add(columns_.of(c, C::future_logits_sq), pruned.future_logits_sq);
-      add(columns_.of(c, C::lower_bound), pruned.selection.lower_bound.value_or(0));
-      add(columns_.of(c, C::proven), pruned.selection.proven ? 1 : 0);
-      add(columns_.of(c, C::bytes), pruned.bytes);
-      row.pruned.push_back(std::move(pruned.selection.pruned));
-    }
-    const Index first_query_head = group.kv_head * G + part;
-    measured_.add(std::move(found.outputs), mine, plan_.window, plan_.future, first_query_head, figures,
+  const bool with_outputs = plan_.needs_outputs();
+  std::vector<ChannelPart> parts;
+  each_part(group, plan_.per_query_head(), [&](Index, const HeadGroup<T>& mine) {
+    parts.push_back(channel_part(mine, plan_, with_outputs, compute_));
+  });
+  HeadChannels<T> found =
+      head_channels(group, plan_, parts, cache_elements(dump_), measured_.with_vectors(), compute_);
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const PrunedChannels& pruned = found.cases[c];
+    add(columns_.of(c, C::pruned), pruned.channels);
+    add(columns_.of(c, C::window_reconstruction), pruned.window_reconstruction);
+    add(columns_.of(c, C::future_reconstruction), pruned.future_reconstruction);
+    add(columns_.of(c, C::window_logits_sq), pruned.window_logits_sq);
+    add(columns_.of(c, C::future_logits_sq), pruned.future_logits_sq);
+    add(columns_.of(c, C::lower_bound), pruned.lower_bound.value_or(0));
+    add(columns_.of(c, C::proven), pruned.proven ? 1 : 0);
+    add(columns_.of(c, C::bytes), pruned.bytes);
+  }
+  each_part(group, plan_.per_query_head(), [&](Index p, const HeadGroup<T>& mine) {
+    ChannelPart& part = parts[p];
+    add(columns_.of(C::off_diagonal_share), part.off_diagonal_share);
+    if (mine.rope) add(columns_.of(C::rope_pair_share), part.rope_pair_share);
+    const Index first_query_head = group.kv_head * group.G() + p;
+    measured_.add(std::move(found.outputs[p]), mine, plan_.window, plan_.future, first_query_head, figures,
                   compute_.workers);
     for (Index g = 0; g < mine.G(); ++g) {
       window_[first_query_head + g] = query_moments(mine, g, plan_.window);
       if (!future_.empty()) future_[first_query_head + g] = query_moments(mine, g, plan_.future);
     }
-    ChannelScores& scores = found.part.basis.scores;
-    row.interaction = std::move(scores.logits);
-    row.outputs = std::move(scores.outputs);
-    row.spectrum = std::move(found.part.spectrum);
-    row.order = std::move(found.order);
+    Row& row = rows_[group.kv_head * std::ssize(parts) + p];
+    for (PrunedChannels& pruned : found.cases) row.pruned.push_back(std::move(pruned.pruned[p]));
+    row.interaction = std::move(part.basis.scores.logits);
+    row.outputs = std::move(part.basis.scores.outputs);
+    row.spectrum = std::move(part.spectrum);
+    row.order = std::move(found.order[p]);
   });
-  // Shares and counts are means over the selections of the head.
-  const auto parts = static_cast<double>(plan_.per_query_head() ? G : 1);
-  const auto divide = [&](Index column) { figures[column] /= parts; };
-  divide(columns_.of(C::off_diagonal_share));
-  divide(columns_.of(C::rope_pair_share));
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) divide(columns_.of(c, C::pruned));
+  // Shares are means over the selections of the head.
+  for (const Index share : {columns_.of(C::off_diagonal_share), columns_.of(C::rope_pair_share)})
+    figures[share] /= static_cast<double>(parts.size());
 }
 
 void ChannelStage::head(const HeadGroup<float>& group, std::span<double> figures) { compute(group, figures); }

@@ -57,10 +57,10 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
     case ChannelFigure::reconstruction_gain:
       return gain(which, scope, ChannelFigure::reconstruction_error, rows);
     case ChannelFigure::lower_bound:
-      if (!bounded(which)) return std::nullopt;
+      if (!plan_.bounds(plan_.cases[which])) return std::nullopt;
       return sum(scope, columns_.of(which, C::lower_bound));
     case ChannelFigure::proven:
-      if (!bounded(which)) return std::nullopt;
+      if (!plan_.bounds(plan_.cases[which])) return std::nullopt;
       return scoped_.mean(scope, columns_.of(which, C::proven));
     case ChannelFigure::output_error:
       return output_error(which, scope, rows);
@@ -81,11 +81,6 @@ std::optional<double> ChannelTable::value(std::size_t which, Scope scope, Channe
       return loss(which, scope, name_of(figure), rows);
   }
   return std::nullopt;
-}
-
-/// A bound is on what the search minimises: in ThinK's code that is not what is measured.
-bool ChannelTable::bounded(std::size_t which) const {
-  return !plan_.per_query_head() && kChannelMethods[plan_.rules[plan_.cases[which].rule].method].proves;
 }
 
 std::optional<Index> ChannelTable::pruned(std::size_t which, Scope scope) const {

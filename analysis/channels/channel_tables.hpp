@@ -34,7 +34,6 @@ class ChannelTable : public MeasuredTable<ChannelPlan, ChannelColumns> {
 
  private:
   std::optional<double> gain(std::size_t which, Scope scope, ChannelFigure error, RowSet rows) const;
-  bool bounded(std::size_t which) const;
   std::size_t write_channels(const ResultFolder& folder) const;
   void write_maps(const ResultFolder& folder) const;
 };

@@ -8,10 +8,12 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
-// Everything that `channels` finds out about one head group, or one query head where each has a selection of
-// its own.
+// Everything that `channels` finds out about one head.
 
 namespace kvreplay {
 
@@ -31,39 +33,40 @@ inline double rope_pair_share(const Matrix<double>& H, const std::vector<Index>&
 /// How the channels of a group interact.
 struct ChannelPart {
   ChannelBasis basis;
+  std::vector<std::pair<ChannelSetting, ChannelBasis>>
+      others;               ///< what rules choose themselves, and its basis
   Vector<double> spectrum;  ///< [d]
   double off_diagonal_share = 0;
   double rope_pair_share = std::numeric_limits<double>::quiet_NaN();  ///< where the dump tells its rotation
+
+  const ChannelBasis& basis_in(const ChannelSetting& setting) const;
 };
 /// `with_outputs` that of the outputs too.
 template <class T>
 ChannelPart channel_part(const HeadGroup<T>& group, const ChannelPlan& plan, bool with_outputs,
                          const Compute& compute);
 
-/// What a rule prunes of a group, and what that costs its logits and its cache.
+/// What a case prunes of a head, and what that costs its logits and its cache: sums over the head's parts.
 struct PrunedChannels {
-  ChannelSelection selection;
-  double channels = 0;
-  double window_reconstruction = 0, future_reconstruction = 0;
-  double window_logits_sq = 0, future_logits_sq = 0;  ///< of what is reconstructed
+  std::vector<ChannelSet> pruned;     ///< [parts] of [d]
+  double channels = 0;                ///< of them, the mean over the parts
+  std::optional<double> lower_bound;  ///< where the plan bounds the rule
+  bool proven = false;                ///< of such a rule: the set is known to be the best
+  double window_reconstruction = 0, future_reconstruction = 0;  ///< ||Q K^T - Q S K^T||_F^2
+  double window_logits_sq = 0, future_logits_sq = 0;            ///< ||Q K^T||_F^2 of the prunable keys
   double bytes = 0;
 };
-/// `scores` are those of the basis, or with outputs that it lacks; `order` is channel_order() of them.
-template <class T>
-PrunedChannels pruned_channels_of(const HeadGroup<T>& group, const ChannelRule& rule,
-                                  const ChannelBasis& basis, const ChannelScores& scores,
-                                  const std::vector<Index>& order, Index count,
-                                  const CacheElements& elements);
 
+/// The cases of a plan on one head, whose parts are those that have a selection of their own (each_part()).
 template <class T>
 struct HeadChannels {
-  ChannelPart part;
-  std::vector<std::vector<Index>> order;  ///< [rules]
-  std::vector<PrunedChannels> cases;      ///< of the plan
-  CaseOutputs<T> outputs;
+  std::vector<std::vector<std::vector<Index>>> order;  ///< [parts][rules]
+  std::vector<PrunedChannels> cases;                   ///< of the plan
+  std::vector<CaseOutputs<T>> outputs;                 ///< [parts]
 };
 template <class T>
 HeadChannels<T> head_channels(const HeadGroup<T>& group, const ChannelPlan& plan,
-                              const CacheElements& elements, bool with_vectors, const Compute& compute);
+                              std::span<const ChannelPart> parts, const CacheElements& elements,
+                              bool with_vectors, const Compute& compute);
 
 }  // namespace kvreplay

@@ -84,8 +84,6 @@ class Keywords {
   std::unique_ptr<Bound> idle_;
 };
 
-namespace nb = nanobind;
-
 inline nb::list texts_of(const std::vector<OptionText>& notes) {
   nb::list texts;
   for (const OptionText& note : notes) texts.append(note.plain().c_str());
@@ -98,8 +96,6 @@ inline nb::dict texts_of(const std::vector<LeftOut>& left_out) {
   for (const LeftOut& one : left_out) texts[one.what.c_str()] = one.why.c_str();
   return texts;
 }
-
-namespace nb = nanobind;
 
 /// What every call takes besides its own options.
 struct CallOptions {

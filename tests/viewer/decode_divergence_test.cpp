@@ -8,6 +8,7 @@
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
+using namespace kvreplay::test;
 
 namespace {
 

@@ -271,9 +271,7 @@ TEST_CASE("curve values are sorted best first, undefined ones last", "[panels]")
     CHECK_FALSE(better(kNan, 0.0, mode));
     CHECK_FALSE(better(kNan, kNan, mode));
     CHECK_FALSE(better(0.5, 0.5, mode));
-    CHECK(curve_mode_named(name_of(mode)) == mode);
   }
-  CHECK_FALSE(curve_mode_named("Recall"));
 }
 
 TEST_CASE("the y axis of curves holds what is drawn, without zeros where it is logarithmic", "[panels]") {

@@ -1,5 +1,3 @@
-// The panels in their places, and the tabs above them.
-
 #include "analysis/options/option.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"

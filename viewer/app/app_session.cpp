@@ -118,7 +118,7 @@ void App::take_scores() {
       const Answer<UserScoreValues> read = ask_user_score(desk_, run, score, Urgency::now);
       pending = pending || read.pending;
       fits = fits || read;
-      // Of several dumps, the selected one says why.
+      // Where several dumps cannot be read, the selected one says why.
       if (i == 0 || i == state_.selection().run) error = read.error;
     }
     if (pending && !fits) return false;

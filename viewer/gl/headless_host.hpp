@@ -36,7 +36,7 @@ class HeadlessHost {
   /// The last frame's picture, for those who time it: pixels() paints what is not painted yet.
   void paint() const;
 
-  /// Of the last frame: [height, width], top first.
+  /// The last frame: [height, width], top first.
   std::vector<Rgb> pixels() const;
   int width() const { return buffer_.width(); }
   int height() const { return buffer_.height(); }

@@ -38,7 +38,7 @@ class Client {
   virtual bool needs_frame() const { return false; }
   /// Seconds after which the picture changes without input; infinite where it does not.
   virtual double changes_in() const { return std::numeric_limits<double>::infinity(); }
-  /// Of the window.
+  /// What the window is called.
   virtual std::string title() const { return "kvreplay"; }
   /// Size of the text, in points of 1/scale pixels; asked before each frame.
   virtual float text_points() const { return 13; }

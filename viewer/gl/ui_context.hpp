@@ -57,7 +57,7 @@ class UiContext {
   float em_ = 0;
 };
 
-/// Of the current context: for text, headings, and numbers or tokens.
+/// Fonts of the current context: for text, headings, and numbers or tokens.
 ImFont* ui_font();
 ImFont* bold_font();
 ImFont* mono_font();

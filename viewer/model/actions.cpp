@@ -171,7 +171,7 @@ std::vector<const Action*> matching_actions(std::string_view typed) {
       const int points = score(word, each);
       sum = points == kNoMatch || sum == kNoMatch ? kNoMatch : sum + points;
     }
-    // Of equal matches the one that leaves less of the title unsaid, but only as far as that decides.
+    // Among equal matches the one that leaves less of the title unsaid comes first; nothing else turns on it.
     const int unsaid = words.empty() ? 0 : static_cast<int>(each.title.size());
     if (sum != kNoMatch) found.push_back({&each, 64 * sum - unsaid});
   }

@@ -9,7 +9,7 @@
 
 namespace kvreplay::viewer {
 
-/// Of ASCII letters; other bytes stay.
+/// The small ones of ASCII letters; other bytes stay.
 inline char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 inline std::string lower_case(std::string_view text) {
   std::string low(text);

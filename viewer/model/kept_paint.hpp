@@ -47,7 +47,7 @@ class KeptPaint {
   static KeptPaint of_text(std::string_view text);
   std::string text() const;
 
-  /// Of these tokens in one head, or in all (empty); no mark leaves them to the policy again.
+  /// Marks these tokens in one head, or in all (empty); no mark leaves them to the policy again.
   void mark(std::span<const Index> tokens, std::optional<PaintMark> mark, std::optional<Head> head);
   bool empty() const { return marks_.empty(); }
   /// Marks of a kind, counting one that is meant for all heads once.

@@ -166,7 +166,7 @@ struct SheetLayout {
   Index gap = 0;       ///< texels between them
 
   Index rows() const { return (count + columns - 1) / columns; }
-  /// Of the whole sheet.
+  /// Texels of the whole sheet.
   MatrixSize size() const;
   /// The texel at a picture's upper left.
   Index first_row(Index number) const { return number / columns * (picture.rows + gap); }

@@ -44,7 +44,7 @@ inline float value_of_rank(std::uint32_t rank) {
   return std::bit_cast<float>((rank - 1) >> 1U | (~(rank - 1) << 31U));
 }
 
-/// Of two cells the one that a texel shows: the larger |value|, the positive one among equals. NaN gives way.
+/// The one of two cells that a texel shows: the larger |value|, the positive one among equals. NaN gives way.
 /// The order of the cells does not matter, so a texel is the same by whatever steps it was made.
 inline float pooled(float first, float second) {
   return value_of_rank(std::max(pool_rank(first), pool_rank(second)));

@@ -12,7 +12,7 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr std::string_view kTab = "    ";
-/// Of a token without text.
+/// What stands for a token without text.
 constexpr std::string_view kNothing = "·";
 
 /// The small letter of a capital, which has as many bytes; all others as they are.

@@ -20,7 +20,8 @@ MetricSet available_metrics(const Run& run) {
 
 namespace {
 
-/// Of a head or of one of its query heads; nothing where a result folder holds only sums over groups.
+/// The summary of a head or of one of its query heads; nothing where a result folder holds only sums over
+/// groups.
 std::optional<HeadSummary> summary_from(const Run& run, HeadSummaryOptions options, Index layer,
                                         Index kv_head, std::optional<Index> query_head, JobControl& job) {
   options.metrics = available_metrics(run);

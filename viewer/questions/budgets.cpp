@@ -22,10 +22,11 @@ namespace kvreplay::viewer {
 
 namespace {
 
-Matrix<double> rows_of(const BudgetCurves& curves, const std::vector<double> HeadWorth::*numbers) {
-  Matrix<double> rows(std::ssize(curves.heads), curves.l);
-  for (std::size_t h = 0; h < curves.heads.size(); ++h)
-    std::copy_n(((*curves.heads[h]).*numbers).data(), curves.l, rows.row(static_cast<Index>(h)).data());
+Matrix<double> rows_of(const std::vector<std::shared_ptr<const HeadWorth>>& heads, Index l,
+                       const std::vector<double> HeadWorth::*numbers) {
+  Matrix<double> rows(std::ssize(heads), l);
+  for (std::size_t h = 0; h < heads.size(); ++h)
+    std::copy_n(((*heads[h]).*numbers).data(), l, rows.row(static_cast<Index>(h)).data());
   return rows;
 }
 
@@ -78,22 +79,13 @@ std::vector<double> loss_of(const HeadWorth& worth) {
 
 BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
                            std::vector<std::shared_ptr<const HeadWorth>> heads, JobControl& job) {
-  BudgetCurves result;
-  result.layers = shape.layers;
-  result.n_kv = shape.n_kv;
-  result.l = shape.l;
-  result.heads = std::move(heads);
-  result.heads.resize(shape.layers * shape.n_kv);
-  result.missing = std::count(result.heads.begin(), result.heads.end(), nullptr);
-  if (result.missing > 0) return result;
+  LossCurves curves = loss_curves(rows_of(heads, shape.l, &HeadWorth::worth), 0, shape.l, shape.n_kv,
+                                  plan.normalise_by_layer);
   job.check();
-  result.curves =
-      loss_curves(rows_of(result, &HeadWorth::worth), 0, result.l, result.n_kv, plan.normalise_by_layer);
+  HullGreedy greedy(curves, plan.orders.front().lower);
   job.check();
-  result.greedy.emplace(*result.curves, plan.orders.front().lower);
-  job.check();
-  result.profile = lu_profile(plan, 0, result.n_kv, *result.curves);
-  return result;
+  BudgetProfile profile = lu_profile(plan, 0, shape.n_kv, curves);
+  return {shape.n_kv, std::move(heads), std::move(curves), std::move(greedy), std::move(profile)};
 }
 
 std::vector<double> shares_kept(const BudgetProfile& profile, Index head) {
@@ -109,13 +101,11 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   const BudgetCase& asked = plan.cases.at(which);
   BudgetShare share;
   share.method = asked.division.name;
-  share.missing = curves.missing;
-  if (curves.missing > 0) return share;
   job.check();
   const Matrix<double> scores = kBudgetMethods[asked.division.method].needs_scores
-                                    ? rows_of(curves, &HeadWorth::scores)
+                                    ? rows_of(curves.heads, curves.curves.l(), &HeadWorth::scores)
                                     : Matrix<double>();
-  Allocation found = allocate(plan, asked, curves.n_kv, *curves.curves, *curves.greedy,
+  Allocation found = allocate(plan, asked, curves.n_kv, curves.curves, curves.greedy,
                               {scores.data(), static_cast<std::size_t>(scores.size())});
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
@@ -125,12 +115,10 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
 }
 
 std::size_t bytes_of(const BudgetCurves& curves) {
-  std::size_t bytes = sizeof(curves) + curves.heads.size() * sizeof(std::shared_ptr<const HeadWorth>);
-  if (curves.curves)
-    bytes += curves.heads.size() * static_cast<std::size_t>(2 * curves.l + 1) * sizeof(double);
-  if (curves.greedy) bytes += curves.greedy->blocks() * sizeof(HullBlock);
-  bytes += curves.profile.pruned.size() * sizeof(double);
-  return bytes;
+  return sizeof(curves) + curves.greedy.blocks() * sizeof(HullBlock) +
+         curves.heads.size() * (sizeof(curves.heads.front()) +
+                                static_cast<std::size_t>(2 * curves.curves.l() + 1) * sizeof(double)) +
+         curves.profile.pruned.size() * sizeof(double);
 }
 
 namespace {
@@ -403,7 +391,7 @@ bool BudgetFigures::stale() const {
 
 const BudgetShare* BudgetFigures::find(const std::string& name) const {
   for (const Method& method : methods_)
-    if (method.name == name && method.share && !method.share->budgets.empty()) return &*method.share;
+    if (method.name == name && method.share) return &*method.share;
   return nullptr;
 }
 
@@ -419,8 +407,8 @@ const std::vector<double>& BudgetFigures::loss(Index head) {
   if (h >= losses_.size()) return none;
   std::vector<double>& known = losses_[h];
   if (!known.empty()) return known;
-  if (curves_ != nullptr && curves_->curves) {
-    const auto curve = curves_->curves->loss(head);
+  if (curves_ != nullptr) {
+    const auto curve = curves_->curves.loss(head);
     known.assign(curve.begin(), curve.end());
   } else if (worths_[h] != nullptr && !settings_.normalised()) {
     known = loss_of(*worths_[h]);

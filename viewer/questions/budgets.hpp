@@ -54,23 +54,21 @@ HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobC
 std::vector<double> loss_of(const HeadWorth& worth);
 /// The curves of all heads: 16 l bytes a head besides the heads' own, which it shares.
 struct BudgetCurves {
-  Index layers = 0, n_kv = 0, l = 0;
-  Index missing = 0;                                    ///< heads still unknown; then there are no curves
-  std::vector<std::shared_ptr<const HeadWorth>> heads;  ///< [layers, n_kv], null where unknown
-  std::optional<LossCurves> curves;
-  std::optional<HullGreedy> greedy;
+  Index n_kv = 0;
+  std::vector<std::shared_ptr<const HeadWorth>> heads;  ///< [layers, n_kv]
+  LossCurves curves;
+  HullGreedy greedy;
   BudgetProfile profile;  ///< of lu
 };
 /// The share of its tokens that a head keeps at sigma 0.01 .. 0.99 by a profile: [99].
 std::vector<double> shares_kept(const BudgetProfile& profile, Index head);
-/// `heads` [layers, n_kv], null where unknown.
+/// `heads` [layers, n_kv].
 BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
                            std::vector<std::shared_ptr<const HeadWorth>> heads, JobControl& job);
 
 /// One method's division of the total.
 struct BudgetShare {
   std::string method;
-  Index missing = 0;         ///< heads still unknown; then there are no budgets
   Budgets budgets;           ///< [layers, n_kv]
   std::vector<double> loss;  ///< [layers, n_kv]
   Index total = 0;           ///< sum of budgets: under published semantics not always what was asked for
@@ -105,7 +103,7 @@ struct BudgetResults {
   /// Null where there is none.
   const Division* find(const std::string& order, const std::string& sigma) const;
   std::vector<std::string> orders() const;
-  /// Of an order.
+  /// Totals that were shared under an order.
   std::vector<std::string> sigmas(const std::string& order) const;
 };
 inline std::size_t bytes_of(const BudgetResults::Division& one) { return bytes_with(one, one.methods); }
@@ -133,10 +131,10 @@ BudgetResultCurves read_budget_curves(const ResultReader& results, const std::st
 /// as its result folder has it. Heads are numbered row-major over [layers, n_kv]. Drawing thread only.
 class BudgetFigures {
  public:
-  /// Of a run with its dump: asks for what is missing and takes what is there. Where the settings cannot be
+  /// For a run with its dump: asks for what is missing and takes what is there. Where the settings cannot be
   /// followed error() says why, and what was known stays.
   void look(PanelContext& context, const BudgetSettings& settings);
-  /// Of a run without: `order` and `sigma` are brought to some that the folder has.
+  /// For a run without: `order` and `sigma` are brought to some that the folder has.
   void look_at_results(PanelContext& context, std::string& order, std::string& sigma);
 
   /// Null unless the folder's tables are looked at and there.
@@ -144,7 +142,7 @@ class BudgetFigures {
   bool is_of(const Run& run) const;
   Index heads() const { return std::ssize(losses_); }
   std::vector<std::string> methods() const;
-  /// Null where the method is unknown or has no budgets yet.
+  /// Null where the method is unknown or its budgets are.
   const BudgetShare* find(const std::string& method) const;
   /// L(0..l) of a head, in the importance's unit or, normalised, as a share of its layer's; empty while it is
   /// unknown.

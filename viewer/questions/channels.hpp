@@ -1,8 +1,7 @@
 #pragma once
 
-#include "analysis/channels/channel_plan.hpp"
+#include "analysis/channels/head_channels.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "sim/channels/channel_interaction.hpp"
 #include "viewer/questions/desk.hpp"
 
 #include <memory>
@@ -19,34 +18,25 @@ struct PanelContext;
 // that of `kvreplay channels` with the same options. Where a semantics has a selection of its own for every
 // query head (official), a head has G parts, else one.
 
-/// Without ratios: one is asked for at a time.
+/// Without ratios.
 struct ChannelSettings : ChannelOptions {
   bool operator==(const ChannelSettings&) const = default;
 };
 /// For sessions.
 BoundOptions bound(ChannelSettings& settings);
 
-/// Rules and setting; its ratios and cases mean nothing. Throws InputError, one line, where the
-/// settings cannot be followed.
-ChannelPlan channel_view_plan(const ChannelSettings& settings, const Dump& dump);
 /// Whether all keys of a prompt of l are among the recent ones, which stay whole: with recent 0 they would
 /// not.
 bool all_keys_recent(const ChannelSettings& settings, Index l);
-/// What channel_head() and channel_outputs() depend on besides the head.
+/// What channel_head() and channel_outputs() depend on besides the head. Ratios and cases of the plan, here
+/// and below, mean nothing: one ratio is asked for at a time.
 Key basis_key(const ChannelPlan& plan);
 
 /// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.
 struct ChannelHead {
-  struct Part {
-    ChannelBasis basis;
-    Vector<double> spectrum;  ///< [d], eigenvalues of basis.scores.logits, largest first
-    double off_diagonal_share = 0;
-    double rope_pair_share = 0;  ///< nan where the dump does not say what rotates together
-  };
-  std::vector<Part> parts;
+  std::vector<ChannelPart> parts;
   std::vector<ChannelMoments> window, future;  ///< of every query head's channels; empty where unknown
   double off_diagonal_share = 0, rope_pair_share = 0;  ///< means over the parts
-  double window_logits_sq = 0, future_logits_sq = 0;   ///< ||Q K^T||_F^2 of the prunable keys, of all parts
 };
 ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job);
 
@@ -58,26 +48,17 @@ ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan&
                                const ChannelHead& head, JobControl& job);
 
 /// One method at one ratio, over all parts.
-struct ChannelPruning {
+struct ChannelPruning : PrunedChannels {
   std::string method;
-  std::vector<ChannelSet> pruned;  ///< [parts] of [d]
-  double channels = 0;             ///< pruned, the mean over the parts
   struct RowFigures {
-    double reconstruction = 0;           ///< ||Q K^T - Q S K^T||_F^2
     double relative_reconstruction = 0;  ///< of the logits' square
-    double change_sq = 0;                ///< sum over rows and query heads of ||o' - o||^2
-    double error = 0;                    ///< change_sq / full_sq: output_error
+    double error = 0;                    ///< output_error
   };
   RowFigures window, future;  ///< nan where there are no future rows
-  std::optional<double>
-      lower_bound;      ///< of optimal: no set of as many channels reconstructs the window better
-  bool proven = false;  ///< of optimal: the set is known to be the best
-  double bytes = 0;     ///< of the prompt's cache
 };
 struct ChannelPrunings {
   double ratio = 0;
-  Index asked = 0;  ///< channels that the ratio asks for
-  double window_full_sq = 0, future_full_sq = 0;
+  Index asked = 0;                      ///< channels that the ratio asks for
   std::vector<ChannelPruning> methods;  ///< in the plan's order, without those that wait for outputs
   std::vector<std::string> waiting;     ///< methods that need outputs, where `outputs` is null
 };
@@ -99,7 +80,7 @@ inline std::size_t bytes_of(const ChannelPrunings& prunings) {
 struct ChannelRecord {
   ChannelHead head;
   ChannelOutputs outputs;                 ///< no parts where no method needed it
-  std::vector<ChannelPrunings> prunings;  ///< by ratio, ascending; squared sums of outputs are nan
+  std::vector<ChannelPrunings> prunings;  ///< by ratio, ascending
   std::string semantics;
 };
 

@@ -31,8 +31,7 @@ std::string budget_options(const std::vector<Budget>& budgets) {
                      fmt::join(all ? kept : ratios, ","));
 }
 
-}  // namespace
-
+/// In quotes where it needs them.
 std::string shell_word(const std::string& word) {
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -43,6 +42,8 @@ std::string shell_word(const std::string& word) {
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
+
+}  // namespace
 
 std::string shell_line(const std::vector<std::string>& words) {
   std::string line;

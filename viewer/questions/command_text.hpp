@@ -12,9 +12,7 @@
 
 namespace kvreplay::viewer {
 
-/// A word as a POSIX shell takes it: in quotes where it needs them.
-std::string shell_word(const std::string& word);
-/// The words of a command in one line.
+/// The words of a command in one line, as a POSIX shell takes them.
 std::string shell_line(const std::vector<std::string>& words);
 
 /// " --name value" for each option whose value is not that of `usual`, in their order; without `usual` for
@@ -22,7 +20,8 @@ std::string shell_line(const std::vector<std::string>& words);
 std::string options_text(const BoundOptions& given, const BoundOptions& usual);
 /// Options of `evict`, budgets as what is kept. " --policy snapkv --keep 20%".
 std::string evict_options_text(EvictionOptions options);
-/// Of a setting of What if; `score` is the user's that it names, else null. Without the leading space.
+/// Options that say a setting of What if; `score` is the user's that it names, else null. Without the leading
+/// space.
 std::string evict_options_text(const WhatIfSettings& settings, const UserScore* score);
 
 /// What A and B are, a line each: "A: --policy snapkv --keep 20%".

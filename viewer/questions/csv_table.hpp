@@ -6,21 +6,18 @@
 
 #include <cmath>
 #include <concepts>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace kvreplay::viewer {
 
-/// A table as a CSV in memory, its fields as in the result folder's files: shortest decimals, texts in quotes
-/// where they need them. For the clipboard and for panels' exports.
-class CsvTable {
+/// A table as a CSV in memory, for the clipboard and for panels' exports. Of numbers that are not finite it
+/// says which; an optional without a value is an empty field.
+class CsvTable : public kvreplay::CsvTable {
  public:
-  /// `header` as it stands in the file, comma-separated.
-  explicit CsvTable(std::string_view header) { text_.append(header) += '\n'; }
+  using kvreplay::CsvTable::CsvTable;
 
-  /// Fields of one row; an optional without a value is an empty one.
   template <class... Fields>
   void row(const Fields&... fields) {
     (add(fields), ...);
@@ -28,25 +25,16 @@ class CsvTable {
   }
   template <class Field>
   CsvTable& add(const Field& field) {
-    if (row_open_) text_ += ',';
-    row_open_ = true;
-    text_ += text_of(field);
+    kvreplay::CsvTable::add(std::string_view(text_of(field)));
     return *this;
   }
-  void end_row() {
-    text_ += '\n';
-    row_open_ = false;
-    ++rows_;
-  }
-
-  std::size_t rows() const { return rows_; }
   const std::string& text() const { return text_; }
 
  private:
   template <class Field>
   static std::string text_of(const Field& field) {
     if constexpr (std::convertible_to<const Field&, std::string_view>)
-      return csv_field(field);
+      return std::string(std::string_view(field));
     else if constexpr (std::same_as<Field, float>)
       return fmt::format("{}", field);  // as a double it would have digits that are not its own
     else if constexpr (std::floating_point<Field>)
@@ -56,10 +44,6 @@ class CsvTable {
     else
       return field ? text_of(*field) : std::string();
   }
-
-  std::string text_;
-  std::size_t rows_ = 0;
-  bool row_open_ = false;
 };
 
 /// A figure, or an empty field where there is none.

@@ -153,19 +153,6 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
   return view;
 }
 
-std::vector<std::uint8_t> cache_after(const DecodeRun& run, Index step) {
-  std::vector<std::uint8_t> cache(run.T, 0);
-  std::copy(run.start.begin(), run.start.end(), cache.begin());
-  if (step < 0) return cache;
-  const Index end = std::min(run.first_step + step + 1, run.T);
-  for (Index p = run.l; p < end; ++p) cache[p] = 1;
-  for (const DecodeMove& move : run.left) {
-    if (move.step > step) break;
-    cache[move.position] = 0;
-  }
-  return cache;
-}
-
 std::vector<Index> cache_sizes(const DecodeRun& run) {
   std::vector<Index> sizes;
   Index size = count(run.start) + run.first_step - run.l;
@@ -215,16 +202,8 @@ std::vector<Named> read_table(const ResultReader& results, Index layer, Index kv
       found = all.insert(all.end(), Named{words, {}});
       found->run.mean = found->run.max = found->run.last = kNone;
     }
-    switch (*which) {
-      case DecodeFigure::mean:
-        found->run.mean = figure.value;
-        break;
-      case DecodeFigure::max:
-        found->run.max = figure.value;
-        break;
-      case DecodeFigure::last:
-        found->run.last = figure.value;
-    }
+    constexpr double DecodeRun::*places[] = {&DecodeRun::mean, &DecodeRun::max, &DecodeRun::last};
+    found->run.*places[static_cast<std::size_t>(*which)] = figure.value;
   });
   return all;
 }

@@ -85,10 +85,7 @@ struct DecodeView {
 DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& plan, const DecodeOutputs& outputs,
                        const DecodeStarts& starts, JobControl& job);
 
-/// What a cache holds after the cut that follows step `step` (0 .. steps - 1): [T], 1 where the position is
-/// in it. -1: after the prompt, before any decoded position.
-std::vector<std::uint8_t> cache_after(const DecodeRun& run, Index step);
-/// How many tokens it holds after every step, [steps].
+/// How many tokens the cache holds after the cut of every step, [steps].
 std::vector<Index> cache_sizes(const DecodeRun& run);
 
 inline std::size_t bytes_of(const DecodeOutputs& answer) { return bytes_with(answer, answer.full); }
@@ -100,7 +97,7 @@ inline std::size_t bytes_of(const DecodeRun& run) {
 }
 inline std::size_t bytes_of(const DecodeView& view) { return bytes_with(view, view.runs, view.notes); }
 
-/// When each position of a decoding run leaves the cache: what cache_after() says, for all steps at once.
+/// When each position of a decoding run leaves the cache.
 struct CacheFates {
   static constexpr Index kStays = std::numeric_limits<Index>::max();
   static constexpr Index kWithPrompt = std::numeric_limits<Index>::min();
@@ -129,7 +126,7 @@ DecodeView read_decode(const ResultReader& results, Index layer, Index kv_head);
 
 // Where decoding under one cache goes wrong and under another does not.
 
-/// Of one decoding run from another, its reference.
+/// Where one decoding run diverges from another, its reference.
 struct Divergence {
   std::size_t run = 0;  ///< number of the run
   Index step = 0;
@@ -146,8 +143,9 @@ inline constexpr double kDiverges = 2;
 std::optional<Divergence> first_divergence(const DecodeRun& run, const CacheFates& fates,
                                            const DecodeRun& reference, const CacheFates& of_reference);
 
-/// Of every run that diverges, by step: from the run of the same policy and phase in `pinned`, where that has
-/// any, else from the one of `runs` with the least mean error. Fates are of the runs; without them, nothing.
+/// Divergences of all runs that have one, by step: from the run of the same policy and phase in `pinned`,
+/// where that has any, else from the one of `runs` with the least mean error. Fates are of the runs; without
+/// them, nothing.
 std::vector<Divergence> divergences(const std::vector<DecodeRun>& runs, const std::vector<CacheFates>& fates,
                                     const std::vector<DecodeRun>& pinned,
                                     const std::vector<CacheFates>& of_pinned);

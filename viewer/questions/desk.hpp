@@ -104,7 +104,7 @@ std::size_t bytes_in(const Part& part) {
     return sizeof(Part);
   }
 }
-/// Of an answer with all of its parts that lie elsewhere.
+/// The bytes of an answer with all of its parts that lie elsewhere.
 template <class Whole, class... Parts>
 std::size_t bytes_with(const Whole& whole, const Parts&... parts) {
   return (sizeof(whole) + ... + bytes_in(parts));
@@ -162,7 +162,7 @@ class Desk {
 
   /// How many jobs have ended well.
   std::uint64_t answers() const;
-  /// Of all that was asked: how often there was no answer yet, and how often there never will be one.
+  /// How often what was asked had no answer yet, and how often there never will be one.
   struct Unanswered {
     std::uint64_t pending = 0, failed = 0;
     std::string error = {};  ///< the last one

@@ -98,7 +98,7 @@ MatrixSize entry_map_size(const HeadGroup<T>& group) {
 Tile entry_tile(const EntryMap<float>& map, const EntryView& view, const TileKey& key, RowCache& rows,
                 JobControl& job, const EntryMap<float>* minus = nullptr);
 
-/// Of one core.
+/// Time of one core that a preview takes.
 inline constexpr double kPreviewSeconds = 0.05;
 /// The tile from every n-th row only, n as small as about so many seconds allow, to stand in while
 /// entry_tile() takes its time. A row of texels from which no row was taken repeats the nearest other as far
@@ -131,7 +131,7 @@ class ViewCells {
   /// Rows that are computed as quickly together as one alone.
   static Index rows_at_once();
 
-  /// Of another run's map, `minus`, the same cells are subtracted; null: none are.
+  /// The same cells of another run's map, `minus`, are subtracted; null: none are.
   ViewCells(const EntryMap<float>& map, const EntryView& view, JobControl& job,
             const EntryMap<float>* minus = nullptr);
 
@@ -154,7 +154,7 @@ class ViewCells {
   JobControl& job_;
   Index at_once_;
   std::vector<float> shown_, other_, term_;  // [rows, tokens]
-  // Of ranks: the rows that were ranked last, over all tokens that they see.
+  // For ranks: the rows that were ranked last, over all tokens that they see.
   std::shared_ptr<const EntryRows<float>> ranked_;
   Index ranked_begin_ = 0, ranked_end_ = 0;
   RowRange seen_;
@@ -182,7 +182,7 @@ inline constexpr Index kRowValues = RowCache::kBlockRows;
 /// softmax of rows is taken from, and left in, the cache where step is 1. 4 T (d + d_v) flops a row and query
 /// head at most, and some 20 an entry; holds 32 x 8192 numbers and kRowValues rows after their softmax.
 /// Throws Interrupted within milliseconds where the job is cancelled, InputError where a number overflows.
-/// Of cells less those of another run's map, `minus`, the one of largest magnitude.
+/// Where another run's map, `minus`, is subtracted, a row's value is its difference of largest magnitude.
 RowValues row_values(const EntryMap<float>& map, const EntryView& view, Index block, Index step,
                      RowCache& cache, JobControl& job, const EntryMap<float>* minus = nullptr);
 

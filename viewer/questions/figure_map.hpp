@@ -40,7 +40,7 @@ FigureMap empty_map(FigureInfo figure, std::vector<Index> layers, Index n_kv);
 /// Puts in the head's value of the map's figure. A head that the map does not have is left out.
 void add(FigureMap& map, const HeadSummary& head);
 
-/// Of two maps of one figure: the first less the second, NaN where either has no value. Empty where they do
+/// The first of two maps of one figure less the second, NaN where either has no value. Empty where they do
 /// not have the same heads.
 std::optional<FigureMap> difference_map(const FigureMap& map, const FigureMap& minus);
 

@@ -105,13 +105,12 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
 
 /// A metric of a KV head as the folder has it: [1 or G, l]; empty where it has none.
 static Matrix<double> stored_metric(const ResultReader& results, Index layer, Index kv_head, TokenMetric m) {
-  const DumpShape& shape = results.shape();
   const std::filesystem::path name =
       std::filesystem::path(layer_name(layer)) / "tokens" / fmt::format("{}.npy", name_of(m));
   if (!results.has(name)) return {};
-  const auto array = stored_array(results, name, {{shape.n_kv, shape.l}, {shape.n_q, shape.l}});
-  const Index rows = array.shape[0] / shape.n_kv;
-  return Eigen::Map<const Matrix<double>>(array.values.data() + kv_head * rows * shape.l, rows, shape.l);
+  const Index l = results.shape().l;
+  const StoredRows rows(results, name, {l}, kv_head);
+  return Eigen::Map<const Matrix<double>>(rows.part(0), static_cast<Index>(rows.parts()), l);
 }
 
 TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head) {

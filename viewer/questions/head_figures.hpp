@@ -36,7 +36,7 @@ struct HeadFigure {
 /// As files in maps/ are called: "attn", "attn~exact_remove~recall@10%".
 std::string name_of(const HeadFigure& figure);
 std::optional<HeadFigure> head_figure_named(std::string_view name);
-/// Of a map of the tokens stage, whatever its window and reserve.
+/// The figure that a map of the tokens stage shows, whatever its window and reserve.
 std::optional<HeadFigure> head_figure_of(const MapName& map);
 /// All that are exported of these metrics over n candidates, in the order of the tables.
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);

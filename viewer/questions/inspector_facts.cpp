@@ -302,7 +302,7 @@ std::string InspectorFacts::csv(const Run& of) const {
       table.row(column.pin ? "pinned entry" : "entry", column.run, cell.layer, cell.kv_head, cell.query_head,
                 cell.row, cell.token, name_of(entry), if_any((*column.entries)[entry]), kNo, kNo, kNo, kNo);
   }
-  // Of the selected head's sums: neither a query head nor a row.
+  // A line about the selected head's sums: neither a query head nor a row.
   const auto add = [&](std::string_view kind, std::optional<Index> position, std::string_view quantity,
                        double value, std::optional<Index> rank, std::optional<Index> candidates,
                        std::optional<double> share, std::string_view text) {

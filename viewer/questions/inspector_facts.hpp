@@ -61,8 +61,8 @@ struct TokenFigure {
   Index rank = 0;    ///< among the l candidates
   double share = 0;  ///< of the sum over all candidates; NaN where a value is negative or the sum is 0
 };
-/// Of the metrics that the summary has, in their order; empty for a position that is no candidate, or for a
-/// summary without tokens.
+/// Figures by the metrics that the summary has, in their order; empty for a position that is no candidate, or
+/// for a summary without tokens.
 std::vector<TokenFigure> figures_of_token(const HeadSummary& summary, Index token);
 
 /// A metric's sum over tokens chosen together.

@@ -128,7 +128,7 @@ PanelKind follow(const Finding& finding, AppState& state) {
   const FindingPlace& place = finding.place;
   if (place.layer) {
     next.layer = *place.layer;
-    // Of a layer, its worst head.
+    // For a finding of a layer, its worst head.
     const auto worst = std::find_if(state.worst_first.begin(), state.worst_first.end(),
                                     [&](const auto& head) { return head.first == *place.layer; });
     if (!place.kv_head && worst != state.worst_first.end()) next.kv_head = worst->second;

@@ -19,7 +19,7 @@ struct KeptBudget {
   double sigma = 0.8;        ///< compression ratio, between 0 and 1
   bool operator==(const KeptBudget&) const = default;
 
-  /// Of a prompt of l tokens.
+  /// How many of a prompt's l tokens are kept.
   Index tokens(Index l, Semantics semantics) const {
     return sigma_budget ? kept_tokens(sigma, l, semantics) : std::min(budget, l);
   }

@@ -77,7 +77,7 @@ inline std::size_t bytes_of(const WindowMetrics& metrics) {
   for (const TokenMetrics& one : metrics.metrics) bytes += bytes_of(one);
   return bytes;
 }
-/// Of all metrics of `wanted`; of one query head, 0..G-1 of the group, or of the group.
+/// All metrics of `wanted` on every window; of one query head, 0..G-1 of the group, or of the group.
 WindowMetrics window_metrics(const HeadGroup<float>& group, const MetricSet& wanted,
                              std::optional<Index> query_head, const Compute& compute);
 

@@ -110,7 +110,7 @@ class AppState : public SharedSettings {
   WhatIfSettings as_linked(WhatIfSettings settings) const;
   DecodeSettings as_linked(DecodeSettings settings) const;
   bool shows_b() const { return show_b != flipped; }
-  /// Of A and B the one that is looked at.
+  /// The one of A and B that is looked at.
   WhatIfSettings setting() const { return as_linked(shows_b() ? setting_b : setting_a); }
   /// Keeps or evicts by hand, in that one, the tokens that are chosen together, else the selected one; no
   /// mark leaves them to the policy. A message says what became of it.

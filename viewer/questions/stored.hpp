@@ -28,6 +28,30 @@ inline ResultReader::Array stored_array(const ResultReader& results, const std::
   throw InputError((results.folder() / name).string(), expected, "shape " + shape_text(array.shape));
 }
 
+/// The rows that one KV head has in an array [n_kv or n_q, row].
+class StoredRows {
+ public:
+  StoredRows(const ResultReader& results, const std::filesystem::path& name, const std::vector<Index>& row,
+             Index kv_head) {
+    const DumpShape& shape = results.shape();
+    const auto with = [&](Index heads) {
+      std::vector<Index> all = {heads};
+      all.insert(all.end(), row.begin(), row.end());
+      return all;
+    };
+    array_ = stored_array(results, name, {with(shape.n_kv), with(shape.n_q)});
+    parts_ = static_cast<std::size_t>(array_.shape[0] / shape.n_kv);
+    for (const Index size : row) row_size_ *= static_cast<std::size_t>(size);
+    first_ = static_cast<std::size_t>(kv_head) * parts_;
+  }
+  std::size_t parts() const { return parts_; }
+  const double* part(std::size_t p) const { return array_.values.data() + (first_ + p) * row_size_; }
+
+ private:
+  ResultReader::Array array_;
+  std::size_t parts_ = 1, row_size_ = 1, first_ = 0;
+};
+
 /// Why there is nothing of a layer, as one clause; nothing where there may be.
 inline std::optional<std::string> why_no_layer(const ResultReader& results, Index layer) {
   const auto& layers = results.layers();

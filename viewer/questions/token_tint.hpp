@@ -47,8 +47,8 @@ struct TokenTint {
 /// Logarithmic from the median of what is positive, where no value is negative and some are
 /// positive (a decade where that is one value); else linear over all values. O(l log l).
 TokenTint token_tint(std::vector<double> values);
-/// Of values less another run's, or of how many places each token is further up than there: magnitudes on
-/// such a scale, places by magnitude. NaN where either is, or one run has fewer tokens.
+/// The tint of values less another run's, or of how many places each token is further up than there:
+/// magnitudes on such a scale, places by magnitude. NaN where either is, or one run has fewer tokens.
 TokenTint difference_tint(const std::vector<double>& own, const std::vector<double>& pinned, bool by_rank);
 inline std::size_t bytes_of(const TokenTint& answer) {
   return bytes_with(answer, answer.values, answer.place, answer.level);
@@ -135,7 +135,7 @@ class TextSource {
   /// Over how many heads the kept sets go, and by how many of them a token is kept; 0: not known.
   Index heads() const;
   Index kept(Index token) const;
-  /// Of the prompt, where one head's set is shown.
+  /// Tokens of the prompt that are kept, where one head's set is shown.
   std::optional<Index> kept_tokens() const {
     return one_ != nullptr ? std::optional(one_->tokens) : std::nullopt;
   }

@@ -27,7 +27,8 @@ struct UserScore {
   Key key() const { return {item(), version}; }
 };
 
-/// Of "NAME=FILE.npy". Throws InputError where it is not of this form; all else is found when it is read.
+/// The score that "NAME=FILE.npy" names. Throws InputError where it is not of this form; all else is found
+/// when it is read.
 UserScore user_score(const std::string& item);
 /// Named after its file; what a name cannot have becomes '_'.
 UserScore user_score_of(const std::filesystem::path& file);

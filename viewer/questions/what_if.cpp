@@ -172,6 +172,9 @@ WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& j
   return {future_importance(group, job.compute())};
 }
 
+namespace {
+
+/// Figures of the first case on window or future rows, with its vectors where there are `losses`.
 WhatIf::RowFigures row_figures(const HeadGroup<float>& group, RowSet set, RowRange rows,
                                const LossRows& losses, const OutputChanges<float>& changes,
                                Workers& workers) {
@@ -180,6 +183,8 @@ WhatIf::RowFigures row_figures(const HeadGroup<float>& group, RowSet set, RowRan
   return {rows.count(), changes.full_sq, change_sq, relative_error(change_sq, changes.full_sq),
           predicted_loss(group, losses, set, rows, changes, workers)};
 }
+
+}  // namespace
 
 KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vector<double>& scores,
                 Index sinks, Index recent) {

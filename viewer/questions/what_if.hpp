@@ -24,7 +24,7 @@ namespace kvreplay::viewer {
 
 // What a setting is predicted to cost the model, in nats a step (sim/loss/LOSS.md): of one head, and of all.
 
-/// Of one KV head on one set of rows.
+/// The loss of one KV head on one set of rows.
 struct PredictedLoss {
   Index rows = 0;                    ///< |R|; 0 where the dump has no gradients of such rows
   double row = kNone, head = kNone;  ///< loss_row and loss_head; nan without rows
@@ -32,11 +32,11 @@ struct PredictedLoss {
   std::vector<double> steps = {};    ///< [S, rows]: sum over query heads
 };
 
-/// Of the first case, whose outputs change on the rows `measured`.
+/// The loss of the first case, whose outputs change on the rows `measured`.
 PredictedLoss predicted_loss(const HeadGroup<float>& group, const LossRows& there, RowSet rows,
                              RowRange measured, const OutputChanges<float>& changes, Workers& workers);
 
-/// Of all heads together, added layer by layer.
+/// The losses of all heads together, added layer by layer.
 class ModelLoss {
  public:
   /// The heads of a layer follow each other.
@@ -145,7 +145,7 @@ struct WhatIf {
   double bytes = 0, prompt_bytes = 0;  ///< of the cache, and of the whole prompt, as the dump stores them
   std::vector<std::string> notes;      ///< a line each: clipped windows, pins beyond the budget, ..
 
-  /// Of a cache that makes up for what it lacks: then `window`, `future` and `bytes` are this cache's.
+  /// A cache that makes up for what it lacks: then `window`, `future` and `bytes` are this cache's.
   struct Compensated {
     Compensation method = Compensation::none;
     RowFigures plain_window, plain_future;  ///< of the kept tokens as they were
@@ -155,9 +155,6 @@ struct WhatIf {
   };
   std::optional<Compensated> compensated;
 };
-/// Of the first case on window or future rows, with its vectors where there are `losses`.
-WhatIf::RowFigures row_figures(const HeadGroup<float>& group, RowSet set, RowRange rows,
-                               const LossRows& losses, const OutputChanges<float>& changes, Workers& workers);
 
 /// `ranking` and `importance` are this head's under the same score_key(); `marks` its tokens that are kept or
 /// evicted by hand, ascending, those beyond the prompt meaning nothing.

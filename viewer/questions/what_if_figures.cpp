@@ -18,7 +18,7 @@ std::string whole(double value) {
   return std::isnan(value) ? number_text(value) : fmt::format("{:.0f}", value);
 }
 
-/// Of a figure that is taken on either rows the words say which.
+/// The words of a figure that is taken on either rows say which.
 WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const WhatIf&),
                      std::string (*text)(double)) {
   WhatIfFigure figure{std::string(facts.name),

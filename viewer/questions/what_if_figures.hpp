@@ -38,7 +38,7 @@ const std::array<WhatIfFigure, kWhatIfFigures>& what_if_figures();
 using WhatIfFigures = std::array<double, kWhatIfFigures>;
 WhatIfFigures figures_of(const WhatIf& answer);
 
-/// Of those that are shown the ones that a dump of such tensors can have: losses need gradients.
+/// Numbers of shown figures that a dump of such tensors can have: losses need gradients.
 std::vector<std::size_t> shown_figures(const Dump& dump);
 
 /// One of them under setting A (0) or B (1) of What if, as a figure of the Head map.
@@ -64,9 +64,9 @@ class WhatIfHeads {
   Index answered() const { return round_.done(); }
   Index failed() const { return round_.failed(); }
   const std::string& error() const { return round_.error(); }  ///< of the first that failed
-  /// Of the setting, or of the one before; null where neither is known.
+  /// Figures under the setting, or the one before; null where neither is known.
   const WhatIfFigures* at(Index head) const;
-  /// Of this very setting only; null where it is not known.
+  /// Figures under this very setting only; null where they are not known.
   const WhatIfFigures* current(Index head) const;
   /// NaN where no head has the figure; over the heads of this very setting.
   double mean(std::size_t figure) const;
@@ -85,7 +85,7 @@ class WhatIfHeads {
     WhatIfFigures figures;
     PredictedLoss window, future;
   };
-  /// Of all heads that have it.
+  /// A figure of all heads that have it.
   std::vector<double> values(std::size_t figure) const;
 
   std::vector<std::optional<Known>> heads_;

@@ -21,7 +21,7 @@ void show_tip(std::string_view text) {
   ImGui::EndTooltip();
 }
 
-/// Of the one menu that is open; only one can be.
+/// What is typed in the one menu that is open; only one can be.
 std::string& typed() {
   static std::string text;
   return text;
@@ -170,6 +170,14 @@ void right_aligned(const std::string& text, ImU32 color, float width) {
 }
 void right_aligned(const std::string& text, ImU32 color) {
   right_aligned(text, color, ImGui::GetContentRegionAvail().x);
+}
+
+void right_aligned_number(const std::string& text, ImU32 color, bool bold) {
+  ImGui::PushFont(mono_font());
+  right_aligned(text, color);
+  const ImVec2 at = ImGui::GetItemRectMin();
+  if (bold) ImGui::GetWindowDrawList()->AddText({at.x - theme().px(0.7F), at.y}, color, text.c_str());
+  ImGui::PopFont();
 }
 
 void mono_text(const std::string& text) {

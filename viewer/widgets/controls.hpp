@@ -55,6 +55,8 @@ void colored_text(std::string_view text, ImU32 color);
 /// Text in a colour at the right end of `width` pixels; without it, of what is left of a table's cell.
 void right_aligned(const std::string& text, ImU32 color, float width);
 void right_aligned(const std::string& text, ImU32 color);
+/// Text in the font for numbers at the right end of a table's cell; bold: as wide as it would be otherwise.
+void right_aligned_number(const std::string& text, ImU32 color, bool bold = false);
 /// Text in the font for numbers, on the current line.
 void mono_text(const std::string& text);
 /// Text in a quieter colour, on the current line.

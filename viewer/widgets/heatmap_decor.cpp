@@ -21,7 +21,7 @@ namespace {
 /// Columns from which on their text stands below them, reading downwards or as the rest; points. Rows
 /// likewise, in lines of text.
 constexpr float kTextColumn = 16, kUprightColumn = 70, kTextRow = 1.1F;
-/// Of the text beside a row's number or below a column's axis.
+/// Letters of the text beside a row's number or below a column's axis.
 constexpr float kTextLetters = 16, kLeastTextLetters = 6;
 
 /// Round steps so that labels stand at least `spacing` pixels apart.

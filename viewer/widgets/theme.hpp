@@ -26,7 +26,7 @@ struct Theme {
 const Theme& theme();
 /// The colours alone, of the one or the other.
 Theme theme_of(bool dark);
-/// Of the name on a panel's tab.
+/// The colour of the name on a panel's tab.
 ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered);
 /// How well one colour stands out from another, 1 (not at all) .. 21, after WCAG 2.
 double contrast(ImU32 a, ImU32 b);

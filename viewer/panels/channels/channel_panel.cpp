@@ -115,7 +115,7 @@ class ChannelPanel final : public Panel {
   void draw_figures(const AppState& state);
   void draw_side(PanelContext& context, float height);
   void choose_part(const Selection& selected);
-  const ChannelHead::Part& part() const { return now_.head->parts[part_]; }
+  const ChannelPart& part() const { return now_.head->parts[part_]; }
   /// The set of the chosen method; null where it is not known.
   const ChannelSet* pruned() const;
 

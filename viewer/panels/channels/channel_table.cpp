@@ -4,6 +4,7 @@
 #include "viewer/model/color_table.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/panels/curve_lines.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -222,15 +223,6 @@ constexpr ErrorColumn kColumns[] = {
     {"output", "Output error on the decoding steps", true, true},
 };
 
-/// In the font for numbers; bold: as wide as it would be otherwise.
-void number(const std::string& text, ImU32 color, bool bold) {
-  ImGui::PushFont(mono_font());
-  right_aligned(text, color);
-  const ImVec2 at = ImGui::GetItemRectMin();
-  if (bold) ImGui::GetWindowDrawList()->AddText({at.x - theme().px(0.7F), at.y}, color, text.c_str());
-  ImGui::PopFont();
-}
-
 class Table {
  public:
   Table(const ChannelAnswers& answers, std::string& method) : answers_(answers), method_(method) {}
@@ -316,11 +308,11 @@ class Table {
       ImGui::TableNextColumn();
       const double value = column->of(one);
       const bool best = value == least(*column) && !answers_.stale;
-      number(numbers_of(*column).text(value),
-             answers_.stale ? theme().faint
-             : best         ? theme().text
-                            : theme().dim,
-             best);
+      right_aligned_number(numbers_of(*column).text(value),
+                           answers_.stale ? theme().faint
+                           : best         ? theme().text
+                                          : theme().dim,
+                           best);
     }
     if (!one.lower_bound || one.proven || columns.front()->future) return;
     ImGui::TableNextRow();
@@ -328,8 +320,8 @@ class Table {
     dim_text("  bound");
     tip("No set of as many channels has a smaller error than this on the window's logits");
     ImGui::TableNextColumn();
-    number(numbers_of(*columns.front()).text(*one.lower_bound / answers_.head->window_logits_sq),
-           theme().faint, false);
+    right_aligned_number(numbers_of(*columns.front()).text(*one.lower_bound / one.window_logits_sq),
+                         theme().faint);
   }
 
   void row_tip(const ChannelPruning& one) const {
@@ -353,7 +345,7 @@ class Table {
     name_cell(name);
     if (answers_.pending) {
       ImGui::TableNextColumn();
-      number("\xE2\x80\xA6", theme().faint, false);
+      right_aligned_number("\xE2\x80\xA6", theme().faint);
     }
   }
 
@@ -369,10 +361,12 @@ float table_width(int columns) {
          static_cast<float>(columns) * (theme().px(kPadding) + mono_width("0.00000"));
 }
 
+/// Whether there is room for errors on both sets of rows.
+bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= table_width(4); }
+
 }  // namespace
 
 float least_table_width() { return table_width(2); }
-bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= table_width(4); }
 
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside, bool fixed) {

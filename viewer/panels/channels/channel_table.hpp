@@ -50,8 +50,7 @@ void draw_channel_tip(const Run& run, const ChannelAnswers& answers, std::size_t
 /// `fixed`: with their name in place of the switch.
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside, bool fixed);
-/// Whether there is room for errors on both sets of rows; and what those on one take, in pixels.
-bool has_room_for_both();
+/// What it takes with errors on one set of rows, in pixels.
 float least_table_width();
 
 inline constexpr double kMostChannelRatio = 0.95;

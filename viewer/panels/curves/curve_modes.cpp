@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -19,10 +18,9 @@ namespace kvreplay::viewer {
 
 namespace {
 
-constexpr std::array<std::string_view, kCurveModes> kNames{"recall", "mass", "loss"};
 constexpr double kLogSpan = 1e9;
 
-/// Of finite values; low > high where there is none.
+/// The range of finite values; low > high where there is none.
 struct CurveExtent {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
   void add(const std::vector<double>& values) {
@@ -51,58 +49,13 @@ ValueExtent axis_over(CurveExtent values, double least_high, bool log) {
 
 }  // namespace
 
-std::string_view name_of(CurveMode mode) { return kNames[static_cast<std::size_t>(mode)]; }
-
-std::optional<CurveMode> curve_mode_named(std::string_view name) {
-  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<CurveMode>(found - kNames.begin());
-}
-
-std::string_view title_of(CurveMode mode) {
-  return mode == CurveMode::recall ? "recall@k" : mode == CurveMode::mass ? "error mass@k" : "loss L(b)";
-}
-
-std::string_view meaning_of(CurveMode mode) {
-  switch (mode) {
-    case CurveMode::recall:
-      return "recall@k: share of the reference's k largest tokens that are among the score's, "
-             "|top-k(s) \xE2\x88\xA9 top-k(e)| / k";
-    case CurveMode::mass:
-      return "Error mass@k: share of the reference's sum that the score's k largest tokens hold";
-    case CurveMode::loss:
-      return "Loss L(b): sum of the reference over the tokens that are evicted when the score's b largest "
-             "are "
-             "kept";
-  }
-  return {};
-}
-
-std::string axis_title(CurveMode mode, TokenMetric reference) {
-  switch (mode) {
-    case CurveMode::recall:
-      return fmt::format("recall@k of {}", name_of(reference));
-    case CurveMode::mass:
-      return fmt::format("share of {} kept", name_of(reference));
-    case CurveMode::loss:
-      return fmt::format("{} evicted", title_with_unit(reference));
-  }
-  return {};
-}
-
-double value_of(const CurvePoint& point, CurveMode mode) {
-  return mode == CurveMode::recall ? point.recall : mode == CurveMode::mass ? point.mass : point.loss;
-}
-
 bool better(double a, double b, CurveMode mode) {
   if (std::isnan(a) || std::isnan(b)) return !std::isnan(a) && std::isnan(b);
   return mode == CurveMode::loss ? a < b : a > b;
 }
 
 std::vector<double> drawn_values(const ScoreCurves::Curve& curve, CurveMode mode, bool log) {
-  std::vector<double> values = mode == CurveMode::recall ? curve.recall
-                               : mode == CurveMode::mass ? curve.mass
-                                                         : curve.loss;
+  std::vector<double> values = curve.*kCurveModes[mode].values;
   if (log)
     std::replace_if(
         values.begin(), values.end(), [](double v) { return v <= 0; }, kNone);
@@ -119,10 +72,10 @@ std::vector<double> chance(const ScoreCurves& curves, CurveMode mode) {
 }
 
 double CurveFigure::at(const ScoreCurves::Curve& curve, Index k) const {
-  const double value = value_of(curve.exact.at(k), mode);
+  const double value = curve.exact.at(k).*kCurveModes[mode].at;
   if (!less) return value;
   const ScoreCurves::Curve* other = pinned_curve(curve.score);
-  return other != nullptr ? difference_of(value_of(other->exact.at(k), mode), value) : kNone;
+  return other != nullptr ? difference_of(other->exact.at(k).*kCurveModes[mode].at, value) : kNone;
 }
 
 std::vector<double> CurveFigure::drawn(const ScoreCurves::Curve& curve) const {
@@ -145,7 +98,10 @@ ValueExtent CurveFigure::extent() const {
 }
 
 std::string CurveFigure::axis() const {
-  const std::string title = axis_title(mode, own->reference);
+  const std::string_view reference = name_of(own->reference);
+  const std::string title = mode == CurveMode::recall ? fmt::format("recall@k of {}", reference)
+                            : mode == CurveMode::mass ? fmt::format("share of {} kept", reference)
+                                                      : title_with_unit(own->reference) + " evicted";
   return less ? title + ", less pinned" : title;
 }
 
@@ -165,9 +121,9 @@ namespace {
 std::string both_text(const CurveFigure& figure, const ScoreCurves::Curve& curve, Index k) {
   const ScoreCurves::Curve* other = figure.pinned_curve(curve.score);
   if (other == nullptr) return "";
-  const double own = value_of(curve.exact.at(k), figure.mode);
-  return fmt::format("\n{}: {}, pinned: {}", title_of(figure.mode), number_text(own),
-                     pinned_text(own, value_of(other->exact.at(k), figure.mode)));
+  const double own = curve.exact.at(k).*kCurveModes[figure.mode].at;
+  return fmt::format("\n{}: {}, pinned: {}", kCurveModes[figure.mode].title, number_text(own),
+                     pinned_text(own, other->exact.at(k).*kCurveModes[figure.mode].at));
 }
 
 void draw_row(const CurveFigure& figure, const ScoreCurves::Curve& curve, Index k, MetricSet& hidden,

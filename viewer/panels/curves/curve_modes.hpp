@@ -1,5 +1,6 @@
 #pragma once
 
+#include "data/facts_table.hpp"
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/questions/score_curves.hpp"
 
@@ -13,15 +14,27 @@ namespace kvreplay::viewer {
 // The three figures that the curves panel draws of a score at a budget.
 
 enum class CurveMode { recall, mass, loss };
-inline constexpr std::size_t kCurveModes = 3;
-std::string_view name_of(CurveMode mode);
-std::optional<CurveMode> curve_mode_named(std::string_view name);
+struct CurveModeFacts {
+  CurveMode id;
+  std::string_view name, button;
+  std::string_view title;    ///< "recall@k"
+  std::string_view meaning;  ///< in a sentence with its formula
+  double CurvePoint::*at;
+  std::vector<double> ScoreCurves::Curve::*values;
+};
+inline constexpr auto kCurveModes = facts_table<CurveModeFacts>(
+    {{CurveMode::recall, "recall", "Recall", "recall@k",
+      "recall@k: share of the reference's k largest tokens that are among the score's, "
+      "|top-k(s) \xE2\x88\xA9 top-k(e)| / k",
+      &CurvePoint::recall, &ScoreCurves::Curve::recall},
+     {CurveMode::mass, "mass", "Mass", "error mass@k",
+      "Error mass@k: share of the reference's sum that the score's k largest tokens hold", &CurvePoint::mass,
+      &ScoreCurves::Curve::mass},
+     {CurveMode::loss, "loss", "Loss", "loss L(b)",
+      "Loss L(b): sum of the reference over the tokens that are evicted when the score's b largest are kept",
+      &CurvePoint::loss, &ScoreCurves::Curve::loss}});
+constexpr std::string_view name_of(CurveMode mode) { return kCurveModes[mode].name; }
 
-std::string_view title_of(CurveMode mode);    ///< "recall@k"
-std::string_view meaning_of(CurveMode mode);  ///< in a sentence with its formula
-std::string axis_title(CurveMode mode, TokenMetric reference);
-
-double value_of(const CurvePoint& point, CurveMode mode);
 /// Whether a comes before b, best first; NaN comes last.
 bool better(double a, double b, CurveMode mode);
 

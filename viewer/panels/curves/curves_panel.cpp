@@ -56,9 +56,9 @@ void draw_hovered(const Plot& plot, const CurveFigure& shown, std::optional<Toke
                                look_of(*pointed, shown.own->reference).color);
   ImGui::BeginTooltip();
   ImGui::TextUnformatted(std::string(name_of(*pointed)).c_str());
-  figure(std::string(title_of(shown.mode)).c_str(), number_text(value));
+  figure(std::string(kCurveModes[shown.mode].title).c_str(), number_text(value));
   if (const ScoreCurves::Curve* other = shown.pinned_curve(*pointed); other != nullptr && !shown.less)
-    figure("pinned", pinned_text(value, value_of(other->exact.at(k), shown.mode)));
+    figure("pinned", pinned_text(value, other->exact.at(k).*kCurveModes[shown.mode].at));
   figure("budget", budget_text(k, shown.own->n));
   ImGui::EndTooltip();
 }
@@ -179,7 +179,7 @@ class CurvesPanel final : public Panel {
   void set_budget(AppState& state, Index k);
 
   CurveMode mode_ = CurveMode::recall;
-  std::array<bool, kCurveModes> log_{false, false, true};
+  std::array<bool, kCurveModes.size()> log_{false, false, true};
   MetricSet hidden_ = hidden_at_first();
   bool less_ = false;  // where a run is pinned: what is other, in place of both
   WindowRecall windows_;
@@ -189,7 +189,7 @@ class CurvesPanel final : public Panel {
 };
 
 void CurvesPanel::keep(SessionFields& fields) {
-  fields.name("mode", mode_, [](const std::string& name) { return curve_mode_named(name); });
+  fields.name("mode", mode_, in_table(kCurveModes));
   fields.field("less", less_);
   fields.part("windows", windows_);
   if (!fields.reads()) {
@@ -259,12 +259,13 @@ bool CurvesPanel::look(PanelContext& context) {
 }
 
 void CurvesPanel::draw_controls(AppState& state, const MetricSet& available) {
-  constexpr std::string_view names[] = {"Recall", "Mass", "Loss"};
+  std::array<std::string_view, kCurveModes.size()> names;
+  for (const CurveModeFacts& one : kCurveModes) names[static_cast<std::size_t>(one.id)] = one.button;
   auto chosen = static_cast<std::size_t>(mode_);
   ImGui::BeginGroup();
-  if (segments("mode", names, chosen)) mode_ = static_cast<CurveMode>(chosen);
+  if (segments("mode", names, chosen)) mode_ = kCurveModes.all()[chosen];
   ImGui::EndGroup();
-  tip(std::string(meaning_of(mode_)).c_str());
+  tip(kCurveModes[mode_].meaning);
   const float rest = check_width("Log") + ImGui::CalcTextSize("vs").x + theme().px(18);
   flow(theme().px(110) + rest);
   text_beside("vs");
@@ -349,7 +350,7 @@ void CurvesPanel::draw_table(PanelContext& context) {
 
 std::string CurvesPanel::figure_title(PanelContext& context) const {
   if (by_window()) return windows_.title(context.state.comparison.reference);
-  const std::string title = fmt::format("{} of every score against {}, by budget", title_of(mode_),
+  const std::string title = fmt::format("{} of every score against {}, by budget", kCurveModes[mode_].title,
                                         name_of(context.state.comparison.reference));
   const std::shared_ptr<const Run> pinned = context.state.subtracted();
   if (!pinned || beside() == nullptr) return title;

@@ -19,7 +19,7 @@ namespace kvreplay::viewer {
 
 namespace {
 
-/// Of the windows, the place of the one nearest to the mouse.
+/// The place of the window nearest to the mouse.
 std::size_t window_at(const Plot& plot, const std::vector<double>& windows) {
   const float mouse = ImGui::GetMousePos().x;
   const auto away = [&](double window) { return std::abs(plot.at(window, 0).x - mouse); };

@@ -45,7 +45,7 @@ class WindowRecall {
                                   const MetricSet& hidden, std::optional<TokenMetric> pointed, float fade);
 
   std::string title(TokenMetric reference) const;
-  /// Of what was drawn last; empty where nothing was.
+  /// A table of what was drawn last; empty where nothing was.
   std::string csv(const ComparedHead& head) const;
   void keep(SessionFields& fields);
 

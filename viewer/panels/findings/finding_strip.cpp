@@ -12,7 +12,7 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr const char *kBack = "\xE2\x80\xB9", *kOn = "\xE2\x80\xBA";
-/// Of the room above the status line, that all lines may take.
+/// The share of the room above the status line that all lines may take.
 constexpr float kMostShare = 0.16F;
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// Of one core a head, besides reading it: some hundred rows of thousands of tokens.
+/// Time of one core that a head may take, besides reading it: some hundred rows of thousands of tokens.
 constexpr double kSeconds = 0.012;
 /// Texels between heads.
 constexpr Index kGap = 6;

@@ -13,7 +13,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// Of the table's cells, and what the arrow of the column that is sorted by takes, in points.
+/// The padding of cells, and what the arrow of the column that is sorted by takes, in points.
 constexpr float kPadding = 4, kArrow = 13;
 
 enum Column { kRank, kLayer, kHead, kValue, kColumns };

@@ -402,21 +402,13 @@ void InspectorPanel::draw_buttons(PanelContext& context) const {
   const Selection& s = facts_.selection;
   const bool cell = s.row && s.token;
   ImGui::BeginDisabled(!cell);
-  if (small_button("Pin") && cell) {
-    const Cell pin{s.layer, s.kv_head, s.query_head, *s.row, *s.token};
-    auto& pins = context.state.pins;
-    if (std::find(pins.begin(), pins.end(), pin) == pins.end()) pins.push_back(pin);
-  }
+  if (small_button("Pin")) context.state.wanted = ActionId::pin_selection;
   ImGui::EndDisabled();
   tip(fmt::format("Keep this cell beside others that are selected later ({})",
                   action(ActionId::pin_selection).shortcut.text())
           .c_str());
   ImGui::SameLine();
-  if (small_button("Copy")) {
-    const std::string text = csv(context);
-    ImGui::SetClipboardText(text.c_str());
-    context.state.say(fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
-  }
+  if (small_button("Copy")) context.state.wanted = ActionId::copy_csv;
   tip("Copy all of this as CSV");
   if (facts_.pending) busy_mark();
 }

@@ -30,7 +30,7 @@ class ScatterPlot {
  public:
   /// Fills what is left of the panel; what is clicked and lassoed is selected.
   void draw(AppState& state, const ScatterContent& content);
-  /// Of the pinned run's points.
+  /// How the pinned run's points look.
   static ImU32 pinned_color();
 
  private:

@@ -17,7 +17,7 @@ constexpr float kAside = 0.65F;
 
 constexpr int kMostLevel = 255;
 
-/// Of the levels -kMostLevel .. kMostLevel.
+/// Colours of the levels -kMostLevel .. kMostLevel.
 struct TintColors {
   std::array<ImU32, 2 * kMostLevel + 1> fill, ink;
 };

@@ -37,7 +37,7 @@ class TokenMapControls {
   std::string quantity() const;  ///< "exact_remove", "(joint − exact_joint) / exact_joint"
   std::string unit() const;      ///< empty: a plain number
   bool compares() const { return against_ != EntryView::Against::nothing; }
-  /// Of a comparison, differences may span decades; places lie within -1..1.
+  /// A comparison's differences may span decades; places lie within -1..1.
   bool spans_decades() const { return compares() && against_ != EntryView::Against::rank; }
   bool is_signed() const { return compares() || shown_ == EntryTerm::logit; }
   EntryTerm shown() const { return shown_; }

@@ -4,6 +4,7 @@
 #include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/actions.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
@@ -326,6 +327,31 @@ void edit_settings(AppState& state, bool more) {
     ImGui::EndTable();
   }
   ImGui::PopStyleVar(2);
+}
+
+void draw_kept_brush(AppState& state) {
+  const Selection& s = state.selection();
+  if (s.tokens.empty() && !s.token) return;
+  dim_text(s.tokens.empty() ? fmt::format("Token {}:", *s.token)
+                            : fmt::format("{}:", counted(std::ssize(s.tokens), "token")));
+  const auto button = [&](ActionId id, const char* label, std::optional<PaintMark> mark) {
+    flow(small_button_width(label));
+    if (small_button(label)) state.paint(mark);
+    tip(fmt::format("{} ({})", mark ? kPaintMarks[*mark].meaning : "The policy decides again",
+                    action(id).shortcut.text()));
+  };
+  button(ActionId::keep_tokens, "Keep", PaintMark::keep);
+  button(ActionId::pin_tokens, "Pin", PaintMark::pin);
+  button(ActionId::evict_tokens, "Evict", PaintMark::evict);
+  button(ActionId::leave_tokens, "Leave", std::nullopt);
+  flow(check_width("this head only"));
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
+  ImGui::Checkbox("this head only", &state.paint_here);
+  ImGui::PopStyleVar();
+  if (state.setting_a.painted.empty() && state.setting_b.painted.empty()) return;
+  flow(small_button_width("Save kept set"));
+  if (small_button("Save kept set")) state.wanted = ActionId::save_kept_set;
+  tip("Writes what the setting in view keeps of all heads as .npy, and copies the command that measures it");
 }
 
 }  // namespace kvreplay::viewer
