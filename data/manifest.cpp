@@ -77,7 +77,7 @@ Rope::Style parse_style(const JsonFields& fields) {
 
 /// Hugging Face's "scaling" changes the frequencies in ways that differ from model to model; the one that
 /// changes nothing is known. A list of frequencies makes it irrelevant.
-bool scaling_is_understood(const nlohmann::json& scaling) {
+bool scaling_is_understood(const Json& scaling) {
   if (scaling.is_null()) return true;
   if (!scaling.is_object()) return false;
   for (const char* key : {"rope_type", "type"}) {
@@ -116,10 +116,10 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
     }
   } else if (!scaling_is_understood(rope.at("scaling"))) {
     const auto& scaling = rope.at("scaling");
-    manifest.rope_note = fmt::format(
-        "the manifest's rope is scaled ({}) and has no inv_freq to say by how much",
-        scaling.is_object() ? json_text(scaling.value("rope_type", scaling.value("type", nlohmann::json())))
-                            : json_text(scaling));
+    manifest.rope_note =
+        fmt::format("the manifest's rope is scaled ({}) and has no inv_freq to say by how much",
+                    scaling.is_object() ? json_text(scaling.value("rope_type", scaling.value("type", Json())))
+                                        : json_text(scaling));
     return;
   } else if (!keys.theta) {
     throw InputError(fields.where("rope"), "theta or inv_freq", "neither");
@@ -182,9 +182,9 @@ void check_rope(const Manifest& manifest, const DumpShape& shape) {
 }
 
 /// The list under `key`, empty where absent; any other length than T is refused.
-nlohmann::json list_of(const JsonFields& fields, const char* key, Index T) {
+Json list_of(const JsonFields& fields, const char* key, Index T) {
   const auto& list = fields.at(key);
-  if (list.is_null()) return nlohmann::json::array();
+  if (list.is_null()) return Json::array();
   if (!list.is_array()) throw InputError(fields.where(key), "a list", json_text(list));
   if (!list.empty() && list.size() != static_cast<std::size_t>(T)) {
     throw InputError(fields.where(key), fmt::format("{} entries, one a position", T),
@@ -196,7 +196,7 @@ nlohmann::json list_of(const JsonFields& fields, const char* key, Index T) {
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  const nlohmann::json json = parse_json_object(text, where);
+  const Json json = parse_json_object(text, where);
   const JsonFields fields(json, where);
   Manifest manifest;
   manifest.where = where;
@@ -285,7 +285,7 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
 }
 
 TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T) {
-  const nlohmann::json json = parse_json_object(text, where);
+  const Json json = parse_json_object(text, where);
   const JsonFields fields(json, where);
   TokenLabels labels;
   for (const auto& id : list_of(fields, "ids", T)) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "data/json_fields.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -14,9 +14,9 @@ std::string file_text(const std::filesystem::path& path, std::uintmax_t most);
 
 /// The JSON object that a file holds; nothing where it holds none, is damaged (parse_json()) or has more than
 /// 256 MiB.
-std::optional<nlohmann::ordered_json> json_object_in(const std::filesystem::path& path);
+std::optional<Json> json_object_in(const std::filesystem::path& path);
 
 /// A string as it is, any other value as JSON.
-std::string unquoted(const nlohmann::ordered_json& value);
+std::string unquoted(const Json& value);
 
 }  // namespace kvreplay
