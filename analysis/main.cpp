@@ -59,13 +59,16 @@ void print_help() {
 
 std::unique_ptr<Ranks> g_ranks;
 
+std::string command_names() {
+  std::string names;
+  for (const Command& command : kCommands) names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
+}
+
 const Command& command_named(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Command& command : kCommands) {
+  for (const Command& command : kCommands)
     if (name == command.name) return command;
-    names.emplace_back(command.name);
-  }
-  throw InputError(fmt::format("unknown command '{}'; there are: {}", name, fmt::join(names, ", ")));
+  throw InputError(fmt::format("unknown command '{}'; there are: {}", name, command_names()));
 }
 
 std::string version() {
@@ -75,12 +78,9 @@ std::string version() {
 
 int run(const std::vector<std::string>& arguments) {
   const bool speaks = g_ranks->rank() == 0;
-  if (arguments.empty()) {
-    std::vector<std::string> names;
-    for (const Command& command : kCommands) names.emplace_back(command.name);
+  if (arguments.empty())
     throw InputError(
-        fmt::format("no command given; there are: {} (kvreplay --help says more)", fmt::join(names, ", ")));
-  }
+        fmt::format("no command given; there are: {} (kvreplay --help says more)", command_names()));
   const std::string& first = arguments.front();
   if (first == "--help" || first == "-h") return speaks ? print_help() : void(), 0;
   if (first == "--version") return speaks ? fmt::print("{}\n", version()) : void(), 0;

@@ -58,7 +58,6 @@ std::string without_half_surrogates(std::string_view text) {
 
 }  // namespace
 
-template <class Json>
 Json parse_json(std::string_view text, const std::string& where) {
   constexpr int kDeepest = 64;
   // The parser takes a zero byte for the end.
@@ -66,14 +65,14 @@ Json parse_json(std::string_view text, const std::string& where) {
     throw InputError(where, "JSON", fmt::format("a zero byte at {}", place_behind(text.substr(0, zero))));
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::string key;                          // the last one met
-  const auto check = [&](int depth, typename Json::parse_event_t event, const Json& parsed) {
-    using Event = typename Json::parse_event_t;
+  const auto check = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    using Event = Json::parse_event_t;
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if ((event == Event::object_start || event == Event::array_start) && depth >= kDeepest)
       throw InputError(where, fmt::format("JSON nested at most {} deep", kDeepest), "deeper nesting");
     if (event != Event::key) return true;
-    key = parsed.template get<std::string>();
+    key = parsed.get<std::string>();
     if (!keys.back().insert(key).second) throw InputError(where, "every key once", json_text(key) + " twice");
     return true;
   };
@@ -81,28 +80,25 @@ Json parse_json(std::string_view text, const std::string& where) {
   const std::string whole = escapes ? without_half_surrogates(text) : "";
   try {
     return Json::parse(whole.empty() ? text : whole, check);
-  } catch (const nlohmann::json::parse_error& error) {
+  } catch (const Json::parse_error& error) {
     throw InputError(where, "JSON",
                      text.empty()
                          ? "an empty file"
                          : fmt::format("a syntax error at {}",
                                        place_behind(text.substr(0, error.byte > 0 ? error.byte - 1 : 0))));
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     throw InputError(key.empty() ? where : where + ": " + key, "numbers within float64's range",
                      "one beyond it");
   }
 }
 
-template nlohmann::json parse_json(std::string_view, const std::string&);
-template nlohmann::ordered_json parse_json(std::string_view, const std::string&);
-
-nlohmann::json parse_json_object(std::string_view text, const std::string& where) {
-  nlohmann::json parsed = parse_json<nlohmann::json>(text, where);
+Json parse_json_object(std::string_view text, const std::string& where) {
+  Json parsed = parse_json(text, where);
   if (!parsed.is_object()) throw InputError(where, "a JSON object", json_text(parsed));
   return parsed;
 }
 
-std::string json_text(const nlohmann::json& value) {
+std::string json_text(const Json& value) {
   constexpr std::size_t longest = 60;
   if (value.is_object()) return fmt::format("an object of {} keys", value.size());
   // dump() recurses: what is nested is counted only, lest a file of brackets exhaust the stack.
@@ -116,7 +112,7 @@ std::string json_text(const nlohmann::json& value) {
   return text;
 }
 
-std::optional<Index> as_positive_index(const nlohmann::json& value) {
+std::optional<Index> as_positive_index(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
     if (number >= 1 && number <= static_cast<std::uint64_t>(std::numeric_limits<Index>::max())) {
@@ -126,8 +122,8 @@ std::optional<Index> as_positive_index(const nlohmann::json& value) {
   return std::nullopt;
 }
 
-const nlohmann::json& JsonFields::at(const char* key) const {
-  static const nlohmann::json null;
+const Json& JsonFields::at(const char* key) const {
+  static const Json null;
   const auto found = object_.find(key);
   return found == object_.end() ? null : *found;
 }
@@ -185,8 +181,7 @@ std::optional<JsonFields> JsonFields::object(const char* key) const {
   });
 }
 
-std::vector<double> JsonFields::numbers(const nlohmann::json& list, const std::string& where,
-                                        bool at_least_0) const {
+std::vector<double> JsonFields::numbers(const Json& list, const std::string& where, bool at_least_0) const {
   const std::string expected =
       at_least_0 ? "a list of finite numbers of at least 0" : "a list of finite numbers";
   if (!list.is_array()) throw InputError(where, expected, json_text(list));

@@ -89,13 +89,13 @@ bool is_about_attention(std::string_view key) {
 }
 
 /// Moves what stands under a synonym to our key.
-void take_synonyms(nlohmann::json& json, const std::string& where) {
+void take_synonyms(Json& json, const std::string& where) {
   for (const auto& [theirs, ours] : kSynonyms) {
     const auto found = json.find(theirs);
     if (found == json.end()) continue;
-    nlohmann::json value = std::move(*found);
+    Json value = std::move(*found);
     json.erase(found);
-    nlohmann::json& own = json[ours];
+    Json& own = json[ours];
     if (!own.is_null() && !value.is_null() && own != value)
       throw InputError(fmt::format("{}: {}", where, theirs),
                        fmt::format("{}, as {} says", json_text(own), ours), json_text(value));
@@ -117,7 +117,7 @@ void check_key(const std::string& where, const std::string& key, std::span<const
   if (!near.empty()) refuse_key(where, key, near);
 }
 
-void check_keys(const JsonFields& fields, const nlohmann::json& json, Manifest& manifest) {
+void check_keys(const JsonFields& fields, const Json& json, Manifest& manifest) {
   manifest.other_keys = fields.keys_beside(kKeys);
   for (const std::string& key : manifest.other_keys) {
     check_key(manifest.where, key, kKeys);
@@ -200,7 +200,7 @@ Rope::Style parse_style(const JsonFields& fields) {
 
 /// Hugging Face's "scaling" changes the frequencies in ways that differ from model to model; the one that
 /// changes nothing is known. A list of frequencies makes it irrelevant.
-bool scaling_is_understood(const nlohmann::json& scaling) {
+bool scaling_is_understood(const Json& scaling) {
   if (scaling.is_null()) return true;
   if (!scaling.is_object()) return false;
   for (const char* key : {"rope_type", "type"}) {
@@ -243,10 +243,10 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
     }
   } else if (!scaling_is_understood(rope.at("scaling"))) {
     const auto& scaling = rope.at("scaling");
-    manifest.rope_note = fmt::format(
-        "the manifest's rope is scaled ({}) and has no inv_freq to say by how much",
-        scaling.is_object() ? json_text(scaling.value("rope_type", scaling.value("type", nlohmann::json())))
-                            : json_text(scaling));
+    manifest.rope_note =
+        fmt::format("the manifest's rope is scaled ({}) and has no inv_freq to say by how much",
+                    scaling.is_object() ? json_text(scaling.value("rope_type", scaling.value("type", Json())))
+                                        : json_text(scaling));
     return;
   } else if (!keys.theta) {
     throw InputError(fields.where("rope"), "theta or inv_freq", "neither");
@@ -313,9 +313,9 @@ void check_rope(const Manifest& manifest, const DumpShape& shape) {
 }
 
 /// The list under `key`, empty where absent; any other length than T is refused.
-nlohmann::json list_of(const JsonFields& fields, const char* key, Index T) {
+Json list_of(const JsonFields& fields, const char* key, Index T) {
   const auto& list = fields.at(key);
-  if (list.is_null()) return nlohmann::json::array();
+  if (list.is_null()) return Json::array();
   if (!list.is_array()) throw InputError(fields.where(key), "a list", json_text(list));
   if (!list.empty() && list.size() != static_cast<std::size_t>(T)) {
     throw InputError(fields.where(key), fmt::format("{} entries, one a position", T),
@@ -327,7 +327,7 @@ nlohmann::json list_of(const JsonFields& fields, const char* key, Index T) {
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  nlohmann::json json = parse_json_object(text, where);
+  Json json = parse_json_object(text, where);
   take_synonyms(json, where);
   const JsonFields fields(json, where);
   Manifest manifest;
@@ -424,7 +424,7 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
 
 TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T) {
   constexpr std::string_view kTokenKeys[] = {"ids", "text"};
-  const nlohmann::json json = parse_json_object(text, where);
+  const Json json = parse_json_object(text, where);
   const JsonFields fields(json, where);
   for (const std::string& key : fields.keys_beside(kTokenKeys))  // a text may say whose tokens they are
     if (!json.at(key).is_string()) refuse_key(where, key, "; there are: ids, text");

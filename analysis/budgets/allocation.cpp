@@ -1,6 +1,6 @@
 #include "analysis/budgets/allocation.hpp"
 
-#include "analysis/budgets/optimal.hpp"
+#include "analysis/budgets/loss_curve.hpp"
 #include "data/error.hpp"
 #include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
@@ -307,7 +307,7 @@ Budgets kvpress_profile_budgets(const BudgetProfile& profile, double sigma, Inde
     const Index rest = target - std::accumulate(base.begin(), base.end(), Index{0});
     std::vector<std::size_t> by_fraction(ideal.size());
     std::iota(by_fraction.begin(), by_fraction.end(), std::size_t{0});
-    std::stable_sort(by_fraction.begin(), by_fraction.end(), [&](std::size_t a, std::size_t b) {
+    std::ranges::stable_sort(by_fraction, [&](std::size_t a, std::size_t b) {
       return ideal[a] - std::floor(ideal[a]) > ideal[b] - std::floor(ideal[b]);
     });
     for (std::size_t k = 0; k < by_fraction.size() && static_cast<Index>(k) < rest; ++k)

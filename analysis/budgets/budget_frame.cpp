@@ -26,8 +26,7 @@ BudgetFrame budget_frame(Index layers, Index heads, Index l, double sigma, Index
 
 bool fits(const BudgetFrame& frame, const Budgets& budgets) {
   return std::ssize(budgets) == frame.all_heads() &&
-         std::all_of(budgets.begin(), budgets.end(),
-                     [&](Index b) { return b >= frame.lower && b <= frame.l; }) &&
+         std::ranges::all_of(budgets, [&](Index b) { return b >= frame.lower && b <= frame.l; }) &&
          std::accumulate(budgets.begin(), budgets.end(), Index{0}) == frame.total;
 }
 
@@ -57,7 +56,7 @@ std::vector<double> scaled(std::span<const double> shares, double total, double 
       ++zeros;
     }
   }
-  std::sort(knots.begin(), knots.end());
+  std::ranges::sort(knots);
   const auto above =
       std::partition_point(knots.begin(), knots.end(), [&](double f) { return sum_at(f) < total; });
 
@@ -93,8 +92,7 @@ Budgets round_shares(std::span<const double> shares, Index total, Index lower, I
   std::vector<double> exact(shares.begin(), shares.end());
   // Left alone where they already fit: a factor of 1 + 1e-16 would only add noise.
   const bool sums = std::abs(sum - static_cast<double>(total)) <= 0x1p-24;
-  const bool inside =
-      std::all_of(exact.begin(), exact.end(), [&](double x) { return x >= low && x <= high; });
+  const bool inside = std::ranges::all_of(exact, [&](double x) { return x >= low && x <= high; });
   if (!sums || !inside) exact = scaled(shares, static_cast<double>(total), low, high);
 
   Budgets result(exact.size());
@@ -108,8 +106,8 @@ Budgets round_shares(std::span<const double> shares, Index total, Index lower, I
   }
   std::vector<std::size_t> by_fraction(exact.size());
   std::iota(by_fraction.begin(), by_fraction.end(), std::size_t{0});
-  std::stable_sort(by_fraction.begin(), by_fraction.end(),
-                   [&](std::size_t a, std::size_t b) { return fraction[a] > fraction[b]; });
+  std::ranges::stable_sort(by_fraction,
+                           [&](std::size_t a, std::size_t b) { return fraction[a] > fraction[b]; });
   // One round does, but for rounding in the sums of shares; the bounds and the total hold in any case.
   while (rest != 0) {
     const Index step = rest > 0 ? 1 : -1;

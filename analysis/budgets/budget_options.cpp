@@ -1,5 +1,7 @@
 #include "analysis/budgets/budget_options.hpp"
 
+#include "analysis/results/figures.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,9 +53,8 @@ BoundOptions bound(BudgetOptions& options) {
   BoundOption profiles = bind_option(profile, options.profiles).keyed("");
   profiles.read = [&options](const std::vector<std::string>& words) {
     constexpr std::string_view kOfOthers = "leave-one-out", kOfNobody = "none";
-    const bool is_word = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-      return word == kOfOthers || word == kOfNobody;
-    });
+    const bool is_word = std::ranges::any_of(
+        words, [&](const std::string& word) { return word == kOfOthers || word == kOfNobody; });
     if (is_word && words.size() > 1)
       throw OptionError(profile, "files, or one word", fmt::format("'{}'", fmt::join(words, ",")));
     options.leave_one_out = words.front() == kOfOthers;
@@ -75,9 +76,7 @@ BoundOptions bound(BudgetOptions& options) {
 
 BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& orders,
                          std::vector<std::string> files) {
-  std::erase_if(options.orders, [&](const BudgetOrder& order) {
-    return std::find(orders.begin(), orders.end(), order.name) == orders.end();
-  });
+  std::erase_if(options.orders, [&](const BudgetOrder& order) { return !is_in(orders, order.name); });
   options.methods.clear();
   options.profiles = std::move(files);
   return options;
@@ -87,7 +86,7 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
   const auto policy = [&](const std::string& text) {
     return parse_policy(text, scores, budget_option::order);
   };
-  if (kTokenMetrics.named(name) || std::find(scores.begin(), scores.end(), name) != scores.end())
+  if (kTokenMetrics.named(name) || is_in(scores, name))
     return {name, policy(policy_name(name_of(EvictionBase::score), name))};
   const std::string base = name.substr(0, name.find_first_of("+:["));
   if (!kBases.named(base)) {

@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -19,7 +20,7 @@ namespace {
 /// Whether nothing but the semantics asks for pins and a floor, which a small budget then cuts.
 bool keeps_by_default(const BudgetOptions& options) {
   return !options.sinks && !options.recent && !options.floor &&
-         std::none_of(options.orders.begin(), options.orders.end(), [](const BudgetOrder& order) {
+         std::ranges::none_of(options.orders, [](const BudgetOrder& order) {
            return order.policy.own.sinks || order.policy.own.recent;
          });
 }
@@ -52,7 +53,7 @@ constexpr std::string_view kOrderPlace = "{order}";
 /// The mean of the files' profiles under every order of the plan.
 void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Index layers, Index n_kv) {
   const auto has_place = [](const std::string& file) { return file.find(kOrderPlace) != std::string::npos; };
-  plan.profiles_by_order = std::any_of(files.begin(), files.end(), has_place);
+  plan.profiles_by_order = std::ranges::any_of(files, has_place);
   for (const CandidateOrder& order : plan.orders) {
     if (!plan.profiles.empty() && !plan.profiles_by_order) {
       plan.profiles.push_back(plan.profiles.front());
@@ -95,8 +96,8 @@ void choose_setting(BudgetPlan& plan, const Dump& dump, const BudgetOptions& opt
 void read_scores(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
   plan.scores = read_given<double>(budget_option::score, options.scores, dump);
   for (std::size_t s = 0; s < plan.scores.size(); ++s)
-    if (std::none_of(options.orders.begin(), options.orders.end(),
-                     [&](const BudgetOrder& asked) { return asked.policy.given == s; }))
+    if (std::ranges::none_of(options.orders,
+                             [&](const BudgetOrder& asked) { return asked.policy.given == s; }))
       throw OptionError(option_text("{} {}: no order uses it: {} {}", budget_option::score,
                                     plan.scores[s].name, budget_option::order, plan.scores[s].name));
 }
@@ -125,8 +126,8 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
         plan.left_out.push_back({"budgets under the order " + asked.name, *why});
         continue;
       }
-    const bool there = std::any_of(plan.orders.begin(), plan.orders.end(),
-                                   [&](const CandidateOrder& other) { return other.name == asked.name; });
+    const bool there = std::ranges::any_of(
+        plan.orders, [&](const CandidateOrder& other) { return other.name == asked.name; });
     if (!there) plan.orders.push_back(std::move(order));
   }
   for (const CandidateOrder& order : plan.orders) {
@@ -134,8 +135,7 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
     const OptionText note = fmt::format(
         "window {} clipped to {}: the dump holds the queries of {} prompt positions", asked, rows, rows);
     const auto is_said = [&](const OptionText& other) { return other.plain() == note.plain(); };
-    if (rows > 0 && rows < asked && std::none_of(plan.notes.begin(), plan.notes.end(), is_said))
-      plan.notes.push_back(note);
+    if (rows > 0 && rows < asked && std::ranges::none_of(plan.notes, is_said)) plan.notes.push_back(note);
   }
 }
 
@@ -143,13 +143,12 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
 std::vector<BudgetDivision> methods_of(BudgetPlan& plan, const BudgetOptions& options, Index layers,
                                        Index n_kv) {
   std::vector<BudgetDivision> methods;
-  for (const BudgetDivision& method : options.methods)
-    if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(method);
+  for (const BudgetDivision& method : options.methods) place_in(methods, method);
   if (!options.profiles.empty()) {
     read_profiles(plan, options.profiles, layers, n_kv);
     methods.emplace_back(BudgetMethod::profile);
     const auto is_profile = [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); };
-    if (!plan.profiles_by_order && std::any_of(plan.orders.begin(), plan.orders.end(), is_profile))
+    if (!plan.profiles_by_order && std::ranges::any_of(plan.orders, is_profile))
       throw OptionError(
           budget_option::score,
           option_text("another name beside {}, which is exported as it", budget_option::profile),
@@ -183,7 +182,7 @@ std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const Bu
           "first positions first, then the most recent",
           lower, mean, asked.label()));
     const auto is_same = [&](const auto& other) { return other.first == sigma; };
-    if (std::none_of(sigmas.begin(), sigmas.end(), is_same)) sigmas.emplace_back(sigma, asked.label());
+    if (std::ranges::none_of(sigmas, is_same)) sigmas.emplace_back(sigma, asked.label());
   }
   if (sigmas.empty()) throw OptionError(budget_option::sigma, "compression ratios", "none");
   return sigmas;
@@ -250,8 +249,7 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
   }
   for (Index p = l - 1; p >= 0 && is_recent(p); --p)
     if (!is_sink(p)) pinned.push_back(static_cast<std::int32_t>(p));
-  std::stable_sort(rest.begin(), rest.end(),
-                   [&](std::int32_t a, std::int32_t b) { return by_pool[a] > by_pool[b]; });
+  std::ranges::stable_sort(rest, [&](std::int32_t a, std::int32_t b) { return by_pool[a] > by_pool[b]; });
 
   RankedTokens ranked{pinned, {}, {}};
   ranked.order.insert(ranked.order.end(), rest.begin(), rest.end());

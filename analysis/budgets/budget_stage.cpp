@@ -2,9 +2,10 @@
 
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/measure/measured_columns.hpp"
-#include "analysis/measure/measured_layer.hpp"
 #include "analysis/results/agreement.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/schema.hpp"
 #include "analysis/results/scoped_figures.hpp"
@@ -73,92 +74,85 @@ class BudgetTable : public MeasuredFigures {
   }
 
   /// budgets.csv, maps/; the number of rows.
-  std::size_t write(const ResultFolder& folder, const std::vector<std::string>& labels) const;
-  std::string report() const;
+  std::size_t write(const ResultFolder& folder, const std::vector<std::string>& labels) const {
+    TableWriter csv(
+        folder, Table::budgets,
+        plan_.losses.any() ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
+    for (const Scope scope : scoped_.scopes())
+      for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+        const BudgetCase& which = plan_.cases[c];
+        csv.at(scoped_.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
+        csv.set("method", which.division.name).set("sigma", which.label);
+        for (const BudgetFigure figure : kBudgetFigures.all())
+          if (const auto found = value(c, scope, figure))
+            figure == BudgetFigure::budget ? csv.set(figure, static_cast<Index>(*found))
+                                           : csv.set(figure, *found);
+        csv.end_row();
+      }
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+      for (const BudgetFigure figure : kBudgetFigures.all())
+        write_map_of(folder,
+                     {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = labels[c]},
+                     [&](Scope scope) { return value(c, scope, figure); });
+    return csv.finish();
+  }
+  std::string report() const {
+    std::string text = fmt::format(
+        "loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
+    std::size_t width = 10;
+    bool oracles = false, profiles = false;
+    std::vector<std::string> budgets;
+    for (const BudgetCase& which : plan_.cases) {
+      width = std::max(width, shown_name(which.division.name).size());
+      oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
+      profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
+      place_in(budgets, which.label);
+    }
+    text += fmt::format("{:20}  {:{}}", "order", "method", width);
+    for (const std::string& label : budgets) text += fmt::format("  {:>28}", kept_text(label));
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      if (c % budgets.size() == 0)
+        text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
+                            shown_name(plan_.cases[c].division.name), width);
+      const auto error = [&](Scope scope) { return value(c, scope, BudgetFigure::output_error); };
+      text += fmt::format("  {:>28}", fmt::format("{:.4g} ({})", total_loss(c),
+                                                  with_median_head(*error({}), scoped_.median_head(error))));
+    }
+    text += '\n' + lu_against_optimal();
+    if (oracles)
+      text += fmt::format(
+          "{}{}\n", oracles_of_budgets(),
+          profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
+    return text;
+  }
 
  private:
   double total_loss(std::size_t which) const { return *value(which, {}, BudgetFigure::loss); }
-  std::string lu_against_optimal() const;
+  /// LU-KV's claim that its greedy is optimal, where both were computed.
+  std::string lu_against_optimal() const {
+    std::string text;
+    for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
+      for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
+        const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
+        if (a.division.method != BudgetMethod::lu || b.division.method != BudgetMethod::optimal ||
+            a.order != b.order || a.sigma != b.sigma)
+          continue;
+        Index moved = 0;
+        for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)
+          moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
+        const double excess = total_loss(lu) - total_loss(best);
+        text +=
+            fmt::format("lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(a.label),
+                        moved == 0 || excess == 0 ? std::string("equal")
+                                                  : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
+                                                                100 * excess / total_loss(best), moved / 2));
+      }
+    return text;
+  }
 
   const BudgetPlan& plan_;
   const std::vector<Allocation>& allocations_;
 };
-
-std::size_t BudgetTable::write(const ResultFolder& folder, const std::vector<std::string>& labels) const {
-  TableWriter csv(
-      folder, Table::budgets,
-      plan_.losses.any() ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
-  for (const Scope scope : scoped_.scopes())
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      const BudgetCase& which = plan_.cases[c];
-      csv.at(scoped_.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
-      csv.set("method", which.division.name).set("sigma", which.label);
-      for (const BudgetFigure figure : kBudgetFigures.all())
-        if (const auto found = value(c, scope, figure))
-          figure == BudgetFigure::budget ? csv.set(figure, static_cast<Index>(*found))
-                                         : csv.set(figure, *found);
-      csv.end_row();
-    }
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    for (const BudgetFigure figure : kBudgetFigures.all())
-      write_map_of(folder,
-                   {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = labels[c]},
-                   [&](Scope scope) { return value(c, scope, figure); });
-  return csv.finish();
-}
-
-std::string BudgetTable::report() const {
-  std::string text =
-      fmt::format("loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
-  std::size_t width = 10;
-  bool oracles = false, profiles = false;
-  std::vector<std::string> budgets;
-  for (const BudgetCase& which : plan_.cases) {
-    width = std::max(width, shown_name(which.division.name).size());
-    oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
-    profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
-    if (std::find(budgets.begin(), budgets.end(), which.label) == budgets.end())
-      budgets.push_back(which.label);
-  }
-  text += fmt::format("{:20}  {:{}}", "order", "method", width);
-  for (const std::string& label : budgets) text += fmt::format("  {:>28}", kept_text(label));
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    if (c % budgets.size() == 0)
-      text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
-                          shown_name(plan_.cases[c].division.name), width);
-    const auto error = [&](Scope scope) { return value(c, scope, BudgetFigure::output_error); };
-    text += fmt::format("  {:>28}", fmt::format("{:.4g} ({})", total_loss(c),
-                                                with_median_head(*error({}), scoped_.median_head(error))));
-  }
-  text += '\n' + lu_against_optimal();
-  if (oracles)
-    text += fmt::format(
-        "{}{}\n", oracles_of_budgets(),
-        profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
-  return text;
-}
-
-/// LU-KV's claim that its greedy is optimal, where both were computed.
-std::string BudgetTable::lu_against_optimal() const {
-  std::string text;
-  for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
-    for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
-      const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
-      if (a.division.method != BudgetMethod::lu || b.division.method != BudgetMethod::optimal ||
-          a.order != b.order || a.sigma != b.sigma)
-        continue;
-      Index moved = 0;
-      for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)
-        moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
-      const double excess = total_loss(lu) - total_loss(best);
-      text +=
-          fmt::format("lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(a.label),
-                      moved == 0 || excess == 0 ? std::string("equal")
-                                                : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
-                                                              100 * excess / total_loss(best), moved / 2));
-    }
-  return text;
-}
 
 /// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, head_budgets/, maps/.
 class BudgetMeasureStage final : public Stage {
@@ -189,21 +183,61 @@ class BudgetMeasureStage final : public Stage {
     measured_.end(layer, compute_.workers, figures);
     kept_.write(folder, layer);
   }
-  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
+  Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override {
+    const BudgetTable all = table(figures);
+    const std::size_t rows = all.write(folder, labels_);
+    write_head_budgets(folder);
+    Json losses = Json::object(), errors = Json::object();
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      losses[labels_[c]] = *all.value(c, {}, BudgetFigure::loss);
+      errors[labels_[c]] = *all.value(c, {}, BudgetFigure::output_error);
+    }
+    return {{"candidates", dump_.shape().l},
+            {"future_rows", plan_.future.count()},
+            {"budget_rows", rows},
+            {"budget_losses", losses},
+            {"budget_errors", errors}};
+  }
   std::string report(const HeadFigures& figures) const override { return table(figures).report(); }
 
  private:
   template <class T>
-  void compute(const HeadGroup<T>& group, std::span<double> figures);
+  void compute(const HeadGroup<T>& group, std::span<double> figures) {
+    const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
+    const std::size_t row = row_of(group.layer, group.kv_head);
+    std::vector<CacheCase> caches(plan_.cases.size());
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      KeptSet& kept = caches[c].kept;
+      kept.assign(group.l, 0);
+      const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
+      for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
+      kept_.at(c, group.kv_head) = kept;
+    }
+    std::fill(figures.begin(), figures.end(), 0.0);
+    measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group,
+                  {}, plan_.future, group.kv_head * group.G(), figures, compute_.workers);
+  }
   BudgetTable table(const HeadFigures& figures) const {
     return {plan_, allocations_, figures, dump_.has(Tensor::wo)};
   }
   std::size_t row_of(Index layer, Index kv_head) const {
-    const Index at = std::find(layers_.begin(), layers_.end(), layer) - layers_.begin();
+    const Index at = std::ranges::find(layers_, layer) - layers_.begin();
     return static_cast<std::size_t>(at * dump_.shape().n_kv + kv_head);
   }
   /// Every allocation as shares of its tokens, by the model's layers and heads: Attention Matching's form.
-  void write_head_budgets(const ResultFolder& folder) const;
+  void write_head_budgets(const ResultFolder& folder) const {
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      const Budgets& budgets = allocations_[c].budgets;
+      const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
+      if (total == 0) continue;  // shares of nothing
+      Json shares = Json::object();
+      for (const Index layer : layers_)
+        for (Index g = 0; g < dump_.shape().n_kv; ++g)
+          shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] =
+              static_cast<double>(budgets[row_of(layer, g)]) / total;
+      folder.write_json(fmt::format("head_budgets/{}.json", labels_[c]), shares);
+    }
+  }
 
   const BudgetPlan& plan_;
   std::vector<Index> layers_;
@@ -213,53 +247,6 @@ class BudgetMeasureStage final : public Stage {
   KeptLayer kept_;
   MeasuredLayer measured_;
 };
-
-template <class T>
-void BudgetMeasureStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
-  const std::size_t row = row_of(group.layer, group.kv_head);
-  std::vector<CacheCase> caches(plan_.cases.size());
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    KeptSet& kept = caches[c].kept;
-    kept.assign(group.l, 0);
-    const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
-    for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
-    kept_.at(c, group.kv_head) = kept;
-  }
-  std::fill(figures.begin(), figures.end(), 0.0);
-  measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group, {},
-                plan_.future, group.kv_head * group.G(), figures, compute_.workers);
-}
-
-void BudgetMeasureStage::write_head_budgets(const ResultFolder& folder) const {
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    const Budgets& budgets = allocations_[c].budgets;
-    const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
-    if (total == 0) continue;  // shares of nothing
-    Json shares = Json::object();
-    for (const Index layer : layers_)
-      for (Index g = 0; g < dump_.shape().n_kv; ++g)
-        shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] =
-            static_cast<double>(budgets[row_of(layer, g)]) / total;
-    folder.write_json(fmt::format("head_budgets/{}.json", labels_[c]), shares);
-  }
-}
-
-Json BudgetMeasureStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
-  const BudgetTable all = table(figures);
-  const std::size_t rows = all.write(folder, labels_);
-  write_head_budgets(folder);
-  Json losses = Json::object(), errors = Json::object();
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-    losses[labels_[c]] = *all.value(c, {}, BudgetFigure::loss);
-    errors[labels_[c]] = *all.value(c, {}, BudgetFigure::output_error);
-  }
-  return {{"candidates", dump_.shape().l},
-          {"future_rows", plan_.future.count()},
-          {"budget_rows", rows},
-          {"budget_losses", losses},
-          {"budget_errors", errors}};
-}
 
 }  // namespace
 
@@ -324,7 +311,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
                    plan_.profiles[o]);
     else if (o == 0)
       save_profile(folder.file("curves/profile.npy"), plan_.profiles[o]);
-  const bool only_profiles = std::all_of(plan_.cases.begin(), plan_.cases.end(), [](const BudgetCase& which) {
+  const bool only_profiles = std::ranges::all_of(plan_.cases, [](const BudgetCase& which) {
     return kBudgetMethods[which.division.method].needs_profile;
   });
   if (only_profiles) return Json::object();  // which nothing of these curves went into

@@ -2,7 +2,7 @@
 
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/channels/head_channels.hpp"
-#include "analysis/measure/measured_layer.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <memory>

@@ -208,8 +208,6 @@ double furthest(const ClaimEffect& effect) {
   return std::max(std::abs(effect.low - effect.claim->bound), std::abs(effect.high - effect.claim->bound));
 }
 
-double no_effect(Effect effect) { return effect == Effect::ratio ? 1 : 0; }
-
 /// NaN where a ratio would be 0 or infinite.
 double effect_of(const MeasuredClaim& one) {
   switch (one.claim->effect) {
@@ -252,8 +250,8 @@ Verdict ClaimEffect::verdict() const {
   const bool smaller = claim->better == Better::smaller;
   if (smaller ? high < claim->bound : low > claim->bound) return Verdict::holds;
   if (smaller ? low > claim->bound : high < claim->bound) return Verdict::fails;
-  if (claim->effect == Effect::correlation || claim->bound != no_effect(claim->effect))
-    return Verdict::undecided;
+  const double no_effect = claim->effect == Effect::ratio ? 1 : 0;
+  if (claim->effect == Effect::correlation || claim->bound != no_effect) return Verdict::undecided;
   return furthest(*this) <= (claim->effect == Effect::ratio ? kAlikeRatio : kAlikeDifference)
              ? Verdict::alike
              : Verdict::undecided;

@@ -4,7 +4,6 @@
 #include "analysis/results/figure_table.hpp"
 #include "analysis/results/result_reader.hpp"
 
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -84,10 +83,10 @@ enum class Verdict {
 struct ClaimEffect {
   const ClaimFacts* claim;
   std::string setting;
-  std::vector<double> dumps = {};  ///< the effect on each prompt; NaN where it has none
-  std::size_t prompts = 0;         ///< that have one
-  double mean = std::numeric_limits<double>::quiet_NaN(), low = mean, high = mean;  ///< 95 % interval
-  double layers = mean;                                                             ///< mean over the prompts
+  std::vector<double> dumps = {};               ///< the effect on each prompt; NaN where it has none
+  std::size_t prompts = 0;                      ///< that have one
+  double mean = kNan, low = mean, high = mean;  ///< 95 % interval
+  double layers = mean;                         ///< mean over the prompts
 
   Verdict verdict() const;
   /// "holds", "no difference at this size (up to 3.1 %)"; empty where there is none.

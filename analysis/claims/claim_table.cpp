@@ -6,7 +6,7 @@ namespace {
 constexpr const char* kNeedsBudgets = "kvreplay budget --method uniform,ada,lu,optimal, and decoding steps";
 constexpr const char* kNeedsChannels = "kvreplay channels --method think,iap,output";
 
-/// Of 40 tokens one.
+/// One token of 40.
 constexpr double kOneInForty = 1.0 / 40;
 /// What is as good as the optimum may lose so much more.
 constexpr double kAsGoodAsOptimal = 1.001;

@@ -17,6 +17,7 @@
 #include <vector>
 
 namespace kvreplay {
+namespace {
 
 // The options of a command that runs several analyses in one pass: --PART.NAME each, and --NAME where that is
 // no riddle.
@@ -25,6 +26,12 @@ namespace kvreplay {
 struct OptionsOfPart {
   std::string_view name;
   BoundOptions options;
+
+  const BoundOption* option_named(std::string_view its_name) const {
+    const auto found =
+        std::ranges::find_if(options, [&](const BoundOption& one) { return one.facts->name == its_name; });
+    return found == options.end() ? nullptr : &*found;
+  }
 };
 
 /// An option that says the same to several parts: --NAME sets it in each of them.
@@ -40,14 +47,83 @@ class PartOptions {
   /// alone has, as --NAME too. --PART.NAME goes before --NAME. What the parts are bound to must outlive the
   /// parsing.
   PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& parts,
-              std::span<const SharedOption> shared);
+              std::span<const SharedOption> shared) {
+    const auto add = [&](const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound,
+                         std::vector<std::string_view> of, const std::string& group) {
+      CLI::Option* const option = app.add(name, facts, std::move(bound))->group(group);
+      named_.push_back({option, name, std::move(of)});
+      return option;
+    };
+    for (const SharedOption& one : shared) {
+      std::vector<BoundOption> all;
+      for (const OptionsOfPart& part : parts)
+        if (const BoundOption* const option = part.option_named(one.facts.name);
+            option != nullptr && is_in(one.parts, part.name))
+          all.push_back(BoundOption(*option).saying(""));
+      add(std::string(one.facts.name), one.facts, all, {one.parts.begin(), one.parts.end()},
+          "Options of several parts (--PART.NAME for one alone)");
+    }
+    const auto group_of = [](const OptionsOfPart& part) {
+      return fmt::format("Options of {} (--{}.NAME too)", part.name, part.name);
+    };
+    for (const OptionsOfPart& part : parts)
+      for (const BoundOption& option : part.options) {
+        const std::string name(option.facts->name);
+        const auto have_it = std::ranges::count_if(
+            parts, [&](const OptionsOfPart& other) { return other.option_named(name) != nullptr; });
+        if (find(name) == nullptr && have_it == 1)
+          add(name, *option.facts, {option}, {part.name}, group_of(part));
+      }
+    for (const OptionsOfPart& part : parts)
+      for (const BoundOption& option : part.options) {
+        const Named* const plain = find(std::string(option.facts->name));
+        const bool has_plain = plain != nullptr && is_in(plain->parts, part.name);
+        CLI::Option* const added = add(fmt::format("{}.{}", part.name, option.facts->name), *option.facts,
+                                       {option}, {part.name}, group_of(part));
+        if (has_plain) app.hide(added);  // the help has each once
+      }
+    for (const OptionsOfPart& part : parts)
+      for (const BoundOption& option : part.options)
+        for (const std::string& before : {std::string(), fmt::format("{}.", part.name)}) {
+          const auto there = [&](const OptionFacts* facts) {
+            return facts == nullptr ? nullptr
+                                    : app.get_option_no_throw(fmt::format("--{}{}", before, facts->name));
+          };
+          CLI::Option* const mine = there(option.facts);
+          if (mine == nullptr) continue;
+          for (const OptionFacts* const excluded : option.excludes)
+            if (CLI::Option* const other = there(excluded)) mine->excludes(other);
+          if (CLI::Option* const other = there(option.needs)) mine->needs(other);
+        }
+  }
 
   /// Throws OptionError for an option that was given though none of its parts runs.
-  void require_used(const std::vector<std::string>& running) const;
+  void require_used(const std::vector<std::string>& running) const {
+    for (const Named& one : named_) {
+      const bool used =
+          std::ranges::any_of(running, [&](const std::string& part) { return is_in(one.parts, part); });
+      if (one.option->count() > 0 && !used)
+        throw OptionError(option_text("{}: an option of {}, which {} not run", OptionFacts{.name = one.name},
+                                      fmt::join(one.parts, ", "), one.parts.size() == 1 ? "does" : "do"));
+    }
+  }
   /// Whether an option of this part alone was given.
-  bool mention(std::string_view part) const;
+  bool mention(std::string_view part) const {
+    return std::ranges::any_of(named_, [&](const Named& one) {
+      return one.option->count() > 0 && one.parts.size() == 1 && one.parts.front() == part;
+    });
+  }
   /// A part's complaint, with its options as they are called here.
-  OptionText called_here(const OptionText& complaint, std::string_view part) const;
+  OptionText called_here(const OptionText& complaint, std::string_view part) const {
+    OptionText text = complaint;
+    for (const Named& one : named_) {
+      if (!one.name.starts_with(fmt::format("{}.", part))) continue;
+      const std::string own = one.name.substr(part.size() + 1);
+      const Named* const plain = find(own);
+      if (plain == nullptr || !is_in(plain->parts, part)) text = text.naming(own, one.name);
+    }
+    return text;
+  }
 
  private:
   struct Named {
@@ -55,107 +131,13 @@ class PartOptions {
     std::string name;
     std::vector<std::string_view> parts;
   };
-  const Named* find(const std::string& name) const;
+  const Named* find(const std::string& name) const {
+    const auto found = std::ranges::find_if(named_, [&](const Named& one) { return one.name == name; });
+    return found == named_.end() ? nullptr : &*found;
+  }
 
   std::vector<Named> named_;
 };
-
-namespace {
-
-const BoundOption* option_named(const OptionsOfPart& part, std::string_view name) {
-  const auto found = std::find_if(part.options.begin(), part.options.end(),
-                                  [&](const BoundOption& one) { return one.facts->name == name; });
-  return found == part.options.end() ? nullptr : &*found;
-}
-
-}  // namespace
-
-PartOptions::PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& parts,
-                         std::span<const SharedOption> shared) {
-  const auto add = [&](const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound,
-                       std::vector<std::string_view> of, const std::string& group) {
-    CLI::Option* const option = app.add(name, facts, std::move(bound))->group(group);
-    named_.push_back({option, name, std::move(of)});
-    return option;
-  };
-  for (const SharedOption& one : shared) {
-    std::vector<BoundOption> all;
-    for (const OptionsOfPart& part : parts)
-      if (const BoundOption* const option = option_named(part, one.facts.name);
-          option != nullptr && is_in(one.parts, part.name))
-        all.push_back(BoundOption(*option).saying(""));
-    add(std::string(one.facts.name), one.facts, all, {one.parts.begin(), one.parts.end()},
-        "Options of several parts (--PART.NAME for one alone)");
-  }
-  const auto group_of = [](const OptionsOfPart& part) {
-    return fmt::format("Options of {} (--{}.NAME too)", part.name, part.name);
-  };
-  for (const OptionsOfPart& part : parts)
-    for (const BoundOption& option : part.options) {
-      const std::string name(option.facts->name);
-      const auto have_it = std::count_if(parts.begin(), parts.end(), [&](const OptionsOfPart& other) {
-        return option_named(other, name) != nullptr;
-      });
-      if (find(name) == nullptr && have_it == 1)
-        add(name, *option.facts, {option}, {part.name}, group_of(part));
-    }
-  for (const OptionsOfPart& part : parts)
-    for (const BoundOption& option : part.options) {
-      const Named* const plain = find(std::string(option.facts->name));
-      const bool has_plain = plain != nullptr && is_in(plain->parts, part.name);
-      CLI::Option* const added = add(fmt::format("{}.{}", part.name, option.facts->name), *option.facts,
-                                     {option}, {part.name}, group_of(part));
-      if (has_plain) app.hide(added);  // the help has each once
-    }
-  for (const OptionsOfPart& part : parts)
-    for (const BoundOption& option : part.options)
-      for (const std::string& before : {std::string(), fmt::format("{}.", part.name)}) {
-        const auto there = [&](const OptionFacts* facts) {
-          return facts == nullptr ? nullptr
-                                  : app.get_option_no_throw(fmt::format("--{}{}", before, facts->name));
-        };
-        CLI::Option* const mine = there(option.facts);
-        if (mine == nullptr) continue;
-        for (const OptionFacts* const excluded : option.excludes)
-          if (CLI::Option* const other = there(excluded)) mine->excludes(other);
-        if (CLI::Option* const other = there(option.needs)) mine->needs(other);
-      }
-}
-
-const PartOptions::Named* PartOptions::find(const std::string& name) const {
-  const auto found =
-      std::find_if(named_.begin(), named_.end(), [&](const Named& one) { return one.name == name; });
-  return found == named_.end() ? nullptr : &*found;
-}
-
-void PartOptions::require_used(const std::vector<std::string>& running) const {
-  for (const Named& one : named_) {
-    const bool used = std::any_of(running.begin(), running.end(),
-                                  [&](const std::string& part) { return is_in(one.parts, part); });
-    if (one.option->count() > 0 && !used)
-      throw OptionError(option_text("{}: an option of {}, which {} not run", OptionFacts{.name = one.name},
-                                    fmt::join(one.parts, ", "), one.parts.size() == 1 ? "does" : "do"));
-  }
-}
-
-bool PartOptions::mention(std::string_view part) const {
-  return std::any_of(named_.begin(), named_.end(), [&](const Named& one) {
-    return one.option->count() > 0 && one.parts.size() == 1 && one.parts.front() == part;
-  });
-}
-
-OptionText PartOptions::called_here(const OptionText& complaint, std::string_view part) const {
-  OptionText text = complaint;
-  for (const Named& one : named_) {
-    if (!one.name.starts_with(fmt::format("{}.", part))) continue;
-    const std::string own = one.name.substr(part.size() + 1);
-    const Named* const plain = find(own);
-    if (plain == nullptr || !is_in(plain->parts, part)) text = text.naming(own, one.name);
-  }
-  return text;
-}
-
-namespace {
 
 /// Beyond this prompt length, what needs the attention of every prompt row is left to `evict`.
 constexpr Index kMostRows = 8192;
@@ -202,9 +184,8 @@ std::optional<std::string> why_no_budget(const Dump& dump, const AnalyzeOptions&
   if (future_rows(shape.l, shape.T, shape.first_query()).count() == 0)
     return "a head's loss is what the decoding steps miss, and the dump has none";
   const auto& orders = options.budget.orders;
-  const bool by_snapkv = std::any_of(orders.begin(), orders.end(), [](const BudgetOrder& order) {
-    return order.name == name_of(EvictionBase::snapkv);
-  });
+  const bool by_snapkv = std::ranges::any_of(
+      orders, [](const BudgetOrder& order) { return order.name == name_of(EvictionBase::snapkv); });
   if (by_snapkv && window_rows(shape.l, shape.first_query(), 1).count() == 0)
     return "its order snapkv ranks by queries of the prompt, and the dump has none";
   return std::nullopt;
@@ -262,12 +243,6 @@ constexpr StageEntry kStages[] = {
      },
      why_no_channels_of}};
 
-std::vector<std::string> stage_names() {
-  std::vector<std::string> names;
-  for (const StageEntry& entry : kStages) names.emplace_back(entry.name);
-  return names;
-}
-
 constexpr OptionFacts kOnly{"only", "LIST", "Narrow it to some of: ", "all"};
 
 constexpr std::string_view kOfWindow[] = {"tokens", "evict", "channels"},
@@ -295,15 +270,12 @@ const SharedOption kShared[] = {
 
 /// A score of the user's is looked at by every part that takes one, without being named twice.
 void use_scores(AnalyzeOptions& options) {
-  const auto add = [](auto& list, auto item) {
-    if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(std::move(item));
-  };
   const std::vector<std::string> names = names_of(options.evict.scores),
                                  orders = names_of(options.budget.scores);
   for (const std::string& name : names)
-    add(options.evict.policies,
-        PolicyChoice(parse_policy(policy_name(name_of(EvictionBase::score), name), names)));
-  for (const std::string& name : orders) add(options.budget.orders, parse_order(name, orders));
+    place_in(options.evict.policies,
+             PolicyChoice(parse_policy(policy_name(name_of(EvictionBase::score), name), names)));
+  for (const std::string& name : orders) place_in(options.budget.orders, parse_order(name, orders));
 }
 
 /// Runs what make_stages() makes on the dumps that were given.
@@ -360,7 +332,8 @@ int run_analyze(const Arguments& arguments) {
   std::vector<std::string> only;
   options.common.add_dumps(*app);
   options.common.add_results(*app);
-  const std::vector<std::string> names = stage_names();
+  std::vector<std::string> names;
+  for (const StageEntry& entry : kStages) names.emplace_back(entry.name);
   app->add({bind_option(kOnly, only).saying(fmt::format("{}", fmt::join(names, ", ")))});
   options.common.add_compute(*app);
   options.common.add_output(*app);
@@ -373,7 +346,7 @@ int run_analyze(const Arguments& arguments) {
           "greedy_exact]");
   if (parse(*app, arguments)) return 0;
   for (const std::string& name : only)
-    if (std::find(names.begin(), names.end(), name) == names.end())
+    if (!is_in(names, name))
       throw OptionError(kOnly, fmt::format("some of {}", fmt::join(names, ", ")), fmt::format("'{}'", name));
   parts.require_used(only.empty() ? names : only);
   // Policies that were asked for by name are run or refused.
@@ -382,7 +355,7 @@ int run_analyze(const Arguments& arguments) {
   return run_made("analyze", arguments, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;
     for (const StageEntry& entry : kStages) {
-      const bool named = std::find(only.begin(), only.end(), entry.name) != only.end();
+      const bool named = is_in(only, entry.name);
       if (!only.empty() && !named) continue;
       const bool asked = named || parts.mention(entry.name);
       const auto why_not = entry.why_not != nullptr ? entry.why_not(dump, options) : std::nullopt;

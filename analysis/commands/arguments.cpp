@@ -26,36 +26,12 @@
 #include <vector>
 
 namespace kvreplay {
+namespace {
 
 /// What is wrong with a config file, where its name is not known yet.
 struct ConfigFault {
   std::string line;
 };
-
-/// The options of a command from a TOML file: one key a name; a section for what stands before the dots in
-/// names. Throws ConfigFault at what is no TOML and at keys that `app` has no option for.
-class TomlConfig : public CLI::ConfigTOML {
- public:
-  explicit TomlConfig(const CommandLine& app) : app_(app) {}
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
-
-  /// The line of the key that an error of CLI11 ("--window: expected ...") is about; 0 where there is none.
-  int line_of(const std::string& error) const;
-
- private:
-  const CommandLine& app_;
-  mutable std::map<std::string, int> line_of_;
-};
-
-/// The names of an app's options, each behind `prefix`.
-std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix);
-
-namespace {
-
-bool has_empty_item(const std::string& list) {
-  const std::vector<std::string> items = items_of(list);
-  return std::find(items.begin(), items.end(), "") != items.end();
-}
 
 /// A value as it would stand on a command line; nothing where none does (a date, a table, a list in a list).
 std::optional<std::string> word_of(const toml::node& node) {
@@ -92,59 +68,7 @@ toml::table parsed(std::istream& input) {
   }
 }
 
-}  // namespace
-
-std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const {
-  std::vector<CLI::ConfigItem> items;
-  const std::vector<std::string> names = option_names(app_, "");
-  const auto add = [&](const std::string& key, const toml::node& node) {
-    const std::string shown = fmt::format("'{}'", displayable(key, 40));
-    const auto line = static_cast<int>(node.source().begin.line);
-    const auto fault = [&](const std::string& what) {
-      throw ConfigFault{fmt::format("line {}: {}", line, what)};
-    };
-    if (node.is_table() || node.is_array_of_tables())
-      fault("expected options at the top level, without sections, found " + shown);
-    const CLI::Option* option = app_.get_option_no_throw("--" + key);
-    if (option == nullptr) fault(fmt::format("unknown key {}{}", shown, did_you_mean(key, names)));
-    const auto words = words_of(node);
-    if (!words) fault(fmt::format("{}: expected a text, a number, true or false, or a list of such", key));
-    if (app_.takes_list("--" + key)) {
-      if (words->empty()) fault(fmt::format("{}: expected at least one item, found none", key));
-      for (const std::string& word : *words)
-        if (has_empty_item(word))
-          fault(
-              fmt::format("{}: expected a list without empty items, found '{}'", key, displayable(word, 40)));
-    }
-    line_of_[key] = line;
-    CLI::ConfigItem item;
-    item.name = key;
-    item.inputs = *words;
-    items.push_back(std::move(item));
-  };
-  const auto is_part = [&](const std::string& key) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return name.starts_with(key + "."); });
-  };
-  for (const auto& [name, node] : parsed(input)) {
-    const std::string key(name.str());
-    const toml::table* const part = node.as_table();
-    if (part == nullptr || !is_part(key))
-      add(key, node);
-    else
-      for (const auto& [option, value] : *part) add(key + "." + std::string(option.str()), value);
-  }
-  return items;
-}
-
-int TomlConfig::line_of(const std::string& error) const {
-  constexpr std::string_view kConversion = "Could not convert: ";
-  const std::string about = error.starts_with(kConversion) ? error.substr(kConversion.size()) : error;
-  for (const auto& [key, number] : line_of_)
-    if (about.starts_with("--" + key + ":") || about.starts_with("--" + key + " ")) return number;
-  return 0;
-}
-
+/// The names of an app's options, each behind `prefix`.
 std::vector<std::string> option_names(const CLI::App& app, const std::string& prefix) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
@@ -152,7 +76,72 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
   return names;
 }
 
-namespace {
+/// Whether a list has an item that says nothing.
+bool has_empty_item(const std::string& list) {
+  const std::vector<std::string> items = items_of(list);
+  return std::ranges::find(items, "") != items.end();
+}
+
+/// The options of a command from a TOML file: one key a name; a section for what stands before the dots in
+/// names. Throws ConfigFault at what is no TOML and at keys that `app` has no option for.
+class TomlConfig : public CLI::ConfigTOML {
+ public:
+  explicit TomlConfig(const CommandLine& app) : app_(app) {}
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> items;
+    const std::vector<std::string> names = option_names(app_, "");
+    const auto add = [&](const std::string& key, const toml::node& node) {
+      const std::string shown = fmt::format("'{}'", displayable(key, 40));
+      const auto line = static_cast<int>(node.source().begin.line);
+      const auto fault = [&](const std::string& what) {
+        throw ConfigFault{fmt::format("line {}: {}", line, what)};
+      };
+      if (node.is_table() || node.is_array_of_tables())
+        fault("expected options at the top level, without sections, found " + shown);
+      const CLI::Option* option = app_.get_option_no_throw("--" + key);
+      if (option == nullptr) fault(fmt::format("unknown key {}{}", shown, did_you_mean(key, names)));
+      const auto words = words_of(node);
+      if (!words) fault(fmt::format("{}: expected a text, a number, true or false, or a list of such", key));
+      if (app_.takes_list("--" + key)) {
+        if (words->empty()) fault(fmt::format("{}: expected at least one item, found none", key));
+        for (const std::string& word : *words)
+          if (has_empty_item(word))
+            fault(fmt::format("{}: expected a list without empty items, found '{}'", key,
+                              displayable(word, 40)));
+      }
+      line_of_[key] = line;
+      CLI::ConfigItem item;
+      item.name = key;
+      item.inputs = *words;
+      items.push_back(std::move(item));
+    };
+    const auto is_part = [&](const std::string& key) {
+      return std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(key + "."); });
+    };
+    for (const auto& [name, node] : parsed(input)) {
+      const std::string key(name.str());
+      const toml::table* const part = node.as_table();
+      if (part == nullptr || !is_part(key))
+        add(key, node);
+      else
+        for (const auto& [option, value] : *part) add(key + "." + std::string(option.str()), value);
+    }
+    return items;
+  }
+
+  /// The line of the key that an error of CLI11 ("--window: expected ...") is about; 0 where there is none.
+  int line_of(const std::string& error) const {
+    constexpr std::string_view kConversion = "Could not convert: ";
+    const std::string about = error.starts_with(kConversion) ? error.substr(kConversion.size()) : error;
+    for (const auto& [key, number] : line_of_)
+      if (about.starts_with("--" + key + ":") || about.starts_with("--" + key + " ")) return number;
+    return 0;
+  }
+
+ private:
+  const CommandLine& app_;
+  mutable std::map<std::string, int> line_of_;
+};
 
 /// Text of the help broken into lines between words.
 std::string in_lines(const std::string& text) {
@@ -188,7 +177,7 @@ std::string config_file(const CLI::App& app) {
 }
 
 bool is_among(const Arguments& arguments, const std::string& option) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+  return std::ranges::any_of(arguments, [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");
   });
 }
@@ -245,7 +234,7 @@ CLI::Option* CommandLine::add(const std::string& name, const OptionFacts& facts,
   const std::string dashed = "--" + name, meaning = in_lines(std::string(facts.meaning) + first.words);
   if (first.flag()) return given.option = add_flag(dashed, given.flag, meaning)->option_text(" ");
   // Parts that share an option take a list if all of them do.
-  given.list = std::all_of(given.bound.begin(), given.bound.end(), [](const auto& one) { return one.list; });
+  given.list = std::ranges::all_of(given.bound, [](const auto& one) { return one.list; });
   given.option = given.list ? add_option(dashed, given.words, meaning)->allow_extra_args(false)
                             : add_option(dashed, given.word, meaning);
   const std::string otherwise(facts.otherwise.empty() ? std::string_view(first.initial) : facts.otherwise);

@@ -56,8 +56,7 @@ std::string by_layer(Index layers, const Value& value_of) {
     Index last = first;
     while (last + 1 < layers && value_of(last + 1) == value) ++last;
     const std::string range = first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
-    const auto found =
-        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == value; });
+    const auto found = std::ranges::find_if(groups, [&](const auto& g) { return g.first == value; });
     if (found == groups.end())
       groups.emplace_back(value, range);
     else

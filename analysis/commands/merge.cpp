@@ -1,5 +1,6 @@
 #include "analysis/commands/arguments.hpp"
-#include "analysis/run/parts.hpp"
+#include "analysis/results/figures.hpp"
+#include "analysis/run/run.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>
@@ -25,15 +26,12 @@ constexpr OptionFacts dump{"dump", "DIR", "Where the dump is, if not where the p
 /// Arguments without these options, given as "--name value" or "--name=value", and without these flags.
 Arguments without(const Arguments& arguments, const std::vector<std::string>& options,
                   const std::vector<std::string>& flags) {
-  const auto in = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
   Arguments rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
-    if (in(flags, name)) continue;
-    if (!in(options, name))
+    if (is_in(flags, name)) continue;
+    if (!is_in(options, name))
       rest.push_back(arguments[i]);
     else if (equals == std::string::npos)
       ++i;
@@ -69,7 +67,7 @@ WholeRun whole_run(const Part& part, const MergeOptions& options) {
   std::vector<std::string> replaced = {"--out", "--shard", "--threads"};
   if (options.other_backend) replaced.emplace_back("--backend");
   whole.arguments = without(whole.arguments, replaced, {"--resume", "--force", "--quiet", "--json"});
-  const auto given = std::find(whole.arguments.begin(), whole.arguments.end(), dump);
+  const auto given = std::ranges::find(whole.arguments, dump);
   if (given == whole.arguments.end()) throw InputError(path.string(), "the dump among the arguments", "none");
   if (!options.dump.empty()) *given = options.dump;
   return whole;

@@ -53,12 +53,9 @@ LeaveOneOut leave_one_out_of(const DumpSet& set) {
     const std::vector<std::string> orders = orders_of(entry);
     (orders.empty() ? without : which.names).push_back(entry.name);
     if (orders.empty()) continue;
-    for (const std::string& order : orders)
-      if (std::find(any.begin(), any.end(), order) == any.end()) any.push_back(order);
+    for (const std::string& order : orders) place_in(any, order);
     if (++with == 1) which.orders = orders;
-    std::erase_if(which.orders, [&](const std::string& order) {
-      return std::find(orders.begin(), orders.end(), order) == orders.end();
-    });
+    std::erase_if(which.orders, [&](const std::string& order) { return !is_in(orders, order); });
   }
   if (with == 0) return which;  // such is the command, or every dump says why
   if (with == 1 || which.orders.empty()) {
@@ -70,7 +67,7 @@ LeaveOneOut leave_one_out_of(const DumpSet& set) {
   for (const std::string& name : without)
     which.left_out.push_back({fmt::format("{}, of {}", kWhat, name), "it has no budgets"});
   for (const std::string& order : any)
-    if (std::find(which.orders.begin(), which.orders.end(), order) == which.orders.end())
+    if (!is_in(which.orders, order))
       which.left_out.push_back({fmt::format("{}, under the order {}", kWhat, order), "some dumps lack it"});
   return which;
 }
@@ -82,7 +79,7 @@ int run_leave_one_out(const Invocation& invocation, const CommonOptions& options
   const std::filesystem::path out = options.out;
   std::size_t at = 0;
   for (const DumpSet::Entry& entry : set.entries()) {
-    if (std::find(which.names.begin(), which.names.end(), entry.name) == which.names.end()) continue;
+    if (!is_in(which.names, entry.name)) continue;
     std::vector<std::string> files;
     for (const std::string& other : which.names)
       if (other != entry.name) files.push_back((out / other / "curves" / "{order}~lu.npy").string());
@@ -124,27 +121,16 @@ DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
 
 /// Notes and what was left out, each once, and of how many dumps where not of all.
 std::string remarks(const fs::path& folder, const DumpSet& set) {
-  std::vector<std::pair<std::string, std::size_t>> lines;
+  std::vector<std::vector<std::string>> dumps;
   for (const DumpSet::Entry& entry : set.entries()) {
     const ResultReader results(folder / entry.name);
-    std::vector<std::string> mine;
+    std::vector<std::string>& mine = dumps.emplace_back();
     for (const Json& note : results.summary()["notes"]) mine.push_back("note: " + note.get<std::string>());
     for (const std::string& line : left_out_lines(results.summary())) mine.push_back("left out: " + line);
-    for (auto line = mine.begin(); line != mine.end(); ++line) {
-      if (std::find(mine.begin(), line, *line) != line) continue;
-      const auto known =
-          std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == *line; });
-      if (known == lines.end())
-        lines.emplace_back(*line, 1);
-      else
-        ++known->second;
-    }
   }
   std::string text;
-  for (const auto& [line, count] : lines)
-    text += count == set.entries().size()
-                ? line + "\n"
-                : fmt::format("{} ({} of {} dumps)\n", line, count, set.entries().size());
+  for (const auto& [line, count] : counted_lines(dumps))
+    text += line_of_dumps(line, count, dumps.size()) + "\n";
   return text;
 }
 
@@ -197,8 +183,7 @@ std::pair<Json, std::string> write_tables(const ResultFolder& folder, const Dump
   Comparisons comparisons;
   for (const DumpSet::Entry& entry : set.entries()) {
     std::vector<ResultReader> prompt{ResultReader(folder.path() / entry.name)};
-    if (std::find(set.left_one_out.begin(), set.left_one_out.end(), entry.name) != set.left_one_out.end())
-      prompt.emplace_back(folder.path() / kLeaveOneOut / entry.name);
+    if (is_in(set.left_one_out, entry.name)) prompt.emplace_back(folder.path() / kLeaveOneOut / entry.name);
     comparisons.add_prompt(prompt);
     if (workers.stopping()) throw Interrupted{};
   }

@@ -3,7 +3,6 @@
 #include "analysis/commands/under_way.hpp"
 #include "analysis/findings/findings.hpp"
 #include "analysis/results/text_file.hpp"
-#include "analysis/run/parts.hpp"
 #include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
@@ -111,12 +110,6 @@ ResultFolder take_up_folder(Ranks& ranks, const CommonOptions& options, const Pr
   return std::move(*folder);
 }
 
-/// The way from a folder to a path, which holds where both are moved together; empty where there is none.
-std::string path_from(const std::filesystem::path& folder, const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::relative(path, folder, ignored).string();
-}
-
 Json run_json(const Invocation& invocation, const CommonOptions& options, const Backend& backend,
               const std::string& note, const Ranks& ranks, const Workers& workers, const RunResult& result,
               std::time_t started, double seconds) {
@@ -127,7 +120,8 @@ Json run_json(const Invocation& invocation, const CommonOptions& options, const 
           {"arguments", invocation.arguments},
           {"directory", std::filesystem::current_path(ignored).string()},
           {"dump", options.dump},
-          {"dump_from_results", path_from(options.out, options.dump)},
+          // The way holds where both are moved together.
+          {"dump_from_results", std::filesystem::relative(options.dump, options.out, ignored).string()},
           {"host", host_name()},
           {"backend", backend.name()},
           {"backend_note", note},
@@ -157,7 +151,7 @@ std::string heading(const Dump& dump, const Json& summary) {
   return text;
 }
 
-/// Of a finished folder, for those who look at it; a shard's tables are of a part, of which nothing is said.
+/// Findings of a finished folder, for those who look at it; none of a shard, whose tables are of a part.
 std::vector<Finding> findings_in(const std::filesystem::path& folder) {
   const ResultReader results(folder);
   return results.summary().contains("shard") ? std::vector<Finding>() : findings_of(results);

@@ -48,7 +48,7 @@ using MakeByProfile =
     std::function<std::unique_ptr<Stage>(const Dump&, const Compute&, const std::vector<std::string>& orders,
                                          const std::vector<std::string>& files)>;
 
-/// Of a command that divides budgets: whether several dumps take the profiles of each other.
+/// Whether several dumps take the profiles of each other, where a command divides budgets.
 struct ProfilesOfOthers {
   std::optional<bool> asked = {};  ///< BudgetOptions::leave_one_out
   MakeByProfile make = {};         ///< none: the command has no budgets

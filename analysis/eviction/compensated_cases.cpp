@@ -1,6 +1,7 @@
 #include "analysis/eviction/compensated_cases.hpp"
 
 #include "analysis/results/figure_facts.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/npy_write.hpp"
 
@@ -8,13 +9,119 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace kvreplay {
+namespace {
+
+using namespace evict_option;
+
+void require_compensable(const EvictionOptions& options) {
+  const auto refuse = [](const OptionFacts& other, const std::string& why) {
+    throw OptionError(option_text("{} and {}: {}", compensate, other, why));
+  };
+  for (const Phase& one : options.phases)
+    if (one.decodes())
+      throw OptionError(option_text("{}", compensate),
+                        "phases that end with the prompt (prefill, blockwise:N)", one.name());
+  if (options.per_query_head) refuse(per_query_head, "what is fitted serves all query heads of a KV head");
+  if (options.channels) refuse(channels, "one or the other");
+  if (options.bits) refuse(bits, "one or the other");
+}
+
+/// The rows asked for; where nobody says, those that the dump has.
+Reference reference_of(const Dump& dump, const EvictionOptions& options) {
+  if (!options.reference)
+    return why_no_reference(dump, Reference::shifted) ? Reference::window : Reference::shifted;
+  if (const auto why = why_no_reference(dump, *options.reference))
+    throw OptionError(option_text("{}: {} is unavailable: {}", reference, name_of(*options.reference), *why));
+  return *options.reference;
+}
+
+}  // namespace
+
+bool CompensationPlan::fits() const {
+  return std::ranges::any_of(
+      cases, [](const CompensationCase& which) { return kCompensations[which.method].fits(); });
+}
+
+bool CompensationPlan::merges() const {
+  return std::ranges::any_of(
+      cases, [](const CompensationCase& which) { return kCompensations[which.method].merging.has_value(); });
+}
+
+CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& options,
+                                   const EvictionPlan& evictions) {
+  CompensationPlan plan;
+  if (options.compensate.empty()) return plan;
+  require_compensable(options);
+  const bool fits = std::ranges::any_of(options.compensate,
+                                        [](Compensation method) { return kCompensations[method].fits(); });
+  plan.reference = {reference_of(dump, options), evictions.window_asked, options.reference_rows};
+  if (const auto why = why_no_reference(dump, plan.reference.kind); fits && why)
+    throw OptionError(option_text("{}: a fit is unavailable: {}", compensate, *why));
+  for (const Compensation method : options.compensate)
+    if (const auto merging = kCompensations[method].merging;
+        merging && kMergings[*merging].needs_attention && evictions.window.count() == 0)
+      throw OptionError(option_text("{}: {} is unavailable: the dump holds no query of the prompt",
+                                    compensate, name_of(method)));
+  plan.window = evictions.window;
+  plan.future = evictions.future;
+  plan.losses = evictions.losses;
+  plan.elements = evictions.elements;
+  std::vector<Compensation> methods;
+  for (const Compensation method : options.compensate) place_in(methods, method);
+  for (std::size_t e = 0; e < evictions.cases.size(); ++e)
+    for (const Compensation method : methods) {
+      const Index most = evictions.cases[e].kept.value_or(evictions.l);
+      if (kCompensations[method].fits() && most > kMostFitted && most < evictions.l)
+        plan.left_out.push_back({file_name(evictions, {e, method}),
+                                 fmt::format("more than {} tokens are not fitted", kMostFitted)});
+      else {
+        if (plan.cases.empty() || plan.cases.back().eviction != e) plan.first.push_back(plan.cases.size());
+        plan.cases.push_back({e, method});
+      }
+    }
+  const DumpShape& shape = dump.shape();
+  const Reference kind = plan.reference.kind;
+  const Index there = kind == Reference::shifted  ? shape.l - shape.first_query()
+                      : kind == Reference::repeat ? shape.R_ref
+                                                  : Index{0};
+  if (fits && there > plan.reference.most)
+    plan.notes.push_back(option_text("fits look at {} of the {}'s {} queries ({})", plan.reference.most,
+                                     kind == Reference::repeat ? "second reading" : "prompt", there,
+                                     reference_positions));
+  else if (fits && kind == Reference::shifted && there < shape.l)
+    plan.notes.push_back(fmt::format(
+        "fits look at {} queries: the dump holds those of {} of {} prompt positions", there, there, shape.l));
+  else if (fits && !options.reference && kind == Reference::window)
+    plan.notes.push_back(fmt::format("fits look at the last {} queries of the prompt, which are not {}: {}",
+                                     std::min(plan.reference.window, shape.l - shape.first_query()),
+                                     name_of(Reference::shifted),
+                                     *why_no_reference(dump, Reference::shifted)));
+  return plan;
+}
+
+std::string file_name(const EvictionPlan& evictions, const CompensationCase& which) {
+  return fmt::format("{}-{}", evictions.cases[which.eviction].file_name(), name_of(which.method));
+}
 
 namespace {
 
 using Cc = CompensationColumns;
+
+template <class T>
+std::size_t row_bytes(const RowLogits<T>& rows) {
+  return rows.log_weight.size() * sizeof(T) +
+         static_cast<std::size_t>(rows.prompt_out.size() + rows.rest_out.size() + rows.prompt_mass.size() +
+                                  rows.log_rest.size()) *
+             sizeof(double);
+}
+
+template <class Numbers>
+std::vector<float> narrowed(const Numbers& numbers) {
+  const Matrix<float> narrow = numbers.template cast<float>();
+  return {narrow.data(), narrow.data() + narrow.size()};
+}
 
 }  // namespace
 
@@ -101,8 +208,7 @@ std::string CompensationTable::report() const {
   std::vector<Compensation> methods;
   std::size_t width = 6;
   for (const CompensationCase& which : plan_.cases) {
-    if (std::find(methods.begin(), methods.end(), which.method) == methods.end())
-      methods.push_back(which.method);
+    place_in(methods, which.method);
     const EvictionCase& eviction = evictions_.cases[which.eviction];
     width = std::max(width, eviction.file_name().size());
   }
@@ -124,18 +230,6 @@ std::string CompensationTable::report() const {
   return text + "\n";
 }
 
-namespace {
-
-template <class T>
-std::size_t row_bytes(const RowLogits<T>& rows) {
-  return rows.log_weight.size() * sizeof(T) +
-         static_cast<std::size_t>(rows.prompt_out.size() + rows.rest_out.size() + rows.prompt_mass.size() +
-                                  rows.log_rest.size()) *
-             sizeof(double);
-}
-
-}  // namespace
-
 template <class T>
 HeadCompensation<T>::HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan,
                                       Workers& workers)
@@ -153,7 +247,7 @@ HeadCompensation<T>::HeadCompensation(const HeadGroup<T>& group, const Compensat
 
 template <class T>
 double HeadCompensation<T>::reference_full_sq() const {
-  return reference_ ? reference_->full_sq() : std::numeric_limits<double>::quiet_NaN();
+  return reference_ ? reference_->full_sq() : kNan;
 }
 
 template <class T>
@@ -193,18 +287,6 @@ std::size_t HeadCompensation<T>::bytes() const {
 
 template class HeadCompensation<float>;
 template class HeadCompensation<double>;
-
-namespace {
-
-using Cc = CompensationColumns;
-
-template <class Numbers>
-std::vector<float> narrowed(const Numbers& numbers) {
-  const Matrix<float> narrow = numbers.template cast<float>();
-  return {narrow.data(), narrow.data() + narrow.size()};
-}
-
-}  // namespace
 
 CompensatedCases::CompensatedCases(const Dump& dump, const EvictionOptions& options,
                                    const EvictionPlan& evictions, Index first_column, const Compute& compute)
@@ -314,13 +396,13 @@ HeadFigures CompensatedCases::own_figures(const HeadFigures& figures) const {
 std::size_t CompensatedCases::write_tables(const ResultFolder& folder, const HeadFigures& figures) const {
   if (!any()) return 0;
   const HeadFigures own = own_figures(figures);
-  return CompensationTable(plan_, evictions_, columns_, own, dump_.has(Tensor::wo)).write(folder);
+  return table(own).write(folder);
 }
 
 std::string CompensatedCases::report(const HeadFigures& figures) const {
   if (!any()) return "";
   const HeadFigures own = own_figures(figures);
-  return CompensationTable(plan_, evictions_, columns_, own, dump_.has(Tensor::wo)).report();
+  return table(own).report();
 }
 
 }  // namespace kvreplay

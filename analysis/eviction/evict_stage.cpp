@@ -52,7 +52,7 @@ std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
   if (plan_.losses.any()) parts.emplace_back("predicted losses");
-  if (std::any_of(plan_.runs.begin(), plan_.runs.end(), [](const PolicyRun& run) {
+  if (std::ranges::any_of(plan_.runs, [](const PolicyRun& run) {
         const EvictionRule& rule = run.rules.front();
         return rule.by == SearchBy::loss || rule.greedy_by() == SearchBy::loss;
       }))

@@ -4,7 +4,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/head_evictions.hpp"
-#include "analysis/measure/measured_layer.hpp"
+#include "analysis/measure/case_outputs.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class EvictStage final : public Stage {
   EvictionTable table(const HeadFigures& figures) const;
 
  private:
-  /// Of a layer: KV heads, or query heads with per_query_head.
+  /// Caches of a layer: KV heads, or query heads with per_query_head.
   Index cache_rows() const { return plan_.per_query_head ? dump_.shape().n_q : dump_.shape().n_kv; }
   template <class T>
   void rank_layer(Index layer);

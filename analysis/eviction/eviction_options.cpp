@@ -1,6 +1,7 @@
 #include "analysis/eviction/eviction_options.hpp"
 
 #include "analysis/results/csv.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/map_name.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 
 namespace kvreplay {
 
@@ -67,11 +67,8 @@ BoundOption bound_diff(EvictionOptions& options) {
   diff.initial.clear();
   diff.read = [&options](const std::vector<std::string>& words) {
     options.semantics.clear();
-    for (const std::string& word : words) {
-      const Semantics one = OptionValue<Semantics>::parse(evict_option::diff, word);
-      const auto known = std::find(options.semantics.begin(), options.semantics.end(), one);
-      if (known == options.semantics.end()) options.semantics.push_back(one);
-    }
+    for (const std::string& word : words)
+      place_in(options.semantics, OptionValue<Semantics>::parse(evict_option::diff, word));
     if (options.semantics.size() < 2)
       throw OptionError(evict_option::diff,
                         fmt::format("two or three of {}", fmt::join(kSemantics.names(), ", ")),
@@ -164,10 +161,9 @@ std::optional<Budget> budget_labelled(const std::string& label) {
 
 double tokens_kept(const std::string& budget, const std::string& kept, Index l) {
   if (!kept.empty()) return std::strtod(kept.c_str(), nullptr);
-  if (budget.empty()) return std::numeric_limits<double>::quiet_NaN();
+  if (budget.empty()) return kNan;
   const auto asked = budget_labelled(budget);
-  return asked ? static_cast<double>(asked->kept(l, Semantics::paper))
-               : std::numeric_limits<double>::quiet_NaN();
+  return asked ? static_cast<double>(asked->kept(l, Semantics::paper)) : kNan;
 }
 
 std::string OptionValue<Budget>::complaint(const OptionFacts& option, const std::string& word) {
@@ -264,7 +260,7 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
 
 void read_score(Policy& policy, const std::string& score, const std::vector<std::string>& scores,
                 const OptionFacts& named_by) {
-  const auto given = std::find(scores.begin(), scores.end(), score);
+  const auto given = std::ranges::find(scores, score);
   if (given != scores.end())
     policy.given = static_cast<std::size_t>(given - scores.begin());
   else if (const auto metric = kTokenMetrics.named(score))
@@ -307,10 +303,9 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
   const std::string base_name = name.substr(0, mark);
   const auto base = kBases.named(base_name);
   if (!base)
-    throw OptionError(option_text("{}: unknown policy '{}'{}", named_by, base_name,
-                                  std::find(scores.begin(), scores.end(), base_name) != scores.end()
-                                      ? "; " + use_of(base_name)
-                                      : alternatives(base_name, kBases.names())));
+    throw OptionError(option_text(
+        "{}: unknown policy '{}'{}", named_by, base_name,
+        is_in(scores, base_name) ? "; " + use_of(base_name) : alternatives(base_name, kBases.names())));
   Policy found;
   found.name = text;
   found.base = *base;

@@ -32,7 +32,7 @@ struct Budget {
   }
   std::string label() const;  ///< "80" or "0.9": tokens are whole, a ratio never is
 };
-/// Of a label; nothing where it is none.
+/// The budget that a label says; nothing where it is none.
 std::optional<Budget> budget_labelled(const std::string& label);
 /// Tokens that a budget as it was asked for comes to, of `l`: "448" is 448 tokens, "0.5" a compression ratio.
 /// `kept` where it is known.
@@ -78,7 +78,7 @@ struct EvictionOptions {
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(EvictionOptions& options);
-/// Of one policy alone: window, sinks, recent, pool, by, and those of expected_attention.
+/// The options of one policy alone: window, sinks, recent, pool, by, and those of expected_attention.
 BoundOptions bound(PolicyOverrides& overrides);
 
 namespace evict_option {

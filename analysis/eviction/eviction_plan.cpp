@@ -3,6 +3,7 @@
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/measure/case_outputs.hpp"
+#include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/error.hpp"
 #include "sim/eviction/decode/decode.hpp"
@@ -34,9 +35,9 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
   return rule.metric ? why_unavailable(*rule.metric, dump) : std::nullopt;
 }
 
-/// Of the options channels and bits; nothing where neither was given. Throws OptionError for other bits, for
-/// a method that the dump cannot feed, and for a phase that decodes. `window` are the queries that rank
-/// channels.
+/// What the options channels and bits ask for; nothing where neither was given. Throws OptionError for other
+/// bits, for a method that the dump cannot feed, and for a phase that decodes. `window` are the queries that
+/// rank channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
                                           const std::vector<Phase>& phases, RowRange window) {
   if (!options.channels && !options.bits) return std::nullopt;
@@ -76,10 +77,7 @@ std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpSh
   const auto& [channels, ratio, recent, protection, quantization] = *plan.compression;
   std::vector<std::string> whole, exact, keys;  // numbers of tokens kept
   std::vector<OptionText> notes;
-  const auto add = [](std::vector<std::string>& to, Index kept) {
-    const std::string text = fmt::format("{}", kept);
-    if (std::find(to.begin(), to.end(), text) == to.end()) to.push_back(text);
-  };
+  const auto add = [](std::vector<std::string>& to, Index kept) { place_in(to, std::to_string(kept)); };
   for (const EvictionCase& which : plan.cases) {
     if (!which.kept || *which.kept == 0) continue;
     if (channels && *which.kept <= plan.compression->recent_of(semantics_of(plan, which)))
@@ -103,8 +101,7 @@ std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpSh
   const auto official = [&](const EvictionCase& which) {
     return semantics_of(plan, which) == Semantics::official;
   };
-  if (channels && shape.group() > 1 && !plan.per_query_head &&
-      std::any_of(plan.cases.begin(), plan.cases.end(), official))
+  if (channels && shape.group() > 1 && !plan.per_query_head && std::ranges::any_of(plan.cases, official))
     notes.push_back(
         option_text("official: channels are chosen for every KV head; ThinK's code repeats the cache for "
                     "each query head ({})",
@@ -187,8 +184,8 @@ class Planner {
     plan_.kept = read_given<std::uint8_t>(evict_option::kept, options_.kept, dump_);
     for (std::size_t s = 0; s < plan_.scores.size(); ++s) {
       const std::string& name = plan_.scores[s].name;
-      if (std::none_of(options_.policies.begin(), options_.policies.end(),
-                       [&](const PolicyChoice& choice) { return choice && choice->given == s; }))
+      if (std::ranges::none_of(options_.policies,
+                               [&](const PolicyChoice& choice) { return choice && choice->given == s; }))
         throw OptionError(option_text("{} {}: no policy uses it: {} {}, or {}", evict_option::score, name,
                                       evict_option::policy, policy_name(name_of(EvictionBase::score), name),
                                       policy_name(name_of(EvictionBase::snapkv), name)));
@@ -214,7 +211,7 @@ class Planner {
     const bool asked = !options_.quick && options_.policies != EvictionOptions{}.policies;
     std::vector<std::string> seen;
     for (const PolicyChoice& choice : options_.policies) {
-      if (!choice || std::find(seen.begin(), seen.end(), choice->name) != seen.end()) continue;
+      if (!choice || is_in(seen, choice->name)) continue;
       const Policy& policy = *choice;
       seen.push_back(policy.name);
       for (const Semantics semantics : plan_.semantics) {
@@ -333,9 +330,7 @@ class Planner {
     const Index rows = plan_.window.count();
     if (rows < plan_.window_asked)
       plan_.notes.push_back(fmt::format("window rows measured: {} clipped to {}", plan_.window_asked, rows));
-    const auto any_run = [&](const auto& which) {
-      return std::any_of(plan_.runs.begin(), plan_.runs.end(), which);
-    };
+    const auto any_run = [&](const auto& which) { return std::ranges::any_of(plan_.runs, which); };
     if (dump_.shape().group() > 1 && !options_.per_query_head && any_run([](const PolicyRun& run) {
           return run.semantics == Semantics::official && run.policy.base == EvictionBase::snapkv;
         }))
@@ -360,7 +355,7 @@ class Planner {
       plan_.notes.push_back(
           option_text("{} has no effect: it is of {}", evict_option::protect, evict_option::channels));
     if (options_.decode_window &&
-        std::none_of(phases_.begin(), phases_.end(), [](const Phase& phase) { return phase.decodes(); }))
+        std::ranges::none_of(phases_, [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));
   }
 
@@ -382,7 +377,7 @@ class Planner {
   /// --policy none: what channels and bits cost alone.
   void add_whole_prompt() {
     const auto& policies = options_.policies;
-    if (std::find(policies.begin(), policies.end(), std::nullopt) == policies.end()) return;
+    if (!is_in(policies, std::nullopt)) return;
     for (const Semantics semantics : plan_.semantics)
       plan_.cases.push_back({"none",
                              std::nullopt,

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,13 +18,8 @@ namespace kvreplay {
 namespace {
 
 using C = EvictionColumns;
-constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
-Index rows_in(const EvictionPlan& plan, RowSet rows) {
-  return rows == RowSet::window ? plan.window.count() : rows == RowSet::future ? plan.future.count() : 0;
-}
-
-/// Of the steps that have a value; nan where none has.
+/// Relative errors over the steps that have a value; nan where none has.
 struct Steps {
   double mean, max;
 };
@@ -33,9 +27,8 @@ Steps over_steps(const Eigen::Ref<const Eigen::RowVectorXd>& steps) {
   if (!steps.hasNaN()) return {steps.mean(), steps.maxCoeff()};
   std::vector<double> values(steps.begin(), steps.end());
   std::erase_if(values, [](double value) { return std::isnan(value); });
-  if (values.empty()) return {kNoValue, kNoValue};
-  return {compensated_sum(values) / static_cast<double>(values.size()),
-          *std::max_element(values.begin(), values.end())};
+  if (values.empty()) return {kNan, kNan};
+  return {compensated_sum(values) / static_cast<double>(values.size()), *std::ranges::max_element(values)};
 }
 
 }  // namespace
@@ -61,7 +54,8 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
   if (scoped_.empty()) return std::nullopt;  // a shard without a layer
   const FigureFacts& facts = facts_of(figure);
   if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
-  if (rows != RowSet::none && rows_in(plan_, rows) == 0) return std::nullopt;
+  const RowRange measured = rows == RowSet::window ? plan_.window : plan_.future;
+  if (rows != RowSet::none && measured.count() == 0) return std::nullopt;
   for (const auto& [stored, column] : kStoredFigures)
     if (stored == figure)
       return C::averages(column) ? scoped_.mean(scope, columns_.of(which, column))
@@ -129,7 +123,7 @@ std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
 
 void EvictionTable::write_decoding(const ResultFolder& folder) const {
   const auto decodes = [](const EvictionCase& which) { return which.phase.decodes(); };
-  if (std::none_of(plan_.cases.begin(), plan_.cases.end(), decodes)) return;
+  if (std::ranges::none_of(plan_.cases, decodes)) return;
   TableWriter csv(folder, Table::decode);
   const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv),
                                static_cast<std::size_t>(columns_.steps())};
@@ -378,7 +372,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
   };
   const std::string size =
       lines.size() > 1 ? fmt::format("{}\n{}\n", kOnePrompt, how_large(judged(plan, table))) : "";
-  if (std::none_of(plan.pairs.begin(), plan.pairs.end(), after_prompt)) return text + size;
+  if (std::ranges::none_of(plan.pairs, after_prompt)) return text + size;
 
   return text + shared_report(plan, table, widths) + size;
 }

@@ -41,7 +41,7 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   /// Tokens that both cases of a pair keep over all heads, as a share of the larger of the two kept sets; nan
   /// where both are empty.
   double shared(std::size_t pair) const;
-  /// Of a case's caches in the bytes of the whole prompt as the dump stores it, over all heads.
+  /// What a case's caches take of the bytes of the whole prompt as the dump stores it, over all heads.
   double share_of_bytes(std::size_t which) const;
 
   /// evictions.csv, decode.csv, decode/, diff.csv, maps/; the number of rows of evictions.csv.

@@ -139,7 +139,7 @@ Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compu
 OracleFigures oracle_figures(const Vector<double>& importance, const KeptSet& oracle, const KeptSet& kept) {
   Index common = 0;
   for (std::size_t p = 0; p < oracle.size(); ++p) common += oracle[p] & kept[p];
-  OracleFigures figures{loss(importance, kept), 0, std::numeric_limits<double>::quiet_NaN()};
+  OracleFigures figures{loss(importance, kept), 0, kNan};
   figures.optimality_gap = figures.eviction_loss - loss(importance, oracle);
   const Index keep = count(kept);
   if (keep > 0) figures.oracle_recall = static_cast<double>(common) / static_cast<double>(keep);
@@ -177,7 +177,7 @@ std::vector<T> to_panels(const Matrix<T>& rows) {
 
 /// Whether a step's outputs are so small that float32 has lost digits of theirs.
 bool below_float32(const DecodeReplay<float>& replay) {
-  return std::any_of(replay.full_sq.begin(), replay.full_sq.end(), [](double sq) { return sq < 1e-60; });
+  return std::ranges::any_of(replay.full_sq, [](double sq) { return sq < 1e-60; });
 }
 
 DecodeReplay<float> narrowed(DecodeReplay<double>&& wide) {

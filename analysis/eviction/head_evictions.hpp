@@ -38,7 +38,7 @@ struct HeadRanking {
   std::shared_ptr<const HeadGroup<double>> wide;  ///< the group, for exchange
 };
 
-/// `layer` and `given` are this head's (head_evictions.hpp). Paths go down to `least` tokens: unset, to the
+/// `layer` and `given` are this head's. Paths go down to `least` tokens: unset, to the
 /// smallest budget of the plan.
 template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
@@ -87,7 +87,7 @@ struct HeadEvictions {
   std::vector<CaseFigures> cases;
 };
 
-/// `ranking` and `importance` are the group's (head_ranking.hpp); `given_kept` holds its part of the plan's
+/// `ranking` and `importance` are the group's; `given_kept` holds its part of the plan's
 /// kept sets.
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,

@@ -5,15 +5,6 @@
 #include <string>
 
 namespace kvreplay {
-namespace {
-
-FigureEntry empty_entry(std::vector<std::string> key, std::size_t layers, Index n_kv) {
-  return {std::move(key), std::vector<double>(layers * static_cast<std::size_t>(n_kv), kNan),
-          std::vector<double>(layers, kNan), kNan, ""};
-}
-
-}  // namespace
-
 FigureTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers, Index n_kv,
                               Index l, Index window) {
   assert(std::ssize(table.heads) == std::ssize(layers) * n_kv);
@@ -23,9 +14,9 @@ FigureTable agreement_figures(const AgreementTable& table, const std::vector<Ind
       const TokenPair& of = table.pairs[pair];
       if (!figure_applies(figure, static_cast<std::size_t>(l), of.same_unit())) continue;
       FigureEntry entry =
-          empty_entry({of.score.name, std::string(name_of(of.reference)), std::string(of.rows()),
-                       std::to_string(window), "0", std::string(name_of(figure))},
-                      layers.size(), n_kv);
+          FigureEntry::empty({of.score.name, std::string(name_of(of.reference)), std::string(of.rows()),
+                              std::to_string(window), "0", std::string(name_of(figure))},
+                             layers.size(), n_kv);
       for (std::size_t head = 0; head < table.heads.size(); ++head)
         entry.heads[head] = table.heads[head].agreements[pair][figure];
       figures.add(std::move(entry));
@@ -37,27 +28,20 @@ FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures
   const EvictionTable table = stage.table(figures);
   std::map<std::vector<std::string>, std::size_t> by_key;
   std::vector<FigureEntry> entries;
-  table.each_value([](Scope, std::size_t) {},
-                   [&](Scope scope, std::size_t c, EvictionFigure figure, RowSet rows, double value) {
-                     const EvictionCase& of = stage.plan().cases[c];
-                     std::vector<std::string> key = {of.policy,
-                                                     of.semantics,
-                                                     of.phase.name(),
-                                                     of.budget_label,
-                                                     std::string(name_of(rows)),
-                                                     std::string(name_of(figure))};
-                     const auto [found, fresh] = by_key.emplace(std::move(key), entries.size());
-                     if (fresh)
-                       entries.push_back(empty_entry(found->first, figures.layers.size(), figures.n_kv));
-                     FigureEntry& entry = entries[found->second];
-                     if (scope.head)
-                       entry.heads[static_cast<std::size_t>(*scope.layer * figures.n_kv + *scope.head)] =
-                           value;
-                     else if (scope.layer)
-                       entry.layers[static_cast<std::size_t>(*scope.layer)] = value;
-                     else
-                       entry.model = value;
-                   });
+  table.each_value(
+      [](Scope, std::size_t) {},
+      [&](Scope scope, std::size_t c, EvictionFigure figure, RowSet rows, double value) {
+        const EvictionCase& of = stage.plan().cases[c];
+        std::vector<std::string> key = {of.policy,
+                                        of.semantics,
+                                        of.phase.name(),
+                                        of.budget_label,
+                                        std::string(name_of(rows)),
+                                        std::string(name_of(figure))};
+        const auto [found, fresh] = by_key.emplace(std::move(key), entries.size());
+        if (fresh) entries.push_back(FigureEntry::empty(found->first, figures.layers.size(), figures.n_kv));
+        entries[found->second].value_of(scope.layer, scope.head) = value;
+      });
   FigureTable all(Table::evictions);
   for (FigureEntry& entry : entries) all.add(std::move(entry));
   return all;

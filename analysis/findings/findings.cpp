@@ -143,7 +143,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   const auto wanted = [&](const std::string& reference, const char* metric) {
     return with(with(first, "reference", reference), "metric", metric);
   };
-  /// Of the median head, the best score.
+  /// The best score in the median head.
   struct Best {
     double value = kNan;
     std::string score;

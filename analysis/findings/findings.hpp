@@ -59,10 +59,10 @@ struct TokenSource {
   std::function<std::vector<double>(Index layer, Index kv_head, const std::string& metric)> values;
   /// What the tokens are called; asked for once at most.
   std::function<std::optional<TokenLabels>()> labels;
-  /// Of one head's keys, read from the dump; empty where it is not there any more. May be unset.
+  /// The reach of one head's keys, read from the dump; empty where it is not there any more. May be unset.
   std::function<std::optional<KeyReach>(Index layer, Index kv_head)> keys = {};
 };
-/// Of a result folder, which must outlive it.
+/// The source of a result folder, which must outlive it.
 TokenSource token_source(const ResultReader& results);
 
 inline constexpr std::size_t kMostFindings = 5;
@@ -77,7 +77,7 @@ std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& 
 std::vector<Finding> findings_of(const Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
 
-/// Of all compensated evictions the one that gains and the one that costs most; weights below kDecides, too.
+/// The compensated evictions that gain most and that cost most; weights below kDecides, too.
 std::vector<Finding> compensation_findings(const FigureTable& compensation);
 
 /// "Worth knowing:" and a line each; empty without findings.
@@ -103,11 +103,11 @@ std::optional<Finding> shared_budget(const FigureTable& budgets);
 std::optional<Finding> pruned_channels(const FigureTable& channels);
 std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens);
 
-/// Of the ratios of channels pruned that a table has the one in the middle, of an even number the smaller of
+/// The middle one of the ratios of channels pruned that a table has, of an even number the smaller of
 /// the two; nothing where it has none.
 std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common);
 
-/// Of the prompt's keys. Cost: reads them once.
+/// The reach of the prompt's keys. Cost: reads them once.
 KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
 
 /// "2.1", "14"

@@ -21,7 +21,7 @@ constexpr std::string_view kDump = "{dump}";
 
 /// A name becomes part of file names and of policies.
 bool is_plain(const std::string& name) {
-  return name.front() != '.' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+  return name.front() != '.' && std::ranges::all_of(name, [](unsigned char c) {
            return std::isalnum(c) != 0 || c == '_' || c == '.';
          });
 }
@@ -99,7 +99,7 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
   std::vector<GivenArray<T>> all;
   for (const NamedFile& named : files) {
     require_own_name(option, named.name);
-    if (std::any_of(all.begin(), all.end(), [&](const auto& g) { return g.name == named.name; }))
+    if (std::ranges::any_of(all, [&](const auto& g) { return g.name == named.name; }))
       refuse_taken(option, named.name);
     const std::string file = named.of_dump(dump.name());
     try {

@@ -1,9 +1,12 @@
 #include "analysis/measure/case_outputs.hpp"
 
+#include "data/npy_write.hpp"
 #include "sim/backend.hpp"
 #include "sim/cache/cache_outputs.hpp"
+#include "sim/loss/change_loss.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -13,10 +16,9 @@ namespace {
 
 template <class T>
 OutputChanges<T> no_rows(std::size_t cases) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   OutputChanges<T> none;
-  none.full_sq = kNone;
-  none.change_sq.assign(cases, kNone);
+  none.full_sq = kNan;
+  none.change_sq.assign(cases, kNan);
   return none;
 }
 
@@ -40,7 +42,7 @@ CaseOutputs<T> once_each(std::span<const CacheCase> cases, const OutputsOf& outp
   std::vector<CacheCase> distinct;
   std::vector<std::size_t> found_at;
   for (const CacheCase& one : cases) {
-    const auto at = std::find(distinct.begin(), distinct.end(), one);
+    const auto at = std::ranges::find(distinct, one);
     found_at.push_back(static_cast<std::size_t>(at - distinct.begin()));
     if (at == distinct.end()) distinct.push_back(one);
   }
@@ -63,8 +65,7 @@ CaseOutputs<T> once_each(std::span<const CacheCase> cases, const OutputsOf& outp
 template <class T>
 CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange future,
                             std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
-  const bool only_evict =
-      std::all_of(cases.begin(), cases.end(), [](const CacheCase& one) { return one.only_evicts(); });
+  const bool only_evict = std::ranges::all_of(cases, [](const CacheCase& one) { return one.only_evicts(); });
   return once_each<T>(cases, [&](std::span<const CacheCase> distinct) {
     if (only_evict) return evicted<T>(group, window, future, distinct, with_vectors, compute);
     const auto cache = [&](std::size_t c) {
@@ -122,11 +123,167 @@ template CaseOutputs<double> cache_outputs(const HeadGroup<double>&, RowRange, R
 CacheElements cache_elements(const Dump& dump) {
   const auto size = [&](Tensor tensor) {
     const auto& files = dump.files();
-    const auto file =
-        std::find_if(files.begin(), files.end(), [&](const DumpFile& f) { return f.tensor == tensor; });
+    const auto file = std::ranges::find_if(files, [&](const DumpFile& f) { return f.tensor == tensor; });
     return file == files.end() ? Index{0} : static_cast<Index>(size_of(file->dtype));
   };
   return {size(Tensor::k), size(Tensor::v)};
 }
+
+namespace {
+
+/// W_O of all query heads of a layer, [n_q] of [d_v, d_model].
+template <class T>
+std::vector<Matrix<T>> read_layer_wo(const Dump& dump, Index layer) {
+  const DumpShape& shape = dump.shape();
+  std::vector<Matrix<T>> wo(shape.n_q, Matrix<T>(shape.d_v, shape.d_model));
+  for (Index h = 0; h < shape.n_q; ++h) dump.read<T>(Tensor::wo, layer, h, wo[h].data());
+  return wo;
+}
+
+/// Sums over rows of ||sum_h o_i W_O(h)||^2, of each of `all` [n_q]; nan where a head was not set.
+template <class T>
+std::vector<double> projected(const std::vector<PanelRows<T>>& all, const std::vector<Matrix<T>>& wo,
+                              Workers& workers) {
+  std::vector<double> sums(all.size(), kNan);
+  std::vector<LayerRows<T>> whole;
+  std::vector<std::size_t> of;
+  for (std::size_t c = 0; c < all.size(); ++c) {
+    if (std::ranges::any_of(all[c], [](const auto& head) { return head.empty(); })) continue;
+    of.push_back(c);
+    for (LayerRows<T>& rows = whole.emplace_back(); const std::vector<T>& head : all[c])
+      rows.push_back(&head);
+  }
+  const std::vector<double> found = projected_sq<T>(whole, wo, workers);
+  for (std::size_t c = 0; c < of.size(); ++c) sums[of[c]] = found[c];
+  return sums;
+}
+
+}  // namespace
+
+MeasuredLayer::MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns)
+    : dump_(dump), precision_(precision), columns_(std::move(columns)), with_layer_(dump.has(Tensor::wo)) {}
+
+void MeasuredLayer::begin() {
+  const auto room = [&]<class T>(T) {
+    const PanelRows<T> heads(dump_.shape().n_q);
+    return Outputs<T>{{1 + columns_.window.change.size(), heads}, {1 + columns_.future.change.size(), heads}};
+  };
+  if (in_float32(precision_))
+    outputs_ = room(float{});
+  else
+    outputs_ = room(double{});
+  steps_.assign(dump_.shape().n_kv, std::vector<double>(columns_.losses.per_layer()));
+}
+
+/// What the gradients of a group make of the changes in all cases that have vectors.
+template <class T>
+void MeasuredLayer::add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured,
+                               RowSet rows, std::span<double> figures, Workers& workers) {
+  const LossColumns& columns = columns_.losses;
+  const auto G = static_cast<std::size_t>(group.G()), cases = outputs.change.size();
+  const RowRange on = columns.rows().on(rows), nll = rows == RowSet::future ? columns.rows().nll : RowRange{};
+  const std::vector<ChangeLoss> sampled = change_losses(
+      rows == RowSet::window ? group.g_window : group.g_future, on, outputs.change, measured, workers);
+  const std::vector<ChangeLoss> of_nll = change_losses(group.g_nll, nll, outputs.change, measured, workers);
+  for (std::size_t c = 0; c < cases; ++c)
+    for (std::size_t g = 0; g < G && !outputs.change[c].empty(); ++g) {
+      if (!sampled.empty()) {
+        const ChangeLoss& loss = sampled[g * cases + c];
+        figures[columns.row(c, rows)] += loss.row;
+        figures[columns.head(c, rows)] += loss.head;
+        for (std::size_t s = 0; s < loss.samples.size(); ++s)
+          figures[columns.samples(c, rows) + static_cast<Index>(s)] += loss.samples[s];
+        const auto sums = steps_[group.kv_head].begin() + columns.steps(c, rows);
+        std::transform(loss.steps.begin(), loss.steps.end(), sums, sums, std::plus<>{});
+      }
+      if (!of_nll.empty()) figures[columns.nll(c)] += of_nll[g * cases + c].samples.front();
+    }
+}
+
+template <class T>
+void MeasuredLayer::add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, RowRange window, RowRange future,
+                        Index first_query_head, std::span<double> figures, Workers& workers) {
+  const auto put = [&](Index column, double value) {
+    if (column >= 0) figures[column] += value;
+  };
+  const auto add_rows = [&](OutputChanges<T>& from, const MeasureColumns::OnRows& columns,
+                            std::vector<PanelRows<T>>& to) {
+    put(columns.full, from.full_sq);
+    for (std::size_t c = 0; c < columns.change.size(); ++c) put(columns.change[c], from.change_sq[c]);
+    if (!with_layer_) return;
+    std::move(from.full.begin(), from.full.end(), to.front().begin() + first_query_head);
+    for (std::size_t c = 0; c < from.change.size(); ++c)
+      std::move(from.change[c].begin(), from.change[c].end(), to[1 + c].begin() + first_query_head);
+  };
+  add_losses(outputs.window, group, window, RowSet::window, figures, workers);
+  add_losses(outputs.future, group, future, RowSet::future, figures, workers);
+  auto& [of_window, of_future] = std::get<Outputs<T>>(outputs_);
+  add_rows(outputs.window, columns_.window, of_window);
+  add_rows(outputs.future, columns_.future, of_future);
+}
+template void MeasuredLayer::add(CaseOutputs<float>&&, const HeadGroup<float>&, RowRange, RowRange, Index,
+                                 std::span<double>, Workers&);
+template void MeasuredLayer::add(CaseOutputs<double>&&, const HeadGroup<double>&, RowRange, RowRange, Index,
+                                 std::span<double>, Workers&);
+
+void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figures) {
+  std::fill(figures.whole.begin(), figures.whole.end(), 0.0);
+  for (const std::vector<double>& head : steps_)
+    std::transform(head.begin(), head.end(), figures.whole.begin(), figures.whole.begin(), std::plus<>{});
+  if (with_layer_) project(layer, workers, figures.heads);
+}
+
+/// What the layer's W_O makes of the outputs of all heads.
+void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const {
+  const auto project_outputs = [&]<class T>(const Outputs<T>& outputs) {
+    const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
+    const auto project_rows = [&](const std::vector<PanelRows<T>>& on_rows,
+                                  const MeasureColumns::OnRows& columns) {
+      if (columns.layer_full < 0) return;
+      constexpr double kLeast = sizeof(T) == 4 ? 1e-60 : std::numeric_limits<double>::min();
+      const std::vector<double> sq = projected(on_rows, wo, workers);
+      const bool lost = sq.front() < kLeast;  // below what T's digits reach down to: 0, and no change is none
+      heads.col(columns.layer_full).setConstant(lost ? 0 : sq.front());
+      for (std::size_t c = 0; c < columns.layer_change.size(); ++c) {
+        const double change_sq = sq[1 + c];
+        const bool changes = lost && heads.col(columns.change[c]).sum() > 0;
+        heads.col(columns.layer_change[c]).setConstant(changes ? at_least_some(change_sq) : change_sq);
+      }
+    };
+    project_rows(outputs.window, columns_.window);
+    project_rows(outputs.future, columns_.future);
+  };
+  std::visit(project_outputs, outputs_);
+}
+
+template <class T>
+CaseRows<T>::CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names)
+    : kind_(std::move(kind)),
+      rows_(static_cast<std::size_t>(rows)),
+      length_(static_cast<std::size_t>(length)),
+      names_(std::move(names)) {}
+
+template <class T>
+void CaseRows<T>::begin() {
+  cases_.assign(names_.size(), std::vector<std::vector<T>>(rows_));
+}
+
+template <class T>
+void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
+  const std::size_t shape[] = {rows_, length_};
+  for (std::size_t c = 0; c < names_.size(); ++c) {
+    std::vector<T> all;
+    for (const std::vector<T>& row : cases_[c]) all.insert(all.end(), row.begin(), row.end());
+    if (all.empty() && length_ > 0) continue;
+    AtomicFile file = folder.layer_file(layer, kind_ + "/" + names_[c] + ".npy");
+    if constexpr (sizeof(T) == 1)
+      write_npy_bool(std::move(file), shape, all);
+    else
+      write_npy(std::move(file), shape, std::span<const T>(all));
+  }
+}
+
+template class CaseRows<std::uint8_t>;
+template class CaseRows<std::int32_t>;
 
 }  // namespace kvreplay

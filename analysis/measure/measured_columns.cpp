@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 namespace kvreplay {
 
 LossRows LossRows::of(const Dump& dump, RowRange window, RowRange future) {
@@ -98,7 +96,7 @@ void MeasuredFigures::write_map_of(const ResultFolder& folder, const MapName& na
   for (const Scope scope : scoped_.scopes()) {
     if (!scope.head) continue;
     const std::optional<double> found = value_of(scope);
-    map.push_back(found.value_or(std::numeric_limits<double>::quiet_NaN()));
+    map.push_back(found.value_or(kNan));
     any = any || found;
   }
   if (any) write_map(folder, name, figures_, map);

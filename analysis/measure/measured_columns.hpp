@@ -23,7 +23,7 @@ struct LossRows {
   RowRange window, future, nll;
   Index samples = 0;
 
-  /// Of the rows on which a stage measures; empty ones where the dump has no gradients of them.
+  /// The rows with gradients among those on which a stage measures; empty where the dump has none of them.
   static LossRows of(const Dump& dump, RowRange window, RowRange future);
   bool any() const { return window.count() + future.count() + nll.count() > 0; }
   RowRange on(RowSet rows) const { return rows == RowSet::window ? window : future; }
@@ -47,7 +47,8 @@ class LossColumns {
   const LossRows& rows() const { return rows_; }
   Index begin() const { return begin_; }
   Index count() const { return cases_ * of_case(); }
-  /// Of a case on rows that there are gradients of: loss_row, then loss_head, then the samples' sums [S].
+  /// Columns of a case on rows that there are gradients of: loss_row, then loss_head, then the samples' sums
+  /// [S].
   Index row(std::size_t which, RowSet rows) const {
     return begin_ + static_cast<Index>(which) * of_case() + (rows == RowSet::window ? 0 : sums(rows_.window));
   }
@@ -87,11 +88,11 @@ struct MeasureColumns {
   LossColumns losses = {};
   const OnRows& on(RowSet rows) const { return rows == RowSet::window ? window : future; }
 
-  /// Of what is measured on one set of rows, where a head has no other figures.
+  /// Columns of what is measured on one set of rows, where a head has no other figures.
   static MeasureColumns alone(std::size_t cases, RowSet rows, const LossRows& losses);
   Index end() const { return losses.begin() + losses.count(); }  ///< behind the last of them
 };
-/// Of the columns of a stage that measures on both sets of rows.
+/// The measured columns among those of a stage that measures on both sets of rows.
 template <class Columns>
 MeasureColumns measure_columns(const Columns& columns, std::size_t cases) {
   using C = Columns;

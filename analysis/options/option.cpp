@@ -1,6 +1,5 @@
 #include "analysis/options/option.hpp"
 
-#include "data/json_fields.hpp"
 #include "data/number_text.hpp"
 
 #include <fmt/format.h>
@@ -22,8 +21,6 @@ std::optional<double> real(const std::string& word) {
   const double value = std::strtod(word.c_str(), &end);
   return word.empty() || *end != 0 ? std::nullopt : std::optional(value);
 }
-
-std::string shown(const Json& json) { return json_text(json); }
 
 }  // namespace
 
@@ -48,7 +45,7 @@ Index OptionValue<Index>::from_json(const Json& json, const std::string& where) 
   constexpr Index kMost = Index{1} << 60;  // so that positions can be added to it
   const bool fits = json.is_number_unsigned() ? json.get<std::uint64_t>() <= std::uint64_t{kMost}
                                               : json.is_number_integer() && json.get<Index>() >= 0;
-  if (!fits) throw InputError(where, "a whole number of at least 0", shown(json));
+  if (!fits) throw InputError(where, "a whole number of at least 0", json_text(json));
   return json.get<Index>();
 }
 
@@ -85,7 +82,7 @@ Json OptionValue<Positions>::json(const Positions& value) {
 Positions OptionValue<Positions>::from_json(const Json& json, const std::string& where) {
   if (!json.is_string()) return OptionValue<Index>::from_json(json, where);
   const auto percent = percent_in(json.get<std::string>());
-  if (!percent) throw InputError(where, "whole positions, a share as \"5%\", or \"all\"", shown(json));
+  if (!percent) throw InputError(where, "whole positions, a share as \"5%\", or \"all\"", json_text(json));
   return Positions::share(*percent);
 }
 
@@ -95,7 +92,7 @@ std::string OptionValue<double>::complaint(const OptionFacts&, const std::string
 double OptionValue<double>::parse(const OptionFacts&, const std::string& word) { return *real(word); }
 std::string OptionValue<double>::text(double value) { return shortest(value); }
 double OptionValue<double>::from_json(const Json& json, const std::string& where) {
-  if (!json.is_number()) throw InputError(where, "a number", shown(json));
+  if (!json.is_number()) throw InputError(where, "a number", json_text(json));
   return json.get<double>();
 }
 
@@ -118,7 +115,7 @@ BoundOption bind_option(const OptionFacts& facts, bool& field) {
   bound.read = [&](const std::vector<std::string>&) { field = true; };
   bound.write = [&] { return Json(field); };
   bound.read_json = [&](const Json& json, const std::string& where) {
-    if (!json.is_boolean()) throw InputError(where, "true or false", shown(json));
+    if (!json.is_boolean()) throw InputError(where, "true or false", json_text(json));
     field = json.get<bool>();
   };
   return bound;
@@ -133,7 +130,7 @@ std::string title_of(const OptionFacts& option) {
 }
 
 void read_json(const BoundOptions& options, const Json& json, const std::string& where) {
-  if (!json.is_object()) throw InputError(where, "an object", shown(json));
+  if (!json.is_object()) throw InputError(where, "an object", json_text(json));
   for (const BoundOption& option : options) {
     const auto found = json.find(option.key);
     if (found != json.end() && !found->is_null()) option.read_json(*found, where + ": " + option.key);
@@ -160,7 +157,7 @@ BoundOption named(const OptionFacts& facts) {
 }
 
 std::string word_of(const Json& json, const std::string& where) {
-  if (!json.is_string()) throw InputError(where, "a text", shown(json));
+  if (!json.is_string()) throw InputError(where, "a text", json_text(json));
   return json.get<std::string>();
 }
 
@@ -169,7 +166,7 @@ std::string at(const std::string& where, const OptionError& error) {
 }
 
 const Json& list_of(const Json& json, const std::string& where) {
-  if (!json.is_array()) throw InputError(where, "a list", shown(json));
+  if (!json.is_array()) throw InputError(where, "a list", json_text(json));
   return json;
 }
 
@@ -260,11 +257,11 @@ void read_own_options(const OptionFacts& named_by, const std::string& text, cons
     const std::string name = item.substr(0, equals),
                       word = equals < item.size() ? item.substr(equals + 1) : "";
     const auto option =
-        std::find_if(own.begin(), own.end(), [&](const BoundOption& one) { return one.facts->name == name; });
+        std::ranges::find_if(own, [&](const BoundOption& one) { return one.facts->name == name; });
     if (equals == std::string::npos || word.empty())
       fail(fmt::format("expected [NAME=VALUE,...] with {}, found '{}'", fmt::join(names, ", "), item));
     if (option == own.end()) fail(fmt::format("unknown option '{}'{}", name, alternatives(name, names)));
-    if (std::find(given.begin(), given.end(), name) != given.end())
+    if (std::ranges::find(given, name) != given.end())
       fail(fmt::format("{}: expected once, found twice", name));
     given.push_back(name);
     const std::string complaint = option->complaint ? option->complaint(word) : "";

@@ -3,10 +3,10 @@
 #include "data/console.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
+#include "data/json_fields.hpp"
 #include "sim/positions.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -85,8 +85,6 @@ class OptionError : public InputError {
   OptionText line_;
 };
 
-using Json = nlohmann::ordered_json;
-
 /// Far beyond any token count, and small enough to be added to another.
 inline constexpr Index kNoLimit = std::numeric_limits<Index>::max() / 4;
 
@@ -148,7 +146,7 @@ struct OptionValue<std::string> {
 enum class Listed { all, one_of, either, some };
 std::string names_text(const std::vector<std::string>& names, Listed how);
 
-/// Of an enumeration that has a table of facts: by its names.
+/// A value of an enumeration that has a table of facts: by its names.
 template <const auto& kTable, Listed kHow>
 struct NamedValue {
   using Enum = typename std::remove_cvref_t<decltype(kTable)>::Enum;

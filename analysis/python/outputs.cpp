@@ -1,7 +1,6 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/measure/measured_columns.hpp"
-#include "analysis/measure/measured_layer.hpp"
 #include "analysis/python/calls.hpp"
 #include "analysis/python/layer.hpp"
 #include "analysis/results/scoped_figures.hpp"

@@ -1,6 +1,6 @@
 #include "analysis/python/calls.hpp"
 #include "analysis/python/layer.hpp"
-#include "analysis/tokens/token_plan.hpp"
+#include "analysis/tokens/token_stage.hpp"
 #include "sim/backend.hpp"
 #include "sim/head_group.hpp"
 

@@ -1,9 +1,9 @@
 #include "analysis/drawing/color_scale.hpp"
 #include "analysis/drawing/picture.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/report/line_plot.hpp"
 #include "analysis/report/picked_lines.hpp"
 #include "analysis/report/plot_frame.hpp"
+#include "analysis/report/plots.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
@@ -275,8 +275,8 @@ std::optional<Figure> query_figure(const ResultReader& results) {
 /// What the schema offers, gains first: they compare methods at a glance.
 std::vector<const FigureFacts*> offered_by_gain() {
   std::vector<const FigureFacts*> figures = offered_figures(Table::channels);
-  std::stable_partition(figures.begin(), figures.end(),
-                        [](const FigureFacts* facts) { return facts->scale == FigureScale::gain; });
+  std::ranges::stable_partition(figures,
+                                [](const FigureFacts* facts) { return facts->scale == FigureScale::gain; });
   return figures;
 }
 

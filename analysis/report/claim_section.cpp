@@ -98,11 +98,9 @@ Section section_of(const std::vector<ClaimEffect>& effects, const std::vector<st
     figure.name = "papers-claims";
     figure.heading = "Claims, their effects and verdicts";
     figure.reading = std::string(kEffects) + (one ? kOnePrompt : kVerdicts);
-    figure.body = fmt::format(
-        "<div "
-        "class=\"scroll\"><table><thead><tr><th>setting</th><th>effect</th><th>layers</th>{}</tr></thead>"
-        "<tbody>\n{}</tbody></table></div>\n",
-        one ? "" : "<th>prompts</th><th>verdict</th><th>prompt by prompt</th>", rows);
+    std::vector<std::string> headings{"setting", "effect", "layers"};
+    if (!one) headings.insert(headings.end(), {"prompts", "verdict", "prompt by prompt"});
+    figure.body = table_html(headings, rows, false) + "\n";
     figure.files = {csv_file(figure.name, csv_of(effects, dumps))};
     section.figures.push_back(std::move(figure));
   }

@@ -1,6 +1,6 @@
 #include "analysis/report/figure.hpp"
+#include "analysis/report/plots.hpp"
 #include "analysis/report/report.hpp"
-#include "analysis/report/row_plots.hpp"
 #include "analysis/report/text.hpp"
 
 #include <fmt/format.h>
@@ -68,8 +68,8 @@ std::vector<std::string> settings_of(const ComparedPivot& pivot) {
   return names;
 }
 
-/// Of the main figures of a table; nothing where neither of two values is the better one: their scales
-/// differ.
+/// A picture of the main figures of a table; nothing where neither of two values is the better one: their
+/// scales differ.
 std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPivot& pivot) {
   if (pivot.better == Better::neither) return std::nullopt;
   Variants variants(fmt::format("{}-{}", name_of(table.table), pivot.metric));
@@ -103,16 +103,14 @@ std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPi
 
 /// What the tables have in common, each with a link to its part.
 std::string counts_table(const std::vector<TableComparison>& tables) {
-  std::string html =
-      "<div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>figures</th><th>in both</th><th>that "
-      "differ</th><th>only in A</th><th>only in B</th></tr></thead><tbody>\n";
+  std::string rows;
   for (const TableComparison& table : tables)
-    html += fmt::format(
+    rows += fmt::format(
         "<tr><th scope=\"row\"><a href=\"#part-{0}\">{0}</a></th><td>{1}</td><td>{2}</td><td>{3}</td>"
         "<td>{4}</td></tr>\n",
         escaped(std::string(name_of(table.table))), table.rows.size(), table.differing, table.only_a,
         table.only_b);
-  return html + "</tbody></table></div>\n";
+  return table_html({"figures", "in both", "that differ", "only in A", "only in B"}, rows) + "\n";
 }
 
 std::string title_of(const FolderComparison::Side& a, const FolderComparison::Side& b) {

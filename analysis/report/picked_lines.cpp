@@ -1,7 +1,7 @@
 #include "analysis/report/picked_lines.hpp"
 
 #include "analysis/options/option.hpp"
-#include "analysis/report/line_plot.hpp"
+#include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figure_table.hpp"
@@ -178,12 +178,6 @@ namespace {
 
 using Picks = std::vector<std::string>;
 
-/// What a list says of a key's value.
-std::string option_of(std::string_view key, const std::string& value) {
-  if (key == "rows") return rows_text(value);
-  return key == "budget" || key == "sigma" ? kept_text(value) : value;
-}
-
 /// The lines of a figure as they come in: by what lists pick, a name, and a value each layer.
 class Gathered {
  public:
@@ -237,7 +231,7 @@ std::vector<const FigureEntry*> entries_of(const FigureTable& table, const Layer
   for (const FigureEntry& entry : table.entries())
     if (table.key(entry, "metric") == figure.name && !std::isnan(largest(entry.layers)))
       found.push_back(&entry);
-  std::stable_partition(found.begin(), found.end(), [&](const FigureEntry* entry) {
+  std::ranges::stable_partition(found, [&](const FigureEntry* entry) {
     return table.key(*entry, wanted.first.first) == wanted.first.second;
   });
   return found;
@@ -245,7 +239,8 @@ std::vector<const FigureEntry*> entries_of(const FigureTable& table, const Layer
 
 Picks picks_of(const FigureTable& table, const FigureEntry& entry, const LayerLines& wanted) {
   Picks picked{table.key(entry, "metric")};
-  for (const auto& [key, label] : wanted.keys) picked.push_back(option_of(key, table.key(entry, key)));
+  for (const auto& [key, label] : wanted.keys)
+    picked.push_back(shown_key(table.table(), key, table.key(entry, key)));
   return picked;
 }
 

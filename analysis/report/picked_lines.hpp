@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/report/figure.hpp"
-#include "analysis/report/line_plot.hpp"
+#include "analysis/report/plots.hpp"
 #include "analysis/results/figure_table.hpp"
 #include "analysis/results/over_dumps.hpp"
 #include "analysis/results/result_reader.hpp"

@@ -20,7 +20,7 @@ namespace kvreplay::report {
 namespace {
 
 constexpr Index kLevels = 64, kLevelsOfTint = 8;
-/// Of the room for single heads, what kept sets may take.
+/// What kept sets may take of the room for single heads.
 constexpr double kKeptPart = 0.4;
 
 /// What says most about a token first: what it costs, what policies look at, what will be missed.
@@ -183,7 +183,7 @@ std::vector<Index> shown_tokens(const std::vector<Index>& ranks, Index most) {
     passages.emplace_back(
         *std::min_element(ranks.begin() + begin, ranks.begin() + std::min(begin + kPassage, l)), begin);
   passages.front().first = passages.back().first = -1;
-  std::stable_sort(passages.begin(), passages.end());
+  std::ranges::stable_sort(passages);
   passages.resize(static_cast<std::size_t>(most / kPassage));
   std::ranges::sort(passages, [](const auto& a, const auto& b) { return a.second < b.second; });
   for (const auto& [rank, begin] : passages)

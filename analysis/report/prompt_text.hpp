@@ -46,9 +46,9 @@ struct PromptText {
   std::vector<TextPolicy> policies;  ///< the best that can run, the best oracle, the others
   std::string budget, semantics, phase;  ///< of the policies; empty without them
 };
-/// Of the middle budget. Without text where the dump has none or is not there any more; then nothing else is
-/// read. `most_digits` bounds what scopes other than all heads take. Throws InputError where an array is not
-/// what it should be.
+/// The prompt under the middle budget. Without text where the dump has none or is not there any more; then
+/// nothing else is read. `most_digits` bounds what scopes other than all heads take. Throws InputError where
+/// an array is not what it should be.
 PromptText prompt_text(const Tables& tables, double most_digits = 1.2e6);
 
 /// What tint a rank has, 1 the largest of l values: 63 for rank 1, falling evenly with its logarithm to 1 for
@@ -59,8 +59,9 @@ std::array<std::pair<Index, Index>, 64> ranks_of_levels(Index l);
 /// 0 (none) to 7; level 0 is no value.
 Index tint_of_level(Index level);
 
-/// Of `ranks`, 0 the largest: all tokens where they are no more than `most`; else whole passages, the first,
-/// the last, and those of the largest tokens, that together have no more. `most` is two passages at least.
+/// The tokens that a page shows by their `ranks`, 0 the largest: all where they are no more than `most`; else
+/// whole passages, the first, the last, and those of the largest tokens, that together have no more. `most`
+/// is two passages at least.
 std::vector<Index> shown_tokens(const std::vector<Index>& ranks, Index most);
 
 /// A token within flowing text: what breaks a line and what moves on to a tab stop has a sign before it,

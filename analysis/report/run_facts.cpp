@@ -12,14 +12,14 @@
 namespace kvreplay::report {
 namespace {
 
-nlohmann::ordered_json run_json(const ResultReader& results) {
+Json run_json(const ResultReader& results) {
   // Results are complete without run.json.
-  return json_object_in(results.folder() / "run.json").value_or(nlohmann::ordered_json::object());
+  return json_object_in(results.folder() / "run.json").value_or(Json::object());
 }
 
 }  // namespace
 
-std::string text_in(const nlohmann::ordered_json& json, const char* key) {
+std::string text_in(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found == json.end() || found->is_null() ? "" : unquoted(*found);
 }
@@ -74,8 +74,6 @@ std::vector<std::string> remarks_of(const ResultReader& results) {
 }
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string value_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();

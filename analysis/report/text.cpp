@@ -64,6 +64,14 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::string table_html(const std::vector<std::string>& headings, const std::string& rows, bool numbers) {
+  std::string head;
+  for (const std::string& heading : headings) head += fmt::format("<th>{}</th>", escaped(heading));
+  return fmt::format(
+      "<div class=\"scroll\"><table{}><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></div>",
+      numbers ? " class=\"numbers\"" : "", head, rows);
+}
+
 std::string script_safe(std::string_view json) { return replaced(json, {{'<', "\\u003c"}}); }
 
 std::string attribute_safe(std::string_view json) {
@@ -71,7 +79,7 @@ std::string attribute_safe(std::string_view json) {
 }
 
 std::string json_string(std::string_view text) {
-  using Json = nlohmann::json;
+  using Json = nlohmann::ordered_json;
   return Json(std::string(text)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 

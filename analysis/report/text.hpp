@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvreplay {
 struct Axis;
@@ -14,6 +15,11 @@ namespace kvreplay::report {
 /// Text for HTML and XML, between tags and in quoted attributes. What is no UTF-8, or a control character
 /// that XML has no place for, becomes U+FFFD.
 std::string escaped(std::string_view text);
+
+/// A table under `headings`, plain text, of rows that are HTML ("<tr>..</tr>\n"): it scrolls on its own where
+/// the page is narrower.
+std::string table_html(const std::vector<std::string>& headings, const std::string& rows,
+                       bool numbers = true);
 
 /// JSON that may stand in a <script>: no '<' in it.
 std::string script_safe(std::string_view json);
@@ -40,7 +46,7 @@ std::string json_numbers(std::span<const double> values);
 /// For the page's script: the range and the ticks.
 std::string axis_json(const Axis& axis);
 
-/// Of base64, by their values: 0 .. 63.
+/// The digits of base64 by their values: 0 .. 63.
 inline constexpr std::string_view kBase64Digits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 std::string base64(std::span<const std::uint8_t> bytes);

@@ -1,7 +1,7 @@
 #include "analysis/findings/findings.hpp"
 #include "analysis/report/figure.hpp"
-#include "analysis/report/line_plot.hpp"
 #include "analysis/report/picked_lines.hpp"
+#include "analysis/report/plots.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"

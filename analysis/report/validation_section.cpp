@@ -1,5 +1,5 @@
 #include "analysis/report/figure.hpp"
-#include "analysis/report/line_plot.hpp"
+#include "analysis/report/plots.hpp"
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/validation.hpp"
@@ -24,7 +24,7 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
   for (const ValidatedCase* const one : cases) {
     const double predicted = one->predicted_by(figure.name), kl = one->measured_as(ValidationFigure::kl);
     if (std::isnan(predicted) || std::isnan(kl)) continue;
-    if (!is_in(plot.at, predicted)) plot.at.push_back(predicted);
+    place_in(plot.at, predicted);
     measured.push_back(kl);
   }
   if (plot.at.empty()) return plot;
@@ -54,10 +54,9 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
 std::optional<Figure> figure_of(const Validation& validation, Table table) {
   Variants variants(fmt::format("measured-{}", name_of(table)));
   std::vector<const FigureFacts*> predictors = validation.predictors(table);
-  std::stable_partition(predictors.begin(), predictors.end(), [](const auto* f) { return is_in_nats(*f); });
-  std::stable_partition(predictors.begin(), predictors.end(), [](const auto* f) {
-    return f->name == kLossStep.name || f->name == kLossLayer.name;
-  });
+  std::ranges::stable_partition(predictors, [](const auto* f) { return is_in_nats(*f); });
+  std::ranges::stable_partition(
+      predictors, [](const auto* f) { return f->name == kLossStep.name || f->name == kLossLayer.name; });
   for (const FigureFacts* const figure : predictors)
     for (const Cases& setting : settings_of(validation, table)) {
       LinePlot plot = plot_of(*figure, setting);
@@ -76,9 +75,9 @@ std::optional<Figure> figure_of(const Validation& validation, Table table) {
 /// How every figure orders the cases of every setting.
 std::string table_of(const Validation& validation, Table table) {
   const auto settings = settings_of(validation, table);
-  std::string head, rows;
-  for (const Cases& setting : settings)
-    head += fmt::format("<th>{}</th>", escaped(setting_text(*setting.front())));
+  std::string rows;
+  std::vector<std::string> headings{"figure"};
+  for (const Cases& setting : settings) headings.push_back(setting_text(*setting.front()));
   for (const FigureFacts* const figure : validation.predictors(table)) {
     rows += fmt::format("<tr><td>{}</td>", escaped(figure->name));
     for (const Cases& setting : settings) {
@@ -96,27 +95,23 @@ std::string table_of(const Validation& validation, Table table) {
       "was "
       "measured; how many of the pairs whose KL differs {} times or more a figure puts in that order; of "
       "figures in "
-      "nats the median of predicted over measured.</p>\n<div class=\"scroll\"><table "
-      "class=\"numbers\"><thead><tr><th>figure</th>{}</tr></thead><tbody>\n{}</tbody></table></div>\n",
-      escaped(facts_of(table).title), kApart, head, rows);
+      "nats the median of predicted over measured.</p>\n{}\n",
+      escaped(facts_of(table).title), kApart, table_html(headings, rows));
 }
 
 /// The measured figures of every case.
 std::string cases_table(const Validation& validation) {
-  std::string head, rows;
-  for (const FigureFacts& figure : kValidationFigures)
-    head += fmt::format("<th>{}</th>", escaped(figure.name));
+  std::string rows;
+  std::vector<std::string> headings{"case"};
+  for (const FigureFacts& figure : kValidationFigures) headings.emplace_back(figure.name);
   for (const ValidatedCase& one : validation.cases) {
     rows += fmt::format("<tr><td>{}, {}</td>", escaped(shown_policy(one)), escaped(setting_text(one)));
     for (const double value : one.measured)
       rows += fmt::format("<td>{}</td>", std::isnan(value) ? "" : shown(value));
     rows += "</tr>\n";
   }
-  return fmt::format(
-      "<details><summary>Every case, as measured</summary><div class=\"scroll\"><table "
-      "class=\"numbers\"><thead><tr><th>case</th>{}</tr></thead><tbody>\n{}</tbody></table></div></"
-      "details>\n",
-      head, rows);
+  return fmt::format("<details><summary>Every case, as measured</summary>{}</details>\n",
+                     table_html(headings, rows));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace kvreplay {
 namespace {
 
-void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
+void add_leaves(const Json& value, const std::string& key,
                 std::vector<std::pair<std::string, std::string>>& leaves) {
   if (!value.is_object()) return leaves.emplace_back(key, unquoted(value)), void();
   for (const auto& [name, inner] : value.items()) add_leaves(inner, key + "." + name, leaves);
@@ -26,7 +26,7 @@ void add_leaves(const nlohmann::ordered_json& value, const std::string& key,
 /// What the layers that both have hold, as 16 hex digits; empty where a run did not note it.
 std::string contents_of_layers(const ResultReader& results, const ResultReader& other) {
   const auto noted = [](const ResultReader& side) {
-    return side.summary().value("layer_fingerprints", nlohmann::ordered_json::object());
+    return side.summary().value("layer_fingerprints", Json::object());
   };
   const auto mine = noted(results), theirs = noted(other);
   std::string all;
@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader&
     if (results.summary().contains(key)) add_leaves(results.summary()[key], key, leaves);
   leaves.emplace_back("dump.contents", contents_of_layers(results, other));
   const auto options_of = [](const ResultReader& side) {
-    return side.summary().value("options", nlohmann::ordered_json::object());
+    return side.summary().value("options", Json::object());
   };
   const auto mine = options_of(results), theirs = options_of(other);
   for (const auto& [analysis, options] : mine.items()) {
@@ -56,7 +56,7 @@ std::vector<std::pair<std::string, std::string>> settings_of(const ResultReader&
   return leaves;
 }
 
-/// Of the dumps, the precision, the layers and the options.
+/// Where the dumps, the precision, the layers and the options differ.
 std::vector<RunDifference> run_differences(const ResultReader& a, const ResultReader& b) {
   const auto left = settings_of(a, b), right = settings_of(b, a);
   const auto value_in = [](const auto& settings, const std::string& key) {
@@ -389,58 +389,40 @@ std::vector<PromptPair> prompts_in_both(const OverDumpsReader& a, const OverDump
   return pairs;
 }
 
-class Blocks {
- public:
-  explicit Blocks(std::size_t prompts) : prompts_(prompts) {}
-
-  void add(std::size_t prompt, const TableComparison& table) {
-    for (const ComparedPivot& pivot : table.pivots) {
-      if (!paired_by(pivot.better, pivot.scale)) continue;
-      BlockOverPrompts& block = block_of(table.table, pivot);
-      for (const ComparedFigure& figure : pivot.figures) {
-        auto at = std::ranges::find_if(block.figures, [&](const FigureOverPrompts& known) {
-          return known.item == figure.item && known.setting == figure.setting;
-        });
-        if (at == block.figures.end())
-          at = block.figures.insert(at, {figure.item,
-                                         figure.setting,
-                                         std::vector<double>(prompts_, kNan),
-                                         std::vector<double>(prompts_, kNan),
-                                         {},
-                                         kNan});
-        at->a[prompt] = figure.a;
-        at->b[prompt] = figure.b;
-      }
-    }
-  }
-
-  std::vector<BlockOverPrompts> take() {
-    for (BlockOverPrompts& block : blocks_) {
-      std::vector<double> p;
-      for (FigureOverPrompts& figure : block.figures) {
-        figure.over = paired(figure.a, figure.b, block.better, block.scale);
-        // What is equal in every prompt is no question that was open.
-        p.push_back(figure.over.mean == 0 && figure.over.sd == 0 ? kNan : figure.over.p);
-      }
-      const std::vector<double> adjusted = holm(p);
-      for (std::size_t f = 0; f < adjusted.size(); ++f) block.figures[f].p = adjusted[f];
-    }
-    return std::move(blocks_);
-  }
-
- private:
-  BlockOverPrompts& block_of(Table table, const ComparedPivot& pivot) {
-    const auto known = std::ranges::find_if(blocks_, [&](const BlockOverPrompts& block) {
-      return block.table == table && block.title == pivot.title;
+/// Adds the figures of one of `prompts` prompts to the blocks that they are of.
+void add_prompt(std::vector<BlockOverPrompts>& blocks, std::size_t prompt, std::size_t prompts,
+                const TableComparison& table) {
+  for (const ComparedPivot& pivot : table.pivots) {
+    if (!paired_by(pivot.better, pivot.scale)) continue;
+    auto block = std::ranges::find_if(blocks, [&](const BlockOverPrompts& known) {
+      return known.table == table.table && known.title == pivot.title;
     });
-    if (known != blocks_.end()) return *known;
-    return blocks_.emplace_back(
-        BlockOverPrompts{table, pivot.metric, pivot.title, pivot.better, pivot.scale, {}});
+    if (block == blocks.end())
+      block = blocks.insert(block, {table.table, pivot.metric, pivot.title, pivot.better, pivot.scale, {}});
+    for (const ComparedFigure& figure : pivot.figures) {
+      auto at = std::ranges::find_if(block->figures, [&](const FigureOverPrompts& known) {
+        return known.item == figure.item && known.setting == figure.setting;
+      });
+      const std::vector<double> none(prompts, kNan);
+      if (at == block->figures.end())
+        at = block->figures.insert(at, {figure.item, figure.setting, none, none, {}, kNan});
+      at->a[prompt] = figure.a;
+      at->b[prompt] = figure.b;
+    }
   }
+}
 
-  std::size_t prompts_;
-  std::vector<BlockOverPrompts> blocks_;
-};
+/// Sets both sides of every figure against each other, and adjusts the p of a block.
+void pair_figures(BlockOverPrompts& block) {
+  std::vector<double> p;
+  for (FigureOverPrompts& figure : block.figures) {
+    figure.over = paired(figure.a, figure.b, block.better, block.scale);
+    // What is equal in every prompt is no question that was open.
+    p.push_back(figure.over.mean == 0 && figure.over.sd == 0 ? kNan : figure.over.p);
+  }
+  const std::vector<double> adjusted = holm(p);
+  for (std::size_t f = 0; f < adjusted.size(); ++f) block.figures[f].p = adjusted[f];
+}
 
 }  // namespace
 
@@ -454,18 +436,17 @@ ComparisonOverPrompts compare(const OverDumpsReader& a, const KeyFilter& left, c
   comparison.a = side_of(a.folder(), a.dumps().front(), left);
   comparison.b = side_of(b.folder(), b.dumps().front(), right);
   comparison.run = run_differences(a.dumps()[pairs.front().a], b.dumps()[pairs.front().b]);
-  Blocks blocks(pairs.size());
   std::vector<std::string> other_names;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     comparison.prompts.push_back(a.names()[pairs[i].a]);
     other_names.push_back(b.names()[pairs[i].b]);
     for (const TableComparison& table :
          compare(a.dumps()[pairs[i].a], left, b.dumps()[pairs[i].b], right).tables)
-      blocks.add(i, table);
+      add_prompt(comparison.blocks, i, pairs.size(), table);
   }
   comparison.only_a = without(a.names(), comparison.prompts);
   comparison.only_b = without(b.names(), other_names);
-  comparison.blocks = blocks.take();
+  for (BlockOverPrompts& block : comparison.blocks) pair_figures(block);
   return comparison;
 }
 

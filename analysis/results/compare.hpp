@@ -6,8 +6,6 @@
 #include "analysis/results/over_dumps.hpp"
 #include "analysis/results/paired.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <array>
 #include <filesystem>
 #include <functional>
@@ -146,7 +144,7 @@ std::string markdown_text(const Comparison& comparison, std::size_t most) {
   return markdown_text([&](ComparisonPage& page) { describe(comparison, most, page); });
 }
 /// Everything that describe() may say, without a limit; NaN as null.
-nlohmann::ordered_json json_of(const FolderComparison& comparison);
+Json json_of(const FolderComparison& comparison);
 
 /// compare_<table>.csv: the keys, a, b, difference, ratio.
 void write_csv(const FolderComparison& comparison, const std::filesystem::path& folder);
@@ -181,7 +179,7 @@ ComparisonOverPrompts compare(const OverDumpsReader& a, const KeyFilter& left, c
 
 /// Tells all of it, with the `most` clearest differences of every block.
 void describe(const ComparisonOverPrompts& comparison, std::size_t most, ComparisonPage& page);
-nlohmann::ordered_json json_of(const ComparisonOverPrompts& comparison);
+Json json_of(const ComparisonOverPrompts& comparison);
 /// compare_prompts.csv: table, metric, item, setting, prompts, a, b, log_ratio, difference, low, high, wins,
 /// p; a and b are means (of errors geometric ones), the others of a against b as in comparisons.csv.
 void write_csv(const ComparisonOverPrompts& comparison, const std::filesystem::path& folder);

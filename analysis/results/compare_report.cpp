@@ -12,7 +12,6 @@ namespace kvreplay {
 namespace {
 
 using Lines = ComparisonPage::Lines;
-using Json = nlohmann::ordered_json;
 
 class TextPage : public ComparisonPage {
  public:
@@ -109,7 +108,7 @@ void add_figures(ComparisonPage& page, const ComparedPivot& pivot, bool same_hea
     const HeadAgreement& heads = pivot.figures[i].heads;
     return same_heads ? heads.heads > 0 : !std::isnan(heads.a[1]) || !std::isnan(heads.b[1]);
   });
-  // Of shares and correlations a ratio says little.
+  // A ratio of shares or correlations says little.
   const bool with_ratio = !has_fixed_range(pivot.scale);
   Lines lines{{"of", "A", "B", "B - A"}};
   if (with_ratio) lines[0].emplace_back("B / A");

@@ -198,7 +198,7 @@ namespace {
 
 using Item = ComparedItems::Item;
 
-/// Of the items that `counts`, the one with the best mean over prompts; null where there is none.
+/// The item with the best mean over prompts among those that `counts`; null where there is none.
 template <class Counts>
 const Item* best_of(const ComparedItems& items, const Counts& counts) {
   const Item* best = nullptr;

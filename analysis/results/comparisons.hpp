@@ -121,7 +121,7 @@ struct StandingTable {
   std::vector<Standing> columns;
   std::vector<std::string> headings;  ///< "kept 20 %"
 };
-/// Of the main figures of the model, on the future rows where there are any.
+/// The tables of the main figures of the model, on the future rows where there are any.
 std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all);
 /// As text: how many times each item loses what the best one does, and a verdict a budget.
 std::string text_of(const StandingTable& table);
@@ -141,7 +141,7 @@ struct JudgedCase {
 /// The evictions of a finished folder, on the decoding steps where there are any; none without gradients.
 std::vector<JudgedCase> judged_cases(const ResultReader& results);
 
-/// Of these cases: how often two output errors have the order of the predicted nats, by how far they are
+/// How often two output errors of these cases have the order of the predicted nats, by how far they are
 /// apart, and what the cases cost. Where there are none what was measured elsewhere
 /// (tests/research/README.md).
 std::string how_large(std::span<const JudgedCase> cases);

@@ -67,6 +67,22 @@ Json common_part(const Json& a, const Json& b) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::size_t>> counted_lines(
+    std::span<const std::vector<std::string>> dumps) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const std::vector<std::string>& lines : dumps)
+    for (auto line = lines.begin(); line != lines.end(); ++line) {
+      if (std::find(lines.begin(), line, *line) != line) continue;
+      const auto known = std::ranges::find(counts, *line, &std::pair<std::string, std::size_t>::first);
+      ++(known == counts.end() ? counts.emplace_back(*line, 0) : *known).second;
+    }
+  return counts;
+}
+
+std::string line_of_dumps(const std::string& line, std::size_t having, std::size_t dumps) {
+  return having == dumps ? line : fmt::format("{} ({} of {} dumps)", line, having, dumps);
+}
+
 std::string model_of(const std::string& name) {
   return name.substr(0, std::min(name.find(" / "), name.find(" (")));
 }
@@ -147,8 +163,8 @@ Existing DumpSet::existing(const fs::path& folder, Existing asked) const {
   bool fewer = (*old)["dumps"].size() < mine.size() ||
                old->value(kLeaveOneOut, Json()) != now.value(kLeaveOneOut, Json());
   for (const Json& dump : (*old)["dumps"]) {
-    const auto same = std::find_if(mine.begin(), mine.end(),
-                                   [&](const Json& other) { return other["name"] == dump["name"]; });
+    const auto same =
+        std::ranges::find_if(mine, [&](const Json& other) { return other["name"] == dump["name"]; });
     if (same == mine.end())
       throw InputError(fmt::format(
           "{}: cannot resume: it was over the dump {} too, which is not given (--force begins anew)",

@@ -4,7 +4,9 @@
 #include "data/dump.hpp"
 
 #include <filesystem>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
@@ -52,6 +54,13 @@ class DumpSet {
  private:
   std::vector<Entry> entries_;
 };
+
+/// Lines that are said of several dumps, each once and in the order in which they first come, with how many
+/// of the dumps have them.
+std::vector<std::pair<std::string, std::size_t>> counted_lines(
+    std::span<const std::vector<std::string>> dumps);
+/// "line (2 of 3 dumps)"; the line alone where all have it.
+std::string line_of_dumps(const std::string& line, std::size_t having, std::size_t dumps);
 
 /// A model's name up to " / " or " (", behind which the prompt may be told.
 std::string model_of(const std::string& name);

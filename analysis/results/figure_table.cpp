@@ -16,6 +16,17 @@ std::vector<double> finite(std::vector<double> values) {
 
 }  // namespace
 
+FigureEntry FigureEntry::empty(std::vector<std::string> key, std::size_t layers, Index n_kv) {
+  return {std::move(key), std::vector<double>(layers * static_cast<std::size_t>(n_kv), kNan),
+          std::vector<double>(layers, kNan), kNan, ""};
+}
+
+double& FigureEntry::value_of(std::optional<Index> layer_row, std::optional<Index> head) {
+  if (!layer_row) return model;
+  const auto row = static_cast<std::size_t>(*layer_row);
+  return head ? heads[row * (heads.size() / layers.size()) + static_cast<std::size_t>(*head)] : layers[row];
+}
+
 FigureTable::FigureTable(Table table) : KeyedTable(table) {
   columns_ = figure_keys(table);
   columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
@@ -23,27 +34,15 @@ FigureTable::FigureTable(Table table) : KeyedTable(table) {
 
 FigureTable::FigureTable(const ResultReader& results, Table table) : FigureTable(table) {
   if (!results.has(table)) return;
-  const std::size_t layers = results.layers().size(), n_kv = static_cast<std::size_t>(results.shape().n_kv);
   std::map<std::vector<std::string>, std::size_t> by_key;
   each_figure(results, table, [&](const TableFigure& figure) {
     const auto [found, fresh] =
         by_key.emplace(std::vector(figure.keys.begin() + 2, figure.keys.end()), entries_.size());
-    if (fresh)
-      entries_.push_back({found->first, std::vector<double>(layers * n_kv, kNan),
-                          std::vector<double>(layers, kNan), kNan, ""});
+    if (fresh) entries_.push_back(Entry::empty(found->first, results.layers().size(), results.shape().n_kv));
     Entry& entry = entries_[found->second];
-    const auto row = static_cast<std::size_t>(figure.layer_row);
-    switch (figure.level()) {
-      case Level::head:
-        entry.heads[row * n_kv + static_cast<std::size_t>(*figure.kv_head)] = figure.value;
-        break;
-      case Level::layer:
-        entry.layers[row] = figure.value;
-        break;
-      case Level::model:
-        entry.model = figure.value;
-        entry.kept = figure.derived;
-    }
+    entry.value_of(figure.layer ? std::optional(figure.layer_row) : std::nullopt, figure.kv_head) =
+        figure.value;
+    if (figure.level() == Level::model) entry.kept = figure.derived;
   });
 }
 

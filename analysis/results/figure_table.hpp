@@ -3,6 +3,7 @@
 #include "analysis/results/figures.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,8 +72,7 @@ class KeyedTable {
       for (const Wanted& one : all) {
         std::vector<std::string_view> values = values_of(column, one);
         if (column == "rows")
-          std::stable_partition(values.begin(), values.end(),
-                                [](std::string_view rows) { return rows == "future"; });
+          std::ranges::stable_partition(values, [](std::string_view rows) { return rows == "future"; });
         for (const std::string_view value : values) longer.push_back(with(one, column, value));
       }
       all = std::move(longer);
@@ -102,6 +102,10 @@ struct FigureEntry {
   std::vector<double> layers;
   double model;
   std::string kept;  ///< of tokens or channels, in the row of the model; empty where heads differ
+
+  static FigureEntry empty(std::vector<std::string> key, std::size_t layers, Index n_kv);
+  /// The value of a head of the layer in this row, of the layer where there is no head, else of the model.
+  double& value_of(std::optional<Index> layer_row, std::optional<Index> head);
 };
 
 /// A table of a result folder, one entry for every figure instead of a row for every head.
@@ -119,7 +123,7 @@ class FigureTable : public KeyedTable<FigureEntry> {
   FigureTable(const ResultReader& results, Table table);
 };
 
-/// Of the finite values; NaN where there are none.
+/// Statistics of the finite values; NaN where there are none.
 double median(std::vector<double> values);
 double smallest(const std::vector<double>& values);
 double largest(const std::vector<double>& values);

@@ -98,7 +98,7 @@ bool is_in(const List& list, const Item& item) {
 /// The place of `item` in `list`, at its end where it is new.
 template <class T>
 std::size_t place_in(std::vector<T>& list, const T& item) {
-  const auto found = std::find(list.begin(), list.end(), item);
+  const auto found = std::ranges::find(list, item);
   if (found != list.end()) return static_cast<std::size_t>(found - list.begin());
   list.push_back(item);
   return list.size() - 1;

@@ -38,7 +38,7 @@ bool is_oracle(Table table, std::string_view key, std::string_view value);
 /// The value of a key as people read it: of budgets' method "lu" it is "lu (oracle)", of rows what
 /// rows_text() says, of budget and sigma what kept_text() does.
 std::string shown_key(Table table, std::string_view key, std::string_view value);
-/// Of several keys.
+/// The values of several keys as people read them.
 std::vector<std::string> shown_keys(Table table,
                                     std::span<const std::pair<std::string_view, std::string_view>> keys);
 

@@ -7,7 +7,6 @@
 #include "analysis/results/text_file.hpp"
 #include "analysis/results/validation.hpp"
 #include "data/error.hpp"
-#include "data/json_fields.hpp"
 
 #include <fmt/format.h>
 
@@ -15,6 +14,11 @@
 #include <cmath>
 
 namespace kvreplay {
+namespace {
+
+std::string means_file_of(Table table) { return fmt::format("{}_over_dumps.csv", name_of(table)); }
+
+}  // namespace
 
 double OverDumps::center() const { return std::isnan(geometric_mean) ? mean : geometric_mean; }
 
@@ -107,8 +111,7 @@ std::vector<TableOverDumps::Row> TableOverDumps::rows(std::optional<Level> level
 std::size_t TableOverDumps::write(const ResultFolder& folder) const {
   const std::vector<Row> all = rows();
   if (all.empty()) return 0;
-  CsvFile csv(folder.file(fmt::format("{}_over_dumps.csv", name_of(table_))),
-              fmt::format("{},{}", fmt::join(keys_, ","), kMeanColumns));
+  CsvFile csv(folder.file(means_file_of(table_)), fmt::format("{},{}", fmt::join(keys_, ","), kMeanColumns));
   for (const auto& [keys, over] : all) {
     for (const std::string& key : keys) csv.add(key);
     csv.add(over.n).add(over.mean).add(over.sd).add(over.geometric_mean).add(over.low).add(over.high);
@@ -169,54 +172,44 @@ bool same_mean(double a, double b, std::span<const double> values) {
   return std::abs(a - b) <= 1e-12 * size * static_cast<double>(values.size());
 }
 
-std::string means_file_of(Table table) { return fmt::format("{}_over_dumps.csv", name_of(table)); }
-
 }  // namespace
 
 bool OverDumpsReader::is_over_dumps(const std::filesystem::path& folder) {
   if (!ResultReader::is_results(folder)) return false;
   const auto json = json_object_in(folder / "summary.json");
-  return json && json->value("kind", nlohmann::ordered_json()) == kOverDumps;
+  return json && json->value("kind", Json()) == kOverDumps;
 }
 
 OverDumpsReader::OverDumpsReader(std::filesystem::path folder) : folder_(std::move(folder)) {
   const std::string where = (folder_ / "summary.json").string();
-  const std::string text = file_text(folder_ / "summary.json", kMostSummary);
-  const nlohmann::json plain = parse_json_object(text, where);
-  const auto field = [&](const nlohmann::json& object, const char* key, const std::string& of) {
-    const auto found = object.find(key);
-    return std::pair(found == object.end() ? nlohmann::json() : *found, fmt::format("{}: {}", of, key));
+  summary_ = parse_json_object(file_text(folder_ / "summary.json", kMostSummary), where);
+  const JsonFields fields(summary_, where);
+  const auto refuse = [&](const char* key, const std::string& wanted) {
+    const Json& found = fields.at(key);
+    throw InputError(fields.where(key), wanted, found.is_null() ? "none" : json_text(found));
   };
-  for (const auto& [key, wanted] : {std::pair<const char*, nlohmann::json>{"program", "kvreplay"},
-                                    {"schema", kResultSchema},
-                                    {"kind", kOverDumps}}) {
-    const auto [value, name] = field(plain, key, where);
-    if (value != wanted)
-      throw InputError(name, json_text(wanted), value.is_null() ? "none" : json_text(value));
-  }
-  const auto [list, list_name] = field(plain, "dumps", where);
-  if (!list.is_array() || list.empty())
-    throw InputError(list_name, "a list of dumps", list.is_null() ? "none" : json_text(list));
-  const auto [others, others_name] = field(plain, kLeaveOneOut, where);
-  if (!others.is_null() && !others.is_array())
-    throw InputError(others_name, "a list of dumps", json_text(others));
-  summary_ = nlohmann::ordered_json::parse(text);
-  for (const nlohmann::json& dump : list) {
+  for (const auto& [key, wanted] :
+       {std::pair<const char*, Json>{"program", "kvreplay"}, {"schema", kResultSchema}, {"kind", kOverDumps}})
+    if (fields.at(key) != wanted) refuse(key, json_text(wanted));
+  const Json &list = fields.at("dumps"), &others = fields.at(kLeaveOneOut);
+  if (!list.is_array() || list.empty()) refuse("dumps", "a list of dumps");
+  if (!others.is_null() && !others.is_array()) refuse(kLeaveOneOut, "a list of dumps");
+  for (const Json& dump : list) {
     for (const char* key : {"name", "fingerprint"})
       if (!dump.is_object() || !dump.contains(key) || !dump[key].is_string())
-        throw InputError(list_name, fmt::format("a {} of every dump", key), json_text(dump));
+        throw InputError(fields.where("dumps"), fmt::format("a {} of every dump", key), json_text(dump));
     const std::string name = dump["name"];
     if (name.empty() || name == ".." || name == "." || std::filesystem::path(name).filename() != name)
-      throw InputError(list_name, "names of folders in it", fmt::format("'{}'", name));
+      throw InputError(fields.where("dumps"), "names of folders in it", fmt::format("'{}'", name));
     names_.push_back(name);
     dumps_.push_back(results_in(name, dump["fingerprint"]));
     left_one_out_.emplace_back();
-    if (is_in(others, nlohmann::json(name)))
+    if (is_in(others, Json(name)))
       left_one_out_.back() = results_in(std::filesystem::path(kLeaveOneOut) / name, dump["fingerprint"]);
   }
-  for (const nlohmann::json& name : others)
+  for (const Json& name : others)
     if (!name.is_string() || !is_in(names_, name.get<std::string>()))
-      throw InputError(others_name, "names of the dumps", json_text(name));
+      throw InputError(fields.where(kLeaveOneOut), "names of the dumps", json_text(name));
 }
 
 ResultReader OverDumpsReader::results_in(const std::filesystem::path& below,

@@ -22,7 +22,7 @@ struct OverDumps {
   /// -1 and 1; else the plain one.
   double mean = kNan;
   double sd = kNan;  ///< with n - 1; NaN below two values
-  /// Of a figure that spans decades (FigureScale::log) and is positive in every dump; else NaN.
+  /// Set where a figure spans decades (FigureScale::log) and is positive in every dump; else NaN.
   double geometric_mean = kNan;
   /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom: of the geometric
   /// mean, on the scale of logarithms, where there is one, else of the mean, of correlations on the scale of
@@ -55,7 +55,7 @@ class RunningMean {
   FigureScale scale_;
 };
 
-/// Of values of which some may be NaN.
+/// The mean of values of which some may be NaN.
 OverDumps over_dumps(std::span<const double> values, FigureScale scale);
 
 /// One table of several result folders, figure by figure, without the layers' and heads' being mixed: all
@@ -111,7 +111,7 @@ class OverDumpsReader {
   explicit OverDumpsReader(std::filesystem::path folder);
 
   const std::filesystem::path& folder() const { return folder_; }
-  const nlohmann::ordered_json& summary() const { return summary_; }
+  const Json& summary() const { return summary_; }
   /// The names of the dumps' folders, in the order the dumps were given.
   const std::vector<std::string>& names() const { return names_; }
   /// The results of each, in that order; never empty.
@@ -139,11 +139,11 @@ class OverDumpsReader {
   using EachFigure = void (*)(const ResultReader&, Table, const VisitFigure&);
   void each_model_figure(Table table, EachFigure each,
                          const std::function<void(std::size_t dump, const TableFigure&)>& visit) const;
-  /// Of figures that the dumps' tables do not have as such.
+  /// The means of figures that the dumps' tables do not have as such.
   std::vector<Figure> derived(Table table, EachFigure each) const;
 
   std::filesystem::path folder_;
-  nlohmann::ordered_json summary_;
+  Json summary_;
   std::vector<std::string> names_;
   std::vector<ResultReader> dumps_;
   std::vector<std::optional<ResultReader>> left_one_out_;

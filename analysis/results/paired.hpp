@@ -70,7 +70,7 @@ std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired
 /// The confidence of every interval that the program states.
 inline constexpr double kConfidence = 0.95;
 
-/// Of fewer prompts no interval is stated and nothing is told apart: with one degree of freedom t is 12.7,
+/// With fewer prompts no interval is stated and nothing is told apart: with one degree of freedom t is 12.7,
 /// and two values that lie close by chance would look certain.
 inline constexpr std::ptrdiff_t kFewestPrompts = 3;
 

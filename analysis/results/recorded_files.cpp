@@ -48,8 +48,7 @@ class Descriptor {
 
 bool stays_below(const fs::path& name) {
   return !name.empty() && name.is_relative() && name.has_filename() &&
-         std::none_of(name.begin(), name.end(),
-                      [](const fs::path& part) { return part == ".." || part == "."; });
+         std::ranges::none_of(name, [](const fs::path& part) { return part == ".." || part == "."; });
 }
 
 bool read_number(std::string_view text, std::uint64_t& number, int base) {
@@ -116,7 +115,7 @@ std::string hash_of_files(std::string_view record) {
   return fmt::format("{:016x}", contents_of(std::as_bytes(std::span(record))).xxh3);
 }
 
-std::vector<RecordedFile> files_of_results(const fs::path& folder, const nlohmann::ordered_json& summary) {
+std::vector<RecordedFile> files_of_results(const fs::path& folder, const Json& summary) {
   const fs::path path = folder / "files.csv";
   const std::string text = file_text(path, kMostRecord);
   if (summary.contains(kHashOfFiles) && summary[kHashOfFiles] != hash_of_files(text))

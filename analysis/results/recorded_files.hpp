@@ -3,8 +3,7 @@
 #include "data/atomic_file.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
-
-#include <nlohmann/json.hpp>
+#include "data/json_fields.hpp"
 
 #include <cstdint>
 #include <filesystem>

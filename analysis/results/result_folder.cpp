@@ -109,7 +109,7 @@ Json state_of(const Json& settings) {
   return {{"program", kProgram}, {"schema", kResultSchema}, {"settings", settings}};
 }
 
-/// Of a state file or a summary: the part that has to be equal for a run to go on.
+/// The part of a state file or a summary that has to be equal for a run to go on.
 Json settings_in(const Json& json, const Json& like) {
   if (json.contains("settings")) return json["settings"];
   Json settings = Json::object();

@@ -3,8 +3,6 @@
 #include "analysis/results/recorded_files.hpp"
 #include "data/dump.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -14,8 +12,6 @@
 #include <vector>
 
 namespace kvreplay {
-
-using Json = nlohmann::ordered_json;
 
 /// The version of the result folder's layout, "schema" in summary.json.
 inline constexpr int kResultSchema = 1;

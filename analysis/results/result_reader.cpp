@@ -3,7 +3,6 @@
 #include "analysis/results/recorded_files.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
-#include "data/json_fields.hpp"
 #include "data/npy_header.hpp"
 #include "data/npy_read.hpp"
 
@@ -21,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMostJson = std::uintmax_t{1} << 28;
 
-Index size_field(const nlohmann::json& object, const char* key, Index least, const std::string& where) {
+Index size_field(const Json& object, const char* key, Index least, const std::string& where) {
   constexpr Index kMost = Index{1} << 40;
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost ||
@@ -31,7 +30,7 @@ Index size_field(const nlohmann::json& object, const char* key, Index least, con
   return found->get<Index>();
 }
 
-DumpShape shape_of(const nlohmann::json& summary, const std::string& where) {
+DumpShape shape_of(const Json& summary, const std::string& where) {
   const auto dump = summary.find("dump");
   if (dump == summary.end() || !dump->is_object())
     throw InputError(where + ": dump", "an object", dump == summary.end() ? "none" : json_text(*dump));
@@ -58,7 +57,7 @@ DumpShape shape_of(const nlohmann::json& summary, const std::string& where) {
   return shape;
 }
 
-std::vector<Index> layers_of(const nlohmann::json& summary, Index dump_layers, const std::string& where) {
+std::vector<Index> layers_of(const Json& summary, Index dump_layers, const std::string& where) {
   const auto found = summary.find("layers");
   std::vector<Index> layers;
   bool good = found != summary.end() && found->is_array();
@@ -90,29 +89,28 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
                          ? "a dump (kvreplay analyze DUMP --out DIR makes results of it)"
                      : fs::exists(folder_, ignored) ? "a folder without one"
                                                     : "no folder");
-  const std::string where = path.string(), text = file_text(path, kMostJson);
-  const nlohmann::json plain = parse_json_object(text, where);
-  const auto is = [&](const char* key, const nlohmann::json& wanted) {
-    const auto found = plain.find(key);
-    if (found == plain.end() || *found != wanted)
+  const std::string where = path.string();
+  summary_ = parse_json_object(file_text(path, kMostJson), where);
+  const auto is = [&](const char* key, const Json& wanted) {
+    const auto found = summary_.find(key);
+    if (found == summary_.end() || *found != wanted)
       throw InputError(where + ": " + key, json_text(wanted),
-                       found == plain.end() ? "none" : json_text(*found));
+                       found == summary_.end() ? "none" : json_text(*found));
   };
   is("program", "kvreplay");
   is("schema", kResultSchema);
-  if (const auto kind = plain.find("kind"); kind != plain.end())
+  if (const auto kind = summary_.find("kind"); kind != summary_.end())
     throw InputError(where + ": kind", "none: the results of one dump", json_text(*kind));
-  shape_ = shape_of(plain, where);
-  layers_ = layers_of(plain, shape_.layers, where);
-  summary_ = nlohmann::ordered_json::parse(text);
+  shape_ = shape_of(summary_, where);
+  layers_ = layers_of(summary_, shape_.layers, where);
   if (!fs::exists(folder_ / "files.csv", ignored)) return;
   recorded_.emplace();
   for (RecordedFile& file : files_of_results(folder_, summary_)) recorded_->insert(std::move(file.name));
 }
 
-nlohmann::ordered_json ResultReader::option(std::string_view command, std::string_view key) const {
-  const nlohmann::ordered_json::json_pointer at(fmt::format("/options/{}/{}", command, key));
-  return summary_.contains(at) ? summary_[at] : nlohmann::ordered_json();
+Json ResultReader::option(std::string_view command, std::string_view key) const {
+  const Json::json_pointer at(fmt::format("/options/{}/{}", command, key));
+  return summary_.contains(at) ? summary_[at] : Json();
 }
 
 bool ResultReader::is_results(const fs::path& folder) {
@@ -124,7 +122,7 @@ std::vector<fs::path> ResultReader::dump_paths() const {
   fs::path dump, directory, from_here;
   try {
     const std::string name = (folder_ / "run.json").string();
-    const nlohmann::json run = parse_json_object(file_text(name, kMostJson), name);
+    const Json run = parse_json_object(file_text(name, kMostJson), name);
     const auto path = [&](const char* key) { return fs::path(JsonFields(run, name).text(key).value_or("")); };
     dump = path("dump");
     directory = path("directory");

@@ -5,8 +5,6 @@
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -27,10 +25,10 @@ class ResultReader {
   static bool is_results(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
-  const nlohmann::ordered_json& summary() const { return summary_; }
+  const Json& summary() const { return summary_; }
   /// An option that a command was asked with; null where it did not run, or has no such option.
-  nlohmann::ordered_json option(std::string_view command, std::string_view key) const;
-  /// Of the dump, as the summary states it.
+  Json option(std::string_view command, std::string_view key) const;
+  /// The shape of the dump, as the summary states it.
   const DumpShape& shape() const { return shape_; }
   /// Where the dump may lie by run.json: as seen from the result folder, where it lay when the run was made,
   /// and, of a relative path, from the working folder, the result folder and the folders above it. Those that
@@ -74,7 +72,7 @@ class ResultReader {
 
   std::filesystem::path folder_;
   std::optional<std::set<std::string>> recorded_;  ///< in files.csv
-  nlohmann::ordered_json summary_;
+  Json summary_;
   DumpShape shape_;
   std::vector<Index> layers_;
 };

@@ -404,7 +404,7 @@ struct TableFacts {
   std::string_view name;   ///< "agreement", without .csv
   std::string_view title;  ///< of a menu
   /// In the file's order: layer and kv_head, other keys, and figures: a column each, or `metric` and `value`.
-  /// Of `heads` a column for each token metric of the run follows.
+  /// In `heads` a column for each token metric of the run follows.
   std::string_view columns;
   /// The columns behind these that a run may have: figures of dumps that hold what they need.
   std::string_view optional = {};

@@ -3,7 +3,6 @@
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/recorded_files.hpp"
-#include "data/json_fields.hpp"
 #include "sim/compensation/compensation_facts.hpp"
 
 #include <fmt/format.h>
@@ -151,11 +150,9 @@ Validation read_validation(const ResultReader& results) {
   }
   constexpr std::uintmax_t kMost = 1 << 24;
   const std::string where = (results.folder() / kHow).string();
-  const nlohmann::json how = parse_json_object(file_text(where, kMost), where);
+  const Json how = parse_json_object(file_text(where, kMost), where);
   const JsonFields fields(how, where);
-  const nlohmann::json& of = fields.at("results");
-  const nlohmann::json ours = results.summary().value(kHashOfFiles, nlohmann::ordered_json());
-  if (of != ours) {
+  if (fields.at("results") != results.summary().value(kHashOfFiles, Json())) {
     validation.missing =
         "What was measured is of results that stood in this folder before; kvvalidate.py --force measures "
         "these.";

@@ -1,5 +1,6 @@
 #include "analysis/run/compute_choice.hpp"
 
+#include "analysis/results/figures.hpp"
 #include "sim/backend/backend_cuda.hpp"
 
 #include <fmt/format.h>
@@ -11,19 +12,16 @@
 namespace kvreplay {
 namespace {
 
-/// Of words that stand for values: what is wrong with one, and which value it is.
+/// What is wrong with a word that should stand for a value, and which value it is.
 template <class T, std::size_t N>
 std::string not_among(const std::array<T, N>& values, const std::string& word) {
   std::vector<std::string> words;
   for (const T value : values) words.push_back(OptionValue<T>::text(value));
-  return std::find(words.begin(), words.end(), word) != words.end()
-             ? ""
-             : fmt::format("expected {}, found '{}'", fmt::join(words, " or "), word);
+  return is_in(words, word) ? "" : fmt::format("expected {}, found '{}'", fmt::join(words, " or "), word);
 }
 template <class T, std::size_t N>
 T among(const std::array<T, N>& values, const std::string& word) {
-  return *std::find_if(values.begin(), values.end(),
-                       [&](const T value) { return OptionValue<T>::text(value) == word; });
+  return *std::ranges::find_if(values, [&](const T value) { return OptionValue<T>::text(value) == word; });
 }
 
 constexpr std::array kBackends{BackendChoice::automatic, BackendChoice::cpu, BackendChoice::cuda};

@@ -63,8 +63,8 @@ int fair_threads(Ranks& ranks) {
   double threads = 0;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &mine)) continue;
-    const auto sharers = std::count_if(neighbours.begin(), neighbours.end(),
-                                       [core](const cpu_set_t& set) { return CPU_ISSET(core, &set); });
+    const auto sharers =
+        std::ranges::count_if(neighbours, [core](const cpu_set_t& set) { return CPU_ISSET(core, &set); });
     threads += 1.0 / static_cast<double>(sharers);
   }
   return std::max(1, static_cast<int>(threads + 1e-6));

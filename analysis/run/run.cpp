@@ -1,17 +1,22 @@
 #include "analysis/run/run.hpp"
 
+#include "analysis/results/figures.hpp"
+#include "analysis/results/result_folder.hpp"
+#include "analysis/results/text_file.hpp"
 #include "analysis/run/stage.hpp"
+#include "data/error.hpp"
 #include "data/file_contents.hpp"
 #include "data/mapped_file.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,7 +33,7 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
   const auto leave_out = [&](const LeftOut& left) {  // what several stages lack is said once
     Json entry = {{"what", left.what}, {"why", left.why}};
     Json& all = summary["left_out"];
-    if (std::find(all.begin(), all.end(), entry) == all.end()) all.push_back(std::move(entry));
+    if (!is_in(all, entry)) all.push_back(std::move(entry));
   };
   for (const LeftOut& left : left_out) leave_out(left);
   for (const auto& stage : stages) {
@@ -84,7 +89,7 @@ std::vector<std::vector<std::size_t>> dealt_out(std::span<const double> costs, i
   std::vector<std::vector<std::size_t>> dealt(static_cast<std::size_t>(parts));
   std::vector<double> sums(dealt.size());
   for (std::size_t item = 0; item < costs.size(); ++item) {
-    const auto least = std::min_element(sums.begin(), sums.end());
+    const auto least = std::ranges::min_element(sums);
     *least += costs[item];
     dealt[static_cast<std::size_t>(least - sums.begin())].push_back(item);
   }
@@ -108,7 +113,7 @@ struct LayerPass {
     for (const auto& stage : stages) count += stage->figures_per_head();
     return count;
   }
-  /// Of all heads of a layer, and of the layer as a whole.
+  /// How many figures all heads of a layer and the layer as a whole have.
   std::size_t figures_of_layer() const {
     std::size_t count = static_cast<std::size_t>(dump.shape().n_kv) * figures_per_head();
     for (const auto& stage : stages) count += stage->figures_per_layer();
@@ -206,7 +211,7 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
 
   for (const std::size_t at : mine) {
     for (const auto& stage : pass.stages) stage->begin_layer(missing[at]);
-    std::vector<double> figures(pass.figures_of_layer(), std::numeric_limits<double>::quiet_NaN());
+    std::vector<double> figures(pass.figures_of_layer(), kNan);
     if (in_float32(pass.options.precision))
       compute_heads<float>(pass, missing[at], figures, head_done);
     else
@@ -266,7 +271,7 @@ RunResult run_stages(const Dump& dump, const Stages& stages, const RunOptions& o
     }
     Stages next;
     // The other ranks need figures for a further pass only.
-    if (!writes && std::none_of(now.begin(), now.end(), [](const auto& s) { return s->joins_layers(); })) {
+    if (!writes && std::ranges::none_of(now, [](const auto& s) { return s->joins_layers(); })) {
       follow_ups.push_back({});
       continue;
     }
@@ -316,8 +321,7 @@ std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<cons
   const std::vector<DumpFile>& files = dump.files();
   std::vector<std::size_t> needed;
   for (std::size_t i = 0; i < files.size(); ++i)
-    if (files[i].layer < 0 || std::find(layers.begin(), layers.end(), files[i].layer) != layers.end())
-      needed.push_back(i);
+    if (files[i].layer < 0 || is_in(layers, files[i].layer)) needed.push_back(i);
   std::vector<std::uint64_t> hashes(files.size());
   workers.parallel_for(std::ssize(needed),
                        [&](Index n) { hashes[needed[n]] = dump.contents(needed[n]).xxh3; });
@@ -357,8 +361,7 @@ std::string progress_line(Index done, Index total, double seconds) {
 std::vector<std::string> left_out_lines(const std::vector<LeftOut>& left_out) {
   std::vector<LeftOut> grouped;
   for (const LeftOut& item : left_out) {
-    const auto same =
-        std::find_if(grouped.begin(), grouped.end(), [&](const LeftOut& g) { return g.why == item.why; });
+    const auto same = std::ranges::find_if(grouped, [&](const LeftOut& g) { return g.why == item.why; });
     if (same == grouped.end())
       grouped.push_back(item);
     else
@@ -367,6 +370,117 @@ std::vector<std::string> left_out_lines(const std::vector<LeftOut>& left_out) {
   std::vector<std::string> lines;
   for (const LeftOut& group : grouped) lines.push_back(group.what + " (" + group.why + ")");
   return lines;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Json object_in(const fs::path& path) {
+  auto json = json_object_in(path);
+  if (!json) throw InputError(path.string(), "what kvreplay writes", "a damaged file");
+  return std::move(*json);
+}
+
+Part read_part(const fs::path& folder) {
+  const std::string name = folder.string();
+  if (!fs::is_directory(folder)) throw InputError(name, "the result folder of a --shard run", "no folder");
+  const fs::path summary = folder / "summary.json";
+  if (!fs::exists(summary))
+    throw InputError(name, "a finished result folder",
+                     fs::exists(folder / ".kvreplay/state.json")
+                         ? "an unfinished one (the run's command with --resume finishes it)"
+                         : "no summary.json");
+  Part part{folder, {}, object_in(summary), object_in(folder / "run.json"), {}};
+  if (part.summary.value("program", Json()) != "kvreplay")
+    throw InputError(summary.string(), "kvreplay's summary", "another program's");
+  if (const Json schema = part.summary.value("schema", Json()); schema != kResultSchema)
+    throw InputError(name, fmt::format("results of schema {}", kResultSchema),
+                     fmt::format("schema {}", schema.dump()));
+  const Json name_of_shard = part.summary.value("shard", Json());
+  const auto shard = name_of_shard.is_string() ? shard_named(name_of_shard) : std::nullopt;
+  if (!shard)
+    throw InputError(name, "a part of a --shard i/n run",
+                     part.summary.contains("shard") ? part.summary["shard"].dump() : "a run of its own");
+  part.shard = *shard;
+  try {
+    part.layers = part.summary.at("layers").get<std::vector<Index>>();
+  } catch (const Json::exception&) {
+    throw InputError(summary.string(), "a list of layers", "a damaged file");
+  }
+  return part;
+}
+
+/// What all parts of a run share.
+Json common_settings(const Json& summary) {
+  Json settings = Json::object();
+  for (const char* key : {"dump", "precision", "options"})
+    if (summary.contains(key)) settings[key] = summary[key];
+  return settings;
+}
+
+void require_same_run(const Part& first, const Part& other) {
+  if (other.shard.parts != first.shard.parts)
+    throw InputError(fmt::format("{} and {}: expected parts of one run, found {} and {}",
+                                 first.folder.string(), other.folder.string(), first.shard.name(),
+                                 other.shard.name()));
+  if (other.shard.part == first.shard.part)
+    throw InputError(fmt::format("{} and {}: both are part {}", first.folder.string(), other.folder.string(),
+                                 first.shard.name()));
+  const std::string difference =
+      settings_difference(common_settings(first.summary), common_settings(other.summary));
+  if (!difference.empty())
+    throw InputError(fmt::format("{} and {}: expected parts of one run, found that {}", first.folder.string(),
+                                 other.folder.string(), difference));
+}
+
+}  // namespace
+
+std::vector<Part> read_parts(const std::vector<std::string>& folders) {
+  std::vector<Part> parts;
+  for (const std::string& folder : folders) {
+    Part part = read_part(folder);
+    for (const Part& other : parts) require_same_run(other, part);
+    parts.push_back(std::move(part));
+  }
+  std::ranges::sort(parts, [](const Part& a, const Part& b) { return a.shard.part < b.shard.part; });
+  if (parts.empty()) return parts;
+  const Index all = parts.front().shard.parts, missing = all - std::ssize(parts);
+  if (missing == 0) return parts;
+  constexpr Index kNamed = 8;
+  std::vector<std::string> names;
+  auto there = parts.begin();
+  for (Index part = 1; part <= all && std::ssize(names) < kNamed; ++part)
+    if (there != parts.end() && there->shard.part == part)
+      ++there;
+    else
+      names.push_back(Shard{part, all}.name());
+  throw InputError(fmt::format("{}: the other parts of its run are missing: {}{}",
+                               parts.front().folder.string(), fmt::join(names, ", "),
+                               missing > kNamed ? fmt::format(" and {} more", missing - kNamed) : ""));
+}
+
+void require_parts_of(const std::vector<Part>& parts, const Json& settings) {
+  std::vector<Index> layers;
+  for (const Part& part : parts) {
+    layers.insert(layers.end(), part.layers.begin(), part.layers.end());
+    const std::string difference =
+        settings_difference(common_settings(part.summary), common_settings(settings));
+    if (!difference.empty())
+      throw InputError(
+          fmt::format("{}: not a part of what is to be merged: {}", part.folder.string(), difference));
+  }
+  std::ranges::sort(layers);
+  if (Json(layers) != settings.at("layers"))
+    throw InputError("the parts' layers", settings.at("layers").dump(), Json(layers).dump());
+}
+
+void adopt_parts(const std::vector<Part>& parts, const ResultFolder& folder, const Workers& workers) {
+  for (const Part& part : parts)
+    for (const Index layer : folder.missing_layers(part.layers)) {
+      folder.adopt_layer(layer, part.folder);
+      if (workers.stopping()) throw Interrupted{};
+    }
 }
 
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/results/result_folder.hpp"
 #include "analysis/run/ranks.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,7 +28,7 @@ struct Shard {
   Index parts = 1;
   std::string name() const { return fmt::format("{}/{}", part, parts); }  ///< "2/3"
 };
-/// Of its name; nothing where it is none.
+/// The shard that a name says; nothing where it is none.
 std::optional<Shard> shard_named(const std::string& name);
 
 struct RunOptions {
@@ -85,5 +87,28 @@ std::string clock_text(double seconds);
 /// One line about work under way: a bar, the share done, the rate and the time left (from the rate so far).
 ///   [=========>                    ]  32 %  31/96 heads  4.1 heads/s  0:16 left
 std::string progress_line(Index done, Index total, double seconds);
+
+// The result folders of --shard runs, and what makes one whole of them.
+
+/// A finished part.
+struct Part {
+  std::filesystem::path folder;
+  Shard shard;
+  Json summary;               ///< its summary.json
+  Json how;                   ///< its run.json
+  std::vector<Index> layers;  ///< that it computed
+};
+
+/// Reads parts 1/n to n/n, given in any order, and returns them in that order. Throws InputError where a
+/// folder is no finished part of this program's result schema, where a part is missing or there twice, or
+/// where two are not of the same run; the first difference is named.
+std::vector<Part> read_parts(const std::vector<std::string>& folders);
+
+/// Throws InputError where the parts are not of the run with these settings (run_settings(), no shard).
+void require_parts_of(const std::vector<Part>& parts, const Json& settings);
+
+/// Copies the layers that `folder` lacks. Throws InputError as ResultFolder::adopt_layer(), Interrupted where
+/// the workers were stopped.
+void adopt_parts(const std::vector<Part>& parts, const ResultFolder& folder, const Workers& workers);
 
 }  // namespace kvreplay

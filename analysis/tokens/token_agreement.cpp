@@ -153,8 +153,7 @@ std::optional<std::size_t> find_pair(const AgreementTable& table, const TokenSco
 std::vector<TokenMetric> references_in(const AgreementTable& table) {
   std::vector<TokenMetric> references;
   for (const TokenMetric m : kTokenMetrics.all())
-    if (std::any_of(table.pairs.begin(), table.pairs.end(),
-                    [&](const TokenPair& p) { return p.reference == m; }))
+    if (std::ranges::any_of(table.pairs, [&](const TokenPair& p) { return p.reference == m; }))
       references.push_back(m);
   return references;
 }
@@ -162,8 +161,7 @@ std::vector<TokenMetric> references_in(const AgreementTable& table) {
 /// In the order of the pairs.
 std::vector<TokenScore> scores_in(const AgreementTable& table) {
   std::vector<TokenScore> scores;
-  for (const TokenPair& pair : table.pairs)
-    if (std::find(scores.begin(), scores.end(), pair.score) == scores.end()) scores.push_back(pair.score);
+  for (const TokenPair& pair : table.pairs) place_in(scores, pair.score);
   return scores;
 }
 
@@ -215,7 +213,7 @@ std::vector<std::size_t> worst_heads(const AgreementTable& table, std::size_t pa
   std::vector<std::size_t> heads;
   for (std::size_t head = 0; head < table.heads.size(); ++head)
     if (!std::isnan(spearman(table, pair, head))) heads.push_back(head);
-  std::stable_sort(heads.begin(), heads.end(), [&](std::size_t a, std::size_t b) {
+  std::ranges::stable_sort(heads, [&](std::size_t a, std::size_t b) {
     return spearman(table, pair, a) < spearman(table, pair, b);
   });
   return heads;

@@ -60,7 +60,7 @@ class TokenRankings {
   /// Ranks the metrics that are there, [1, l] each, in place of what was ranked of the same names: another
   /// window brings only those that look at it.
   void rank(const TokenMetrics& metrics);
-  /// Of every pair in turn with each of `reserves` (with_reserve()).
+  /// The agreement of every pair in turn with each of `reserves` (with_reserve()).
   std::vector<Agreement> agreements(const std::vector<TokenPair>& pairs,
                                     const std::vector<Index>& reserves) const;
 
@@ -84,7 +84,8 @@ struct TensorAgreement {
   double spearman = 1;
 };
 
-/// Of the head's last window rows, 128 at most, and of its oracles; float32 is the CPU's.
+/// How far they are apart on the head's last window rows, 128 at most, and in its oracles; float32 is the
+/// CPU's.
 TensorAgreement tensor_agreement(const HeadGroup<float>& group, TokenOptions options, const Compute& tensor);
 
 /// The agreement of every pair in every head, to be summed up over heads.

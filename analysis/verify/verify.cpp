@@ -2,8 +2,6 @@
 
 #include "analysis/results/agreement.hpp"
 #include "analysis/verify/check.hpp"
-#include "analysis/verify/closed_forms.hpp"
-#include "analysis/verify/output_checks.hpp"
 #include "sim/attention.hpp"
 #include "sim/backend.hpp"
 #include "sim/cache/cache.hpp"
@@ -29,36 +27,8 @@
 namespace kvreplay {
 namespace {
 
-/// Pruned key channels against brute force: the error of the logits by H against both products, the
-/// output-space matrix of the last two window rows and of 128 keys (evenly spread, where there are more)
-/// against its definition, and the outputs over two compressed caches (half of the channels; every other
-/// token, more channels gone, four bits) against attention over what they hold. The channels and caches are
-/// what float32, where it is judged, would choose and hold: both types are judged on the same. Deviations are
-/// relative to the sum of |H| over the set, the matrix' largest entry, and the full outputs' norm. What is
-/// judged in float32 is the backend's, but for the caches, which are the CPU's.
-class ChannelCheck : public OutputCheck {
- public:
-  ChannelCheck(const Dump& dump, Index window, const Compute& compute);
-
-  void add(const HeadGroup<double>& group, const HeadGroup<float>* single);
-  Check check() const;
-
- private:
-  struct Case;
-  struct Expected;
-  template <class T>
-  ChannelBasis basis(const HeadGroup<T>& group) const;
-  Expected expected(const HeadGroup<double>& group, const Case& judged_on) const;
-  template <class T>
-  void compare(const HeadGroup<T>& group, const ChannelBasis& basis, const Case& judged_on,
-               const std::vector<Cache<T>>& caches, const Expected& expected, double tolerance,
-               Judged& matrices, Judged& outputs);
-
-  Index window_asked_, recent_;
-};
-
 /// What is judged: sets of channels, keys of the output-space matrix, and caches.
-struct ChannelCheck::Case {
+struct ChannelCase {
   std::vector<ChannelSet> pruned;  ///< from the keys of `prunable`
   KeptSet prunable;
   RowRange rows;      ///< of the output-space matrix
@@ -66,8 +36,9 @@ struct ChannelCheck::Case {
   std::vector<Cache<double>> caches;
 };
 
-/// Of all of it, from the definitions: the errors of the logits, the matrix, and the changes by row set.
-struct ChannelCheck::Expected {
+/// What all of it comes to by the definitions: the errors of the logits, the matrix, and the changes by row
+/// set.
+struct ExpectedOfChannels {
   std::vector<double> errors;
   Matrix<double> interaction;
   std::vector<std::pair<RowRange, std::vector<OutputChangeReference>>> changes;
@@ -96,7 +67,7 @@ std::vector<Cache<T>> compressed_caches(const HeadGroup<T>& group, const Channel
 
 constexpr Index kVerifiedKeys = 128;  // of the output-space matrix: its definition takes T d_v for each
 
-/// Of prunable keys at most kVerifiedKeys.
+/// At most kVerifiedKeys of the prunable keys.
 PrunableKeys sampled_keys(PrunableKeys keys) {
   const std::vector<Index> prunable = positions(keys.prunable);
   keys.prunable.assign(keys.prunable.size(), 0);
@@ -106,120 +77,106 @@ PrunableKeys sampled_keys(PrunableKeys keys) {
   return keys;
 }
 
-ChannelCheck::ChannelCheck(const Dump& dump, Index window, const Compute& compute)
-    : OutputCheck(dump, window, compute),
-      window_asked_(std::min(window, kVerifiedRows)),
-      recent_(std::min(default_recent(Semantics::paper), dump.shape().l / 2)) {}
-
-template <class T>
-ChannelBasis ChannelCheck::basis(const HeadGroup<T>& group) const {
-  return channel_basis(group, KeptSet(static_cast<std::size_t>(group.l), 1),
-                       {Semantics::paper, recent_, window_asked_, std::nullopt}, false, compute_);
-}
-
-ChannelCheck::Expected ChannelCheck::expected(const HeadGroup<double>& group, const Case& judged_on) const {
-  Expected result;
-  result.errors.resize(judged_on.pruned.size());
-  std::vector<Matrix<double>> of_rows(judged_on.rows.count());
-  const std::vector<Index> prunable = positions(judged_on.prunable);
-  compute_.workers.parallel_for(std::ssize(of_rows) + std::ssize(result.errors), [&](Index item) {
-    if (const Index n = item - std::ssize(of_rows); n >= 0) {
-      result.errors[n] = reconstruction_error_reference(group, prunable, window_, judged_on.pruned[n]);
-    } else {
-      const Index i = judged_on.rows.begin + item;
-      of_rows[item] = output_interaction_reference(group, {i, i + 1}, judged_on.keys);
-    }
-  });
-  result.interaction = Matrix<double>::Zero(group.d(), group.d());
-  for (const Matrix<double>& of_row : of_rows) result.interaction += of_row;
-  for (const RowRange rows : {window_, future_})
-    if (rows.count() > 0)
-      result.changes.emplace_back(rows, references_in_parallel(rows, compute_.workers, [&](RowRange some) {
-                                    return output_change_references(group, some, judged_on.caches);
-                                  }));
-  return result;
-}
-
-void ChannelCheck::add(const HeadGroup<double>& group, const HeadGroup<float>* single) {
-  if (window_.count() == 0) return;
-  const ChannelBasis wide = basis(group), narrow = single != nullptr ? basis(*single) : wide;
-  Case judged_on;
-  judged_on.pruned = pruned_sets(narrow, group.d());
-  judged_on.prunable = wide.keys.prunable;
-  judged_on.rows = {std::max(window_.begin, window_.end - 2), window_.end};
-  judged_on.keys = sampled_keys(wide.keys);
-  std::vector<Cache<float>> narrow_caches;
-  if (single != nullptr) {
-    narrow_caches = compressed_caches(*single, narrow, judged_on.pruned, recent_);
-    for (const Cache<float>& cache : narrow_caches) judged_on.caches.push_back(converted<double>(cache));
-  } else {
-    judged_on.caches = compressed_caches(group, wide, judged_on.pruned, recent_);
-  }
-  const Expected want = expected(group, judged_on);
-  compare(group, wide, judged_on, judged_on.caches, want, kOutputTolerance, f64_, f64_);
-  if (single != nullptr)
-    compare(*single, narrow, judged_on, narrow_caches, want, kFloat32OutputTolerance,
-            compute_.backend.name() == "cpu" ? f32_ : on_device_, f32_);
-  count_head();
-}
-
-template <class T>
-void ChannelCheck::compare(const HeadGroup<T>& group, const ChannelBasis& basis, const Case& judged_on,
-                           const std::vector<Cache<T>>& caches, const Expected& expected, double tolerance,
-                           Judged& matrices, Judged& outputs) {
-  const auto judge_part = [&](const char* what, double deviation, Judged& judged) {
-    judge(fmt::format("channels: layer {} KV head {}: {} {:.2g} off", group.layer, group.kv_head, what,
-                      deviation),
-          deviation, tolerance, judged);
-  };
-  for (std::size_t n = 0; n < judged_on.pruned.size(); ++n) {
-    const ChannelSet& set = judged_on.pruned[n];
-    const double away = std::abs(subset_error(basis.window, set) - expected.errors[n]);
-    judge_part("error of the logits", share_of(away, subset_error(basis.window.cwiseAbs(), set)), matrices);
-  }
-  const Matrix<double> found =
-      compute_.backend.output_interaction(group, judged_on.rows, judged_on.keys, compute_.workers);
-  judge_part("the output-space matrix",
-             share_of((found - expected.interaction).cwiseAbs().maxCoeff(),
-                      expected.interaction.cwiseAbs().maxCoeff()),
-             matrices);
-  for (const auto& [rows, changes] : expected.changes) {
-    const CacheOutputs<T> compressed(group, rows, compute_.workers);
-    for (std::size_t n = 0; n < caches.size(); ++n)
-      judge_part("outputs over a compressed cache",
-                 share_of(panel_distance(compressed.change(caches[n], true).vectors, changes[n].change),
-                          std::sqrt(changes[n].full_sq)),
-                 outputs);
-  }
-}
-
-Check ChannelCheck::check() const {
-  return OutputCheck::check("channels, caches", "2 caches", "the norm",
-                            "the dump holds no queries of the prompt");
-}
-
-/// The attention output of rows that are spread evenly, recomputed for every query head, against the one that
-/// the model left in the dump.
-class ReplayCheck {
+/// Pruned key channels against brute force: the error of the logits by H against both products, the
+/// output-space matrix of the last two window rows and of 128 keys (evenly spread, where there are more)
+/// against its definition, and the outputs over two compressed caches (half of the channels; every other
+/// token, more channels gone, four bits) against attention over what they hold. The channels and caches are
+/// what float32, where it is judged, would choose and hold: both types are judged on the same. Deviations are
+/// relative to the sum of |H| over the set, the matrix' largest entry, and the full outputs' norm. What is
+/// judged in float32 is the backend's, but for the caches, which are the CPU's.
+class ChannelCheck : public OutputCheck {
  public:
-  ReplayCheck(const Dump& dump, Workers& workers);
+  ChannelCheck(const Dump& dump, Index window, const Compute& compute)
+      : OutputCheck(dump, window, compute),
+        window_asked_(std::min(window, kVerifiedRows)),
+        recent_(std::min(default_recent(Semantics::paper), dump.shape().l / 2)) {}
 
-  /// Only where the dump has o.
-  void add(const HeadGroup<double>& group);
-  /// What was found of other heads, after these.
-  void merge(const ReplayCheck& later);
-  Check check() const;
+  void add(const HeadGroup<double>& group, const HeadGroup<float>* single) {
+    if (window_.count() == 0) return;
+    const ChannelBasis wide = basis(group), narrow = single != nullptr ? basis(*single) : wide;
+    ChannelCase judged_on;
+    judged_on.pruned = pruned_sets(narrow, group.d());
+    judged_on.prunable = wide.keys.prunable;
+    judged_on.rows = {std::max(window_.begin, window_.end - 2), window_.end};
+    judged_on.keys = sampled_keys(wide.keys);
+    std::vector<Cache<float>> narrow_caches;
+    if (single != nullptr) {
+      narrow_caches = compressed_caches(*single, narrow, judged_on.pruned, recent_);
+      for (const Cache<float>& cache : narrow_caches) judged_on.caches.push_back(converted<double>(cache));
+    } else {
+      judged_on.caches = compressed_caches(group, wide, judged_on.pruned, recent_);
+    }
+    const ExpectedOfChannels want = expected(group, judged_on);
+    compare(group, wide, judged_on, judged_on.caches, want, kOutputTolerance, f64_, f64_);
+    if (single != nullptr)
+      compare(*single, narrow, judged_on, narrow_caches, want, kFloat32OutputTolerance,
+              compute_.backend.name() == "cpu" ? f32_ : on_device_, f32_);
+    count_head();
+  }
+  Check check() const {
+    return OutputCheck::check("channels, caches", "2 caches", "the norm",
+                              "the dump holds no queries of the prompt");
+  }
 
  private:
-  Dtype dtype_of_output(Index layer) const;
+  template <class T>
+  ChannelBasis basis(const HeadGroup<T>& group) const {
+    return channel_basis(group, KeptSet(static_cast<std::size_t>(group.l), 1),
+                         {Semantics::paper, recent_, window_asked_, std::nullopt}, false, compute_);
+  }
+  ExpectedOfChannels expected(const HeadGroup<double>& group, const ChannelCase& judged_on) const {
+    ExpectedOfChannels result;
+    result.errors.resize(judged_on.pruned.size());
+    std::vector<Matrix<double>> of_rows(judged_on.rows.count());
+    const std::vector<Index> prunable = positions(judged_on.prunable);
+    compute_.workers.parallel_for(std::ssize(of_rows) + std::ssize(result.errors), [&](Index item) {
+      if (const Index n = item - std::ssize(of_rows); n >= 0) {
+        result.errors[n] = reconstruction_error_reference(group, prunable, window_, judged_on.pruned[n]);
+      } else {
+        const Index i = judged_on.rows.begin + item;
+        of_rows[item] = output_interaction_reference(group, {i, i + 1}, judged_on.keys);
+      }
+    });
+    result.interaction = Matrix<double>::Zero(group.d(), group.d());
+    for (const Matrix<double>& of_row : of_rows) result.interaction += of_row;
+    for (const RowRange rows : {window_, future_})
+      if (rows.count() > 0)
+        result.changes.emplace_back(rows, references_in_parallel(rows, compute_.workers, [&](RowRange some) {
+                                      return output_change_references(group, some, judged_on.caches);
+                                    }));
+    return result;
+  }
+  template <class T>
+  void compare(const HeadGroup<T>& group, const ChannelBasis& basis, const ChannelCase& judged_on,
+               const std::vector<Cache<T>>& caches, const ExpectedOfChannels& expected, double tolerance,
+               Judged& matrices, Judged& outputs) {
+    const auto judge_part = [&](const char* what, double deviation, Judged& judged) {
+      judge(fmt::format("channels: layer {} KV head {}: {} {:.2g} off", group.layer, group.kv_head, what,
+                        deviation),
+            deviation, tolerance, judged);
+    };
+    for (std::size_t n = 0; n < judged_on.pruned.size(); ++n) {
+      const ChannelSet& set = judged_on.pruned[n];
+      const double away = std::abs(subset_error(basis.window, set) - expected.errors[n]);
+      judge_part("error of the logits", share_of(away, subset_error(basis.window.cwiseAbs(), set)), matrices);
+    }
+    const Matrix<double> found =
+        compute_.backend.output_interaction(group, judged_on.rows, judged_on.keys, compute_.workers);
+    judge_part("the output-space matrix",
+               share_of((found - expected.interaction).cwiseAbs().maxCoeff(),
+                        expected.interaction.cwiseAbs().maxCoeff()),
+               matrices);
+    for (const auto& [rows, changes] : expected.changes) {
+      const CacheOutputs<T> compressed(group, rows, compute_.workers);
+      for (std::size_t n = 0; n < caches.size(); ++n)
+        judge_part("outputs over a compressed cache",
+                   share_of(panel_distance(compressed.change(caches[n], true).vectors, changes[n].change),
+                            std::sqrt(changes[n].full_sq)),
+                   outputs);
+    }
+  }
 
-  const Dump& dump_;
-  Workers& workers_;
-  std::vector<Index> rows_;
-  std::set<Dtype> dtypes_;
-  Index heads_ = 0;
-  double worst_ = 0;
-  std::vector<std::string> failures_;
+  Index window_asked_, recent_;
 };
 
 constexpr Index kRows = 128;
@@ -240,63 +197,77 @@ double replay_tolerance(Dtype dtype) {
   return 0;
 }
 
-ReplayCheck::ReplayCheck(const Dump& dump, Workers& workers) : dump_(dump), workers_(workers) {
-  const Index n = std::min(kRows, dump.shape().T_q);
-  for (Index r = 0; r < n; ++r) rows_.push_back(n == 1 ? 0 : r * (dump.shape().T_q - 1) / (n - 1));
-}
-
-void ReplayCheck::add(const HeadGroup<double>& group) {
-  const DumpShape& shape = dump_.shape();
-  Matrix<double> stored(shape.T_q, shape.d_v);
-  const Dtype dtype = dtype_of_output(group.layer);
-  dtypes_.insert(dtype);
-  for (Index g = 0; g < group.G(); ++g) {
-    const Index head = group.kv_head * group.G() + g;
-    dump_.read(Tensor::o, group.layer, head, stored.data());
-    std::vector<double> error(rows_.size()), size(rows_.size());
-    workers_.parallel_for(std::ssize(rows_), [&](Index at) {
-      const Index row = rows_[at];
-      const Vector<double> o = attention_output(group, g, shape.first_query() + row);
-      error[at] = (o - stored.row(row).transpose()).squaredNorm();
-      size[at] = stored.row(row).squaredNorm();
-    });
-    const double difference = std::sqrt(compensated_sum(error)), norm = std::sqrt(compensated_sum(size));
-    const double relative = norm > 0 ? difference / norm : difference;
-    worst_ = worse(worst_, relative);
-    if (!(relative <= replay_tolerance(dtype)))
-      failures_.push_back(
-          fmt::format("replay: layer {} query head {}: relative L2 {:.2g} from o.npy ({}), tolerance {:g}",
-                      group.layer, head, worse(0, relative), name_of(dtype), replay_tolerance(dtype)));
+/// The attention output of rows that are spread evenly, recomputed for every query head, against the one that
+/// the model left in the dump.
+class ReplayCheck {
+ public:
+  ReplayCheck(const Dump& dump, Workers& workers) : dump_(dump), workers_(workers) {
+    const Index n = std::min(kRows, dump.shape().T_q);
+    for (Index r = 0; r < n; ++r) rows_.push_back(n == 1 ? 0 : r * (dump.shape().T_q - 1) / (n - 1));
   }
-  heads_ += group.G();
-}
 
-void ReplayCheck::merge(const ReplayCheck& later) {
-  dtypes_.insert(later.dtypes_.begin(), later.dtypes_.end());
-  heads_ += later.heads_;
-  worst_ = worse(worst_, later.worst_);
-  failures_.insert(failures_.end(), later.failures_.begin(), later.failures_.end());
-}
+  /// Only where the dump has o.
+  void add(const HeadGroup<double>& group) {
+    const DumpShape& shape = dump_.shape();
+    Matrix<double> stored(shape.T_q, shape.d_v);
+    const Dtype dtype = dtype_of_output(group.layer);
+    dtypes_.insert(dtype);
+    for (Index g = 0; g < group.G(); ++g) {
+      const Index head = group.kv_head * group.G() + g;
+      dump_.read(Tensor::o, group.layer, head, stored.data());
+      std::vector<double> error(rows_.size()), size(rows_.size());
+      workers_.parallel_for(std::ssize(rows_), [&](Index at) {
+        const Index row = rows_[at];
+        const Vector<double> o = attention_output(group, g, shape.first_query() + row);
+        error[at] = (o - stored.row(row).transpose()).squaredNorm();
+        size[at] = stored.row(row).squaredNorm();
+      });
+      const double difference = std::sqrt(compensated_sum(error)), norm = std::sqrt(compensated_sum(size));
+      const double relative = norm > 0 ? difference / norm : difference;
+      worst_ = worse(worst_, relative);
+      if (!(relative <= replay_tolerance(dtype)))
+        failures_.push_back(
+            fmt::format("replay: layer {} query head {}: relative L2 {:.2g} from o.npy ({}), tolerance {:g}",
+                        group.layer, head, worse(0, relative), name_of(dtype), replay_tolerance(dtype)));
+    }
+    heads_ += group.G();
+  }
+  /// What was found of other heads, after these.
+  void merge(const ReplayCheck& later) {
+    dtypes_.insert(later.dtypes_.begin(), later.dtypes_.end());
+    heads_ += later.heads_;
+    worst_ = worse(worst_, later.worst_);
+    failures_.insert(failures_.end(), later.failures_.begin(), later.failures_.end());
+  }
+  Check check() const {
+    Check check{.name = "replay", .failures = failures_};
+    const bool sampled = std::ssize(rows_) < dump_.shape().T_q;
+    check.covered = fmt::format("{} query heads x {} rows{}", heads_, rows_.size(),
+                                sampled ? fmt::format(" (evenly spread over {})", dump_.shape().T_q) : "");
+    std::string tolerances;
+    for (const Dtype dtype : dtypes_)
+      tolerances += fmt::format("{}{:g} for {}", tolerances.empty() ? "" : ", ", replay_tolerance(dtype),
+                                name_of(dtype));
+    check.worst = fmt::format("worst {:.1e} relative L2 from o.npy (tolerance {})", worst_, tolerances);
+    check.figures = {{"query_heads", heads_}, {"rows", rows_.size()}, {"worst_relative_l2", worst_}};
+    return check;
+  }
 
-Check ReplayCheck::check() const {
-  Check check{.name = "replay", .failures = failures_};
-  const bool sampled = std::ssize(rows_) < dump_.shape().T_q;
-  check.covered = fmt::format("{} query heads x {} rows{}", heads_, rows_.size(),
-                              sampled ? fmt::format(" (evenly spread over {})", dump_.shape().T_q) : "");
-  std::string tolerances;
-  for (const Dtype dtype : dtypes_)
-    tolerances +=
-        fmt::format("{}{:g} for {}", tolerances.empty() ? "" : ", ", replay_tolerance(dtype), name_of(dtype));
-  check.worst = fmt::format("worst {:.1e} relative L2 from o.npy (tolerance {})", worst_, tolerances);
-  check.figures = {{"query_heads", heads_}, {"rows", rows_.size()}, {"worst_relative_l2", worst_}};
-  return check;
-}
+ private:
+  Dtype dtype_of_output(Index layer) const {
+    for (const DumpFile& file : dump_.files())
+      if (file.tensor == Tensor::o && (file.layer == layer || file.layer < 0)) return file.dtype;
+    return Dtype::f32;
+  }
 
-Dtype ReplayCheck::dtype_of_output(Index layer) const {
-  for (const DumpFile& file : dump_.files())
-    if (file.tensor == Tensor::o && (file.layer == layer || file.layer < 0)) return file.dtype;
-  return Dtype::f32;
-}
+  const Dump& dump_;
+  Workers& workers_;
+  std::vector<Index> rows_;
+  std::set<Dtype> dtypes_;
+  Index heads_ = 0;
+  double worst_ = 0;
+  std::vector<std::string> failures_;
+};
 
 std::vector<double> at_tokens(const Matrix<double>& values, const std::vector<Index>& tokens) {
   std::vector<double> result;
@@ -371,7 +342,7 @@ class Verification {
     std::iota(every_.begin(), every_.end(), Index{0});
   }
 
-  /// Of the head group number `turn`.
+  /// What is found of the head group number `turn`.
   Findings head(Index layer, Index kv_head, Index turn) const {
     Workers& workers = compute_.workers;
     const DumpShape& shape = dump_.shape();
@@ -452,7 +423,7 @@ class Verification {
 }  // namespace
 
 bool VerifyResult::ok() const {
-  return std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.ok(); });
+  return std::ranges::all_of(checks, [](const Check& check) { return check.ok(); });
 }
 
 VerifyResult verify(const Dump& dump, const VerifyOptions& options, const Compute& compute) {

@@ -1,4 +1,4 @@
-#include "analysis/budgets/optimal.hpp"
+#include "analysis/budgets/loss_curve.hpp"
 #include "tests/analysis/budget_cases.hpp"
 #include "tests/support/catch.hpp"
 

@@ -18,7 +18,6 @@
 using namespace kvreplay;
 using namespace kvreplay::report;
 using namespace kvreplay::test;
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {

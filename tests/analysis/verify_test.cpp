@@ -1,7 +1,6 @@
 #include "analysis/verify/verify.hpp"
 
 #include "analysis/verify/check.hpp"
-#include "analysis/verify/closed_forms.hpp"
 #include "data/synth.hpp"
 #include "sim/backend.hpp"
 #include "sim/cache/cache_outputs.hpp"

@@ -1,7 +1,7 @@
 // Times the exact error of kept sets, the exact searches and the exact knapsack:
 //   eviction_bench [--benchmark_repetitions=7]
 
-#include "analysis/budgets/optimal.hpp"
+#include "analysis/budgets/loss_curve.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "tests/bench/floor.hpp"
 #include "tests/bench/random_group.hpp"

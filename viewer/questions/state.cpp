@@ -1,7 +1,7 @@
 #include "viewer/questions/state.hpp"
 
 #include "analysis/options/option.hpp"
-#include "analysis/tokens/token_plan.hpp"
+#include "analysis/tokens/token_stage.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/eviction/compensated_cases.hpp"
-#include "analysis/eviction/compensation_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/figure_facts.hpp"
