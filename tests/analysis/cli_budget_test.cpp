@@ -376,39 +376,12 @@ TEST_CASE("ada and pyramid take their papers' parameters", "[cli][budget]") {
   CHECK(contains(error("ada[gamma=1]"), "unknown option 'gamma'"));
 }
 
-TEST_CASE("mistakes in budget's options are one line, and leave no folder", "[cli][budget]") {
+TEST_CASE("orders by queries of the prompt need them", "[cli][budget]") {
   const TempDir temp;
   const std::string dump = temp / "dump";
   make_small_dump(dump);
-  const auto error = [&](const std::vector<std::string>& more) {
-    return refusal(joined({"budget", dump}, more), temp / "r");
-  };
-  const std::string huge = "9223372036854775807";
-  CHECK(contains(error({"--order", "snapvk"}), "--order: unknown order 'snapvk'; did you mean 'snapkv'?"));
-  CHECK(contains(error({"--method", "unifrom"}),
-                 "--method: unknown method 'unifrom'; did you mean 'uniform'?"));
-  CHECK(contains(error({"--method", "profile"}), "--method: unknown method 'profile'"));
-  for (const char* sigma : {"0", "1", "nan", "-1"})
-    CHECK(contains(
-        error({"--sigma", sigma}),
-        fmt::format("--sigma: expected compression ratios between 0 and 1, both excluded, found {}", sigma)));
-  CHECK(contains(error({"--sigma", "half"}), "--sigma: expected a number, found 'half'"));
-  CHECK(contains(error({"--semantics", "vllm"}),
-                 "--semantics: expected paper, raw, official, kvpress, found 'vllm'"));
-  CHECK(contains(error({"--normalise", "head"}), "--normalise: expected none or layer, found 'head'"));
-  for (const char* floor : {"-0.1", "1", "nan"})
-    CHECK(contains(error({"--floor", floor}), "--floor: expected a share of the prompt"));
-  CHECK(contains(error({"--floor", "x"}), "--floor: expected a number, found 'x'"));
-  CHECK(contains(error({"--floor", "0.3"}),
-                 "--floor, --sinks and --recent: expected at most the mean budget of"));
-  CHECK(contains(error({"--sinks", "4", "--recent", "9"}), "at sigma 0.8, found 13 tokens"));
-  CHECK(contains(error({"--sinks", "62"}), "at most the prompt's 61 tokens, found 62"));
-  CHECK(contains(error({"--sinks", huge}), "--sinks: expected a whole number"));
-  CHECK(contains(error({"--score", "mine"}), "--score: expected name=FILE.npy, found 'mine'"));
-  CHECK(contains(error({"--shard", "3/2"}), "--shard: expected i/n"));
-  CHECK(contains(error({"--prompt-len", "70"}), "decoding steps"));
   keep_late_queries(dump, 9);
-  CHECK(contains(error({"--order", "snapkv"}),
+  CHECK(contains(refusal({"budget", dump, "--order", "snapkv"}, temp / "r"),
                  "--order: snapkv is unavailable: the dump holds no query of the prompt"));
   budget(dump, temp / "k", {"--order", "keydiff"});
 }

@@ -37,55 +37,6 @@ TEST_CASE("the program names its version", "[cli]") {
   CHECK(lines(version.out) == 1);
 }
 
-TEST_CASE("bad usage is one line that says what was meant", "[cli]") {
-  const TempDir temp;
-  const std::string out = temp / "r", dump = sample_dump();
-  CHECK(contains(complaint({}),
-                 "info, synth, tokens, evict, budget, channels, analyze, merge, verify, compare, report"));
-  CHECK(contains(complaint({"evikt", dump}),
-                 "unknown command 'evikt'; there are: info, synth, tokens, evict, budget, channels, analyze, "
-                 "merge, verify, compare, report"));
-  CHECK(contains(complaint({"--versoin"}), "did you mean '--version'?"));
-  CHECK(contains(complaint({"tokens"}), "tokens: DUMP is required"));
-  CHECK(contains(complaint({"tokens", dump, "--out"}), "--out: expected one value, found none"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--out", out}),
-                 "--out: expected one value, found several"));
-  CHECK(contains(complaint({"tokens", dump, "--out", ""}), "--out: expected a folder, found ''"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--metrics", ""}), "--metrics: unknown metric ''"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--threads", "99999"}), "from 1 to 4096"));
-  CHECK(contains(complaint({"tokens", dump}), "--out is required"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw", "8"}),
-                 "unknown option '--windw'; did you mean '--window'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--windw=8"}),
-                 "unknown option '--windw'; did you mean '--window'"));
-  CHECK(contains(complaint({"tokens", dump, "more", "--out", out}), "more: expected a dump folder"));
-  CHECK(contains(
-      complaint({"tokens", dump, "--out", out, "--window", "0"}),
-      "--window: expected a whole number of at least 1, a share of the prompt as 5%, or all, found '0'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--window", "many"}), "found 'many'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--threads", "-1"}), "found '-1'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--metrics", "exact_kye"}),
-                 "unknown metric 'exact_kye'; did you mean 'exact_key'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--reserve", "896"}),
-                 "--reserve: expected 0 to 895 of the 896 candidates, found 896"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--layers", "4-6"}),
-                 "--layers: expected layers from 0 to 5, found 4-6"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--layers", "a"}), "such as 0,3-5, found 'a'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--shard", "3/2"}), "--shard: expected i/n"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "cuda", "--precision", "f64"}),
-                 "--backend cuda: float64 is computed on the CPU; use auto or cpu"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--backend", "tpu"}),
-                 "--backend: expected auto or cpu or cuda, found 'tpu'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--precision", "half"}),
-                 "--precision: expected f32 or f64 or tensor, found 'half'"));
-  CHECK(contains(complaint({"tokens", dump, "--out", out, "--resume", "--force"}), "excludes"));
-  CHECK(contains(complaint({"analyze", dump, "--out", out, "--only", "heads"}),
-                 "--only: expected some of tokens, evict, budget, channels, found 'heads'"));
-  CHECK(contains(complaint({"synth", temp / "s", "--dtype", "int8"}), "--dtype"));
-  CHECK(contains(complaint({"verify", dump, "--out", out}), "unknown option '--out'"));
-  CHECK_FALSE(fs::exists(out));
-}
-
 TEST_CASE("bad input is one line that names the file", "[cli]") {
   const TempDir temp;
   CHECK(contains(complaint({"info", temp / "nowhere"}), "nowhere"));
