@@ -47,7 +47,7 @@ class Results {
  public:
   explicit Results(std::string folder) : folder_(std::move(folder)) {}
 
-  /// Of all tokens.
+  /// One metric of all tokens of a KV head.
   std::vector<double> values(const std::string& layer, const std::string& kv_head,
                              const std::string& metric) {
     const auto begin = array(layer, metric).begin() + std::stol(kv_head) * kTokens;

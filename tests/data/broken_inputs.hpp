@@ -43,7 +43,7 @@ inline std::string made_by(const nlohmann::json& entry) {
   return bytes.substr(0, entry.value("cut", bytes.size()));
 }
 
-/// Those of one kind: npy, of [2, 3] float32 where its header says so; manifest, of a dump of 2 layers, 4
+/// The list of one kind: npy, of [2, 3] float32 where its header says so; manifest, of a dump of 2 layers, 4
 /// query heads on 2 KV heads, 8 channels and 48 positions.
 inline std::vector<BrokenInput> broken_inputs(const std::string& kind) {
   const auto list = nlohmann::json::parse(read_file(source_dir() / "tests/hostile/broken_inputs.json"));
