@@ -17,15 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 ProcessResult evict(const std::string& dump, const std::string& out, const std::vector<std::string>& more) {
-  ProcessResult result = run_kvreplay(joined({"evict", dump, "--out", out, "--precision", "f64"}, more));
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  ProcessResult result = succeed(joined({"evict", dump, "--out", out, "--precision", "f64"}, more));
   return result;
 }
 
@@ -56,9 +49,8 @@ std::vector<std::string> figures_of(const Evictions& csv, const std::string& pol
 TEST_CASE("a score of the user's ranks like a metric of the same values", "[cli][evict]") {
   const TempDir temp;
   make_small_dump(temp / "dump");
-  REQUIRE(run_kvreplay({"tokens", temp / "dump", "--out", temp / "t", "--precision", "f64", "--metrics",
-                        "value", "--window", "16"})
-              .code == 0);
+  succeed({"tokens", temp / "dump", "--out", temp / "t", "--precision", "f64", "--metrics", "value",
+           "--window", "16"});
   write_file(temp / "mine.npy", all_layers(temp / "t", "tokens/value.npy").bytes());
   evict(temp / "dump", temp / "r",
         {"--window", "16", "--budget", "25", "--policy",
@@ -134,7 +126,7 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     CHECK(contains(
         refusal(joined({"evict", dump, "--policy", "greedy_exact", "--on", "future"}, all), temp / "x"),
         "greedy_exact is unavailable"));
-    REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a", "--prompt-len", "70"}).code == 0);
+    succeed({"analyze", dump, "--out", temp / "a", "--prompt-len", "70"});
     for (const char* what : {"\"oracle\"", "\"oracle_exact\"", "\"budget\"", "\"oracle_next\""})
       CHECK(contains(left_out(temp / "a"), what));
     CHECK_FALSE(fs::exists(temp / "a/budgets.csv"));
@@ -154,7 +146,7 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     evict(dump, temp / "r", {"--policy", "keydiff,oracle", "--budget", "20"});
     CHECK_FALSE(contains(file_text(temp / "r/evictions.csv"), "window"));
     CHECK(contains(refusal({"evict", dump}, temp / "x"), "the dump holds no query of the prompt"));
-    REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a"}).code == 0);
+    succeed({"analyze", dump, "--out", temp / "a"});
     for (const char* what : {"\"h2o\"", "\"budget", "\"attn\""}) CHECK(contains(left_out(temp / "a"), what));
     CHECK(contains(file_text(temp / "a/evictions.csv"), ",keydiff,"));
   }
@@ -165,7 +157,7 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     write_file(dump + "/manifest.json", json.dump());
     CHECK(contains(refusal({"evict", dump, "--policy", "expected_attention"}, temp / "x"),
                    "expected_attention is unavailable"));
-    REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a", "--only", "evict"}).code == 0);
+    succeed({"analyze", dump, "--out", temp / "a", "--only", "evict"});
     CHECK(contains(left_out(temp / "a"), "\"expected_attention\""));
   }
 }

@@ -53,16 +53,13 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
   const std::string config = temp / "run.toml", dump = sample_dump();
   std::ofstream(config)
       << "window = 8\nmetrics = [\"attn\", \"exact_remove\"]\nlayers = \"0,2-3\"\nquiet = true\n";
-  const ProcessResult done = run_kvreplay({"tokens", dump, "--out", temp / "a", "--config", config});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  const ProcessResult done = succeed({"tokens", dump, "--out", temp / "a", "--config", config});
   CHECK(done.out.empty());
-  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "b", "--window", "8", "--metrics",
-                        "attn,exact_remove", "--layers", "0,2-3"})
-              .code == 0);
+  succeed({"tokens", dump, "--out", temp / "b", "--window", "8", "--metrics", "attn,exact_remove", "--layers",
+           "0,2-3"});
   CHECK(difference(temp / "a", temp / "b").empty());
   // the command line wins
-  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "c", "--config", config, "--window", "9"}).code == 0);
+  succeed({"tokens", dump, "--out", temp / "c", "--config", config, "--window", "9"});
   CHECK(nlohmann::json::parse(file_text(temp / "c/summary.json"))["options"]["tokens"]["window"] ==
         nlohmann::json::array({9}));
 
@@ -92,7 +89,7 @@ TEST_CASE("options may come from a TOML file", "[cli]") {
   std::ofstream(config)
       << "# of several lines\nmetrics = [  # two\n  'attn', # one\n\n  \"exact_remove\",\n]\n"
          "window = 8 # rows\nlayers = \"0,2-3\"\n";
-  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "f", "--config", config}).code == 0);
+  succeed({"tokens", dump, "--out", temp / "f", "--config", config});
   CHECK(difference(temp / "a", temp / "f").empty());
   std::ofstream(config) << "\xef\xbb\xbfwindow = 9\n";
   CHECK(run_kvreplay({"tokens", dump, "--out", temp / "e", "--config", config, "--quiet"}).code == 0);
@@ -124,7 +121,7 @@ TEST_CASE("streams that are closed or full end nothing but what is said", "[cli]
                             "0"}) == 0);
   }
   // What is said must not land in a file that took the place of a stream.
-  REQUIRE(run_kvreplay({"tokens", sample_dump(), "--out", temp / "s", "--layers", "0"}).code == 0);
+  succeed({"tokens", sample_dump(), "--out", temp / "s", "--layers", "0"});
   CHECK(difference(temp / "r", temp / "s").empty());
 }
 
@@ -149,10 +146,8 @@ TEST_CASE("info says what a dump holds", "[cli]") {
 
 TEST_CASE("synth writes a dump that verifies, and says what it planted", "[cli]") {
   const TempDir temp;
-  const ProcessResult made = run_kvreplay({"synth", temp / "d", "--layers", "1", "--prompt", "64", "--decode",
-                                           "8", "--head-dim", "16", "--json"});
-  INFO(made.err);
-  REQUIRE(made.code == 0);
+  const ProcessResult made = succeed({"synth", temp / "d", "--layers", "1", "--prompt", "64", "--decode", "8",
+                                      "--head-dim", "16", "--json"});
   CHECK_FALSE(nlohmann::json::parse(made.out)["planted"]["sinks"].empty());
   CHECK(run_kvreplay({"info", temp / "d"}).code == 0);
   const ProcessResult verified = run_kvreplay({"verify", temp / "d", "--tokens", "0"});

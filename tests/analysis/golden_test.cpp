@@ -251,9 +251,7 @@ void compute(const std::string& folder, const std::string& precision, std::vecto
   std::vector<std::string> arguments = {"tokens",  sample_dump(), "--out", folder,   "--precision",
                                         precision, "--reserve",   "0,32",  "--quiet"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const ProcessResult done = run_kvreplay(arguments);
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed(arguments);
 }
 
 const Allowed kFloat64 = {1e-9, 1e-6, 1e-12, 1e-12};
