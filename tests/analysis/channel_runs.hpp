@@ -50,11 +50,6 @@ class ChannelFigures {
   std::map<std::tuple<std::string, std::string, std::string, std::string>, double> values_;
 };
 
-inline std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 /// A run that must succeed without a word on standard error, in float64 unless `more` says otherwise.
 inline ProcessResult run_command(const std::string& command, const std::string& dump, const std::string& out,
                                  const std::vector<std::string>& more = {}) {
@@ -63,9 +58,7 @@ inline ProcessResult run_command(const std::string& command, const std::string& 
     arguments = joined(arguments, {"--precision", "f64"});
   if (std::find(more.begin(), more.end(), "--threads") == more.end())
     arguments = joined(arguments, {"--threads", "2"});
-  ProcessResult result = run_kvreplay(arguments);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  ProcessResult result = succeed(arguments);
   REQUIRE(result.err.empty());
   return result;
 }

@@ -40,9 +40,7 @@ TEST_CASE("without a device, cuda is refused in one line and auto says why it ta
   make_small_dump(temp / "dump");
   for (const std::string& command : kIntoFolder) {
     INFO(command);
-    const ProcessResult done = run_kvreplay(arguments(command, temp, command));
-    INFO(done.err);
-    REQUIRE(done.code == 0);
+    const ProcessResult done = succeed(arguments(command, temp, command));
     CHECK(done.err.empty());
     const Json run_file = Json::parse(file_text(temp / command / "run.json"));
     CHECK(run_file["backend"] == "cpu");
@@ -53,9 +51,7 @@ TEST_CASE("without a device, cuda is refused in one line and auto says why it ta
           "kvreplay: --backend cuda: " + why + "; use auto or cpu\n");
     CHECK_FALSE(fs::exists(temp / "none"));
 
-    const ProcessResult asked =
-        run_kvreplay(arguments(command, temp, command + "-cpu", {"--backend", "cpu"}));
-    REQUIRE(asked.code == 0);
+    const ProcessResult asked = succeed(arguments(command, temp, command + "-cpu", {"--backend", "cpu"}));
     CHECK_FALSE(contains(asked.out, "computed on"));
     CHECK(Json::parse(file_text(temp / (command + "-cpu") / "run.json"))["backend_note"] == "");
     CHECK(difference(temp / command, temp / (command + "-cpu")).empty());
@@ -76,7 +72,7 @@ TEST_CASE("float64 is the CPU's, and no device is asked for it", "[cli][backend]
           "kvreplay: --backend cuda: float64 is computed on the CPU; use auto or cpu\n");
   }
   CHECK_FALSE(fs::exists(temp / "r"));
-  REQUIRE(run_kvreplay(arguments("evict", temp, "r", {"--precision", "f64"})).code == 0);
+  succeed(arguments("evict", temp, "r", {"--precision", "f64"}));
   CHECK(Json::parse(file_text(temp / "r" / "run.json"))["backend_note"] ==
         "auto: float64 is computed on the CPU");
 }

@@ -197,65 +197,6 @@ TEST_CASE("a map of gains has an entry for every head, nan where there is none",
   }
 }
 
-TEST_CASE("mistakes in the options of channels are one line, and leave no folder", "[cli][channels]") {
-  const TempDir temp;
-  const std::string dump = temp / "dump";
-  make_small_dump(dump);
-  const auto error = [&](const std::vector<std::string>& more) {
-    return refusal(joined({"channels", dump}, more), temp / "r");
-  };
-  for (const char* ratio : {"1", "-0.1", "nan", "inf", "2"})
-    CHECK(contains(error({"--ratio", ratio}),
-                   fmt::format("--ratio: expected a pruning ratio from 0 to below 1, found {}", ratio)));
-  CHECK(
-      contains(error({"--ratio", "0.5,1"}), "--ratio: expected a pruning ratio from 0 to below 1, found 1"));
-  for (const char* ratio : {"x", "", "0.5x", "1/2"})
-    CHECK(contains(error({"--ratio", ratio}), fmt::format("--ratio: expected a number, found '{}'", ratio)));
-  CHECK(contains(error({"--ratio", "0.5,,0.6"}), "--ratio: expected a list without empty items"));
-  for (const char* method :
-       {"nope", "", "exchange+exchange", "exchange+optimal", "iap+think", "exchange+", "+"})
-    CHECK(contains(error({"--method", method}), fmt::format("--method: unknown method '{}'", method)));
-  CHECK(contains(error({"--method", "nope"}),
-                 "there are: magnitude, think, iap, exchange, output, optimal, rope_pairs"));
-  CHECK(contains(error({"--method", "thinks"}), "did you mean 'think'?"));
-  CHECK(contains(error({"--method", "exchange+thnik"}), "'exchange+think'"));
-  CHECK(contains(error({"--method", "iap,"}), "--method: expected a list without empty items, found 'iap,'"));
-  CHECK(contains(error({"--method", "iap[protect=20:10]"}),
-                 "'iap[protect=20:10]': protect: expected A:B, percent of the channels"));
-  CHECK(contains(error({"--method", "iap,think[recent=61]"}), "'think[recent=61]'"));
-  CHECK(contains(error({"--method", "think[recent=61]"}),
-                 "expected 0 to 60 of the prompt's 61 keys, found 61"));
-  CHECK(contains(error({"--method", "think[window=8]"}), "unknown option 'window'"));
-  CHECK(contains(error({"--method", "think[recent=]"}), "expected [NAME=VALUE,...] with protect, recent"));
-  for (const char* protect : {"20:10", "a:b", "5", "-1:5", "0:101", ":", "5:", ":5", "5:6:7", "nan:5", ""})
-    CHECK(contains(error({"--protect", protect}),
-                   fmt::format("--protect: expected A:B, percent of the channels with 0 <= A <= B <= 100, or "
-                               "off, found '{}'",
-                               protect)));
-  for (const char* semantics : {"paper", "kvpress"})
-    for (const char* recent : {"61", "62", "1000000"})
-      CHECK(contains(error({"--recent", recent, "--semantics", semantics}),
-                     fmt::format("--recent: expected 0 to 60 of the prompt's 61 keys, found {}", recent)));
-  for (const char* recent : {"-1", "x", "", "1.5", "9223372036854775807"})
-    CHECK(contains(error({"--recent", recent}),
-                   fmt::format("--recent: expected a whole number of at least 0, found '{}'", recent)));
-  for (const char* window : {"0", "-1", "x", "", "9223372036854775807"})
-    CHECK(contains(error({"--window", window}),
-                   fmt::format("--window: expected a whole number of at least 1, found '{}'", window)));
-  for (const char* semantics : {"nope", "", "Paper"})
-    CHECK(contains(error({"--semantics", semantics}),
-                   fmt::format("--semantics: expected paper, official or kvpress, found '{}'", semantics)));
-  CHECK(contains(error({"--layers", "2"}), "--layers: expected layers from 0 to 1, found 2"));
-  CHECK(contains(error({"--shard", "3/2"}), "--shard: expected i/n with i from 1 to n, found '3/2'"));
-  CHECK(contains(error({"--png", "yes"}), "yes: expected a dump folder"));
-  CHECK(contains(error({"--ratios", "0.5"}), "unknown option '--ratios'; did you mean '--ratio'?"));
-  CHECK(contains(error({"--resume", "--force"}), "excludes"));
-  CHECK(contains(complaint({"channels", dump}), "--out"));
-  CHECK(contains(refusal({"channels", temp / "none"}, temp / "r"), "expected a dump folder"));
-  CHECK(contains(refusal({"analyze", dump, "--only", "channel"}, temp / "r"),
-                 "--only: expected some of tokens, evict, budget, channels, found 'channel'"));
-}
-
 TEST_CASE("names and ratios that are given twice count once", "[cli][channels]") {
   const TempDir temp;
   make_small_dump(temp / "dump");

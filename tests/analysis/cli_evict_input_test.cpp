@@ -17,15 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 ProcessResult evict(const std::string& dump, const std::string& out, const std::vector<std::string>& more) {
-  ProcessResult result = run_kvreplay(joined({"evict", dump, "--out", out, "--precision", "f64"}, more));
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  ProcessResult result = succeed(joined({"evict", dump, "--out", out, "--precision", "f64"}, more));
   return result;
 }
 
@@ -56,9 +49,8 @@ std::vector<std::string> figures_of(const Evictions& csv, const std::string& pol
 TEST_CASE("a score of the user's ranks like a metric of the same values", "[cli][evict]") {
   const TempDir temp;
   make_small_dump(temp / "dump");
-  REQUIRE(run_kvreplay({"tokens", temp / "dump", "--out", temp / "t", "--precision", "f64", "--metrics",
-                        "value", "--window", "16"})
-              .code == 0);
+  succeed({"tokens", temp / "dump", "--out", temp / "t", "--precision", "f64", "--metrics", "value",
+           "--window", "16"});
   write_file(temp / "mine.npy", all_layers(temp / "t", "tokens/value.npy").bytes());
   evict(temp / "dump", temp / "r",
         {"--window", "16", "--budget", "25", "--policy",
@@ -134,7 +126,7 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     CHECK(contains(
         refusal(joined({"evict", dump, "--policy", "greedy_exact", "--on", "future"}, all), temp / "x"),
         "greedy_exact is unavailable"));
-    REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a", "--prompt-len", "70"}).code == 0);
+    succeed({"analyze", dump, "--out", temp / "a", "--prompt-len", "70"});
     for (const char* what : {"\"oracle\"", "\"oracle_exact\"", "\"budget\"", "\"oracle_next\""})
       CHECK(contains(left_out(temp / "a"), what));
     CHECK_FALSE(fs::exists(temp / "a/budgets.csv"));
@@ -154,7 +146,7 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     evict(dump, temp / "r", {"--policy", "keydiff,oracle", "--budget", "20"});
     CHECK_FALSE(contains(file_text(temp / "r/evictions.csv"), "window"));
     CHECK(contains(refusal({"evict", dump}, temp / "x"), "the dump holds no query of the prompt"));
-    REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a"}).code == 0);
+    succeed({"analyze", dump, "--out", temp / "a"});
     for (const char* what : {"\"h2o\"", "\"budget", "\"attn\""}) CHECK(contains(left_out(temp / "a"), what));
     CHECK(contains(file_text(temp / "a/evictions.csv"), ",keydiff,"));
   }
@@ -165,102 +157,9 @@ TEST_CASE("what a dump lacks is left out with its reason", "[cli][evict]") {
     write_file(dump + "/manifest.json", json.dump());
     CHECK(contains(refusal({"evict", dump, "--policy", "expected_attention"}, temp / "x"),
                    "expected_attention is unavailable"));
-    REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "a", "--only", "evict"}).code == 0);
+    succeed({"analyze", dump, "--out", temp / "a", "--only", "evict"});
     CHECK(contains(left_out(temp / "a"), "\"expected_attention\""));
   }
-}
-
-TEST_CASE("mistakes in evict's options are one line, and leave no folder", "[cli][evict]") {
-  const TempDir temp;
-  const std::string dump = temp / "dump";
-  make_small_dump(dump);
-  const auto error = [&](const std::vector<std::string>& more) {
-    return refusal(joined({"evict", dump}, more), temp / "r");
-  };
-  const std::string huge = "9223372036854775807";
-  CHECK(contains(error({"--policy", "snapvk"}), "--policy: unknown policy 'snapvk'; did you mean 'snapkv'?"));
-  CHECK(contains(error({"--policy", "snapkv+jont"}), "unknown score 'jont'; did you mean 'joint'?"));
-  CHECK(contains(error({"--policy", "streaming+joint"}), "streaming ranks by what it is named after"));
-  CHECK(contains(error({"--policy", "h2o,,tova"}), "without empty items"));
-  CHECK(contains(error({"--policy", "exchange+exchange"}), "unknown score 'exchange'"));
-  CHECK(contains(error({"--policy", "zzz"}), "unknown policy 'zzz'; there are: streaming, "));
-  CHECK(contains(error({"--policy", "h2o+zzz"}), "unknown score 'zzz'; there are: attn, attn_sq, "));
-  CHECK(contains(error({"--policy", "score"}), "--policy: 'score': expected score:NAME, a score alone"));
-  CHECK(contains(error({"--policy", "score+joint"}), "'score+joint': expected score:joint, a score alone"));
-  CHECK(contains(error({"--policy", "snapkv:joint"}), "'snapkv:joint': expected snapkv+joint"));
-  CHECK(contains(error({"--policy", "score:jont"}), "unknown score 'jont'; did you mean 'joint'?"));
-  CHECK(contains(error({"--policy", "exchange+score"}), "unknown score 'score'"));
-  const auto own = [&](const std::string& policy, const std::string& what) {
-    CHECK(contains(error({"--policy", "h2o," + policy}), fmt::format("--policy: '{}': {}", policy, what)));
-  };
-  own("snapkv[windw=64]", "unknown option 'windw'; did you mean 'window'?");
-  own("snapkv[zz=64]", "unknown option 'zz'; there are: window, sinks, recent, pool");
-  own("snapkv[window=64", "expected ']' at its end");
-  own("snapkv[window=64]x", "expected ']' at its end");
-  own("snapkv[]",
-      "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, n_sink, n_future, epsilon, found ''");
-  own("snapkv[window]",
-      "expected [NAME=VALUE,...] with window, sinks, recent, pool, by, n_sink, n_future, epsilon, found "
-      "'window'");
-  for (const char* word : {"0", "0%", "101%", "x%", "-5%", "half"})
-    own(fmt::format("snapkv[window={}]", word),
-        fmt::format(
-            "window: expected a whole number of at least 1, a share of the prompt as 5%, or all, found '{}'",
-            word));
-  own("snapkv[window=8,window=9]", "window: expected once, found twice");
-  own("snapkv[window=8,pool=4]", "pool: expected max:N or avg:N with an odd N, or none, found '4'");
-  own("snapkv[pool=avg:-1]", "pool: expected max:N or avg:N with an odd N, or none, found 'avg:-1'");
-  own("keydiff[window=8]", "window has no effect: it ranks by nothing of window rows");
-  own("snapkv[epsilon=0]", "epsilon has no effect: it is one of expected_attention");
-  own("expected_attention[n_future=0]", "n_future: expected a whole number of at least 1, found '0'");
-  own("greedy_exact[sinks=8]", "sinks has no effect: it searches, and neither ranks nor pins");
-  CHECK(
-      contains(error({"--budget", "8", "--policy", "h2o,h2o[sinks=4,recent=5]"}),
-               "--policy: 'h2o[sinks=4,recent=5]': sinks and recent: expected at most the budget of 8 tokens "
-               "together, found 9"));
-  CHECK(contains(error({"--budget", "8", "--sinks", "4", "--policy", "h2o[recent=5]"}), "together, found 9"));
-  CHECK(contains(error({"--budget", "62"}),
-                 "--budget: expected 0 to 61 tokens, the prompt's length, found 62"));
-  CHECK(contains(error({"--budget", "-1"}),
-                 "--budget: expected a whole number of at least 0, or a share as 20%, found '-1'"));
-  for (const char* sigma : {"0", "1", "nan", "-1", "2", "inf"})
-    CHECK(contains(
-        error({"--sigma", sigma}),
-        fmt::format("--sigma: expected compression ratios between 0 and 1, both excluded, found {}", sigma)));
-  CHECK(contains(error({"--sigma", "half"}), "--sigma: expected a number, found 'half'"));
-  CHECK(contains(error({"--sigma", ""}), "--sigma: expected a number, found ''"));
-  CHECK(contains(error({"--sigma", "0.5", "--budget", "8"}), "excludes"));
-  CHECK(contains(error({"--sigma", "0.5", "--keep", "8"}), "excludes"));
-  CHECK(contains(error({"--keep", "20%", "--budget", "8"}), "excludes"));
-  for (const char* keep : {"120%", "0%", "100%", "1.5", "-3", "%", "some", "20%%", "nan%"})
-    CHECK(contains(
-        error({"--keep", keep}),
-        fmt::format("--keep: expected a share between 0 and 1, as 20% or 0.2, or whole tokens, found '{}'",
-                    keep)));
-  CHECK(contains(error({"--keep", "62"}), "expected 0 to 61 tokens, the prompt's length, found 62"));
-  const std::string pins = "--sinks and --recent: expected at most the budget of 8 tokens together, found ";
-  CHECK(contains(error({"--policy", "h2o", "--budget", "8", "--sinks", "4", "--recent", "5"}), pins + "9"));
-  CHECK(contains(error({"--policy", "h2o", "--budget", "8", "--sinks", "9"}), pins + "9"));
-  CHECK(contains(error({"--policy", "h2o", "--budget", "8", "--recent", "20"}), pins + "20"));
-  for (const char* option : {"--sinks", "--recent", "--window", "--decode-window"})
-    CHECK(contains(error({"--policy", "snapkv", option, huge}),
-                   fmt::format("{}: expected a whole number", option)));
-  CHECK(contains(error({"--decode-window", "0"}),
-                 "--decode-window: expected a whole number of at least 1, found '0'"));
-  for (const std::string& phase : std::vector<std::string>{
-           "decoding", "blockwise", "blockwise:", "blockwise:0", "blockwise:-4", "blockwise:" + huge})
-    CHECK(contains(error({"--phase", phase}), "--phase: expected prefill, blockwise:N with N of at least 1"));
-  for (const std::string& pool :
-       std::vector<std::string>{"max:4", "max:0", "max", "min:3", "avg:x", "max:" + huge})
-    CHECK(contains(error({"--pool", pool}), "--pool: expected max:N or avg:N with an odd N, or none, found"));
-  CHECK(contains(error({"--on", "past"}), "--on: expected window or future, found 'past'"));
-  CHECK(contains(error({"--diff", "paper"}), "--diff: expected two or three of"));
-  CHECK(contains(error({"--diff", "paper,paper"}), "--diff: expected two or three of"));
-  CHECK(
-      contains(error({"--diff", "paper,vllm"}), "--diff: expected paper, official or kvpress, found 'vllm'"));
-  CHECK(contains(error({"--semantics", "vllm"}),
-                 "--semantics: expected paper, official or kvpress, found 'vllm'"));
-  CHECK(contains(error({"--semantics", "kvpress", "--diff", "paper,official"}), "excludes"));
 }
 
 TEST_CASE("mistakes in the user's arrays name the file, and leave no folder", "[cli][evict]") {

@@ -33,9 +33,7 @@ class EvictRuns {
     std::vector<std::string> arguments = {"evict",       dump(), "--out",     temp_ / name,
                                           "--precision", "f64",  "--threads", "2"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    ProcessResult result = run_kvreplay(arguments);
-    INFO(result.err);
-    REQUIRE(result.code == 0);
+    ProcessResult result = succeed(arguments);
     REQUIRE(result.err.empty());
     return result;
   }
@@ -312,10 +310,7 @@ TEST_CASE("a layer's change is set against the residual stream too, where the du
   const std::string dump = temp / "d";
   make_small_dump(dump);
   const auto run = [&](const std::string& out) {
-    const ProcessResult ran =
-        run_kvreplay({"evict", dump, "--out", out, "--policy", "snapkv", "--keep", "50%"});
-    INFO(ran.err);
-    REQUIRE(ran.code == 0);
+    succeed({"evict", dump, "--out", out, "--policy", "snapkv", "--keep", "50%"});
     return Evictions(out);
   };
   CHECK_FALSE(run(temp / "without").has("0,", "snapkv,paper,prefill,0.5", "future", "residual_error"));

@@ -19,11 +19,8 @@ constexpr double kSecondsToStop = 1;
 
 /// A dump on which the run below takes seconds.
 void make_dump(const std::string& folder) {
-  const ProcessResult made =
-      run_kvreplay({"synth", folder, "--layers", "12", "--q-heads", "4", "--kv-heads", "2", "--head-dim",
-                    "32", "--prompt", "2048", "--decode", "16", "--dtype", "float16"});
-  INFO(made.err);
-  REQUIRE(made.code == 0);
+  succeed({"synth", folder, "--layers", "12", "--q-heads", "4", "--kv-heads", "2", "--head-dim", "32",
+           "--prompt", "2048", "--decode", "16", "--dtype", "float16"});
 }
 
 std::vector<std::string> arguments(const std::string& dump, const std::string& out) {
@@ -37,7 +34,7 @@ TEST_CASE("an interrupted run stops within a second and goes on to the same byte
   const TempDir temp;
   const std::string dump = temp / "dump", out = temp / "r";
   make_dump(dump);
-  REQUIRE(run_kvreplay(arguments(dump, temp / "whole")).code == 0);
+  succeed(arguments(dump, temp / "whole"));
 
   auto command = arguments(dump, out);
   command.push_back("--resume");
@@ -68,7 +65,7 @@ TEST_CASE("a killed run goes on to the same bytes", "[cli][interrupt]") {
   const TempDir temp;
   const std::string dump = temp / "dump", out = temp / "r";
   make_dump(dump);
-  REQUIRE(run_kvreplay(arguments(dump, temp / "whole")).code == 0);
+  succeed(arguments(dump, temp / "whole"));
   {
     Process process(kvreplay_command(arguments(dump, out)));
     REQUIRE(wait_for(out + "/.kvreplay/layers/layer_01.figures", process));
@@ -96,7 +93,7 @@ TEST_CASE("a second process on the same result folder is refused and changes not
   const TempDir temp;
   const std::string dump = temp / "dump", out = temp / "r";
   make_dump(dump);
-  REQUIRE(run_kvreplay(arguments(dump, temp / "whole")).code == 0);
+  succeed(arguments(dump, temp / "whole"));
   Process first(kvreplay_command(arguments(dump, out)));
   REQUIRE(wait_for(out + "/.kvreplay/layers/layer_00.figures", first));
   for (const char* how : {"--resume", "--force"}) {

@@ -33,9 +33,7 @@ struct Prompts {
   static ProcessResult run(std::vector<std::string> command, const std::vector<std::string>& more) {
     command.insert(command.end(), more.begin(), more.end());
     command.insert(command.end(), {"--backend", "cpu"});
-    ProcessResult result = run_kvreplay(command);
-    INFO(result.err);
-    REQUIRE(result.code == 0);
+    ProcessResult result = succeed(command);
     return result;
   }
 };
@@ -272,7 +270,7 @@ TEST_CASE("oracles are said to be such, and are never called the best", "[budget
   CHECK(contains(ran.out, "of several prompts in one run each takes"));
 
   // The picture of all divisions: bold is the lowest of the three that are none, in every column.
-  REQUIRE(run_kvreplay({"report", prompts.out}).code == 0);
+  succeed({"report", prompts.out});
   const std::string picture = file_text(single / "report/figures/shares.svg");
   CHECK(contains(picture, ">lu (oracle)<"));
   std::map<std::pair<std::size_t, std::size_t>, double> cells;
@@ -302,8 +300,7 @@ TEST_CASE("oracles are said to be such, and are never called the best", "[budget
 
   // Who wins is a question for the others: of policies and of divisions.
   Prompts::run({"analyze", prompts.c, "--only", "budget,evict", "--out", other}, {});
-  const ProcessResult both = run_kvreplay({"compare", single, other, "--json"});
-  REQUIRE(both.code == 0);
+  const ProcessResult both = succeed({"compare", single, other, "--json"});
   const Json json = Json::parse(both.out);
   for (const char* table : {"budgets", "evictions"})
     for (const Json& block : json["tables"][table]["main"])

@@ -19,13 +19,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-ProcessResult succeed(const std::vector<std::string>& arguments) {
-  const ProcessResult done = run_kvreplay(arguments);
-  INFO(done.err);
-  REQUIRE(done.code == 0);
-  return done;
-}
-
 /// evict --precision f64, a tenth and half of the tokens kept.
 Evictions evict(const std::string& dump, const std::string& out, const std::string& policies,
                 const std::vector<std::string>& more = {}) {

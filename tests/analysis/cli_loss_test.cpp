@@ -22,13 +22,6 @@ namespace {
 const std::string kBudgets = "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error";
 const std::vector<std::string> kSums{"loss_row", "loss_head", "dnll"};
 
-ProcessResult succeed(std::vector<std::string> arguments) {
-  const ProcessResult done = run_kvreplay(std::move(arguments));
-  INFO(done.err);
-  REQUIRE(done.code == 0);
-  return done;
-}
-
 std::string dump_with_gradients(const TempDir& temp, const std::string& samples = "3") {
   const std::string dump = temp / "d";
   make_small_dump(dump, {"--gradients", samples});

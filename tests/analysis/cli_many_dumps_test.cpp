@@ -28,20 +28,12 @@ struct ThreeDumps {
 };
 
 const std::vector<std::string> kTokens = {"--metrics", "attn,exact_key,exact_remove", "--backend", "cpu"};
-std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
-  list.insert(list.end(), more.begin(), more.end());
-  return list;
-}
-
 }  // namespace
 
 TEST_CASE("several dumps have a folder each, as alone, and their means over all", "[many]") {
   const ThreeDumps dumps;
   const std::string out = dumps.temp / "out";
-  const ProcessResult ran =
-      run_kvreplay(with({"tokens", dumps.a, dumps.b, dumps.again, "--out", out}, kTokens));
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
+  const ProcessResult ran = succeed(joined({"tokens", dumps.a, dumps.b, dumps.again, "--out", out}, kTokens));
   CHECK(contains(ran.out, "1/3 a: 61 candidates, 9 decoding steps"));
   CHECK(contains(ran.out, "2/3 b: 47 candidates, 9 decoding steps"));
   CHECK(contains(ran.out, "3/3 a-2: 61 candidates"));
@@ -51,7 +43,7 @@ TEST_CASE("several dumps have a folder each, as alone, and their means over all"
   for (const auto& [name, dump] :
        {std::pair("a", dumps.a), std::pair("b", dumps.b), std::pair("a-2", dumps.again)}) {
     const fs::path alone = dumps.temp / (std::string("alone_") + name);
-    REQUIRE(run_kvreplay(with({"tokens", dump, "--out", alone, "--quiet"}, kTokens)).code == 0);
+    succeed(joined({"tokens", dump, "--out", alone, "--quiet"}, kTokens));
     CHECK(difference(fs::path(out) / name, alone).empty());
     singles.push_back(alone);
   }
@@ -130,12 +122,10 @@ TEST_CASE("several dumps have a folder each, as alone, and their means over all"
 
   // The same once more is the same to the byte; --resume finds nothing left to do.
   const std::string twin = dumps.temp / "twin";
-  REQUIRE(
-      run_kvreplay(with({"tokens", dumps.a, dumps.b, dumps.again, "--out", twin, "--quiet"}, kTokens)).code ==
-      0);
+  succeed(joined({"tokens", dumps.a, dumps.b, dumps.again, "--out", twin, "--quiet"}, kTokens));
   CHECK(difference(out, twin).empty());
   const ProcessResult again =
-      run_kvreplay(with({"tokens", dumps.a, dumps.b, dumps.again, "--out", out, "--resume"}, kTokens));
+      run_kvreplay(joined({"tokens", dumps.a, dumps.b, dumps.again, "--out", out, "--resume"}, kTokens));
   CHECK(again.code == 0);
   CHECK(contains(again.out, "already finished"));
   CHECK(difference(out, twin).empty());
@@ -146,7 +136,8 @@ TEST_CASE("a run over dumps goes on where it stopped, and takes up more dumps", 
   const std::string out = dumps.temp / "out", whole = dumps.temp / "whole";
   const auto tokens = [&](std::vector<std::string> paths, const std::string& to,
                           std::vector<std::string> more = {}) {
-    return run_kvreplay(with(with(with({"tokens"}, std::move(paths)), {"--out", to}), with(kTokens, more)));
+    return run_kvreplay(
+        joined(joined(joined({"tokens"}, std::move(paths)), {"--out", to}), joined(kTokens, more)));
   };
   REQUIRE(tokens({dumps.a, dumps.b, dumps.again}, whole).code == 0);
   REQUIRE(tokens({dumps.a, dumps.b}, out).code == 0);
@@ -188,14 +179,14 @@ TEST_CASE("an interrupted run over dumps is finished by --resume", "[many]") {
   const std::string out = dumps.temp / "out", whole = dumps.temp / "whole";
   const std::vector<std::string> run = {"analyze", dumps.a,     dumps.b, dumps.again, "--backend",
                                         "cpu",     "--threads", "1",     "--out"};
-  Process process(kvreplay_command(with(run, {out})));
+  Process process(kvreplay_command(joined(run, {out})));
   REQUIRE(wait_for(fs::path(out) / "a/summary.json", process));
   process.send(SIGINT);
   const ProcessResult stopped = process.wait();
   CHECK((stopped.code == 130 || stopped.code == 0));  // 0: it was done by then
   CHECK_FALSE(has_half_written(out));
-  REQUIRE(run_kvreplay(with(run, {out, "--resume"})).code == 0);
-  REQUIRE(run_kvreplay(with(run, {whole})).code == 0);
+  succeed(joined(run, {out, "--resume"}));
+  succeed(joined(run, {whole}));
   CHECK(difference(out, whole).empty());
   for (const char* table : {"heads", "agreement", "evictions", "budgets", "channels"})
     CHECK(fs::exists(fs::path(out) / (std::string(table) + "_over_dumps.csv")));
@@ -205,7 +196,7 @@ TEST_CASE("dumps that do not go together are refused before anything is computed
   const ThreeDumps dumps;
   const std::string out = dumps.temp / "out", other = dumps.temp / "other/layers";
   const auto refused = [&](std::vector<std::string> paths, const std::string& line) {
-    const std::string said = complaint(with(with({"tokens"}, std::move(paths)), {"--out", out}));
+    const std::string said = complaint(joined(joined({"tokens"}, std::move(paths)), {"--out", out}));
     INFO(said);
     CHECK(contains(said, line));
     CHECK_FALSE(fs::exists(out));
@@ -229,7 +220,7 @@ TEST_CASE("dumps that do not go together are refused before anything is computed
   refused({dumps.a, dumps.again}, dumps.again + ": expected the model of " + dumps.a);
   json.erase("model");
   write_file(manifest, json.dump());
-  CHECK(run_kvreplay(with({"tokens", dumps.a, dumps.again, "--out", out, "--quiet"}, kTokens)).code == 0);
+  CHECK(run_kvreplay(joined({"tokens", dumps.a, dumps.again, "--out", out, "--quiet"}, kTokens)).code == 0);
   CHECK(contains(complaint({"compare", out, out + "/a"}),
                  "/a: expected results over several dumps, as the other folder has, found results of one"));
 }
@@ -276,7 +267,7 @@ TEST_CASE("policies are set against each other within every dump, and so are two
 
   // One folder with itself, two of its policies, and two folders.
   const auto compared = [](std::vector<std::string> arguments) {
-    const ProcessResult result = run_kvreplay(with({"compare"}, std::move(arguments)));
+    const ProcessResult result = run_kvreplay(joined({"compare"}, std::move(arguments)));
     INFO(result.err);
     CHECK(result.code == 0);
     return result.out;
@@ -301,8 +292,8 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
   const std::string a = dumps.temp / "ra", b = dumps.temp / "rb", out = dumps.temp / "compared";
   const std::vector<std::string> options = {"--policy",  "h2o,snapkv", "--diff", "paper,kvpress",
                                             "--backend", "cpu",        "--quiet"};
-  REQUIRE(run_kvreplay(with({"evict", dumps.a, "--out", a}, options)).code == 0);
-  REQUIRE(run_kvreplay(with({"evict", dumps.again, "--out", b}, options)).code == 0);
+  succeed(joined({"evict", dumps.a, "--out", a}, options));
+  succeed(joined({"evict", dumps.again, "--out", b}, options));
   const ProcessResult same = run_kvreplay({"compare", a, a});
   CHECK(same.code == 0);
   CHECK(contains(same.out, "Run alike"));
@@ -315,14 +306,12 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
   keys[keys.size() - 4] = static_cast<char>(keys[keys.size() - 4] ^ 1);
   write_file(dumps.temp / "prompt/layer_00/k.npy", keys);
   const std::string other = dumps.temp / "r of prompt";
-  REQUIRE(run_kvreplay(with({"evict", dumps.temp / "prompt", "--out", other}, options)).code == 0);
+  succeed(joined({"evict", dumps.temp / "prompt", "--out", other}, options));
   const ProcessResult prompts = run_kvreplay({"compare", a, other});
   CHECK_FALSE(contains(prompts.out, "Run alike"));
   CHECK(contains(prompts.out, "dump.contents"));
 
-  const ProcessResult both = run_kvreplay({"compare", a, b, "--out", out});
-  INFO(both.err);
-  REQUIRE(both.code == 0);
+  const ProcessResult both = succeed({"compare", a, b, "--out", out});
   CHECK(contains(both.out, "dump.fingerprint"));
   CHECK(contains(both.out, "h2o"));
   CHECK(contains(both.out, "best in A"));
@@ -336,8 +325,7 @@ TEST_CASE("compare shows two folders side by side", "[many]") {
                  "expected a new or empty folder, or one of a comparison"));
 
   const ProcessResult mapped =
-      run_kvreplay({"compare", a, a, "--left", "semantics=paper", "--right", "semantics=kvpress", "--json"});
-  REQUIRE(mapped.code == 0);
+      succeed({"compare", a, a, "--left", "semantics=paper", "--right", "semantics=kvpress", "--json"});
   const auto json = nlohmann::json::parse(mapped.out);
   CHECK(json["a"]["filter"]["semantics"] == "paper");
   CHECK(json["tables"].contains("evictions"));

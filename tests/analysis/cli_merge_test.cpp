@@ -16,10 +16,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 void make_dump(const std::string& folder) {
-  const ProcessResult made = run_kvreplay({"synth", folder, "--layers", "5", "--q-heads", "4", "--kv-heads",
-                                           "2", "--head-dim", "8", "--prompt", "61", "--decode", "9"});
-  INFO(made.err);
-  REQUIRE(made.code == 0);
+  succeed({"synth", folder, "--layers", "5", "--q-heads", "4", "--kv-heads", "2", "--head-dim", "8",
+           "--prompt", "61", "--decode", "9"});
 }
 
 /// The run as a whole into DIR/whole, and its parts into DIR/1 to DIR/n.
@@ -28,9 +26,7 @@ void run_parts(std::vector<std::string> command, const TempDir& temp, int n) {
     std::vector<std::string> arguments = command;
     arguments.insert(arguments.end(), {"--out", out, "--quiet"});
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const ProcessResult done = run_kvreplay(arguments);
-    INFO(done.err);
-    REQUIRE(done.code == 0);
+    succeed(arguments);
   };
   run_into(temp / "whole", {});
   for (int part = 1; part <= n; ++part)
@@ -98,15 +94,12 @@ TEST_CASE("parts of relative paths merge from anywhere, and a dump may have move
   const std::string dump = temp / "dump";
   make_dump(dump);
   for (const char* part : {"1/2", "2/2"})
-    REQUIRE(run_kvreplay({"tokens", "dump", "--out", std::string("p") + part[0], "--shard", part, "--quiet"},
-                         {.folder = std::string(temp / ""), .largest_file = {}})
-                .code == 0);
-  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "whole", "--quiet"}).code == 0);
+    succeed({"tokens", "dump", "--out", std::string("p") + part[0], "--shard", part, "--quiet"},
+            {.folder = std::string(temp / ""), .largest_file = {}});
+  succeed({"tokens", dump, "--out", temp / "whole", "--quiet"});
   fs::create_directory(temp / "elsewhere");
   const ProcessOptions elsewhere{.folder = std::string(temp / "elsewhere"), .largest_file = {}};
-  const ProcessResult merged = run_kvreplay({"merge", "../p1", "../p2", "--out", "m", "--quiet"}, elsewhere);
-  INFO(merged.err);
-  REQUIRE(merged.code == 0);
+  succeed({"merge", "../p1", "../p2", "--out", "m", "--quiet"}, elsewhere);
   CHECK(difference(temp / "elsewhere/m", temp / "whole").empty());
 
   fs::rename(dump, temp / "moved");
@@ -114,10 +107,7 @@ TEST_CASE("parts of relative paths merge from anywhere, and a dump may have move
   CHECK(lost.code == 2);
   CHECK(lines(lost.err) == 1);
   CHECK_FALSE(fs::exists(temp / "elsewhere/n"));
-  const ProcessResult found =
-      run_kvreplay({"merge", "../p1", "../p2", "--out", "n", "--dump", "../moved", "--quiet"}, elsewhere);
-  INFO(found.err);
-  REQUIRE(found.code == 0);
+  succeed({"merge", "../p1", "../p2", "--out", "n", "--dump", "../moved", "--quiet"}, elsewhere);
   CHECK(difference(temp / "elsewhere/n", temp / "whole").empty());
 }
 
@@ -143,9 +133,7 @@ TEST_CASE("parts that make no whole are refused in a line", "[cli][merge]") {
   SECTION("of another run") {
     for (const char* part : {"1/3", "1/2"}) {
       const std::string other = temp / "other";
-      REQUIRE(
-          run_kvreplay({"tokens", dump, "--out", other, "--window", "16", "--shard", part, "--force"}).code ==
-          0);
+      succeed({"tokens", dump, "--out", other, "--window", "16", "--shard", part, "--force"});
       CHECK(contains(error({other, two, three}),
                      *(part + 2) == '3' ? "options.tokens.window was [16], is [32]" : "found 1/2 and 2/3"));
     }

@@ -20,17 +20,6 @@ namespace {
 
 constexpr const char* kAgreement = "layer,kv_head,score,reference,rows,window,reserve,metric,value";
 
-std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
-  list.insert(list.end(), more.begin(), more.end());
-  return list;
-}
-
-void succeed(const std::vector<std::string>& arguments) {
-  const ProcessResult result = run_kvreplay(arguments);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-}
-
 /// [2, 2, l]: no two values of a head alike, and no order by position.
 std::vector<double> shuffled(std::size_t l, double seed) {
   std::vector<double> values(2 * 2 * l);
@@ -101,7 +90,7 @@ TEST_CASE("a score that nothing uses is an error which says how it is used", "[c
   make_small_dump(dump);
   write_score(file, 61);
   const auto error = [&](const std::vector<std::string>& command) {
-    return refusal(with(command, {"--score", "mine=" + file}), temp / "r");
+    return refusal(joined(command, {"--score", "mine=" + file}), temp / "r");
   };
   CHECK(contains(error({"evict", dump, "--policy", "snapkv"}),
                  "--score mine: no policy uses it: --policy score:mine, or snapkv+mine"));
@@ -123,9 +112,9 @@ TEST_CASE("tokens compares a score of the user's as it does a metric of the same
   write_file(temp / "mine.npy", mine.bytes());
   const std::string given = "mine=" + (temp / "mine.npy").string();
   const std::string more = GENERATE("", "--per-query-head");
-  succeed(
-      with({"tokens", dump, "--out", temp / "r", "--precision", "f64", "--reserve", "0,8", "--score", given},
-           more.empty() ? std::vector<std::string>{} : std::vector<std::string>{more}));
+  succeed(joined(
+      {"tokens", dump, "--out", temp / "r", "--precision", "f64", "--reserve", "0,8", "--score", given},
+      more.empty() ? std::vector<std::string>{} : std::vector<std::string>{more}));
   std::map<std::string, std::vector<std::string>> figures;
   for (const CsvRow& row : csv_rows(temp / "r/agreement.csv", kAgreement))
     if (row.at("metric") != "rel_l1" && row.at("reference") != "exact_value")
@@ -201,18 +190,18 @@ TEST_CASE("over several dumps each has its own array, and results as alone", "[c
   write_score(temp / "scores/b.npy", 47);
   write_score(temp / "scores/a-2.npy", 61, 0.5698402910);
   const std::vector<std::string> evict = {"--policy", "snapkv,score:mine", "--quiet"};
-  succeed(with({"evict", a, b, again, "--out", temp / "pattern", "--score",
-                "mine=" + (temp / "scores/{dump}.npy").string()},
-               evict));
-  succeed(
-      with({"evict", a, b, again, "--out", temp / "folder", "--score", "mine=" + (temp / "scores").string()},
-           evict));
+  succeed(joined({"evict", a, b, again, "--out", temp / "pattern", "--score",
+                  "mine=" + (temp / "scores/{dump}.npy").string()},
+                 evict));
+  succeed(joined(
+      {"evict", a, b, again, "--out", temp / "folder", "--score", "mine=" + (temp / "scores").string()},
+      evict));
   CHECK(difference(temp / "pattern", temp / "folder").empty());
   for (const auto& [name, dump] : {std::pair("a", a), std::pair("b", b), std::pair("a-2", again)}) {
     const fs::path alone = temp / (std::string("alone_") + name);
-    succeed(with({"evict", dump, "--out", alone, "--score",
-                  fmt::format("mine={}/{}.npy", (temp / "scores").string(), name)},
-                 evict));
+    succeed(joined({"evict", dump, "--out", alone, "--score",
+                    fmt::format("mine={}/{}.npy", (temp / "scores").string(), name)},
+                   evict));
     CHECK(difference(temp / "pattern" / name, alone).empty());
   }
   CHECK(contains(file_text(temp / "pattern/evictions_over_dumps.csv"), ",score:mine,"));

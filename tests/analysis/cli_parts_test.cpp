@@ -17,11 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
-  list.insert(list.end(), more.begin(), more.end());
-  return list;
-}
-
 Json options_of(const fs::path& results) {
   return Json::parse(file_text(results / "summary.json"))["options"];
 }
@@ -39,10 +34,7 @@ TEST_CASE("analyze gives every part its options, and writes what the parts write
   make_small_dump(dump);
   const auto run = [&](const std::string& command, const std::string& out,
                        const std::vector<std::string>& options) {
-    const ProcessResult done =
-        run_kvreplay(with(with({command, dump, "--out", temp / out}, options), {"--quiet"}));
-    INFO(done.err);
-    REQUIRE(done.code == 0);
+    succeed(joined(joined({command, dump, "--out", temp / out}, options), {"--quiet"}));
   };
   run("analyze", "all",
       {"--window",
@@ -72,14 +64,14 @@ TEST_CASE("analyze gives every part its options, and writes what the parts write
        "0.5"});
   const std::vector<std::string> window = {"--window", "16"},
                                  budgets = {"--sigma", "0.5", "--recent", "3", "--sinks", "2"};
-  run("tokens", "tokens", with(window, {"--metrics", "attn,exact_key", "--per-query-head"}));
+  run("tokens", "tokens", joined(window, {"--metrics", "attn,exact_key", "--per-query-head"}));
   run("evict", "evict",
-      with(with(window, budgets),
-           {"--semantics", "kvpress", "--policy", "h2o,snapkv[pool=5]", "--per-query-head"}));
+      joined(joined(window, budgets),
+             {"--semantics", "kvpress", "--policy", "h2o,snapkv[pool=5]", "--per-query-head"}));
   run("budget", "budget",
-      with(budgets, {"--semantics", "kvpress", "--order", "snapkv", "--method", "uniform,lu"}));
+      joined(budgets, {"--semantics", "kvpress", "--order", "snapkv", "--method", "uniform,lu"}));
   run("channels", "channels",
-      with(window, {"--semantics", "kvpress", "--method", "think,iap", "--recent", "9", "--ratio", "0.5"}));
+      joined(window, {"--semantics", "kvpress", "--method", "think,iap", "--recent", "9", "--ratio", "0.5"}));
   const auto all = contents(temp / "all");
   for (const char* part : {"tokens", "evict", "budget", "channels"}) {
     CHECK(options_of(temp / "all")[part] == options_of(temp / part)[part]);
@@ -99,12 +91,12 @@ TEST_CASE("analyze gives every part its options, and writes what the parts write
   run("analyze", "toml", {"--config", config});
   CHECK(difference(temp / "all", temp / "toml").empty());
   // what one part is told goes before what all are told, and the command line before the file
-  run("analyze", "own", with({"--config", config, "--evict.window", "8"}, {"--sinks", "1"}));
+  run("analyze", "own", joined({"--config", config, "--evict.window", "8"}, {"--sinks", "1"}));
   CHECK(options_of(temp / "own")["evict"]["window"] == 8);
   CHECK(options_of(temp / "own")["tokens"]["window"] == Json::array({16}));
   CHECK(options_of(temp / "own")["budget"]["sinks"] == 1);
   write_file(config, "evict.window = 5\nchannels.window = 6\n");
-  run("analyze", "line", with({"--config", config, "--window", "7", "--channels.window", "8"}, kFew));
+  run("analyze", "line", joined({"--config", config, "--window", "7", "--channels.window", "8"}, kFew));
   CHECK(options_of(temp / "line")["evict"]["window"] == 7);
   CHECK(options_of(temp / "line")["tokens"]["window"] == Json::array({7}));
   CHECK(options_of(temp / "line")["channels"]["window"] == 8);
@@ -119,17 +111,14 @@ TEST_CASE("analyze uses a score of the user's in every part that takes one", "[c
   write_file(temp / "mine.npy", npy("<f8", {2, 2, 61}, values).bytes());
   const std::string given = "mine=" + (temp / "mine.npy").string();
   const ProcessResult done =
-      run_kvreplay({"analyze", dump, "--out", temp / "r", "--score", given, "--only", "tokens,evict,budget"});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+      succeed({"analyze", dump, "--out", temp / "r", "--score", given, "--only", "tokens,evict,budget"});
   CHECK(contains(done.out, "\n  mine  "));
   CHECK(contains(done.out, "\nscore:mine  "));
   CHECK(contains(file_text(temp / "r/agreement.csv"), ",mine,exact_remove,"));
   CHECK(contains(file_text(temp / "r/evictions.csv"), ",score:mine,paper,prefill,0.5,"));
   CHECK(contains(file_text(temp / "r/budgets.csv"), ",mine,uniform,0.5,"));
   // the default policies are as without it
-  REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "plain", "--only", "tokens,evict,budget", "--quiet"})
-              .code == 0);
+  succeed({"analyze", dump, "--out", temp / "plain", "--only", "tokens,evict,budget", "--quiet"});
   const auto all = contents(temp / "r");
   for (const auto& [name, bytes] : contents(temp / "plain"))
     if (name.ends_with(".npy")) {
@@ -137,39 +126,15 @@ TEST_CASE("analyze uses a score of the user's in every part that takes one", "[c
       REQUIRE(all.count(name) == 1);
       CHECK(all.at(name) == bytes);
     }
-  const ProcessResult one =
-      run_kvreplay({"analyze", dump, "--out", temp / "one", "--evict.score", given, "--policy",
-                    "snapkv+mine,score:mine", "--only", "evict", "--quiet"});
-  INFO(one.err);
-  REQUIRE(one.code == 0);
+  const ProcessResult one = succeed({"analyze", dump, "--out", temp / "one", "--evict.score", given,
+                                     "--policy", "snapkv+mine,score:mine", "--only", "evict", "--quiet"});
   CHECK(options_of(temp / "one")["evict"]["policies"] == Json({"snapkv+mine", "score:mine"}));
 }
 
-TEST_CASE("mistakes in a part's options name it as it is called there", "[cli][parts]") {
+TEST_CASE("mistakes in a part's section of a file name the part, the file and the line", "[cli][parts]") {
   const TempDir temp;
   const std::string dump = temp / "dump", config = temp / "run.toml";
   make_small_dump(dump);
-  const auto error = [&](const std::vector<std::string>& more) {
-    return refusal(with({"analyze", dump}, more), temp / "r");
-  };
-  CHECK(contains(error({"--method", "iap"}), "unknown option '--method'"));
-  CHECK(contains(error({"--budget.methd", "lu"}),
-                 "unknown option '--budget.methd'; did you mean '--budget.method'"));
-  CHECK(contains(error({"--budget.method", "zzz"}), "--budget.method: unknown method 'zzz'"));
-  CHECK(contains(error({"--channels.method", "zzz"}), "--channels.method: unknown method 'zzz'"));
-  CHECK(
-      contains(error({"--evict.policy", "snapvk"}), "--evict.policy: unknown policy 'snapvk'; did you mean"));
-  CHECK(contains(error({"--policy", "snapvk"}), "--policy: unknown policy 'snapvk'; did you mean"));
-  CHECK(contains(error({"--evict.window", "0"}), "--evict.window: expected a whole number of at least 1"));
-  CHECK(contains(error({"--channels.recent", "62"}), "--channels.recent: "));
-  CHECK(contains(error({"--sigma", "2"}), "--sigma: expected compression ratios between 0 and 1"));
-  CHECK(contains(error({"--evict.sigma", "0.5", "--evict.budget", "8"}), "excludes"));
-  CHECK(contains(error({"--only", "tokens", "--policy", "h2o"}),
-                 "--policy: an option of evict, which does not run"));
-  CHECK(contains(error({"--only", "tokens,evict", "--channels.window", "8"}),
-                 "--channels.window: an option of channels, which does not run"));
-  CHECK(contains(error({"--only", "channels", "--sinks", "8"}),
-                 "--sinks: an option of evict, budget, which do not run"));
   for (const auto& [text, part] :
        {std::pair{"[evict]\npolcy = \"h2o\"\n",
                   "line 2: unknown key 'evict.polcy'; did you mean 'evict.policy'"},
@@ -179,7 +144,7 @@ TEST_CASE("mistakes in a part's options name it as it is called there", "[cli][p
         {"quiet = true\n[channels]\nwindow = \"x\"\n",
          "line 3: --channels.window: expected a whole number"}}) {
     write_file(config, text);
-    const std::string said = error({"--config", config});
+    const std::string said = refusal({"analyze", dump, "--config", config}, temp / "r");
     INFO(said);
     CHECK(contains(said, config + ": " + part));
   }

@@ -53,18 +53,16 @@ std::vector<std::string> own_lines(const std::string& err) {
 
 void make_dump(const std::string& folder, std::vector<std::string> options) {
   options.insert(options.begin(), {"synth", folder});
-  const ProcessResult made = run_kvreplay(options);
-  INFO(made.err);
-  REQUIRE(made.code == 0);
+  succeed(options);
 }
 
-/// A dump on which the run below takes a fifth of a second a layer.
-void make_long_dump(const std::string& folder, int layers) {
+/// A dump on which the run below takes a fifth of a second a layer, or with 3072 tokens a tenth.
+void make_long_dump(const std::string& folder, int layers, int prompt = 4096) {
   make_dump(folder, {"--layers", std::to_string(layers), "--q-heads", "4", "--kv-heads", "2", "--head-dim",
-                     "32", "--prompt", "4096", "--decode", "16", "--dtype", "float16"});
+                     "32", "--prompt", std::to_string(prompt), "--decode", "16", "--dtype", "float16"});
 }
 std::vector<std::string> long_run(const std::string& dump, const std::string& out) {
-  return {"tokens", dump, "--out", out, "--window", "4096", "--precision", "f64", "--quiet"};
+  return {"tokens", dump, "--out", out, "--window", "all", "--precision", "f64", "--quiet"};
 }
 
 /// The process that is rank `rank` of the run into `out`.
@@ -115,11 +113,9 @@ TEST_CASE("ranks share layers, and the bytes are those of one process", "[cli][r
     arguments.insert(arguments.end(), {"--out", out, "--quiet"});
     return arguments;
   };
-  const ProcessResult one = run_kvreplay(into(temp / "one"));
-  INFO(one.err);
-  REQUIRE(one.code == 0);
-  // Of two layers; once many more ranks than these.
-  const std::vector<int> sizes = &command == &commands.front() ? std::vector{2, 3, 7} : std::vector{2, 3};
+  const ProcessResult one = succeed(into(temp / "one"));
+  // There are two layers: of three ranks one has none. Once many more ranks than layers, once as many.
+  const std::vector<int> sizes = &command == &commands.front() ? std::vector{2, 3, 7} : std::vector{3};
   for (const int ranks : sizes) {
     const std::string out = temp / std::to_string(ranks);
     const ProcessResult done = run_ranks(ranks, into(out));
@@ -156,7 +152,7 @@ TEST_CASE("ranks go through several dumps, and one of them writes what all say",
   const auto into = [&](const std::string& out) {
     return std::vector<std::string>{"evict", temp / "a", temp / "b", "--out", out, "--policy", "tova,snapkv"};
   };
-  REQUIRE(run_kvreplay(into(temp / "one")).code == 0);
+  succeed(into(temp / "one"));
   const ProcessResult three = run_ranks(3, into(temp / "three"));
   INFO(three.err);
   CHECK(three.code == 0);
@@ -180,7 +176,7 @@ TEST_CASE("ranks divide budgets by the profiles of others", "[cli][ranks]") {
     if (all) command.insert(command.end(), {temp / "c", "--resume"});
     return command;
   };
-  REQUIRE(run_kvreplay(budget(temp / "one", true)).code == 0);
+  succeed(budget(temp / "one", true));
   for (const bool all : {false, true}) {  // made, then made anew of more dumps
     const ProcessResult ranks = run_ranks(3, budget(temp / "ranks", all));
     INFO(ranks.err);
@@ -195,7 +191,7 @@ TEST_CASE("more ranks than heads", "[cli][ranks]") {
   if (skipped()) return;
   const TempDir temp;
   make_small_dump(temp / "dump");  // 2 layers of 2 heads
-  REQUIRE(run_kvreplay({"analyze", temp / "dump", "--out", temp / "one", "--quiet"}).code == 0);
+  succeed({"analyze", temp / "dump", "--out", temp / "one", "--quiet"});
   const ProcessResult done = run_ranks(6, {"analyze", temp / "dump", "--out", temp / "six", "--quiet"});
   INFO(done.err);
   CHECK(done.code == 0);
@@ -207,7 +203,7 @@ TEST_CASE("ranks merge parts", "[cli][ranks][merge]") {
   const TempDir temp;
   const std::string dump = temp / "dump";
   make_small_dump(dump);
-  REQUIRE(run_kvreplay({"analyze", dump, "--out", temp / "one", "--quiet"}).code == 0);
+  succeed({"analyze", dump, "--out", temp / "one", "--quiet"});
   for (const char* part : {"1/2", "2/2"})
     REQUIRE(
         run_ranks(2, {"analyze", dump, "--out", temp / std::string(1, part[0]), "--shard", part, "--quiet"})
@@ -223,8 +219,8 @@ TEST_CASE("a killed rank ends the run, and any number of ranks resumes it", "[cl
   if (skipped()) return;
   const TempDir temp;
   const std::string dump = temp / "dump", out = temp / "r";
-  make_long_dump(dump, 12);
-  REQUIRE(run_kvreplay(long_run(dump, temp / "one")).code == 0);
+  make_long_dump(dump, 12, 3072);
+  succeed(long_run(dump, temp / "one"));
   for (const int signal : {SIGKILL, SIGTERM}) {
     auto command = long_run(dump, out);
     command.emplace_back("--resume");

@@ -127,7 +127,7 @@ TEST_CASE("any number of threads, and analyze, give the same bytes", "[cli][toke
     }
   }
   auto analyze = std::vector<std::string>{"analyze", sample_dump(), "--out", temp / "a", "--only", "tokens"};
-  REQUIRE(run_kvreplay(analyze).code == 0);
+  succeed(analyze);
   REQUIRE(tokens(temp / "t").code == 0);
   CHECK(difference(temp / "a", temp / "t").empty());
 }
@@ -164,9 +164,7 @@ TEST_CASE("the rows of a window are those of a run with it alone", "[cli][tokens
     std::vector<std::string> arguments{"tokens", dump,        "--out", temp / out,    "--window",
                                        windows,  "--reserve", "5,0",   "--precision", precision};
     if (!more.empty()) arguments.push_back(more);
-    const ProcessResult done = run_kvreplay(arguments);
-    INFO(done.err);
-    REQUIRE(done.code == 0);
+    const ProcessResult done = succeed(arguments);
     return done;
   };
   // 5 % of 61 is 3; 61 and all, 3 and 5 % are the same rows.
@@ -199,9 +197,9 @@ TEST_CASE("the rows of a window are those of a run with it alone", "[cli][tokens
   for (const char* metric : {"attn", "exact_remove", "oracle_next", "knorm"})
     CHECK(file_text(temp / fmt::format("all/layer_01/tokens/{}.npy", metric)) ==
           file_text(temp / fmt::format("alone8/layer_01/tokens/{}.npy", metric)));
-  REQUIRE(run_kvreplay({"report", temp / "all"}).code == 0);
+  succeed({"report", temp / "all"});
   CHECK(contains(file_text(temp / "all/report/index.html"), "Recall of the costliest tokens, by window"));
-  REQUIRE(run_kvreplay({"report", temp / "alone8"}).code == 0);
+  succeed({"report", temp / "alone8"});
   CHECK_FALSE(contains(file_text(temp / "alone8/report/index.html"), "costliest tokens, by window"));
 }
 
@@ -285,9 +283,8 @@ TEST_CASE("replacing results removes nothing that a run did not write", "[cli][t
 TEST_CASE("a folder to write to is apart from what is read", "[cli][tokens]") {
   const TempDir temp;
   const fs::path dump = temp / "results/dump";
-  REQUIRE(run_kvreplay({"synth", dump, "--layers", "1", "--prompt", "40", "--decode", "4", "--head-dim", "8"})
-              .code == 0);
-  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "other"}).code == 0);
+  succeed({"synth", dump, "--layers", "1", "--prompt", "40", "--decode", "4", "--head-dim", "8"});
+  succeed({"tokens", dump, "--out", temp / "other"});
   fs::create_symlink(dump, temp / "link");
   for (const auto& [out, found] : {std::pair{temp / "results", "one that contains it"},
                                    {dump / "below", "one inside it"},
@@ -368,6 +365,6 @@ TEST_CASE("a bad layer leaves the layers before it, and the run goes on once it 
   const ProcessResult resumed = run_kvreplay({"tokens", dump, "--out", out, "--resume"});
   CHECK(resumed.code == 0);
   CHECK(contains(resumed.out, "resumed: 4 layers were there already, 2 computed now"));
-  REQUIRE(run_kvreplay({"tokens", dump, "--out", temp / "whole"}).code == 0);
+  succeed({"tokens", dump, "--out", temp / "whole"});
   CHECK(difference(out, temp / "whole").empty());
 }

@@ -85,12 +85,6 @@ bool any_contains(const std::vector<std::string>& texts, const std::string& part
                      [&](const std::string& text) { return contains(text, part); });
 }
 
-void succeed(std::vector<std::string> arguments) {
-  const ProcessResult result = run_kvreplay(std::move(arguments));
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-}
-
 }  // namespace
 
 TEST_CASE("relative errors are those of brute force at sinks of value 0", "[cli_vanishing]") {

@@ -27,10 +27,8 @@ const TempDir& results() {
     make_small_dump(temp / "db", {"--seed", "2"});
     for (const auto& [out, dump, window] :
          {std::tuple("a", "da", "32"), std::tuple("b", "db", "32"), std::tuple("w", "da", "8")}) {
-      const ProcessResult ran = run_kvreplay(
+      succeed(
           {"analyze", temp / dump, "--out", temp / out, "--window", window, "--backend", "cpu", "--quiet"});
-      INFO(ran.err);
-      REQUIRE(ran.code == 0);
     }
     return true;
   }();
@@ -41,9 +39,7 @@ const TempDir& results() {
 std::string page_of(const std::string& a, const std::string& b, const std::string& file,
                     std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"compare", a, b, "--html", file, "--quiet"});
-  const ProcessResult ran = run_kvreplay(more);
-  INFO(ran.err);
-  REQUIRE(ran.code == 0);
+  const ProcessResult ran = succeed(more);
   CHECK(ran.out.empty());
   return file_text(file);
 }
@@ -87,8 +83,7 @@ TEST_CASE("the numbers of a comparison's figures and tables are those of its tex
   const TempDir temp;
   const std::string a = results() / "a", b = results() / "b";
   const std::string html = page_of(a, b, temp / "page.html", {"--all"});
-  const ProcessResult said = run_kvreplay({"compare", a, b, "--json"});
-  REQUIRE(said.code == 0);
+  const ProcessResult said = succeed({"compare", a, b, "--json"});
   const Json json = Json::parse(said.out);
   CHECK(contains(html, fmt::format("figures differ. {}</p>", json["headline"].get<std::string>())));
   const std::map<std::string, std::pair<std::string, std::size_t>> figures = {

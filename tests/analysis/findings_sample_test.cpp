@@ -23,7 +23,7 @@ namespace {
 using test::contains;
 using test::csv_rows;
 using test::CsvRow;
-using test::run_kvreplay;
+using test::succeed;
 using test::TempDir;
 namespace fs = std::filesystem;
 
@@ -44,9 +44,7 @@ struct Sample {
   nlohmann::json said;
   Sample() {
     const test::ProcessResult result =
-        run_kvreplay({"analyze", test::sample_dump(), "--out", temp / "r", "--json"});
-    INFO(result.err);
-    REQUIRE(result.code == 0);
+        succeed({"analyze", test::sample_dump(), "--out", temp / "r", "--json"});
     said = nlohmann::json::parse(result.out);
   }
 };
@@ -187,9 +185,7 @@ TEST_CASE("runs end with what is worth knowing, unless they are to be quiet", "[
   test::make_small_dump(temp / "dump");
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--out", temp / "r", "--force"});
-    const test::ProcessResult result = run_kvreplay(std::move(arguments));
-    INFO(result.err);
-    REQUIRE(result.code == 0);
+    const test::ProcessResult result = succeed(std::move(arguments));
     return result.out;
   };
   const std::string text =

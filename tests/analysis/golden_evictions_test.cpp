@@ -54,9 +54,7 @@ void run_budget(const std::string& out, const std::vector<std::string>& more) {
                                         "--semantics", "kvpress",     "--order", "keydiff",
                                         "--quiet",     "--precision", "f64"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const ProcessResult done = run_kvreplay(arguments);
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed(arguments);
 }
 
 /// Budgets of a method by sigma, layer and head.
@@ -76,11 +74,9 @@ std::map<std::tuple<std::string, std::size_t, std::size_t>, int> budgets_of(cons
 
 TEST_CASE("kept sets equal kvpress' token for token", "[golden][evict]") {
   const TempDir temp;
-  const ProcessResult done = run_kvreplay(
-      {"evict", sample_dump(), "--out", temp / "r", "--precision", "f64", "--semantics", "kvpress", "--sigma",
-       "0.5,0.8,0.9", "--policy", "streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention", "--quiet"});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed({"evict", sample_dump(), "--out", temp / "r", "--precision", "f64", "--semantics", "kvpress",
+           "--sigma", "0.5,0.8,0.9", "--policy", "streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention",
+           "--quiet"});
   const std::map<std::string, Npy> golden = golden_arrays();
   const Json facts = golden_facts();
   std::size_t sets = 0, ties = 0;

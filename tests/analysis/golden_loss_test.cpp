@@ -20,12 +20,6 @@ using namespace kvreplay::test;
 
 namespace {
 
-void succeed(std::vector<std::string> arguments) {
-  const ProcessResult done = run_kvreplay(std::move(arguments));
-  INFO(done.err);
-  REQUIRE(done.code == 0);
-}
-
 bool within(double got, double want, double of_largest) {
   return std::abs(got - want) <= 1e-9 * std::abs(want) + of_largest;
 }

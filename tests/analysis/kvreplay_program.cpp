@@ -1,5 +1,6 @@
 #include "tests/analysis/kvreplay_program.hpp"
 
+#include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
 
 #include <algorithm>
@@ -20,6 +21,18 @@ std::vector<std::string> kvreplay_command(std::vector<std::string> arguments) {
 
 ProcessResult run_kvreplay(std::vector<std::string> arguments, const ProcessOptions& options) {
   return run(kvreplay_command(std::move(arguments)), options);
+}
+
+ProcessResult succeed(std::vector<std::string> arguments, const ProcessOptions& options) {
+  ProcessResult done = run_kvreplay(std::move(arguments), options);
+  INFO(done.out << done.err);
+  REQUIRE(done.code == 0);
+  return done;
+}
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
 }
 
 bool wait_for(const fs::path& path, Process& process) {

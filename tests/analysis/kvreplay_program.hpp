@@ -11,6 +11,10 @@ namespace kvreplay::test {
 
 /// The built program with these arguments, run to its end.
 ProcessResult run_kvreplay(std::vector<std::string> arguments, const ProcessOptions& options = {});
+/// That run, which must end well.
+ProcessResult succeed(std::vector<std::string> arguments, const ProcessOptions& options = {});
+/// One list behind the other.
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b);
 /// For Process, where the test is to meddle with it while it runs.
 std::vector<std::string> kvreplay_command(std::vector<std::string> arguments);
 

@@ -14,9 +14,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 std::size_t peak_bytes(std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--quiet", "--threads", "2"});
-  const ProcessResult done = run_kvreplay(arguments);
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  const ProcessResult done = succeed(arguments);
   return done.peak_bytes;
 }
 
@@ -34,9 +32,8 @@ TEST_CASE("a long prompt as its own window stays far below l^2 memory", "[cli][m
     return;
   }
   const TempDir temp;
-  REQUIRE(run_kvreplay({"synth", temp / "d", "--layers", "1", "--q-heads", "2", "--kv-heads", "1",
-                        "--head-dim", "32", "--prompt", "16384", "--decode", "4"})
-              .code == 0);
+  succeed({"synth", temp / "d", "--layers", "1", "--q-heads", "2", "--kv-heads", "1", "--head-dim", "32",
+           "--prompt", "16384", "--decode", "4"});
   const std::size_t peak = peak_bytes({"tokens", temp / "d", "--out", temp / "r", "--window", "16384"});
   CHECK(peak < size_of(temp / "d") + 400 * kMiB);  // one l x l matrix would be 1 GiB
 }
@@ -47,9 +44,8 @@ TEST_CASE("memory does not grow with the number of layers", "[cli][memory]") {
     return;
   }
   const TempDir temp;
-  REQUIRE(run_kvreplay({"synth", temp / "d", "--layers", "16", "--q-heads", "4", "--kv-heads", "2",
-                        "--head-dim", "64", "--prompt", "2048", "--decode", "4"})
-              .code == 0);
+  succeed({"synth", temp / "d", "--layers", "16", "--q-heads", "4", "--kv-heads", "2", "--head-dim", "64",
+           "--prompt", "2048", "--decode", "4"});
   const std::size_t two = peak_bytes({"tokens", temp / "d", "--out", temp / "2", "--layers", "0-1"});
   const std::size_t all = peak_bytes({"tokens", temp / "d", "--out", temp / "16"});
   INFO("2 layers: " << two / 1024 << " KiB, 16 layers: " << all / 1024 << " KiB");

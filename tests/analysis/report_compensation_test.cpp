@@ -22,11 +22,9 @@ const fs::path& compensated() {
   static const TempDir temp;
   static const fs::path folder = [] {
     make_small_dump(temp / "dump");
-    const ProcessResult result = run_kvreplay({"evict", temp / "dump", "--out", temp / "r", "--quiet",
-                                               "--policy", "h2o,snapkv,greedy_exact,greedy_leverage",
-                                               "--budget", "20,40", "--compensate", "none,fit,mean,keepkv"});
-    INFO(result.err);
-    REQUIRE(result.code == 0);
+    succeed({"evict", temp / "dump", "--out", temp / "r", "--quiet", "--policy",
+             "h2o,snapkv,greedy_exact,greedy_leverage", "--budget", "20,40", "--compensate",
+             "none,fit,mean,keepkv"});
     report_of(temp / "r");
     return fs::path(temp / "r");
   }();
@@ -148,7 +146,6 @@ TEST_CASE("claims about compensation are those of its table", "[report][compensa
 TEST_CASE("a report without compensation says what makes some", "[report][compensate]") {
   const TempDir temp;
   make_small_dump(temp / "dump");
-  REQUIRE(run_kvreplay({"evict", temp / "dump", "--out", temp / "r", "--quiet", "--policy", "h2o"}).code ==
-          0);
+  succeed({"evict", temp / "dump", "--out", temp / "r", "--quiet", "--policy", "h2o"});
   CHECK(contains(report_of(temp / "r"), "kvreplay evict DUMP --out DIR --compensate none,fit"));
 }

@@ -56,9 +56,7 @@ fs::path results_of(const std::vector<std::string>& more = {}) {
   write_file(dump / "tokens.json", tokens.dump());
   std::vector<std::string> arguments = {"analyze", dump.string(), "--out", out.string(), "--quiet"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const ProcessResult run = run_kvreplay(arguments);
-  INFO(run.err);
-  REQUIRE(run.code == 0);
+  succeed(arguments);
   return made[more] = out;
 }
 
@@ -327,10 +325,8 @@ TEST_CASE("a long prompt stands in the page in passages, and the page says so", 
   const TempDir temp;
   make_small_dump(temp / "dump", {"--layers", "1", "--prompt", "9001", "--decode", "1", "--q-heads", "1",
                                   "--kv-heads", "1"});
-  const ProcessResult run = run_kvreplay({"tokens", temp / "dump", "--out", temp / "r", "--metrics",
-                                          "exact_remove", "--window", "4", "--quiet"});
-  INFO(run.err);
-  REQUIRE(run.code == 0);
+  succeed({"tokens", temp / "dump", "--out", temp / "r", "--metrics", "exact_remove", "--window", "4",
+           "--quiet"});
   const std::string figure = figure_of(report_of(temp / "r"));
   const Json data = data_of(figure);
   CHECK(data["tokens"] == 9001);

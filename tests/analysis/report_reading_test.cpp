@@ -28,9 +28,7 @@ const fs::path& results() {
   static const TempDir temp;
   static const fs::path folder = [] {
     make_small_dump(temp / "dump");
-    const ProcessResult result = run_kvreplay({"analyze", temp / "dump", "--out", temp / "r", "--quiet"});
-    INFO(result.err);
-    REQUIRE(result.code == 0);
+    succeed({"analyze", temp / "dump", "--out", temp / "r", "--quiet"});
     return fs::path(temp / "r");
   }();
   return folder;

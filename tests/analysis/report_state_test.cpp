@@ -26,10 +26,7 @@ const fs::path& page() {
   static const TempDir temp;
   static const fs::path path = [] {
     make_small_dump(temp / "a dump", {"--layers", "3"});
-    const ProcessResult made =
-        run_kvreplay({"analyze", temp / "a dump", "--out", temp / "re sults", "--quiet"});
-    INFO(made.err);
-    REQUIRE(made.code == 0);
+    succeed({"analyze", temp / "a dump", "--out", temp / "re sults", "--quiet"});
     report_of(temp / "re sults");
     return fs::path(temp / "re sults") / "report" / "index.html";
   }();
@@ -240,9 +237,7 @@ TEST_CASE("the report of the sample has at most 8 printed pages", "[report_state
     return;
   }
   const TempDir temp;
-  const ProcessResult made = run_kvreplay({"analyze", sample_dump(), "--out", temp / "r", "--quiet"});
-  INFO(made.err);
-  REQUIRE(made.code == 0);
+  succeed({"analyze", sample_dump(), "--out", temp / "r", "--quiet"});
   report_of(temp / "r");
   const ProcessResult printed =
       run({chromium(), "--headless", "--no-sandbox", "--disable-gpu",

@@ -21,7 +21,10 @@ PROGRAM = os.environ.get("KVREPLAY")
 sys.path.insert(0, str(ROOT / "data/capture"))
 sys.dont_write_bytecode = True
 
-from damaged_files import damaged, damages_of  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/hostile"))
+
+import damage  # noqa: E402
+from damage import damaged  # noqa: E402
 
 try:
     import numpy as np
@@ -64,17 +67,7 @@ WRONG = (
     [2**70],
     {"name": 1},
 )
-NOTABLE = (
-    "cut to 1",
-    "flipped at 70%",
-    "twice",
-    "removed",
-    "a pipe",
-    "a folder",
-    "a link to nothing",
-    "a link to zeros",
-    "enormous",
-)
+NOTABLE = ("cut-1", "flip-70%", "twice", "removed", "pipe", "folder", "link-to-nothing", "link-to-zero", "enormous")
 
 
 def named(folder, name):
@@ -160,10 +153,9 @@ class DamagedResultsTest(unittest.TestCase):
             for path in self.files(folder, all_arrays=True):
                 relative = path.relative_to(folder).as_posix()
                 whole = named(folder, relative)
-                for damage, make in damages_of(path).items():
-                    if damage not in NOTABLE:
-                        continue
-                    with self.subTest(f"{name}/{relative}: {damage}"), damaged(path, make):
+                damages = damage.all_of(path)
+                for key in NOTABLE:
+                    with self.subTest(f"{name}/{relative}: {key}"), damaged(path, damages[key]):
                         found = self.result(named, folder, relative)
                         if path.name not in ("summary.json", "run.json", "files.csv"):
                             self.assertIsNone(found)
@@ -180,15 +172,10 @@ class DamagedResultsTest(unittest.TestCase):
                 relative = path.relative_to(folder).as_posix()
                 whole = named(folder, relative)
                 self.assertTrue(equal(whole, named(self.work / name, relative)) or path.suffix == ".json")
-                for damage, make in damages_of(path).items():
-                    with self.subTest(f"{name}/{relative}: {damage}"), damaged(path, make):
+                for key, make in damage.all_of(path).items():
+                    with self.subTest(f"{name}/{relative}: {key}"), damaged(path, make):
                         found = self.result(named, folder, relative)
-                        if (
-                            path.suffix == ".npy"
-                            and "flipped" not in damage
-                            or damage in NOTABLE
-                            and "flipped" not in damage
-                        ):
+                        if (path.suffix == ".npy" or key in NOTABLE) and not key.startswith("flip"):
                             self.assertIsNone(found)
         self.assertGreater(self.cases, 500)
 
@@ -208,17 +195,17 @@ class DamagedResultsTest(unittest.TestCase):
                     inner[key] = kept
                     with (
                         self.subTest(f"{name}: {key}", number=number),
-                        damaged(path, lambda: path.write_text(text) and None),
+                        damaged(path, text.encode()),
                     ):
                         self.result(everything, self.work / name)
         self.assertGreater(self.cases, 300)
 
     def test_the_tokens_of_the_dump(self):
         path = self.work / "other" / "tokens.json"
-        for damage, make in damages_of(path).items():
-            with self.subTest(damage), damaged(path, make):
+        for key, make in damage.all_of(path).items():
+            with self.subTest(key), damaged(path, make):
                 found = self.result(open_results, self.work / "tokens", path.parent)
-                self.assertTrue(found is None or "flipped" in damage or damage == "grown")
+                self.assertTrue(found is None or key.startswith("flip") or key == "longer-line")
 
     def test_a_link_to_what_was_written_is_read(self):
         """As large files are kept elsewhere."""

@@ -10,8 +10,8 @@
 namespace kvreplay::test {
 
 /// Requires that `f` throws an InputError of one line that mentions all of `parts`, in that order.
-template <class F>
-void expect_error(F&& f, std::initializer_list<std::string_view> parts) {
+template <class F, class Parts = std::initializer_list<std::string_view>>
+void expect_error(F&& f, const Parts& parts) {
   std::string message;
   try {
     f();

@@ -1,4 +1,5 @@
 #include "data/dump.hpp"
+#include "data/atomic_file.hpp"
 #include "data/json_fields.hpp"
 #include "data/manifest.hpp"
 #include "data/npy_header.hpp"
@@ -7,7 +8,7 @@
 #include "tests/data/npy_builder.hpp"
 #include "tests/data/small_dump.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/files.hpp"
+#include "tests/support/temp_dir.hpp"
 
 #include <filesystem>
 #include <initializer_list>
@@ -107,7 +108,7 @@ TEST_CASE("names of Hugging Face's configurations that mean the same are read", 
 TEST_CASE("keys that say nothing of attention are listed, and noted unless they hold a text", "[manifest]") {
   const Manifest manifest =
       parsed(R"({"licence": "MIT", "source_commit": "ab", "weights_origin": "x", "tool": {"version": 2}})");
-  CHECK(manifest.other_keys == std::vector<std::string>{"licence", "source_commit", "tool", "weights_origin"});
+  CHECK(manifest.other_keys == std::vector<std::string>{"licence", "source_commit", "weights_origin", "tool"});
   REQUIRE(manifest.notes.size() == 1);
   CHECK(manifest.notes.front() == "manifest.json's \"tool\" is not used");
   CHECK(parsed(R"({"mask_kind": "prefix"})").notes.size() == 1);

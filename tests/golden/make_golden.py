@@ -3,7 +3,7 @@
 
 Nothing here shares code or closed forms with the C++ toolkit: an exact error is found by changing the
 cache (key zeroed, value zeroed, token removed), computing the attention again and comparing the outputs.
-The definitions are in golden_tokens.py and golden_agreement.py.
+The definitions are in golden_tokens.py and golden_agreement.py; agreement, which follows from the values, is only computed by --check.
 
   make_golden.py                          write the golden files of data/samples/pystdlib-lm
   make_golden.py --check DIR [--dump D]   compare a result folder of `kvreplay tokens` with a fresh computation
@@ -20,12 +20,13 @@ import sys
 import time
 from pathlib import Path
 
-from golden_agreement import head_agreement, top
+import numpy as np
+
+from golden_agreement import top
 from golden_dump import SAMPLE, layer_list, load_layer
 from golden_tokens import METRICS, head_metrics
 
 HERE = Path(__file__).resolve().parent
-RESERVES = (0, 32)
 
 
 def sampled_positions(l):
@@ -39,16 +40,10 @@ def token_lines(index, g, metrics):
     for name, x in metrics.items():
         peak = int(top(x, 1)[0])
         yield [index, g, name, "sum", "", repr(float(x.sum()))]
+        yield [index, g, name, "moment", "", repr(float(x @ np.arange(len(x))))]
         yield [index, g, name, "max", peak, repr(float(x[peak]))]
         for p in sampled_positions(len(x)):
             yield [index, g, name, "token", p, repr(float(x[p]))]
-
-
-def agreement_lines(index, g, metrics):
-    for reserve in RESERVES:
-        for score, reference, figures in head_agreement(metrics, reserve):
-            for name, value in figures.items():
-                yield [index, g, score, reference, reserve, name, f"{value:.12g}"]
 
 
 def write_csv(path, header, lines):
@@ -60,19 +55,15 @@ def write_csv(path, header, lines):
 
 
 def write_golden(dump, out, window, layers, prompt_len):
-    tokens, figures = [], []
+    tokens = []
     for index in layers:
         started = time.time()
         layer = load_layer(dump, index, prompt_len)
         for g in range(layer.n_kv):
-            metrics = head_metrics(layer, g, window)
-            tokens += token_lines(index, g, metrics)
-            figures += agreement_lines(index, g, metrics)
+            tokens += token_lines(index, g, head_metrics(layer, g, window))
         print(f"layer {index}: {time.time() - started:.1f} s", flush=True)
     stem = f"{dump.name}.w{min(window, layer.l)}"
     write_csv(out / f"{stem}.tokens.csv", ["layer", "kv_head", "metric", "what", "position", "value"], tokens)
-    header = ["layer", "kv_head", "score", "reference", "reserve", "metric", "value"]
-    write_csv(out / f"{stem}.agreement.csv", header, figures)
 
 
 def main():

@@ -138,6 +138,14 @@ def with_contents(path: str, changed: bytes, arguments: tuple, trial):
     judged_run(trial, arguments, expectation(original, changed, everything), (path, path.split("/")[0], "layer "))
 
 
+def with_broken(path: str, key: str, arguments: tuple, trial):
+    """What is no array, and the line that says so."""
+    samples.put_dump(trial)
+    data, line = damage.broken("npy")[key]
+    (trial.root / "dump" / path).write_bytes(data)
+    trial.expect_line(line, *arguments, out="out" if "out" in arguments else None)
+
+
 def with_stand_in(path: str, key: str, arguments: tuple, trial):
     """Something else in the place of an array."""
     samples.put_dump(trial)
@@ -202,6 +210,7 @@ def cases(bench) -> list:
                 continue  # which it does not read
             tries = {name: (with_contents, changed) for name, changed in changes.items()}
             tries |= {name: (with_stand_in, name) for name in damage.STAND_INS}
+            tries |= {f"broken-{name}": (with_broken, name) for name in damage.broken("npy")}
             tries |= {f"link-to-{other}": (with_another, other) for other in others}
             made += [Case(f"arrays/{verb}/{path}/{name}", functools.partial(act, path, what, arguments))
                      for name, (act, what) in tries.items()]

@@ -188,6 +188,14 @@ def with_file(name: str, data: bytes, expected: Expect, arguments: tuple, trial)
     judged_run(trial, expected, arguments)
 
 
+def with_broken(key: str, trial):
+    """What is no manifest of the dump, and the line that says so."""
+    samples.put_dump(trial)
+    data, line = damage.broken("manifest")[key]
+    (trial.root / "dump/manifest.json").write_bytes(data)
+    trial.expect_line(("manifest.json: ", *line), *INFO)
+
+
 def with_value(key: str, text: str, expected: Expect, arguments: tuple, trial):
     """The dump with one key of its manifest as given."""
     with_file("manifest.json", encoded(manifest(**{key: text})), expected, arguments, trial)
@@ -246,6 +254,8 @@ def cases(bench) -> list:
             verbs = ("info",) if expected is R else runs  # what info refuses, all commands refuse
             for verb in verbs:
                 made[f"{verb}/{key}/{name}"] = functools.partial(with_value, key, text, expected, runs[verb])
+    for name in damage.broken("manifest"):
+        made[f"info/manifest.json/broken-{name}"] = functools.partial(with_broken, name)
     for file, contents in ("manifest.json", wholes()), ("tokens.json", labels()):
         for verb, arguments in runs.items():
             for name, (data, expected) in contents.items():

@@ -101,9 +101,12 @@ def changes(name: str, files: dict, draw) -> dict:
 
 def special_changes(name: str, data: bytes, draw: random.Random) -> dict:
     """What only files of this kind can suffer."""
+    made = {f"instead-{key}": instead for key, instead in damage.INSTEAD.get(name[name.rfind("."):], {}).items()}
     if name.endswith(".csv"):
-        return {key: functools.partial(write_table, data, key) for key in tables(data)}
-    return json_changes(data, draw) if name.endswith(".json") and data[:1] == b"{" else {}
+        made |= {key: functools.partial(write_table, data, key) for key in tables(data)}
+    elif name.endswith(".json") and data[:1] == b"{":
+        made |= json_changes(data, draw)
+    return made
 
 
 def some_of_each_kind(files: dict) -> list:

@@ -95,6 +95,16 @@ class Trial:
         self.judge(outcome, expected, arguments, about, out, want, before, conditions, may_die_of)
         return outcome
 
+    def expect_line(self, parts: tuple, *arguments, out: str | None = None):
+        """Runs the program, which must refuse in a line that has these parts, one behind the other."""
+        said, at = self.expect(Expect.REFUSED, *arguments, out=out).stderr, 0
+        for part in (part.encode("latin1") for part in parts):
+            at = said.find(part, at)
+            if at < 0:
+                self.note(Verdict.WRONG, f"another line: without {part!r}: {said.decode(errors='replace').strip()}")
+                return
+            at += len(part)
+
     def judge(self, outcome: Outcome, expected: Expect, arguments: tuple, about=(), out: str | None = None, want=None,
               before=None, conditions: Conditions | None = None, may_die_of=()):
         """The second half of expect()."""

@@ -20,9 +20,7 @@ namespace {
 void run_budget(const std::filesystem::path& out, const std::vector<std::string>& more) {
   std::vector<std::string> command{"budget", sample_dump(), "--out", out.string(), "--quiet"};
   command.insert(command.end(), more.begin(), more.end());
-  const ProcessResult done = run_kvreplay(command);
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed(command);
 }
 
 }  // namespace

@@ -72,9 +72,7 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
     words.insert(words.end(),
                  {"--floor", fmt::format("{}", *settings.floor), "--sinks",
                   fmt::format("{}", *settings.sinks), "--recent", fmt::format("{}", *settings.recent)});
-  const ProcessResult done = run_kvreplay(words);
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed(words);
   const Dump dump = Dump::open(sample_dump());
   const BudgetPlan plan = budget_view_plan(settings, dump);
   const Heads heads = all_heads(dump, plan);

@@ -15,11 +15,8 @@ using namespace kvreplay::test;
 namespace {
 
 void run_channels(const TempDir& dir, const std::string& semantics, const std::string& methods) {
-  const ProcessResult done =
-      run_kvreplay({"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2,4", "--ratio",
-                    "0.6,0.25", "--method", methods, "--semantics", semantics, "--quiet"});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed({"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2,4", "--ratio", "0.6,0.25",
+           "--method", methods, "--semantics", semantics, "--quiet"});
 }
 
 }  // namespace

@@ -47,13 +47,10 @@ TEST_CASE("channel view: the figures of kvreplay channels, under each semantics"
   if (settings.semantics == Semantics::paper) settings.protect = Protection{5, 20};
   const bool official = settings.semantics == Semantics::official;
   const TempDir dir;
-  const ProcessResult done =
-      run_kvreplay({"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2", "--ratio",
-                    "0.5", "--method", "magnitude,think,iap,exchange,output,optimal,rope_pairs",
-                    "--semantics", std::string(name_of(settings.semantics)), "--protect",
-                    settings.protect ? OptionValue<Protection>::text(*settings.protect) : "off", "--quiet"});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed({"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2", "--ratio", "0.5",
+           "--method", "magnitude,think,iap,exchange,output,optimal,rope_pairs", "--semantics",
+           std::string(name_of(settings.semantics)), "--protect",
+           settings.protect ? OptionValue<Protection>::text(*settings.protect) : "off", "--quiet"});
   const ChannelFigures figures(dir / "r");
   const Npy interaction = npy_file(dir / "r/layer_02/channels/interaction.npy");
   const Dump dump = Dump::open(sample_dump());

@@ -18,11 +18,8 @@ using namespace kvreplay::test;
 namespace {
 
 void run_evict(const TempDir& dir, const std::string& sigmas, const std::string& phases) {
-  const ProcessResult done =
-      run_kvreplay({"evict", sample_dump(), "--out", (dir / "r").string(), "--layers", "1,3", "--sigma",
-                    sigmas, "--policy", "snapkv,h2o", "--phase", phases, "--quiet"});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed({"evict", sample_dump(), "--out", (dir / "r").string(), "--layers", "1,3", "--sigma", sigmas,
+           "--policy", "snapkv,h2o", "--phase", phases, "--quiet"});
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST_CASE("a result folder written per query head gives each its own, one of sum
     const std::string out = (dir / (own ? "q" : "kv")).string();
     std::vector<std::string> command{"tokens", sample_dump(), "--out", out, "--layers", "2", "--quiet"};
     if (own) command.emplace_back("--per-query-head");
-    REQUIRE(run_kvreplay(command).code == 0);
+    succeed(command);
   }
   const ResultReader sums(dir / "kv"), single(dir / "q");
   CHECK_FALSE(read_query_head_metrics(sums, 2, 1, 0).has_value());

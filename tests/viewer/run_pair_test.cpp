@@ -70,7 +70,7 @@ TEST_CASE("without tokens only a dump behind both says that two runs are of one 
   // Of one make, and perhaps of another text of this length.
   CHECK(contains(why_not(silent, other), "cannot be told"));
   const auto results = [&](const fs::path& dump, const std::string& name) {
-    REQUIRE(run_kvreplay({"tokens", dump.string(), "--out", dir / name, "--quiet"}).code == 0);
+    succeed({"tokens", dump.string(), "--out", dir / name, "--quiet"});
     return fs::path(dir / name);
   };
   const fs::path a = results(silent, "a"), b = results(silent, "b");
@@ -88,9 +88,7 @@ TEST_CASE("without tokens only a dump behind both says that two runs are of one 
 TEST_CASE("runs of other shapes are refused", "[run_pair]") {
   const TempDir dir;
   const auto synth = [&](const std::string& name, const std::string& prompt, const std::string& layers) {
-    REQUIRE(
-        run_kvreplay({"synth", dir / name, "--layers", layers, "--prompt", prompt, "--decode", "4"}).code ==
-        0);
+    succeed({"synth", dir / name, "--layers", layers, "--prompt", prompt, "--decode", "4"});
     return fs::path(dir / name);
   };
   const fs::path a = synth("a", "40", "2");

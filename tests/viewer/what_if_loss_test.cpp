@@ -46,10 +46,8 @@ Dump dump_with_gradients(const TempDir& temp) {
 TEST_CASE("what if: the losses of kvreplay evict, of a head and of the model", "[loss]") {
   const TempDir temp;
   const Dump dump = dump_with_gradients(temp);
-  const ProcessResult done = run_kvreplay({"evict", temp / "dump", "--out", temp / "r", "--policy",
-                                           "h2o,snapkv,streaming", "--sigma", "0.8,0.4", "--quiet"});
-  INFO(done.err);
-  REQUIRE(done.code == 0);
+  succeed({"evict", temp / "dump", "--out", temp / "r", "--policy", "h2o,snapkv,streaming", "--sigma",
+           "0.8,0.4", "--quiet"});
   const Evictions evictions(temp / "r");
   for (const std::string policy : {"h2o", "snapkv", "streaming"})
     for (const double sigma : {0.8, 0.4}) {
