@@ -295,6 +295,19 @@ class KvresultsTest(unittest.TestCase):
         path.write_text(path.read_text().replace("0", "1", 1))
         self.assert_refused("found other bytes", open_results(broken).head_budgets, "snapkv", "lu", 0.5)
 
+    def test_kl_of_every_step_is_in_nats_as_it_was_written(self):
+        folder = self.copy("evict")
+        cases = [("h2o", "paper", "prefill", "0.5", "448"), ("snapkv", "paper", "prefill", "0.5", "448")]
+        (folder / "validate.csv").write_text("policy,semantics,phase,budget,kept,metric,value\n"
+                                             + "".join(f"{','.join(case)},kl,0.5\n" for case in cases), encoding="utf-8")
+        written = np.arange(2 * 128, dtype=float).reshape(2, 128)
+        np.save(folder / "validate_steps.npy", written)
+        found = open_results(folder).kl_by_step()
+        self.assertEqual(list(found), cases)
+        np.testing.assert_array_equal(np.stack(list(found.values())), written)
+        np.save(folder / "validate_steps.npy", written[:1])
+        self.assert_refused("expected 2 cases x 128 steps, found shape", open_results(folder).kl_by_step)
+
     def test_what_there_is(self):
         results = self.open("tokens")
         self.assertEqual(results.tables, ["heads", "agreement"])
