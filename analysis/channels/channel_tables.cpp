@@ -150,7 +150,7 @@ Json ChannelTable::totals() const {
 
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string whole_percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 std::string cell(const ChannelTable& table, std::size_t which, ChannelFigure error, ChannelFigure gain,
                  RowSet rows) {
@@ -201,7 +201,7 @@ std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
       bound += *table.value(c, {}, ChannelFigure::lower_bound, RowSet::window);
     }
   if (ratios == 0) return "";
-  std::string text = fmt::format("optimal: proven for {} of the heads and ratios", percent(proven / ratios));
+  std::string text = fmt::format("optimal: proven for {} of the heads and ratios", whole_percent(proven / ratios));
   if (error > bound && bound > 0)
     text += fmt::format("; all together at most {:.2g} % above the optimum", 100 * (error / bound - 1));
   return text + '\n';
@@ -211,10 +211,10 @@ std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
 
 std::string channel_report(const ChannelPlan& plan, const ChannelTable& table) {
   std::string text = fmt::format("interaction between channels: {} of it off the diagonal",
-                                 percent(table.share({}, ChannelColumns::off_diagonal_share)));
+                                 whole_percent(table.share({}, ChannelColumns::off_diagonal_share)));
   if (table.has_pairs())
     text += fmt::format(", {} of that within rotation pairs",
-                        percent(table.share({}, ChannelColumns::rope_pair_share)));
+                        whole_percent(table.share({}, ChannelColumns::rope_pair_share)));
   text += " (means over heads)\n";
   if (plan.think_at(0)) text += "in brackets: the share of think's error that a method saves\n";
   text += fmt::format("\nrelative reconstruction error of the logits {} on the window rows\n", kOverHeads) +

@@ -11,7 +11,7 @@
 namespace kvreplay::report {
 namespace {
 
-constexpr std::size_t kMostShown = 10;  // prompts whose effects stand in the table
+constexpr std::size_t kMostPrompts = 10;  // prompts whose effects stand in the table
 
 const char* class_of(Verdict verdict) {
   switch (verdict) {
@@ -30,7 +30,7 @@ const char* class_of(Verdict verdict) {
 
 /// The effects prompt by prompt.
 std::string dumps_text(const ClaimEffect& effect) {
-  if (effect.dumps.size() > kMostShown) return "";
+  if (effect.dumps.size() > kMostPrompts) return "";
   std::vector<std::string> texts;
   for (const double value : effect.dumps) texts.push_back(effect.text_of(value));
   return fmt::format("{}", fmt::join(texts, ", "));

@@ -88,8 +88,7 @@ TEST_CASE("NaN, infinities and empty arrays are numbers too", "[npy_numbers]") {
   CHECK(std::isnan(odd.values.at(0)));
   CHECK(odd.values.at(1) == HUGE_VAL);
   CHECK(odd.values.at(2) == -HUGE_VAL);
-  expect_error([&] { read_npy(dir / "a.npy", std::vector<std::ptrdiff_t>{3}); },
-               {"a.npy: expected finite numbers, found NaN or infinity (element 0)"});
+  CHECK(read_npy(dir / "a.npy", std::vector<std::ptrdiff_t>{3}).at(2) == -HUGE_VAL);
 
   const NpyNumbers none = numbers_of(dir, {"<f8", "(0, 4)", "False", 1, ""});
   CHECK(none.shape == std::vector<std::ptrdiff_t>{0, 4});
@@ -110,9 +109,9 @@ TEST_CASE("what holds no numbers is refused in one line", "[npy_numbers]") {
       {"a.npy: ", "'<i3'"});
   expect_error(
       [&] {
-        numbers_of(dir, {"|i4", "(1,)", "False", 1, std::string(4, '\0')});
+        numbers_of(dir, {"|U4", "(1,)", "False", 1, std::string(4, '\0')});
       },
-      {"a.npy: ", "'|i4'"});
+      {"a.npy: ", "'|U4' (strings)"});
   expect_error(
       [&] {
         numbers_of(dir, {"<i4", "(3,)", "False", 1, std::string(11, '\0')});

@@ -25,7 +25,6 @@ namespace {
 using test::expect_error;
 using test::SmallDump;
 using test::TempDir;
-using test::write_file;
 
 Manifest parsed(const std::string& text) { return parse_manifest(text, "m.json"); }
 
@@ -89,8 +88,9 @@ TEST_CASE("an encoder's window is one-sided unless the manifest says otherwise, 
   small.write(dir.path());
   const auto noted = [&](const std::string& manifest) {
     write_file(dir / "manifest.json", manifest);
+    const Dump dump = Dump::open(dir.path());
     bool found = false;
-    for (const std::string& note : Dump::open(dir.path()).notes())
+    for (const std::string& note : dump.notes())
       found = found || note.find("sliding_window_two_sided") != std::string::npos;
     return found;
   };

@@ -223,9 +223,9 @@ constexpr ErrorColumn kColumns[] = {
     {"output", "Output error on the decoding steps", true, true},
 };
 
-class Table {
+class MethodTable {
  public:
-  Table(const ChannelAnswers& answers, std::string& method) : answers_(answers), method_(method) {}
+  MethodTable(const ChannelAnswers& answers, std::string& method) : answers_(answers), method_(method) {}
 
   void draw(const std::vector<const ErrorColumn*>& columns) {
     const Theme& t = theme();
@@ -385,7 +385,7 @@ void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool
   }
   for (const ErrorColumn& column : kColumns)
     if (both || column.future == (future && has_future)) columns.push_back(&column);
-  Table(answers, method).draw(columns);
+  MethodTable(answers, method).draw(columns);
 }
 
 void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& ratio) {

@@ -18,7 +18,7 @@ namespace {
 /// Time of one core that a head may take, besides reading it: some hundred rows of thousands of tokens.
 constexpr double kSeconds = 0.012;
 /// Texels between heads.
-constexpr Index kGap = 6;
+constexpr Index kHeadGap = 6;
 /// Pixels of a head from which its name has room, in points.
 constexpr float kNamed = 46;
 
@@ -62,7 +62,7 @@ void HeadSheet::arrange(const Run& run, ImVec2 size, const std::vector<HeadPlace
   }
   level_ = top_level(map);
   const MatrixSize picture = tile_extent(map, {level_, 0, 0});
-  const SheetLayout layout = sheet_layout(std::ssize(heads), worst_first_ ? 1 : shape.n_kv, picture, kGap,
+  const SheetLayout layout = sheet_layout(std::ssize(heads), worst_first_ ? 1 : shape.n_kv, picture, kHeadGap,
                                           static_cast<double>(size.x), static_cast<double>(size.y));
   const Key key(run.key(), "sheet", shown_);
   if (key == key_ && heads == heads_ && layout == layout_) return;

@@ -16,7 +16,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-constexpr float kBar = 15, kGap = 2, kLabel = 16;  // points
+constexpr float kBar = 15, kRowGap = 2, kLabel = 16;  // points
 
 /// The tokens of one pixel, how many are kept, and how many of these by this set alone.
 struct KeptCounted {
@@ -219,7 +219,7 @@ class Waterfall {
 void KeptStrip::draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links) {
   const Theme& t = theme();
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float bar = std::floor(t.px(kBar)), gap = std::floor(t.px(kGap)), foot = at.y + 2 * bar + gap;
+  const float bar = std::floor(t.px(kBar)), gap = std::floor(t.px(kRowGap)), foot = at.y + 2 * bar + gap;
   axis_.begin(at.x + t.px(kLabel), std::max(static_cast<int>(width - t.px(kLabel)), 8), content.l);
   const float left = axis_.left(), right = axis_.right();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -270,7 +270,7 @@ void KeptStrip::draw(const char* id, float width, const KeptStripContent& conten
   list->PopClipRect();
   axis_.draw_numbers(foot, 1);
   // Its height in points, whatever its bars are rounded to.
-  ImGui::SetCursorScreenPos({at.x, at.y + t.px(2 * kBar + kGap + 6) + ImGui::GetTextLineHeight()});
+  ImGui::SetCursorScreenPos({at.x, at.y + t.px(2 * kBar + kRowGap + 6) + ImGui::GetTextLineHeight()});
 }
 
 void kept_legend(const KeptDifference& difference, float width) {
