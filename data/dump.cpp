@@ -204,6 +204,18 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
   note_dtypes(files, manifest, notes);
   if (stored.by_layer[static_cast<int>(Tensor::wo)].empty() && !manifest.wo_note.empty())
     notes.push_back(fmt::format("there is no wo: {}", manifest.wo_note));
+  if (stored.by_layer[static_cast<int>(Tensor::residual_norm)].empty() && !manifest.residual_note.empty())
+    notes.push_back(fmt::format("there is no residual_norm: {}", manifest.residual_note));
+  if (stored.by_layer[static_cast<int>(Tensor::gate)].size() > 0)
+    notes.push_back(
+        "a gate stands between the heads' outputs and wo: oracle_importance and expected_attention "
+        "take the norms of values without wo");
+  for (Index layer = 0; layer < std::ssize(manifest.cache_of); ++layer)
+    if (const Index of = manifest.cache_of[static_cast<std::size_t>(layer)]; of != layer)
+      notes.push_back(
+          fmt::format("layer {} reads the cache of layer {}: its bytes count once, and each is evicted as if "
+                      "it were alone",
+                      layer, of));
   for (std::string& note : notes) note = displayable(note, kLongestNote);
   manifest.rope_note = displayable(manifest.rope_note, kLongestNote);
 }
@@ -276,6 +288,13 @@ Index Dump::model_layer(Index layer) const {
 AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manifest, impl_->shape, layer); }
 std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }
 const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }
+double Dump::output_multiplier(Index layer) const {
+  const std::vector<double>& all = impl_->manifest.output_multiplier;
+  return all.empty() ? 1 : all[all.size() > 1 ? static_cast<std::size_t>(layer) : 0];
+}
+Index Dump::cache_of(Index layer) const {
+  return impl_->manifest.cache_of.empty() ? layer : impl_->manifest.cache_of[static_cast<std::size_t>(layer)];
+}
 bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
 const std::vector<Index>& Dump::position() const { return impl_->position; }
 const std::vector<DumpFile>& Dump::files() const { return impl_->files; }

@@ -19,7 +19,7 @@ namespace kvreplay {
 using Index = std::ptrdiff_t;
 
 /// The tensors a dump may hold per layer; q, k and v always.
-enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll, q_ref };
+enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll, q_ref, gate };
 
 struct TensorFacts {
   Tensor id;
@@ -45,7 +45,8 @@ inline constexpr auto kTensors =
                               {Tensor::g_future, "g_future", "n_q, S, R_F, d_v", true, true},
                               {Tensor::g_window, "g_window", "n_q, S, R_W, d_v", true, true},
                               {Tensor::g_nll, "g_nll", "n_q, R_F, d_v", true, true},
-                              {Tensor::q_ref, "q_ref", "n_q, R_ref, d", true}});
+                              {Tensor::q_ref, "q_ref", "n_q, R_ref, d", true},
+                              {Tensor::gate, "gate", "n_q, T_q, d_v", true}});
 constexpr std::string_view name_of(Tensor tensor) { return kTensors[tensor].name; }
 
 /// The letters used everywhere for the sizes of a dump.
@@ -77,6 +78,7 @@ struct DumpShape {
     switch (tensor) {
       case Tensor::q:
       case Tensor::o:
+      case Tensor::gate:
         return first_query();
       case Tensor::g_future:
       case Tensor::g_nll:
@@ -204,6 +206,12 @@ class Dump {
   /// Why rope() is empty, as one clause; empty where it is not.
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
+  /// Whether W_O alone stands behind the values: not where the dump has none, or a gate before it.
+  bool projects_values() const { return has(Tensor::wo) && !has(Tensor::gate); }
+  /// What the output of a layer's attention is multiplied by before it is added to the residual stream.
+  double output_multiplier(Index layer) const;
+  /// The layer of this dump whose cache a layer reads: its own, or an earlier one's.
+  Index cache_of(Index layer) const;
   /// The position of every key, [T]; empty where they are 0 to T - 1.
   const std::vector<Index>& position() const;
   const std::vector<DumpFile>& files() const;
@@ -220,9 +228,9 @@ class Dump {
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
   /// d_v], residual_norm [T, 1], g_future [S R_F, d_v], g_window [S R_W, d_v], g_nll [R_F, d_v], sample by
-  /// sample, q_ref [R_ref, d]. `head` counts KV heads for k and v, is 0 for residual_norm, and counts query
-  /// heads for all else. Without the first `skipped` rows of each matrix. Throws InputError naming layer,
-  /// head and position where a value is NaN or infinite.
+  /// sample, q_ref [R_ref, d], gate [T_q, d_v]. `head` counts KV heads for k and v, is 0 for residual_norm,
+  /// and counts query heads for all else. Without the first `skipped` rows of each matrix. Throws InputError
+  /// naming layer, head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out, Index skipped = 0) const;
 

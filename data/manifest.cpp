@@ -18,17 +18,31 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::string_view kKeys[] = {"model",          "prompt_len",
-                                      "scale",          "causal",
-                                      "logit_softcap",  "sliding_window",
-                                      "sink_logit",     "rope",
-                                      "layers",         "dtype",
-                                      "incomplete",     "rope_note",
-                                      "wo_note",        "gradients",
-                                      "reference_rows", "n_layers",
-                                      "n_q_heads",      "n_kv_heads",
-                                      "head_dim",       "total_len",
-                                      "origin",         "sliding_window_two_sided"};
+constexpr std::string_view kKeys[] = {"model",
+                                      "prompt_len",
+                                      "scale",
+                                      "causal",
+                                      "logit_softcap",
+                                      "sliding_window",
+                                      "sink_logit",
+                                      "rope",
+                                      "layers",
+                                      "dtype",
+                                      "incomplete",
+                                      "rope_note",
+                                      "wo_note",
+                                      "gradients",
+                                      "reference_rows",
+                                      "n_layers",
+                                      "n_q_heads",
+                                      "n_kv_heads",
+                                      "head_dim",
+                                      "total_len",
+                                      "origin",
+                                      "sliding_window_two_sided",
+                                      "output_multiplier",
+                                      "residual_note",
+                                      "cache_of"};
 constexpr std::string_view kRopeKeys[] = {"style",  "theta", "inv_freq", "rotary_dim", "attention_factor",
                                           "scaling"};
 
@@ -188,6 +202,33 @@ void parse_layers(const JsonFields& fields, Manifest& manifest) {
     if (!number || (!manifest.layers.empty() && *number <= manifest.layers.back()))
       throw InputError(fields.where("layers"), kWanted, json_text(entry) + " in it");
     manifest.layers.push_back(*number);
+  }
+}
+
+void parse_output_multiplier(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("output_multiplier");
+  if (value.is_null()) return;
+  const std::string where = fields.where("output_multiplier");
+  manifest.output_multiplier = fields.numbers(value.is_array() ? value : Json::array({value}), where, false);
+  for (const double number : manifest.output_multiplier)
+    if (number == 0) throw InputError(where, "numbers other than 0", "0");
+}
+
+void parse_cache_of(const JsonFields& fields, Manifest& manifest) {
+  const auto& value = fields.at("cache_of");
+  if (value.is_null()) return;
+  const std::string where = fields.where("cache_of");
+  constexpr const char* kWanted = "for each layer its own number, or that of an earlier one that has a cache";
+  if (!value.is_array()) throw InputError(where, kWanted, json_text(value));
+  for (const auto& entry : value) {
+    const Index layer = std::ssize(manifest.cache_of);
+    const Index of = entry.is_null()            ? layer
+                     : entry == 0               ? 0
+                     : as_positive_index(entry) ? *as_positive_index(entry)
+                                                : layer + 1;
+    if (of > layer || (of < layer && manifest.cache_of[static_cast<std::size_t>(of)] != of))
+      throw InputError(where, kWanted, fmt::format("{} for layer {}", json_text(entry), layer));
+    manifest.cache_of.push_back(of);
   }
 }
 
@@ -351,6 +392,9 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   parse_rope(fields, manifest);
   parse_gradients(fields, manifest);
   check_reference_rows(fields);
+  parse_output_multiplier(fields, manifest);
+  parse_cache_of(fields, manifest);
+  manifest.residual_note = reason(fields, "residual_note", "no residual_norm: ");
   manifest.wo_note = reason(fields, "wo_note", "no wo: ");
   manifest.incomplete = fields.boolean("incomplete").value_or(false);
   return manifest;
@@ -364,13 +408,18 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
   expect_extent(manifest, "total_len", manifest.total_len, shape.T);
   if (manifest.prompt_len && *manifest.prompt_len > shape.T) {
     throw InputError(manifest.where + ": prompt_len",
-                     fmt::format("at most the {} positions in the files, [heads, positions, d]", shape.T),
-                     std::to_string(*manifest.prompt_len));
+                     fmt::format("at most the {} positions in the files", shape.T),
+                     fmt::format("{}{}", *manifest.prompt_len,
+                                 shape.n_kv > shape.T ? "; axes are [heads, positions, d]" : ""));
   }
   if (manifest.two_sided == true && manifest.causal.value_or(true))
     throw InputError(manifest.where + ": sliding_window_two_sided",
                      "\"causal\": false, for a row that sees what is ahead", "causal attention");
   if (!manifest.layers.empty()) expect_per_layer(manifest, "layers", manifest.layers.size(), shape.layers);
+  if (manifest.output_multiplier.size() > 1)
+    expect_per_layer(manifest, "output_multiplier", manifest.output_multiplier.size(), shape.layers);
+  if (!manifest.cache_of.empty())
+    expect_per_layer(manifest, "cache_of", manifest.cache_of.size(), shape.layers);
   if (manifest.sliding_window_per_layer) {
     expect_per_layer(manifest, "sliding_window", manifest.sliding_window.size(), shape.layers);
   }

@@ -39,10 +39,13 @@ struct Manifest {
   std::optional<RopeKeys> rope;
   std::string rope_note;  ///< why `rope` is empty
   std::optional<GradientFacts> gradients;
-  std::string wo_note;                  ///< why the dump has no wo, where the capture says
-  std::vector<std::string> notes;       ///< about keys that say something which nothing here reads
-  std::vector<std::string> other_keys;  ///< all that nothing here reads
-  bool incomplete = false;              ///< the capture was interrupted: files may hold less than they say
+  std::string wo_note;                    ///< why the dump has no wo, where the capture says
+  std::string residual_note;              ///< why it has no residual_norm
+  std::vector<double> output_multiplier;  ///< empty; one; or one per layer
+  std::vector<Index> cache_of;            ///< empty, or the layer whose cache each layer reads
+  std::vector<std::string> notes;         ///< about keys that say something which nothing here reads
+  std::vector<std::string> other_keys;    ///< all that nothing here reads
+  bool incomplete = false;                ///< the capture was interrupted: files may hold less than they say
 };
 
 /// Throws InputError(where ...) on broken JSON, on a key whose value has the wrong type or is out of range,

@@ -57,6 +57,10 @@ std::vector<double> elements_of(const NpyArray& array) {
 
 }  // namespace
 
+std::vector<std::ptrdiff_t> npy_shape(const std::filesystem::path& path) {
+  return open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any).header.shape;
+}
+
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
   const NpyArray array = open_shaped(path, shape, NpyElements::any);
   if (array.header.boolean) throw InputError(array.where, "numbers", "booleans");

@@ -11,6 +11,9 @@ namespace kvreplay {
 // Arrays beside a dump, read whole and in C order: those that a user brings along, and results. All throw
 // InputError naming the file where it is not such an array, and `shape` where it has another.
 
+/// The shape of an array of numbers or booleans.
+std::vector<std::ptrdiff_t> npy_shape(const std::filesystem::path& path);
+
 /// Floating point numbers, which may be infinite or NaN, or integers.
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape);
 

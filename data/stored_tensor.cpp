@@ -162,8 +162,7 @@ class Checker {
       const bool swapped = shape_.n_q == shape_.n_kv && shape_.T_q % shape_.T == 0;
       throw InputError(
           source_of(&DumpShape::T_q),
-          fmt::format("queries for at most the {} positions in {}, axes [heads, positions, d]", shape_.T,
-                      source_of(&DumpShape::T)),
+          fmt::format("queries for at most the {} positions in {}", shape_.T, source_of(&DumpShape::T)),
           fmt::format("{} queries{}", shape_.T_q,
                       swapped ? "; the axes look like [positions, heads, d]: swap the first two" : ""));
     }

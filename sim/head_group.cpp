@@ -42,7 +42,7 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const
   const bool read_again = parts.others && !why_no_second_reading(dump);
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, unasked));
-    if (parts.others && dump.has(Tensor::wo))
+    if (parts.others && dump.projects_values())
       group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
     if (read_again) group.q_ref.push_back(read(Tensor::q_ref, h, shape.R_ref, shape.d));
   }

@@ -113,7 +113,7 @@ bool by_default(const std::vector<BudgetOrder>& orders) {
 void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
   const DumpShape& shape = dump.shape();
   for (const BudgetOrder& asked : options.orders) {
-    CandidateOrder order = order_of(asked, options, shape.l, dump.has(Tensor::wo));
+    CandidateOrder order = order_of(asked, options, shape.l, dump.projects_values());
     if (order.pinned() > shape.l)
       throw OptionError(option_text("{} and {}", budget_option::sinks, budget_option::recent),
                         fmt::format("at most the prompt's {} tokens", shape.l),
@@ -163,8 +163,10 @@ std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const Bu
                                                       Index lower, Index heads) {
   std::vector<std::pair<double, std::string>> sigmas;
   for (const Budget& asked : options.sigmas) {
+    if (l < 2) throw InputError("kvreplay budget", "a prompt of at least 2 tokens", std::to_string(l));
     if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= l))
-      throw OptionError(budget_option::budget, fmt::format("1 to {} tokens of the prompt's {}", l - 1, l),
+      throw OptionError(asked.asked_by != nullptr ? *asked.asked_by : budget_option::budget,
+                        fmt::format("1 to {} tokens of the prompt's {}", l - 1, l),
                         fmt::format("{}", *asked.tokens));
     const double sigma =
         asked.tokens ? rest_of(static_cast<double>(*asked.tokens) / static_cast<double>(l)) : asked.sigma;

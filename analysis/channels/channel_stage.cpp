@@ -86,7 +86,7 @@ void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures)
     add(columns_.of(c, C::future_logits_sq), pruned.future_logits_sq);
     add(columns_.of(c, C::lower_bound), pruned.lower_bound.value_or(0));
     add(columns_.of(c, C::proven), pruned.proven ? 1 : 0);
-    add(columns_.of(c, C::bytes), pruned.bytes);
+    add(columns_.of(c, C::bytes), dump_.cache_of(group.layer) == group.layer ? pruned.bytes : 0);
   }
   each_part(group, plan_.per_query_head(), [&](Index p, const HeadGroup<T>& mine) {
     ChannelPart& part = parts[p];

@@ -79,7 +79,7 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
 /// Whether a list has an item that says nothing.
 bool has_empty_item(const std::string& list) {
   const std::vector<std::string> items = items_of(list);
-  return std::ranges::find(items, "") != items.end();
+  return items.size() > 1 && std::ranges::find(items, "") != items.end();
 }
 
 /// The options of a command from a TOML file: one key a name; a section for what stands before the dots in
@@ -105,7 +105,7 @@ class TomlConfig : public CLI::ConfigTOML {
       if (app_.takes_list("--" + key)) {
         if (words->empty()) fault(fmt::format("{}: expected at least one item, found none", key));
         for (const std::string& word : *words)
-          if (has_empty_item(word))
+          if (word.empty() || has_empty_item(word))
             fault(fmt::format("{}: expected a list without empty items, found '{}'", key,
                               displayable(word, 40)));
       }

@@ -95,24 +95,27 @@ void EvictStage::rank_layer(Index layer) {
 template <class T>
 void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head, G = group.G();
-  const GivenScores given = scores_of_head(plan_.scores, row, l);
-  std::vector<KeptSet> given_kept;
-  for (const GivenArray<std::uint8_t>& kept : plan_.kept)
-    given_kept.emplace_back(kept.values.begin() + row * l, kept.values.begin() + (row + 1) * l);
-
   std::fill(figures.begin(), figures.end(), 0.0);
   const auto add = [&](Index column, double value) { figures[column] += value; };
   std::vector<double> step_full_sq(columns_.steps());
   const Index parts = plan_.per_query_head ? G : 1;
   each_part(group, plan_.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
+    const GivenScores given = scores_of_head(plan_.scores, row, l, part);
+    std::vector<KeptSet> given_kept;
+    for (const GivenArray<std::uint8_t>& kept : plan_.kept) {
+      const auto set = kept.of(row, part, l);
+      given_kept.emplace_back(set.begin(), set.end());
+    }
     const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, compute_);
     HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, compute_),
                                            given_kept, measured_.with_vectors(), compute_);
     measured_.add(std::move(head.outputs), mine, plan_.window, plan_.future, group.kv_head * G + part,
                   figures, compute_.workers);
     using C = EvictionColumns;
-    add(columns_.of(C::prompt_bytes),
-        static_cast<double>(l * (plan_.elements.key * group.d() + plan_.elements.value * group.d_v())));
+    // A cache that several layers read is there once.
+    const double caches = dump_.cache_of(group.layer) == group.layer ? 1 : 0;
+    add(columns_.of(C::prompt_bytes), caches * static_cast<double>(l * (plan_.elements.key * group.d() +
+                                                                        plan_.elements.value * group.d_v())));
     for (std::size_t s = 0; s < head.step_full_sq.size(); ++s) step_full_sq[s] += head.step_full_sq[s];
     for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
       const KeptSet& first = head.cases[plan_.pairs[pair].first].kept;
@@ -125,7 +128,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       CaseFigures& found = head.cases[c];
       for (int at = 0; at < C::kCaseFigures; ++at) {
         const auto column = static_cast<C::Case>(at);
-        add(columns_.of(c, column), found[column] / static_cast<double>(C::averages(column) ? parts : 1));
+        add(columns_.of(c, column), (column == C::bytes ? caches : 1) * found[column] /
+                                        static_cast<double>(C::averages(column) ? parts : 1));
       }
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
@@ -154,12 +158,14 @@ void EvictStage::finish_layer(Index layer, LayerFigures figures) {
   measured_.end(layer, compute_.workers, {figures.heads, figures.whole.first(own)});
   compensations_.end_layer(layer, {figures.heads, figures.whole.subspan(own)});
   if (plan_.with_residual) {
+    // The stream in units of the attention's output, which is multiplied before it is added.
+    const double multiplier = dump_.output_multiplier(layer);
     std::vector<double> norms(dump_.shape().T);
     dump_.read(Tensor::residual_norm, layer, 0, norms.data());
     const auto squares = [&](RowRange rows) {
       double sum = 0;
       for (Index row = rows.begin; row < rows.end; ++row) sum += norms[row] * norms[row];
-      return sum;
+      return sum / (multiplier * multiplier);
     };
     figures.heads.col(columns_.of(EvictionColumns::window_residual_sq)).setConstant(squares(plan_.window));
     figures.heads.col(columns_.of(EvictionColumns::future_residual_sq)).setConstant(squares(plan_.future));

@@ -34,7 +34,7 @@ std::optional<Budget> budget_in(const OptionFacts& option, const std::string& wo
     const auto hundredths = number(word.substr(0, word.size() - 1));
     return kept(hundredths ? std::optional(*hundredths / 100) : std::nullopt);
   }
-  if (const auto tokens = index_in(word, kNoLimit); tokens && *tokens >= 0) return Budget{tokens, 0};
+  if (const auto tokens = index_in(word, kNoLimit); tokens && *tokens >= 1) return Budget{tokens, 0};
   return option.name == keep.name ? kept(number(word)) : std::nullopt;
 }
 
@@ -85,6 +85,17 @@ std::array<BoundOption, 3> bound_budgets(std::vector<Budget>& budgets, std::stri
   std::array all = {bind_option(sigma, budgets).keyed(std::move(key)),
                     bind_option(keep, budgets).keyed("").excluding(sigma),
                     bind_option(tokens, budgets).keyed("").excluding(sigma).excluding(keep)};
+  for (BoundOption& one : all)
+    one.read = [&option = *one.facts, read = one.read, &budgets](const std::vector<std::string>& words) {
+      const auto is_whole = [](const std::string& word) { return index_in(word).has_value(); };
+      for (std::size_t i = 0; i + 1 < words.size(); ++i)
+        if (is_whole(words[i]) && words[i + 1].ends_with('%') &&
+            is_whole(words[i + 1].substr(0, words[i + 1].size() - 1)))
+          throw OptionError(option, "shares before tokens, and a decimal point as in 20.5%",
+                            fmt::format("'{},{}'", words[i], words[i + 1]));
+      read(words);
+      for (Budget& budget : budgets) budget.asked_by = &option;
+    };
   all[1].initial.clear();
   all[2].initial.clear();
   return all;
@@ -170,9 +181,11 @@ std::string OptionValue<Budget>::complaint(const OptionFacts& option, const std:
   if (budget_in(option, word)) return "";
   const char* const expected = option.name == evict_option::sigma.name ? "a number"
                                : option.name == evict_option::keep.name
-                                   ? "a share between 0 and 1, as 20% or 0.2, or whole tokens"
-                                   : "a whole number of at least 0, or a share as 20%";
-  return fmt::format("expected {}, found '{}'", expected, word);
+                                   ? "a share between 0 and 1, as 20% or 0.2, or at least 1 token"
+                                   : "a whole number of at least 1, or a share as 20%";
+  const char* const comma =
+      word == "0" ? "; a comma separates budgets, a decimal point is written as in 0.2" : "";
+  return fmt::format("expected {}, found '{}'{}", expected, word, comma);
 }
 Budget OptionValue<Budget>::parse(const OptionFacts& option, const std::string& word) {
   return *budget_in(option, word);

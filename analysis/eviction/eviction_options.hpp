@@ -27,6 +27,7 @@ struct Phase {
 struct Budget {
   std::optional<Index> tokens;
   double sigma = 0;
+  const OptionFacts* asked_by = nullptr;  ///< null: by none that messages could name
   Index kept(Index l, Semantics semantics) const {
     return tokens ? *tokens : kept_tokens(sigma, l, semantics);
   }

@@ -180,8 +180,8 @@ class Planner {
   }
 
   void take_given() {
-    plan_.scores = read_given<double>(evict_option::score, options_.scores, dump_);
-    plan_.kept = read_given<std::uint8_t>(evict_option::kept, options_.kept, dump_);
+    plan_.scores = read_given<double>(evict_option::score, options_.scores, dump_, options_.per_query_head);
+    plan_.kept = read_given<std::uint8_t>(evict_option::kept, options_.kept, dump_, options_.per_query_head);
     for (std::size_t s = 0; s < plan_.scores.size(); ++s) {
       const std::string& name = plan_.scores[s].name;
       if (std::ranges::none_of(options_.policies,
@@ -198,7 +198,8 @@ class Planner {
       if (!budget.tokens)
         check_sigma(evict_option::sigma, budget.sigma);
       else if (*budget.tokens < 0 || *budget.tokens > l)
-        throw OptionError(evict_option::budget, fmt::format("0 to {} tokens, the prompt's length", l),
+        throw OptionError(budget.asked_by != nullptr ? *budget.asked_by : evict_option::budget,
+                          fmt::format("at most {} tokens, the prompt's length", l),
                           fmt::format("{}", *budget.tokens));
       add_once(plan_.budgets, budget, &Budget::label);
     }
@@ -218,7 +219,7 @@ class Planner {
         PolicyRun run{policy, semantics, {}};
         for (const Budget& budget : plan_.budgets)
           run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
-                                      dump_.has(Tensor::wo)));
+                                      dump_.projects_values()));
         const EvictionRule& rule = run.rules.front();
         if (policy.own.n_sink && rule.expected.n_sink >= shape.l)
           throw OptionError(

@@ -32,15 +32,17 @@ bool is_plain(const std::string& name) {
 
 /// Ranks are all that counts: infinities, as code marks what it pins and what it masks, become numbers beyond
 /// the others of their head, so that what pools them has finite sums. Throws InputError at a NaN.
-void take_infinities(std::vector<double>& values, const DumpShape& shape, const std::string& file) {
-  for (std::ptrdiff_t begin = 0; begin < std::ssize(values); begin += shape.l) {
-    const std::span head(values.data() + begin, static_cast<std::size_t>(shape.l));
+void take_infinities(std::vector<double>& values, const std::array<Index, 3>& shape,
+                     const std::string& file) {
+  const auto [layers, heads, l] = shape;
+  for (std::ptrdiff_t begin = 0; begin < std::ssize(values); begin += l) {
+    const std::span head(values.data() + begin, static_cast<std::size_t>(l));
     double least = 0, most = 0;
     for (std::size_t p = 0; p < head.size(); ++p) {
       if (std::isnan(head[p]))
-        throw InputError(file, "numbers",
-                         fmt::format("NaN at layer {}, head {}, position {}", begin / shape.l / shape.n_kv,
-                                     begin / shape.l % shape.n_kv, p));
+        throw InputError(
+            file, "numbers",
+            fmt::format("NaN at layer {}, head {}, position {}", begin / l / heads, begin / l % heads, p));
       if (std::isfinite(head[p])) least = std::min(least, head[p]), most = std::max(most, head[p]);
     }
     for (double& value : head)
@@ -79,6 +81,9 @@ NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::st
 void require_own_name(const OptionFacts& option, const std::string& name) {
   if (name.empty() || !is_plain(name))
     throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", name));
+  if (spells_missing(name))
+    throw OptionError(option, "a name that tables can hold",
+                      fmt::format("'{}', which their readers take for a missing value", name));
   if (kTokenMetrics.named(name) || kBases.named(name) || name == "none") refuse_taken(option, name);
 }
 
@@ -94,20 +99,31 @@ void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>&
 
 template <class T>
 std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
-                                      const Dump& dump) {
-  const std::array<Index, 3> expected{dump.shape().layers, dump.shape().n_kv, dump.shape().l};
+                                      const Dump& dump, bool per_query_head) {
+  const DumpShape& shape = dump.shape();
   std::vector<GivenArray<T>> all;
   for (const NamedFile& named : files) {
     require_own_name(option, named.name);
     if (std::ranges::any_of(all, [&](const auto& g) { return g.name == named.name; }))
       refuse_taken(option, named.name);
     const std::string file = named.of_dump(dump.name());
+    std::error_code ignored;
+    if (files.size() > 1 && !std::filesystem::exists(file, ignored))
+      throw InputError(file, "a readable file",
+                       "none (a comma separates files: one in a name stands behind a backslash, or in quotes)");
     try {
-      if constexpr (sizeof(T) == 1)
-        all.push_back({named.name, read_npy_bool(file, expected)});
-      else
-        all.push_back({named.name, read_npy(file, expected)});
-      if constexpr (sizeof(T) != 1) take_infinities(all.back().values, dump.shape(), file);
+      const std::vector<Index> stored = npy_shape(file);
+      const bool apart = per_query_head && stored.size() == 3 && stored[1] == shape.n_q;
+      const std::array<Index, 3> expected{shape.layers, apart ? shape.n_q : shape.n_kv, shape.l};
+      GivenArray<T>& array = all.emplace_back();
+      array.name = named.name;
+      array.parts = apart ? shape.group() : 1;
+      if constexpr (sizeof(T) == 1) {
+        array.values = read_npy_bool(file, expected);
+      } else {
+        array.values = read_npy(file, expected);
+        take_infinities(array.values, expected, file);
+      }
     } catch (const InputError& error) {
       if (file == named.file) throw;
       throw OptionError(
@@ -117,20 +133,26 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
   return all;
 }
 template std::vector<GivenArray<double>> read_given(const OptionFacts&, const std::vector<NamedFile>&,
-                                                    const Dump&);
+                                                    const Dump&, bool);
 template std::vector<GivenArray<std::uint8_t>> read_given(const OptionFacts&, const std::vector<NamedFile>&,
-                                                          const Dump&);
+                                                          const Dump&, bool);
 
-GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l) {
+GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l,
+                           std::optional<Index> part) {
   GivenScores mine;
-  for (const GivenArray<double>& score : scores)
-    mine.push_back(Eigen::Map<const Vector<double>>(score.values.data() + head * l, l));
+  for (const GivenArray<double>& score : scores) {
+    const auto row = [&](Index g) {
+      return Eigen::Map<const Vector<double>>(score.of(head, g, l).data(), l);
+    };
+    mine.emplace_back(row(part.value_or(0)));
+    for (Index g = 1; !part && g < score.parts; ++g) mine.back() += row(g);
+  }
   return mine;
 }
 
 std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape) {
   std::optional<Index> common;
-  for (Index head = 0; head < shape.layers * shape.n_kv; ++head) {
+  for (Index head = 0; head < shape.layers * shape.n_kv * kept.parts; ++head) {
     const auto begin = kept.values.begin() + head * shape.l;
     const Index n = std::count(begin, begin + shape.l, std::uint8_t{1});
     if (common && *common != n) return std::nullopt;

@@ -39,22 +39,31 @@ void require_own_name(const OptionFacts& option, const std::string& name);
 /// Throws OptionError where one of the files would stand for all of several dumps.
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps);
 
-/// A score or a kept set of the user's, [layers, n_kv, l].
+/// A score or a kept set of the user's, [layers, n_kv, l] or [layers, n_q, l].
 template <class T>
 struct GivenArray {
   std::string name;
   std::vector<T> values;
+  Index parts = 1;  ///< rows a KV head has: 1, or one for each of its query heads
+
+  /// The `l` values of a KV head, counted over all layers, or of its query head `part`.
+  std::span<const T> of(Index head, Index part, Index l) const {
+    return std::span(values).subspan((head * parts + (parts > 1 ? part : 0)) * l, l);
+  }
 };
 
 /// Scores of every candidate, [layers, n_kv, l] numbers, higher is kept, infinite ones first and last; or
-/// kept sets, booleans. Throws InputError for a name that is taken or of other characters than letters,
-/// digits, '_' and '.', and a file that is missing or of another shape.
+/// kept sets, booleans. [layers, n_q, l] where query heads are told apart. Throws InputError for a name that
+/// is taken, that tables cannot hold, or of other characters than letters, digits, '_' and '.', and a file
+/// that is missing or of another shape.
 template <class T>
 std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
-                                      const Dump& dump);
+                                      const Dump& dump, bool per_query_head = false);
 
-/// One KV head's part of every score, [l] each; `head` counts all heads of all layers of the dump.
-GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l);
+/// One KV head's part of every score, [l] each, or its query head's; `head` counts all heads of all layers of
+/// the dump. Without a part, the sum of a head's.
+GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l,
+                           std::optional<Index> part = {});
 
 /// How many tokens every head keeps; empty where heads differ.
 std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape);

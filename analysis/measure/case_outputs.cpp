@@ -158,6 +158,14 @@ std::vector<double> projected(const std::vector<PanelRows<T>>& all, const std::v
   return sums;
 }
 
+/// Multiplies a query head's outputs, in panels, by its gate on as many rows from `first` on.
+template <class T>
+void apply_gate(std::vector<T>& panels, const Matrix<T>& gate, Index first) {
+  const Index d_v = gate.cols(), rows = std::min(std::ssize(panels) / d_v, gate.rows() - first);
+  for (Index r = 0; r < rows; ++r)
+    for (Index c = 0; c < d_v; ++c) panels[panel_entry<T>(c, r, d_v)] *= gate(first + r, c);
+}
+
 }  // namespace
 
 MeasuredLayer::MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns)
@@ -206,11 +214,22 @@ void MeasuredLayer::add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, Row
   const auto put = [&](Index column, double value) {
     if (column >= 0) figures[column] += value;
   };
-  const auto add_rows = [&](OutputChanges<T>& from, const MeasureColumns::OnRows& columns,
+  const DumpShape& shape = dump_.shape();
+  std::vector<Matrix<T>> gates;
+  for (Index g = 0; with_layer_ && dump_.has(Tensor::gate) && g < group.G(); ++g)
+    dump_.read(Tensor::gate, group.layer, first_query_head + g,
+               gates.emplace_back(shape.T_q, shape.d_v).data());
+  const auto add_rows = [&](OutputChanges<T>& from, RowRange rows, const MeasureColumns::OnRows& columns,
                             std::vector<PanelRows<T>>& to) {
     put(columns.full, from.full_sq);
     for (std::size_t c = 0; c < columns.change.size(); ++c) put(columns.change[c], from.change_sq[c]);
     if (!with_layer_) return;
+    for (std::size_t g = 0; g < gates.size(); ++g) {
+      const Index first = rows.begin - shape.first_query();
+      if (!from.full.empty()) apply_gate(from.full[g], gates[g], first);
+      for (PanelRows<T>& change : from.change)
+        if (!change.empty()) apply_gate(change[g], gates[g], first);
+    }
     std::move(from.full.begin(), from.full.end(), to.front().begin() + first_query_head);
     for (std::size_t c = 0; c < from.change.size(); ++c)
       std::move(from.change[c].begin(), from.change[c].end(), to[1 + c].begin() + first_query_head);
@@ -218,8 +237,8 @@ void MeasuredLayer::add(CaseOutputs<T>&& outputs, const HeadGroup<T>& group, Row
   add_losses(outputs.window, group, window, RowSet::window, figures, workers);
   add_losses(outputs.future, group, future, RowSet::future, figures, workers);
   auto& [of_window, of_future] = std::get<Outputs<T>>(outputs_);
-  add_rows(outputs.window, columns_.window, of_window);
-  add_rows(outputs.future, columns_.future, of_future);
+  add_rows(outputs.window, window, columns_.window, of_window);
+  add_rows(outputs.future, future, columns_.future, of_future);
 }
 template void MeasuredLayer::add(CaseOutputs<float>&&, const HeadGroup<float>&, RowRange, RowRange, Index,
                                  std::span<double>, Workers&);

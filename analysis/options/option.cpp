@@ -275,6 +275,15 @@ void read_own_options(const OptionFacts& named_by, const std::string& text, cons
   }
 }
 
+bool spells_missing(std::string_view text) {
+  std::string lower;
+  for (const char c : text)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower == "nan" || lower == "na" || lower == "null" || lower == "none" || lower == "inf" ||
+         lower == "infinity";
+}
+
 std::string alternatives(std::string_view given, const std::vector<std::string>& names) {
   const std::string near = did_you_mean(given, names);
   return near.empty() ? fmt::format("; there are: {}", fmt::join(names, ", ")) : near;

@@ -309,6 +309,9 @@ std::vector<std::string> with_files_whole(const std::vector<std::string>& items)
 void read_own_options(const OptionFacts& named_by, const std::string& text, const BoundOptions& own,
                       const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect);
 
+/// Whether readers of tables take a text for a missing value, as pandas does "nan", "NA" and "null".
+bool spells_missing(std::string_view text);
+
 /// did_you_mean(), and where no name comes near "; there are: " with all of them.
 std::string alternatives(std::string_view given, const std::vector<std::string>& names);
 

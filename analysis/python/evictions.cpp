@@ -102,7 +102,8 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
   const auto of_head = [&](Index g) {
     const std::shared_ptr<const HeadGroup<T>> group = std::exchange(load(g), nullptr);
     each_part(*group, plan.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
-      const HeadRanking ranking = head_ranking(mine, plan, layer, given(g), std::nullopt, compute);
+      const HeadRanking ranking = head_ranking(
+          mine, plan, layer, scores_of_head(plan.scores, g, shape.l, part), std::nullopt, compute);
       const KeptSet kept = prompt_kept(mine, plan, plan.cases.front(), ranking, compute);
       std::copy(kept.begin(), kept.end(), all.begin() + (g * rows + part) * shape.l);
     });

@@ -45,6 +45,7 @@ nb::dict layer_arrays(const Dump& dump, Index layer) {
   nb::dict arrays;
   for (const TensorFacts& tensor : kTensors) {
     const bool other = tensor.id == Tensor::o || tensor.id == Tensor::residual_norm ||
+                       tensor.id == Tensor::gate ||
                        ((tensor.id == Tensor::g_window || tensor.id == Tensor::q_ref) &&
                         dump.shape().window_end != dump.shape().l);
     if (other || !dump.has(tensor.id)) continue;

@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kShape[] = {"layers", "n_q", "n_kv", "d", "d_v"};
 
-/// Whether a file or folder of the format could have this name.
+/// Whether a file or folder of the format could have this name, or a table's reader would not read it.
 bool is_taken(const std::string& name) {
   const auto any_of = [&](std::initializer_list<const char*> names) { return is_in(names, name); };
-  return name.empty() || name.starts_with('.') || name.starts_with("layer_") || name.ends_with(".csv") ||
-         name.ends_with(".npy") || name.ends_with(".json") ||
+  return name.empty() || spells_missing(name) || name.starts_with('.') || name.starts_with("layer_") ||
+         name.ends_with(".csv") || name.ends_with(".npy") || name.ends_with(".json") ||
          any_of({"maps", "curves", "decode", "figures", "report", kLeaveOneOut});
 }
 

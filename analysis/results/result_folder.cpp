@@ -482,15 +482,27 @@ void ResultFolder::drop_work() {
   lock_.reset();
 }
 
+namespace {
+
+/// A value, cut to what is about the byte where it begins to differ from another.
+std::string shown_from(const std::string& text, std::size_t differs) {
+  constexpr std::size_t kLongest = 60, kBefore = 20;
+  const std::size_t begin = text.size() <= kLongest || differs <= kBefore ? 0 : differs - kBefore;
+  const std::string part = text.substr(begin, kLongest);
+  return (begin > 0 ? "..." : "") + part + (begin + part.size() < text.size() ? "..." : "");
+}
+
+}  // namespace
+
 std::string settings_difference(const Json& was, const Json& is, const std::string& where) {
-  const auto shown = [](const Json& value) {
-    std::string text = unquoted(value);
-    constexpr std::size_t kLongest = 60;
-    if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-    return text;
-  };
-  if (!was.is_object() || !is.is_object())
-    return was == is ? "" : fmt::format("{} was {}, is {}", where, shown(was), shown(is));
+  if (!was.is_object() || !is.is_object()) {
+    if (was == is) return "";
+    const std::string old = unquoted(was), now = unquoted(is);
+    const auto [differs, ignored] = std::mismatch(old.begin(), old.end(), now.begin(), now.end());
+    const auto at = static_cast<std::size_t>(differs - old.begin());
+    return fmt::format("{} was {}, is {}", where, shown_from(old, at), shown_from(now, at));
+  }
+  const auto shown = [](const Json& value) { return shown_from(unquoted(value), 0); };
   const auto below = [&](const std::string& key) { return where.empty() ? key : where + "." + key; };
   for (const auto& [key, value] : is.items()) {
     if (!was.contains(key)) return fmt::format("{} was not given, is {}", below(key), shown(value));

@@ -456,5 +456,5 @@ TEST_CASE("a total is the same however it is said", "[budget]") {
   CHECK(table("--budget", "12") == tokens);
   CHECK(contains(tokens, ",,snapkv,uniform,12,48,"));  // four heads
   CHECK(contains(complaint({"budget", temp / "d", "--out", temp / "none", "--keep", "61"}),
-                 "--budget: expected 1 to 60 tokens of the prompt's 61, found 61"));
+                 "--keep: expected 1 to 60 tokens of the prompt's 61, found 61"));
 }

@@ -268,7 +268,7 @@ TEST_CASE("what a fit makes up for is evicted first", "[cli][compensate]") {
   const std::string dump = temp / "dump";
   make_small_dump(dump);
   run_command("evict", dump, temp / "r",
-              {"--policy", "h2o,leverage,greedy_leverage,exchange+greedy_leverage", "--budget", "0,20,61",
+              {"--policy", "h2o,leverage,greedy_leverage,exchange+greedy_leverage", "--budget", "20,61",
                "--compensate", "none,fit"});
   const CompensatedFigures csv(temp / "r");
   const auto fitted = [&](const std::string& policy) {

@@ -192,12 +192,12 @@ TEST_CASE("mistakes in the user's arrays name the file, and leave no folder", "[
   }
   write_file(file, npy("<f8", {2, 61, 2}, ones).bytes());
   CHECK(contains(error("--score", "mine=" + file), "expected shape [2, 2, 61], found shape [2, 61, 2]"));
-  write_file(file, npy("<i8", {2, 2, 61}, ones).bytes());
-  CHECK(contains(error("--score", "mine=" + file), "'<i8'"));
+  write_file(file, npy("<c8", {2, 2, 61}, ones).bytes());
+  CHECK(contains(error("--score", "mine=" + file), "'<c8'"));
   std::vector<double> broken = ones;
   broken[70] = std::numeric_limits<double>::quiet_NaN();
   write_file(file, npy("<f8", {2, 2, 61}, broken).bytes());
-  CHECK(contains(error("--score", "mine=" + file), "NaN or infinity (element 70)"));
+  CHECK(contains(error("--score", "mine=" + file), "NaN at layer 0, head 1, position 9"));
   write_file(file, scores.bytes());
   CHECK(contains(error("--kept", "mine=" + file), "expected booleans"));
   CHECK(contains(refusal({"evict", dump, "--policy", "mine", "--score", "mine=" + file}, temp / "r"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 MAGIC = b"\x93NUMPY"
 FLOATS = {"f2": "e", "f4": "f", "f8": "d"}
+WORDS = {"float16": "f2", "half": "f2", "float32": "f4", "single": "f4", "float64": "f8", "double": "f8", "float": "f8"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ def strict_reading(data: bytes) -> Reading:
     descr, shape = fields["descr"], fields["shape"]
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError("shape")
-    letter = FLOATS[descr[1:]]
-    order = {"<": "<", "=": "<", ">": ">"}[descr[0]]
+    order = {"<": "<", "=": "<", "|": "<", ">": ">"}.get(descr[0])
+    kind = descr[1:] if order else WORDS.get(descr, descr)
+    letter, order = FLOATS[kind], order or "<"
     count = math.prod(shape)
     size = count * struct.calcsize(letter)
     if len(data) - start - length != size:
@@ -75,7 +77,7 @@ def strict_reading(data: bytes) -> Reading:
     values = struct.unpack_from(f"{order}{count}{letter}", data, start + length)
     if not all(map(math.isfinite, values)):
         raise ValueError("not finite")
-    return Reading(shape, in_c_order(values, shape) if fields["fortran_order"] else values, descr[1:])
+    return Reading(shape, in_c_order(values, shape) if fields["fortran_order"] else values, kind)
 
 
 def in_c_order(values: tuple, shape: tuple) -> tuple:

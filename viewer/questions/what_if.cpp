@@ -123,7 +123,7 @@ std::optional<EvictionRule> own_rule(const std::string& policy, const PolicySett
     const Index l = run.shape().l;
     return rule_of(parse_policy(policy, names), settings.semantics, {}, l,
                    settings.tokens(l, settings.semantics),
-                   run.dump() != nullptr && run.dump()->has(Tensor::wo));
+                   run.dump() != nullptr && run.dump()->projects_values());
   } catch (const InputError&) {
     return std::nullopt;
   }

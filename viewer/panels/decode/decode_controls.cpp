@@ -4,6 +4,7 @@
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/questions/head_figures.hpp"
 #include "viewer/widgets/controls.hpp"
@@ -62,7 +63,7 @@ std::string own_choices(const Run& run, const DecodeSettings& settings, Text tex
     try {
       const EvictionRule rule =
           rule_of(parse_policy(name, {}), settings.semantics, {}, run.shape().l,
-                  settings.tokens(run.shape().l, settings.semantics), run.dump()->has(Tensor::wo));
+                  settings.tokens(run.shape().l, settings.semantics), run.dump()->projects_values());
       const std::string one = text(rule);
       if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
     } catch (const InputError&) {
