@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import reprlib
@@ -13,7 +12,7 @@ from typing import Any, Callable, Iterable
 import numpy as np
 
 from dump_files import (FILE_DTYPES, GRADIENTS, PROGRESS, QUERIES, TOLERANCES, CaptureError, Shape, layer_files,
-                        one_line, read_text, require)
+                        one_line, read_json, require)
 
 
 def check(folder: str | os.PathLike) -> bool:
@@ -66,10 +65,7 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
         return isinstance(x, list) and len(x) >= layers and all(entry is None or fits(entry) for entry in x)
 
     require(path.is_file(), path, "a file", "something else" if path.exists() else "none")
-    try:
-        manifest = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise CaptureError(f"{path}: expected JSON, found {error}") from None
+    manifest = read_json(path)
     require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
     for keys, expected, fits in (
             (("n_layers", "total_len"), "a whole number", whole), (("causal",), "true", lambda x: x is True),

@@ -102,14 +102,22 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """All of a file, or of a pipe that the user names; not what has no end."""
+    """All of a file, or of a pipe that the user names, without a byte order mark; not what has no end."""
     with open(path, "rb") as file:
         data = file.read(LARGEST_TEXT + 1)
     require(len(data) <= LARGEST_TEXT, path, f"at most {LARGEST_TEXT:,} bytes", "more")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CaptureError(f"{path}: expected UTF-8, found {error}") from None
+
+
+def read_json(path: str | os.PathLike) -> object:
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: expected JSON, found {error}") from None
 
 
 def read_layers(text: str, count: int) -> list[int]:

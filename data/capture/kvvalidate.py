@@ -33,7 +33,6 @@ import contextlib
 import fnmatch
 import importlib.util
 import io
-import json
 import math
 import sys
 import time
@@ -41,7 +40,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Tuple
 
 from costly_steps import costliest, sentence, steps_of_half, texts_of
-from dump_files import CaptureError, one_line, require
+from dump_files import CaptureError, one_line, read_json, require
 from gguf_file import GgufFile
 from kvcapture import Progress, refuse_arguments
 from kvresults import Results, ResultsError, ResultsOverDumps, open_results
@@ -285,7 +284,7 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
 
 def print_figures(target: Target) -> None:
     folder, whole = target.results.folder, read_figures(target.results.folder / "validate.csv", KEYS)
-    kl_of, how = target.results.kl_by_step(), json.loads((folder / "validate.json").read_text(encoding="utf-8"))
+    kl_of, how = target.results.kl_by_step(), read_json(folder / "validate.json")
     names = [" ".join(filter(None, case.keys[:4])) for case in target.cases]
     width = max(map(len, names))
     columns = (*FIGURES, "half_in")

@@ -161,7 +161,7 @@ class ModelLoop:
             last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
             k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
             outputs.append(attend(q, at, k, v, self._l, layer, layer.sinks_of(head, heads), bias, last))
-        return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
+        return as_attention(outputs, query)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
         layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin
@@ -181,7 +181,7 @@ class ModelLoop:
             chunk = (x[0].double().cpu().numpy() for x in (query, key, value))
             for head, left in enumerate(held.caches.add(*chunk)):
                 held.last[head, torch.as_tensor(left, device=held.last.device)] = begin + rows - 1
-        return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
+        return as_attention(outputs, query)
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:
         scale, sinks = called.get("scaling"), called.get("s_aux", getattr(module, "sinks", None))
@@ -190,6 +190,12 @@ class ModelLoop:
         require(self.own == "eager" or not softcap and sinks is None, f"layer {module.layer_idx}", wanted, self.own)
         scale = query.shape[3] ** -0.5 if scale is None else float(scale)
         return Layer(k, v, query.shape[1], scale, window_of(module, called), float(softcap or 0) or None, sinks)
+
+
+def as_attention(outputs: list[torch.Tensor], query: torch.Tensor) -> tuple[torch.Tensor, None]:
+    """[1, rows, n_q, d_v] of the heads' [group, rows, d_v], contiguous as transformers' attention functions leave it: some
+    models make a view of it."""
+    return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype).contiguous(), None
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,

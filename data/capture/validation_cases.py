@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
@@ -14,7 +13,7 @@ import xxhash
 
 from changed_cache import Change, Quantization
 from dump_check import StoredArray, as_float64
-from dump_files import require
+from dump_files import read_json, require
 from kvresults import Results, ResultsError
 from model_loop import GrowingCaches, Layer, ModelLoop
 
@@ -195,11 +194,9 @@ class Dump(NamedTuple):
         found = "something else" if folder.exists() else "none"
         require(folder.is_dir(), folder, "a dump, as a folder (--dump says where)", found)
         try:
-            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            manifest = read_json(folder / "manifest.json")
         except FileNotFoundError:
             manifest = {}
-        except ValueError as error:
-            raise ResultsError(f"{folder / 'manifest.json'}: cannot be read as JSON: {error}") from None
         require(isinstance(manifest, dict), folder / "manifest.json", "a JSON object", type(manifest).__name__)
         return Dump(folder, manifest)
 
