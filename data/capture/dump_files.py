@@ -49,7 +49,7 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES))
+        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES))
         begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES))
         for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
             for path in folder.glob(name):
@@ -68,7 +68,8 @@ def layer_files(shape: Shape, T: int, T_q: int, dtype: str) -> dict[str, tuple[t
     """Shape and dtype of a layer's files, with T keys and T_q queries."""
     n_q, n_kv, d, d_v, d_model = shape
     return {"q": ((n_q, T_q, d), dtype), "k": ((n_kv, T, d), dtype), "v": ((n_kv, T, d_v), dtype),
-            "o": ((n_q, T_q, d_v), dtype), "wo": ((n_q, d_v, d_model), dtype), "residual_norm": ((T,), "float32")}
+            "o": ((n_q, T_q, d_v), dtype), "gate": ((n_q, T_q, d_v), dtype), "wo": ((n_q, d_v, d_model), dtype),
+            "residual_norm": ((T,), "float32")}
 
 
 def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -51,6 +51,7 @@ else:
     from attention_capture import capture
     from capture_estimate import print_estimate
     from capture_request import Request, one_line_errors
+    from model_attention import input_device
     from output_gradients import write_gradients
     from second_reading import check_length, write_second_reading
 
@@ -215,9 +216,9 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
     """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it.
     Returns the first step at which the model chose one of `ends`, if any."""
     keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    device = model.get_input_embeddings().weight.device
+    device = input_device(model)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    tokens, cache, ended = ids, None, None
+    tokens, cache, ended = ids, own_cache(model, ids), None
     with torch.no_grad():
         for step in range(decode + 1):
             fed = torch.tensor([tokens], device=device)
@@ -228,6 +229,16 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
             if ended is None and len(given) <= step < decode and tokens[0] in ends:
                 ended = step
     return ended
+
+
+def own_cache(model: torch.nn.Module, ids: list[int]) -> object:
+    """An empty cache, where the model has states besides keys and values and does not make one when it is called."""
+    if not getattr(model, "_is_stateful", False):
+        return None
+    device = input_device(model)
+    given = model.prepare_inputs_for_generation(torch.tensor([ids], device=device), past_key_values=None, use_cache=True,
+                                                cache_position=torch.arange(len(ids), device=device))
+    return given.get("past_key_values")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import torch
 
 from changed_cache import Change
 from dump_files import require
-from model_attention import own_attention, stand_in, window_of
+from model_attention import cache_for, input_device, own_attention, stand_in, window_of
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
@@ -82,7 +82,7 @@ class ModelLoop:
         self._as, self._changes = self._attend_reading, {}
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
-        self._cuts = "logits_to_keep" in takes
+        self._cuts, self._cache = "logits_to_keep" in takes, cache_for(model.config.get_text_config())
 
     def __enter__(self) -> ModelLoop:
         with contextlib.ExitStack() as stack:
@@ -136,12 +136,12 @@ class ModelLoop:
         return torch.cat(logits)
 
     def _forward(self, begin: int, end: int, keep: int) -> torch.Tensor:
-        """Positions begin .. end - 1 as one pass without a cache of the model's own; the logits of the last `keep`."""
-        device = self.model.get_input_embeddings().weight.device
+        """Positions begin .. end - 1 as one pass without a cache of what was before; the logits of the last `keep`."""
+        device = input_device(self.model)
         at, ids = torch.arange(begin, end, device=device), torch.tensor([self._ids[begin:end]], device=device)
         cut = {"logits_to_keep": keep} if self._cuts else {}
         with torch.no_grad():
-            result = self.model(input_ids=ids, position_ids=at[None], use_cache=False, **cut)
+            result = self.model(input_ids=ids, position_ids=at[None], **self._cache, **cut)
         return result.logits[0, -keep:]
 
     def _attend(self, module, query, key, value, mask, called):
