@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import transformers
 
-from dump_files import (FILE_DTYPES, TOLERANCES, Shape, allocate, layer_files, npy_bytes, prepare_folder, require,
+from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder, require,
                         write_json)
 from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device, is_causal,
                              own_attention, residual_block, rounded, stand_in, to_file, window_of)
@@ -112,8 +112,14 @@ class capture:
         """Different tokens to the decoder, which a probe needs few of."""
         count = min(PROBE_TOKENS, getattr(self.config, "max_position_embeddings", None) or PROBE_TOKENS)
         ids = torch.arange(1, count + 1, device=input_device(self.model))[None] * 7919 % self.config.vocab_size
-        with torch.no_grad():
-            decoder_of(self.model)(input_ids=ids, **cache_for(self.config))
+        try:
+            with torch.no_grad():
+                decoder_of(self.model)(input_ids=ids, **cache_for(self.config))
+        except CaptureError:
+            raise
+        except Exception as error:  # models raise of all kinds
+            found = f"{type(error).__name__}: {error}"
+            raise CaptureError(f"{type(self.model).__name__}: expected a model that reads {count} tokens, found {found}") from error
 
     def _note_ids(self, _module, args, kwargs) -> None:
         ids = kwargs.get("input_ids", args[0] if args else None)

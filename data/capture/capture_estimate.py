@@ -20,6 +20,8 @@ def print_estimate(request: Request) -> None:
     shape, count, dtype, jobs = config_shape(request.config), len(request.layers), request.dtype, request.jobs()
     T = request.prompt_len + request.decode
     files = {} if request.resumed else layer_files(shape, T, request.queries, dtype)
+    if not gated(request.whole, shape):
+        files.pop("gate", None)
     for job in jobs:
         files.update({name: (kind, dtype) for name, kind in job.files(shape.n_q, shape.d_v).items()})
     if request.args.repeat:
@@ -42,11 +44,24 @@ def print_estimate(request: Request) -> None:
               f"{2e-9 * rate:,.0f} GFLOP/s that its products of matrices come to")
 
 
-def parameters(config: Any) -> int:
-    """Of the model, without its weights."""
+def without_weights(config: Any) -> torch.nn.Module:
     with one_line_errors(), torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config)
-    return sum(parameter.numel() for parameter in model.parameters())
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def parameters(config: Any) -> int:
+    return sum(parameter.numel() for parameter in without_weights(config).parameters())
+
+
+def gated(config: Any, shape: Shape) -> bool:
+    """Has an attention more outputs than queries, or a projection of its own, to multiply its heads' outputs by?"""
+    def width(module: torch.nn.Module, name: str) -> int:
+        return getattr(getattr(module, name, None), "out_features", 0)
+
+    queries, outputs = shape.n_q * shape.d, shape.n_q * shape.d_v
+    return any(width(module, "q_proj") >= queries + outputs or outputs in (width(module, "gate_proj"), width(module, "output_gate"))
+               for module in without_weights(config).modules()
+               if "attention" in type(module).__name__.lower())
 
 
 def cache_bytes(shape: Shape, positions: int, dtype: str) -> int:

@@ -25,6 +25,7 @@ def check(folder: str | os.PathLike) -> bool:
     if not fine:
         print(f"{one_line(folder)}: incomplete, the capture was interrupted")
     gradients = [name for name in GRADIENTS if next(folder.glob(f"layer_*/{name}.npy"), None)]
+    gated = next(folder.glob("layer_*/gate.npy"), None) is not None
     read_again = next(folder.glob(f"layer_*/{QUERIES}.npy"), None) is not None or "reference_rows" in manifest
     shapes: dict[str, tuple[int, ...]] = {}  # the first layer's
     for layer in range(min(begun + 1, layers)):
@@ -32,6 +33,8 @@ def check(folder: str | os.PathLike) -> bool:
             good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
             for name in gradients:
                 line += f"; {check_gradient(folder / f'layer_{layer:02}', name, manifest, shapes)}"
+            if gated:
+                line += f"; {check_gate(folder / f'layer_{layer:02}')}"
             if read_again:
                 line += f"; {check_queries(folder / f'layer_{layer:02}', shapes)}"
         except CaptureError as error:
@@ -46,9 +49,13 @@ def check(folder: str | os.PathLike) -> bool:
     elif manifest.get("gradients") and not {"g_future", "g_window"} & set(gradients):
         fine = False
         print(f"gradients: expected g_future.npy or g_window.npy, found {', '.join(gradients) or 'neither'}")
-    for key in ("rope_note", "wo_note"):
-        if key in manifest:
+    for key in ("rope_note", "wo_note", "residual_note"):
+        if manifest.get(key) is not None:
             print(one_line(manifest[key]))
+    caches = manifest.get("cache_of") or []
+    for layer, cache in enumerate(caches):
+        if layer != cache:
+            print(f"layer {layer} reads the cache of layer {cache}")
     return fine
 
 
@@ -75,6 +82,9 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
              lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row)))),
             (("gradients",), "an object with a number of samples",
              lambda x: isinstance(x, dict) and whole(x.get("samples"))),
+            (("output_multiplier",), "a number, or one for each layer", lambda x: number(x) or each_layer(x, number)),
+            (("cache_of",), "a layer for each layer", lambda x: isinstance(x, list) and len(x) >= layers and all(
+                type(cache) is int and 0 <= cache <= layer for layer, cache in enumerate(x))),
             (("prompt_len",), "a whole number", whole)):
         for key, value in ((key, manifest.get(key)) for key in keys):
             require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
@@ -182,6 +192,15 @@ def check_gradient(folder: Path, name: str, manifest: dict[str, Any], shapes: di
     finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(n_q))
     require(finite, f"{name}.npy", "finite numbers", "a NaN or an infinity")
     return f"{name} of {' x '.join(map(str, (*samples, rows)))} rows"
+
+
+def check_gate(folder: Path) -> str:
+    """Says that a layer's gate is whole. Raises CaptureError where it is not."""
+    o, x = StoredArray(folder / "o.npy"), StoredArray(folder / "gate.npy")
+    require(x.shape == o.shape, "gate.npy", list(o.shape), list(x.shape))
+    finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(x.shape[0]))
+    require(finite, "gate.npy", "finite numbers", "a NaN or an infinity")
+    return "gated"
 
 
 def check_queries(folder: Path, shapes: dict[str, tuple[int, ...]]) -> str:

@@ -133,8 +133,8 @@ def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: 
     """first: what was called where the heads returned their values; ones: where they returned ones."""
     shape, path = site.shape, OutputPath()
     size = (shape.n_q * shape.d_v, shape.d_model)
-    for call, other in zip(first.calls, ones.calls):
-        weight = weight_of(call.module, size) if call.behind and call.module is other.module else None
+    for call, other in paired(first, ones):
+        weight = weight_of(call.module, size) if call.behind else None
         if weight is not None and not near(call.input, other.input, tolerance):
             break
     else:
@@ -158,12 +158,22 @@ def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: 
     return path
 
 
+def paired(one: Pass, two: Pass) -> Iterator[tuple[Call, Call]]:
+    """The calls of a pass, each with that of the same module in the other: experts may differ."""
+    others: dict[torch.nn.Module, list[Call]] = {}
+    for call in two.calls:
+        others.setdefault(call.module, []).append(call)
+    for call in one.calls:
+        if others.get(call.module):
+            yield call, others[call.module].pop(0)
+
+
 def before(site: Site, first: Pass, ones: Pass, projection: Call) -> str:
     """What happens to the heads' outputs before the projection, by the name of a module that reads them."""
-    for call, other in zip(first.calls, ones.calls):
+    for call, other in paired(first, ones):
         if call.module is projection.module:
             break
-        if call.behind and not torch.equal(call.input, other.input):
+        if call.behind and call.input.shape == other.input.shape and not torch.equal(call.input, other.input):
             norm = "norm" in type(call.module).__name__.lower()
             return f"{'norms' if norm else 'changes'} its heads' outputs ({site.names[call.module]})"
     return "changes its heads' outputs"
@@ -188,7 +198,7 @@ def find_multiplier(site: Site, layer: int, added: Pass, nothing: Pass, output: 
     if output is None:
         return "has a block that is not called with the residual stream"
     x, a = nothing.stream.double(), output.double().reshape(nothing.stream.shape)
-    behind = [(c.input, d.input, c.module) for c, d in zip(added.calls, nothing.calls) if c.behind and c.module is d.module]
+    behind = [(c.input, d.input, c.module) for c, d in paired(added, nothing) if c.behind]
     ends = (*(first_tensor(as_tuple(seen.returned)) for seen in (added, nothing)), site.block)
     normed = ""
     for with_a, without, module in (*behind, ends):
