@@ -13,7 +13,7 @@ import transformers
 from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder, require,
                         write_json)
 from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device, is_causal,
-                             own_attention, residual_block, rounded, stand_in, to_file, window_of)
+                             own_attention, residual_block, rounded, sees_ahead, stand_in, to_file, window_of)
 from output_path import OutputPath, Site, find_output_paths, near
 
 PROBE_TOKENS = 16
@@ -83,9 +83,11 @@ class capture:
         self.caches = {}
         self.first = self.layers[self.chosen[0]]
         for i, layer in self.layers.items():
-            for what in ("shape", "scale", "softcap"):
+            for what in ("shape", "scale", "softcap", "causal"):
                 mine, firsts = getattr(layer, what), getattr(self.first, what)
                 require(mine == firsts, f"layer {i}, {what}", f"layer {self.chosen[0]}'s {firsts}", mine)
+        alone = self.first.causal or self.T == self.prompt_len
+        require(alone, "decode", "no decoding steps of an encoder (--decode 0)", self.T - self.prompt_len)
         self.sites = {i: Site(layer.module, layer.block, layer.shape) for i, layer in self.layers.items()}
         paths = find_output_paths(self.sites, self._feed_some, self.config, self.compute)
         with contextlib.ExitStack() as stack:
@@ -98,9 +100,10 @@ class capture:
             layer.probed = ()
         self.probing = False
 
-    def _meet(self, index: int, module, query, key, value, kwargs) -> None:
+    def _meet(self, index: int, module, query, key, value, mask, kwargs) -> None:
         folder = self.out / f"layer_{self.chosen.index(index):02}"
         layer = self.layers[index] = Layer(folder, self.model, module, query, key, value, kwargs)
+        layer.causal = not sees_ahead(module, mask, kwargs)
         fits = self.own == "eager" or not (layer.softcap or layer.sinks)
         wanted = "eager attention for a soft cap or sinks (attn_implementation='eager')"
         require(fits, f"layer {index}", wanted, "sdpa")
@@ -141,7 +144,7 @@ class capture:
                 self.layers[index].probed = key, value
                 return self.sites[index].heads_return(values), None
             if index in self.chosen:
-                self._meet(index, module, query, key, value, kwargs)
+                self._meet(index, module, query, key, value, mask, kwargs)
             return values, None
         if index not in self.chosen:
             return own(module, query, key, value, mask, **kwargs)
@@ -153,7 +156,8 @@ class capture:
         grows = f"a cache that grows by each position fed, {end} keys"
         require(fewest <= keys <= end, f"layer {index} at position {first}", grows, keys)
         by_itself = self.own == "sdpa" and is_causal(module, kwargs)
-        check_mask(f"layer {index}, attention mask", mask, by_itself, first, rows, keys, layer.window)
+        require(layer.causal or rows == self.prompt_len, "an encoder", f"{self.prompt_len} positions in one pass", rows)
+        check_mask(f"layer {index}, attention mask", mask, by_itself, first, rows, keys, layer.window, layer.causal)
 
         if not layer.files:
             layer.folder.mkdir()
@@ -237,10 +241,11 @@ class capture:
             "model": self.name or self.config._name_or_path or type(self.model).__name__,
             "prompt_len": self.prompt_len, "total_len": T,
             "n_layers": len(layers), "n_q_heads": shape.n_q, "n_kv_heads": shape.n_kv, "head_dim": shape.d,
-            "scale": self.first.scale, "causal": True, "dtype": self.dtype if self.dtype == "bfloat16" else None,
+            "scale": self.first.scale, "causal": self.first.causal, "dtype": self.dtype if self.dtype == "bfloat16" else None,
             "logit_softcap": self.first.softcap,
             "sliding_window": windows if any(windows) else None, "sink_logit": sinks if any(sinks) else None,
             "layers": self.chosen,
+            **({"sliding_window_two_sided": True} if any(windows) and not self.first.causal else {}),
             **({"cache_of": self.cache_of} if len(set(self.cache_of)) < len(layers) else {}),
             "origin": f"kvcapture.py: torch {torch.__version__}, transformers {transformers.__version__}, "
                       f"computed in {self.compute}, {self.own} attention"}
@@ -286,6 +291,7 @@ class Layer:
         self.shape = Shape(query.shape[1], key.shape[1], key.shape[3], value.shape[3], module.config.hidden_size)
         self.scale = self.shape.d ** -0.5 if scale is None else float(scale)
         self.window = window_of(module, called)
+        self.causal = True
         self.softcap = float(softcap) if softcap else None
         self.sinks = None if sinks is None else sinks.detach().float().cpu().tolist()
         self.rotation: Callable[[], Turn] | None = None

@@ -5,9 +5,8 @@ import time
 from typing import Any
 
 import torch
-import transformers
 
-from capture_request import Request, one_line_errors
+from capture_request import Request, auto_class, one_line_errors
 from dump_files import QUERIES, Shape, layer_files, npy_bytes
 from gradient_progress import Job
 from model_attention import config_shape
@@ -20,8 +19,9 @@ def print_estimate(request: Request) -> None:
     shape, count, dtype, jobs = config_shape(request.config), len(request.layers), request.dtype, request.jobs()
     T = request.prompt_len + request.decode
     files = {} if request.resumed else layer_files(shape, T, request.queries, dtype)
-    if not gated(request.whole, shape):
-        files.pop("gate", None)
+    blocks = without_weights(request.whole)
+    absent = {"gate": not gated(blocks, shape), "residual_norm": normed_behind(blocks)}
+    files = {name: file for name, file in files.items() if not absent.get(name)}
     for job in jobs:
         files.update({name: (kind, dtype) for name, kind in job.files(shape.n_q, shape.d_v).items()})
     if request.args.repeat:
@@ -46,22 +46,30 @@ def print_estimate(request: Request) -> None:
 
 def without_weights(config: Any) -> torch.nn.Module:
     with one_line_errors(), torch.device("meta"):
-        return transformers.AutoModelForCausalLM.from_config(config)
+        return auto_class(config).from_config(config)
 
 
 def parameters(config: Any) -> int:
     return sum(parameter.numel() for parameter in without_weights(config).parameters())
 
 
-def gated(config: Any, shape: Shape) -> bool:
-    """Has an attention more outputs than queries, or a projection of its own, to multiply its heads' outputs by?"""
+def gated(model: torch.nn.Module, shape: Shape) -> bool:
+    """By their names, are there projections to multiply the heads' outputs by? A capture finds out by what they do."""
     def width(module: torch.nn.Module, name: str) -> int:
         return getattr(getattr(module, name, None), "out_features", 0)
 
     queries, outputs = shape.n_q * shape.d, shape.n_q * shape.d_v
     return any(width(module, "q_proj") >= queries + outputs or outputs in (width(module, "gate_proj"), width(module, "output_gate"))
-               for module in without_weights(config).modules()
-               if "attention" in type(module).__name__.lower())
+               for module in model.modules() if "attention" in type(module).__name__.lower())
+
+
+def normed_behind(model: torch.nn.Module) -> bool:
+    """By their names, are there norms between the attention and the residual stream?"""
+    for module in model.modules():
+        norms = {name for name, _ in module.named_children() if name.endswith("norm")} - {"input_layernorm"}
+        if norms & {"post_attention_layernorm", "post_self_attn_layernorm"} and len(norms) > 1:
+            return True
+    return False
 
 
 def cache_bytes(shape: Shape, positions: int, dtype: str) -> int:

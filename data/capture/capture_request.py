@@ -99,12 +99,18 @@ class Request:
         capped = getattr(self.config, "attn_logit_softcapping", None)
         eager = {"attn_implementation": "eager"} if capped else {}  # sdpa has no soft cap
         with one_line_errors():
-            model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            model, loaded = auto_class(self.whole).from_pretrained(
                 **self.origin, config=self.whole, dtype=getattr(torch, self.compute), output_loading_info=True, **eager)
         lacking = sorted(loaded["missing_keys"])
         found = f"none for {len(lacking)} of them ({', '.join(lacking[:2])} ...)"
         require(not lacking, self.source, "all of the model's weights", found)
         return model.to(self.device).eval()
+
+
+def auto_class(config: Any) -> Any:
+    """Of the models that a configuration is of: encoders have no causal one."""
+    classes = (transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM)
+    return next((kind for kind in classes if type(config) in kind._model_mapping), classes[0])
 
 
 @contextlib.contextmanager

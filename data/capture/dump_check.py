@@ -75,7 +75,7 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
     manifest = read_json(path)
     require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
     for keys, expected, fits in (
-            (("n_layers", "total_len"), "a whole number", whole), (("causal",), "true", lambda x: x is True),
+            (("n_layers", "total_len"), "a whole number", whole), (("causal", "sliding_window_two_sided"), "true or false", lambda x: type(x) is bool),
             (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
             (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
             (("sink_logit",), "a list of numbers for each layer",
@@ -156,7 +156,8 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
     sinks = np.array(sinks, float).reshape(n_kv, -1, 1)
     scale, worst = float(manifest.get("scale") or d ** -0.5), 0.0
     rows = np.unique(np.linspace(0, n_rows - 1, 8).astype(int))
-    seen = visible(np.arange(T), T - n_rows + rows, window)
+    causal, two_sided = manifest.get("causal") is not False, bool(manifest.get("sliding_window_two_sided"))
+    seen = visible(np.arange(T), T - n_rows + rows, window, causal, two_sided)
     # [n_kv, group, rows, channels]
     some_q, some_o = (x.rows(rows).reshape(n_kv, -1, len(rows), x.shape[2]) for x in (q, o))
     for head, (q_g, o_g, sink) in enumerate(zip(some_q, some_o, sinks)):
@@ -217,6 +218,9 @@ def as_float64(x: np.ndarray) -> np.ndarray:
     return ((x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x).astype(np.float64)
 
 
-def visible(key: np.ndarray, query: np.ndarray, window: int | None) -> np.ndarray:
-    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to."""
-    return (key <= query[:, None]) & (key > query[:, None] - (window or np.inf))
+def visible(key: np.ndarray, query: np.ndarray, window: int | None, causal: bool = True,
+            two_sided: bool = False) -> np.ndarray:
+    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to; two_sided: without causality,
+    the window ends ahead as it does behind."""
+    ahead, window = key - query[:, None], window or np.inf
+    return (ahead > -window) & (ahead < (1 if causal else window if two_sided else np.inf))

@@ -215,14 +215,18 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
          ends: Iterable[int] = ()) -> int | None:
     """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it.
     Returns the first step at which the model chose one of `ends`, if any."""
-    keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    takes = inspect.signature(model.forward).parameters
+    keep = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     device = input_device(model)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     tokens, cache, ended = ids, own_cache(model, ids), None
     with torch.no_grad():
         for step in range(decode + 1):
             fed = torch.tensor([tokens], device=device)
-            result = model(input_ids=fed, past_key_values=cache, use_cache=True, **keep)
+            more = {"past_key_values": cache, "use_cache": True} if "past_key_values" in takes else {}
+            result = model(input_ids=fed, **more, **keep)
+            if step == decode:  # an encoder has no logits, nor a cache
+                return ended
             cache, logits = result.past_key_values, result.logits[0, -1].float().cpu()
             chosen = torch.multinomial(logits.softmax(-1), 1, generator=generator) if generator else logits.argmax()
             tokens = [given[step] if step < len(given) else int(chosen)]

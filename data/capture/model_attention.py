@@ -59,6 +59,8 @@ _STANDING_IN: dict[int, Callable] = {}  # by the id of the configuration that a 
 
 
 def _attention(module, query, key, value, attention_mask, **kwargs):
+    numbered = getattr(module, "layer_idx", None) is not None
+    require(numbered, type(module).__name__, "an attention that knows its layer's number, layer_idx", "none")
     return _STANDING_IN[id(module.config)](module, query, key, value, attention_mask, kwargs)
 
 
@@ -164,14 +166,23 @@ def residual_block(model: torch.nn.Module, attention: torch.nn.Module) -> torch.
     return None
 
 
-def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, rows: int, keys: int,
-               window: int | None) -> None:
-    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one (within the sliding window). The
-    rows are positions first, first + 1, ..., the keys those up to the last row's. No mask stands for all keys, or for
-    the causal ones where `causal` (what sdpa does by itself). Up to 16 rows are looked at."""
+def sees_ahead(module: torch.nn.Module, mask: torch.Tensor | None, called: dict[str, Any]) -> bool:
+    """Is it an encoder's attention, by its own word and its mask?"""
+    if is_causal(module, called) or mask is None:
+        return not is_causal(module, called)
+    row = mask[0, 0, 0, 1:]
+    return bool((row if row.dtype == torch.bool else row == 0).any())
+
+
+def check_mask(where: str, mask: torch.Tensor | None, by_itself: bool, first: int, rows: int, keys: int,
+               window: int | None, causal: bool = True) -> None:
+    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one, or else that of all keys (within
+    the sliding window). The rows are positions first, first + 1, ..., the keys those up to the last row's. No mask
+    stands for all keys, or for the causal ones where `by_itself` (what sdpa does). Up to 16 rows are looked at."""
     if mask is None:
-        all_seen = (rows == 1 or causal and rows == keys) and keys <= (window or keys)
-        return require(all_seen, where, f"a causal mask{' of a sliding window' if window else ''}", "none")
+        all_seen = (rows == 1 or by_itself and rows == keys or not causal) and keys <= (window or keys)
+        kind = "causal mask" if causal else "mask"
+        return require(all_seen, where, f"a {kind}{' of a sliding window' if window else ''}", "none")
     picked = np.unique(np.linspace(0, rows - 1, 16).astype(int))
     seen = mask[0][:, torch.as_tensor(picked, device=mask.device), :keys].detach().cpu()
     if seen.dtype != torch.bool:
@@ -179,8 +190,8 @@ def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, 
         require(masks, where, "a mask", "a bias on the logits")
         seen = seen == 0
     position = first + rows - keys + np.arange(keys)
-    causal_rows = visible(position, first + picked, window)
-    for at, expected, found in zip(first + picked, causal_rows, seen.numpy().swapaxes(0, 1)):
+    expected_rows = visible(position, first + picked, window, causal, two_sided=True)
+    for at, expected, found in zip(first + picked, expected_rows, seen.numpy().swapaxes(0, 1)):
         want, count = position[expected], found[0].sum()
         require((found == expected).all(), f"{where} at position {at}", f"positions {want[0]} to {want[-1]}",
                 f"{count} of them (padding, a prefix or chunks?)")

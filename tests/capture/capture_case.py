@@ -71,6 +71,11 @@ MODELS = {
     "cohere (interleaved)": ("CohereForCausalLM", "CohereConfig", {"hidden_size": 64}, "eager"),
     "glm (partial, interleaved)": ("GlmForCausalLM", "GlmConfig", {"partial_rotary_factor": 0.5}, "sdpa"),
     "smollm 3 (a layer does not turn)": ("SmolLM3ForCausalLM", "SmolLM3Config", {"no_rope_layer_interval": 2}, "sdpa"),
+    "gpt 2": ("GPT2LMHeadModel", "GPT2Config", {"hidden_size": 64}, "eager"),
+    "deepseek 3 (latent)": ("DeepseekV3ForCausalLM", "DeepseekV3Config", MLA, "sdpa"),
+}
+# What stands before a projection, behind it or beside the attention.
+OTHERS = {
     "granite": ("GraniteForCausalLM", "GraniteConfig", {"residual_multiplier": 0.22}, "sdpa"),
     "olmo 2 (post-norm)": ("Olmo2ForCausalLM", "Olmo2Config", {}, "sdpa"),
     "glm 4 (post-norm)": ("Glm4ForCausalLM", "Glm4Config", {}, "sdpa"),
@@ -95,14 +100,12 @@ MODELS = {
         "num_hidden_layers": 4, "num_kv_shared_layers": 1, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 9,
         "vocab_size_per_layer_input": 97, "hidden_size_per_layer_input": 8, "intermediate_size": [48] * 4,
         "activation_sparsity_pattern": [0.0] * 4, "laurel_rank": 4, "initializer_range": 0.1}, "sdpa"),
-    "gpt 2": ("GPT2LMHeadModel", "GPT2Config", {"hidden_size": 64}, "eager"),
-    "deepseek 3 (latent)": ("DeepseekV3ForCausalLM", "DeepseekV3Config", MLA, "sdpa"),
 }
 
 
 def build(name: str, dtype: torch.dtype = torch.float32, **changes):
     """A random model, the same each time."""
-    model_class, config_class, own, attention = MODELS[name]
+    model_class, config_class, own, attention = {**MODELS, **OTHERS}[name]
     config = getattr(transformers, config_class)(**{**SMALL, **own, **changes}, attn_implementation=attention)
     config._experts_implementation = "eager"  # the grouped products have no float64
     torch.manual_seed(7)
