@@ -16,9 +16,9 @@ or around any code that runs the model:
 
 An attention function registered with the transformers attention interface stands in for the model's own in every
 layer: it rounds q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa) compute the output o
-from exactly these numbers, and writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes
-with every attention output replaced by the values, so that a layer's keys differ by their rotation only. One layer's
-tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more
+from exactly these numbers, and writes o, with which the model goes on. Before that, a probe of 16 tokens passes a few
+times: it shows what is done with the heads' outputs (output_path.py), and, with equal rows at every attention, how keys
+turn. One layer's tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more
 (output_gradients.py), with --repeat the prompt (second_reading.py).
 
 Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf and accelerate), and the files
