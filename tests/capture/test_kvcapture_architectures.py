@@ -36,7 +36,7 @@ ARCHITECTURES = {
     "biogpt": {}, "bitnet": {}, "bloom": {}, "camembert": DECODER, "cohere": {}, "cohere2": {"sliding_window": 9}, "cwm": {},
     "deepseek_v2": MLA, "deepseek_v3": MLA, "doge": {}, "dots1": {}, "electra": DECODER, "ernie": DECODER, "ernie4_5": {},
     "ernie4_5_moe": {"moe_layer_start_index": 1, "moe_layer_end_index": 2, "moe_layer_interval": 1},
-    "exaone4": {"sliding_window": 9, "sliding_window_pattern": 2}, "exaone_moe": {}, "falcon": {},
+    "exaone4": {"sliding_window": 9, "sliding_window_pattern": 2}, "exaone_moe": {},
     "falcon_h1": {**MAMBA, "mamba_d_ssm": 128, "attention_out_multiplier": 0.7, "ssm_out_multiplier": 0.3}, "flex_olmo": {}, "gemma": {},
     "gemma2": {"attn_logit_softcapping": 3.0, "sliding_window": 9}, "gemma3_text": {"sliding_window": 9},
     "gemma3n_text": {"num_hidden_layers": 4, "num_kv_shared_layers": 1, "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -44,7 +44,7 @@ ARCHITECTURES = {
                      "activation_sparsity_pattern": [0.0] * 4, "laurel_rank": 4},
     "glm": {}, "glm4": {}, "glm4_moe": {}, "glm4_moe_lite": MLA,
     "glm_moe_dsa": {**MLA, "index_topk": 16, "index_n_heads": 2, "index_head_dim": 16}, "gpt2": {}, "gpt_bigcode": {}, "gpt_neox": {},
-    "gpt_oss": {"sliding_window": 9}, "gptj": {}, "granite": {"residual_multiplier": 0.22}, "granitemoe": {"residual_multiplier": 0.22},
+    "gpt_oss": {"sliding_window": 9}, "gptj": {"rotary_dim": 8}, "granite": {"residual_multiplier": 0.22}, "granitemoe": {"residual_multiplier": 0.22},
     "granitemoehybrid": {**MAMBA, "residual_multiplier": 0.22, "layer_types": ["mamba", "attention", "attention"],
                          "shared_intermediate_size": 32}, "granitemoeshared": {"residual_multiplier": 0.22}, "helium": {},
     "hunyuan_v1_dense": {}, "hunyuan_v1_moe": {"moe_topk": 2}, "jais2": {},
@@ -58,7 +58,7 @@ ARCHITECTURES = {
     "modernbert-decoder": {"local_attention": 8}, "nanochat": {}, "nemotron": {}, "olmo": {}, "olmo2": {}, "olmo3": {}, "olmoe": {},
     "opt": {"word_embed_proj_dim": 64, "ffn_dim": 48}, "persimmon": {}, "phi": {}, "phi3": {}, "phimoe": {}, "qwen2": {}, "qwen2_moe": {},
     "qwen3": {}, "qwen3_5_text": LINEAR, "qwen3_moe": {}, "qwen3_next": {**LINEAR, "decoder_sparse_step": 1}, "roberta": DECODER,
-    "seed_oss": {}, "smollm3": {}, "solar_open": {}, "stablelm": {}, "starcoder2": {}, "vaultgemma": {"sliding_window": 9},
+    "seed_oss": {}, "smollm3": {}, "solar_open": {}, "stablelm": {}, "starcoder2": {}, "vaultgemma": {"sliding_window": 9, "attn_logit_softcapping": 3.0},
     "xlm-roberta": DECODER, "youtu": MLA,
 }
 
@@ -71,7 +71,7 @@ def build(kind):
     if kind not in names or not hasattr(transformers, names[kind]):
         return None
     torch.manual_seed(7)
-    implementation = "eager" if kind in ("gemma2", "gpt_oss", "bloom", "falcon", "gptj", "nemotron") else "sdpa"
+    implementation = "eager" if kind in ("gemma2", "vaultgemma", "gpt_oss", "bloom", "gptj", "nemotron") else "sdpa"
     config = CONFIG_MAPPING[kind](**{**SIZES, **ARCHITECTURES[kind]}, attn_implementation=implementation)
     config._experts_implementation = "eager"
     model = getattr(transformers, names[kind])(config).eval()
@@ -92,12 +92,11 @@ def taken(kind, folder):
             for at, layer in enumerate(running.layers.values()):
                 projection = layer.path.projection
                 if projection is not None:
-                    projection.register_forward_hook(lambda p, _, y, at=at: returned.setdefault(at, y.detach().double() - (
-                        0 if getattr(p, "bias", None) is None else p.bias.detach().double())))
+                    projection.register_forward_hook(lambda p, _, y, at=at: returned.update({at: without_bias(p, y)}))
                 last = [getattr(layer.module, name, None) for name in ("k_norm", "k_layernorm", "k_proj")]
                 last = next((part for part in last if isinstance(part, torch.nn.Module)), None)
-                if last is not None:
-                    last.register_forward_hook(lambda _, args, y, at=at: keys.setdefault(at, y.detach().double()))
+                if last is not None and not getattr(layer.module, "qk_norm", None):  # a norm behind the rotation
+                    last.register_forward_hook(lambda _, args, y, at=at: keys.update({at: y.detach().double()}))
             kvcapture.feed(model, prompt()[0].tolist(), [], 0, None)
     except CaptureError as error:
         return [f"refused: {error}".replace("|", "\\|"), "", "", ""]
@@ -127,6 +126,11 @@ def taken(kind, folder):
             manifest.get("wo_note", "with gate" if "gate" in first else "yes").replace("no wo: ", ""),
             manifest.get("residual_note", residual).replace("no residual_norm: ", ""),
             (turns or manifest["rope_note"]).replace("no rope: ", "")]
+
+
+def without_bias(projection, y):
+    bias = getattr(projection, "bias", None)
+    return y.detach().double() - (0.0 if bias is None else bias.detach().double())
 
 
 def line(kind, cells):
