@@ -253,10 +253,12 @@ class Dump(NamedTuple):
             groups.setdefault(cache, []).append(layer)
         return [group for group in groups.values() if len(group) > 1]
 
-    def fingerprint(self, layer: int, *, gradients: bool = True) -> str:
-        """What summary.json's layer_fingerprints has of it; without the gradients, where they were added later."""
+    def fingerprint(self, layer: int, *, gradients: bool = True, gate: bool = True) -> str:
+        """What summary.json's layer_fingerprints has of it; without the gradients, where they were added later, or
+        without the gate, where it was not read."""
         files = sorted(self.layer_folder(layer).glob("*.npy"))
-        paths = [path for path in files if path.stem in DUMPED or gradients and path.stem.startswith("g_")]
+        names = set(DUMPED) - ({"gate"} if not gate else set())
+        paths = [path for path in files if path.stem in names or gradients and path.stem.startswith("g_")]
         require(paths, self.layer_folder(layer), "k.npy and its like, as kvcapture.py lays a dump out", "none")
         text = ""
         for path in paths:
@@ -277,7 +279,8 @@ class Dump(NamedTuple):
         require(fits, results.folder / "summary.json", "a fingerprint of every layer", prints)
         for layer in results.layers:
             found, recorded = self.fingerprint(layer), prints[str(layer)]
-            if found != recorded and self.fingerprint(layer, gradients=False) != recorded:
+            parts = ({"gradients": False}, {"gate": False}, {"gradients": False, "gate": False})
+            if found != recorded and all(self.fingerprint(layer, **part) != recorded for part in parts):
                 wanted = f"the dump that {results.folder} is of (XXH3 {recorded})"
                 raise ResultsError(f"{self.folder}: layer {layer}: expected {wanted}, found another ({found})")
 
