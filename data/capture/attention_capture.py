@@ -56,7 +56,7 @@ class capture:
             self._probe()
             size = len(self.chosen) * sum(npy_bytes(shape, dtype) for shape, dtype in self._files(self.T).values())
             prepare_folder(self.out, self.force, size)
-            write_json(self.out / "manifest.json", {"incomplete": True, **self._manifest(self.T)})
+            write_json(self.out / "manifest.json", {"incomplete": True, **self._manifest(self.T), **self._output()})
             stack.callback(self.model.register_forward_pre_hook(self._note_ids, with_kwargs=True).remove)
             for layer in self.layers.values():
                 if self._adds_to_stream():
@@ -75,7 +75,8 @@ class capture:
         """Fills self.layers, in their order."""
         self._feed_some()
         missing = ", ".join(str(i) for i in self.chosen if i not in self.layers)
-        found = f"none in layers {missing} (choose with --layers)" if self.layers else "nothing was captured"
+        nothing = "nothing was captured (its attention calls no function that can be stood in for)"
+        found = f"none in layers {missing} (choose with --layers)" if self.layers else nothing
         require(not missing, type(self.model).__name__, "attention through the transformers attention interface", found)
         self.layers = {i: self.layers[i] for i in self.chosen}
         read = [self.caches[i].data_ptr() for i in self.chosen]  # all of them are alive
@@ -154,7 +155,9 @@ class capture:
         require(end <= self.T, f"layer {index}", f"at most {self.T} positions (prompt_len and decode)", end)
         fewest = min(first, layer.window - 1) + rows if layer.window else end
         grows = f"a cache that grows by each position fed, {end} keys"
-        require(fewest <= keys <= end, f"layer {index} at position {first}", grows, keys)
+        alone = f"{keys}, those fed alone (use_cache=True, and past_key_values handed on?)"
+        found = alone if keys == rows < end else keys
+        require(fewest <= keys <= end, f"layer {index} at position {first}", grows, found)
         by_itself = self.own == "sdpa" and is_causal(module, kwargs)
         require(layer.causal or rows == self.prompt_len, "an encoder", f"{self.prompt_len} positions in one pass", rows)
         check_mask(f"layer {index}, attention mask", mask, by_itself, first, rows, keys, layer.window, layer.causal)
@@ -200,7 +203,8 @@ class capture:
     def _finish(self) -> None:
         seen = sorted({layer.seen for layer in self.layers.values()})
         whole = len(seen) == 1 and seen[0] >= self.prompt_len
-        require(whole, self.out, f"{self.prompt_len} to {self.T} positions in every layer", seen)
+        found = seen if seen != [0] else "none: its model was not called"
+        require(whole, self.out, f"{self.prompt_len} to {self.T} positions in every layer", found)
         kinds = self._files(seen[0])
         for i, layer in self.layers.items():
             for name, array in layer.files.items():

@@ -16,6 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from dump_files import TOLERANCES, Shape
 
+LIKE_A_NUMBER = 0.1  # of what is added, which a norm makes differ by half of it
 SAME_NUMBER = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 1e-5}  # of a multiplier
 
 
@@ -206,8 +207,8 @@ def find_multiplier(site: Site, layer: int, added: Pass, nothing: Pass, output: 
             continue
         y, rest = with_a.double().reshape(x.shape), without.double().reshape(x.shape)
         m = float(((y - rest) * a).sum() / a.square().sum())
-        size = y.norm() + rest.norm()
-        if not (abs(m) > tolerance and (y - rest - m * a).norm() <= tolerance * size):
+        size, off = y.norm() + rest.norm(), (y - rest - m * a).norm()
+        if not (off <= tolerance * size and off < LIKE_A_NUMBER * abs(m) * a.norm()):
             continue
         if near(rest, x, tolerance) or is_sum(rest - x, branches(site, nothing, x), tolerance * (size + x.norm())):
             return m

@@ -149,6 +149,18 @@ class OutputPath(Case):
                 self.assertEqual(manifest.get("output_multiplier"), m, (name, dtype))
                 self.assertEqual("residual_note" in manifest, name == "gemma 3", (name, dtype))
 
+    def test_a_norm_that_leaves_little(self):
+        """In 16 bits it is near nothing beside the stream, and still no number."""
+        for dtype in (torch.bfloat16, torch.float32):
+            for left in (0.5, 0.03, 0.002):
+                model = build("gemma 3", dtype)
+                with torch.no_grad():
+                    for layer in model.model.layers:
+                        layer.post_attention_layernorm.weight.fill_(left - 1)
+                with capture(model, self.dump, prompt_len=PROMPT, force=True):
+                    decode(model, prompt(), 0)
+                self.assertIn("residual_note", manifest_of(self.dump), (dtype, left))
+
     def test_norms_between_attention_and_stream(self):
         for name in ("gemma 2", "gemma 3", "olmo 2 (post-norm)", "glm 4 (post-norm)"):
             with self.subTest(name):
