@@ -108,9 +108,18 @@ class Request:
 
 
 def auto_class(config: Any) -> Any:
-    """Of the models that a configuration is of: encoders have no causal one."""
+    """That loads the models of a configuration: an encoder need not have a causal one, nor any head."""
+    named = (getattr(config, "architectures", None) or [""])[0]
+    if named.endswith("Model") and is_encoder(config):
+        return transformers.AutoModel
     classes = (transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM)
     return next((kind for kind in classes if type(config) in kind._model_mapping), classes[0])
+
+
+def is_encoder(config: Any) -> bool:
+    text = config.get_text_config()
+    masked = type(text) in transformers.AutoModelForMaskedLM._model_mapping
+    return masked and not getattr(text, "is_decoder", False) or bool(getattr(text, "use_bidirectional_attention", False))
 
 
 @contextlib.contextmanager

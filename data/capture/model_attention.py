@@ -25,7 +25,11 @@ PROBE_TOLERANCES = {"bfloat16": 2e-2, "float16": 5e-3, "float32": 1e-3}
 def decoder_of(model: torch.nn.Module) -> torch.nn.Module:
     """The part of a model that makes hidden states of token ids; get_decoder() finds by name, which may be that of an
     output layer."""
-    candidates = (getattr(model, "get_decoder", lambda: None)(), getattr(model, "base_model", None), model)
+    try:
+        named = model.get_decoder()
+    except (AttributeError, NotImplementedError):
+        named = None
+    candidates = (named, getattr(model, "base_model", None), model)
     return next((part for part in candidates if reads_tokens(part)), model)
 
 
