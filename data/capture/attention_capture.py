@@ -77,6 +77,8 @@ class capture:
         missing = ", ".join(str(i) for i in self.chosen if i not in self.layers)
         nothing = "nothing was captured (its attention calls no function that can be stood in for)"
         found = f"none in layers {missing} (choose with --layers)" if self.layers else nothing
+        if any(i < 0 for i in self.caches):
+            found = "a module that serves several layers and has the number of none"
         require(not missing, type(self.model).__name__, "attention through the transformers attention interface", found)
         self.layers = {i: self.layers[i] for i in self.chosen}
         read = [self.caches[i].data_ptr() for i in self.chosen]  # all of them are alive

@@ -136,7 +136,8 @@ def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: 
     size = (shape.n_q * shape.d_v, shape.d_model)
     for call, other in paired(first, ones):
         weight = weight_of(call.module, size) if call.behind else None
-        if weight is not None and not near(call.input, other.input, tolerance):
+        whole = call.input.shape == other.input.shape and call.input.numel() == first.heads.numel()
+        if weight is not None and whole and not near(call.input, other.input, tolerance):
             break
     else:
         path.wo_note = f"no wo: layer {layer} has no plain weight that its heads' outputs are multiplied with"

@@ -60,6 +60,8 @@ ARCHITECTURES = {
     "qwen3": {}, "qwen3_5_text": LINEAR, "qwen3_moe": {}, "qwen3_next": {**LINEAR, "decoder_sparse_step": 1}, "roberta": DECODER,
     "seed_oss": {}, "smollm3": {}, "solar_open": {}, "stablelm": {}, "starcoder2": {}, "vaultgemma": {"sliding_window": 9, "attn_logit_softcapping": 3.0},
     "xlm-roberta": DECODER, "youtu": MLA,
+    "zamba2": {"num_key_value_heads": 4, "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "mamba_d_state": 8,
+               "mamba_ngroups": 1, "n_mamba_heads": 8, "mamba_headdim": 16, "num_mem_blocks": 1, "use_mem_rope": True, "head_dim": 32, "attention_head_dim": 32},
 }
 
 
