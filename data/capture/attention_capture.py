@@ -10,10 +10,10 @@ import numpy as np
 import torch
 import transformers
 
-from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder, require,
-                        write_json)
-from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device, is_causal,
-                             own_attention, residual_block, rounded, sees_ahead, stand_in, to_file, window_of)
+from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder,
+                        require, write_json)
+from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device,
+                             is_causal, own_attention, residual_block, rounded, sees_ahead, stand_in, to_file, window_of)
 from output_path import OutputPath, Site, find_output_paths, near
 
 PROBE_TOKENS = 16
@@ -124,8 +124,8 @@ class capture:
         except CaptureError:
             raise
         except Exception as error:  # models raise of all kinds
-            found = f"{type(error).__name__}: {error}"
-            raise CaptureError(f"{type(self.model).__name__}: expected a model that reads {count} tokens, found {found}") from error
+            wanted = f"{type(self.model).__name__}: expected a model that reads {count} tokens"
+            raise CaptureError(f"{wanted}, found {type(error).__name__}: {error}") from error
 
     def _note_ids(self, _module, args, kwargs) -> None:
         ids = kwargs.get("input_ids", args[0] if args else None)
@@ -247,7 +247,8 @@ class capture:
             "model": self.name or self.config._name_or_path or type(self.model).__name__,
             "prompt_len": self.prompt_len, "total_len": T,
             "n_layers": len(layers), "n_q_heads": shape.n_q, "n_kv_heads": shape.n_kv, "head_dim": shape.d,
-            "scale": self.first.scale, "causal": self.first.causal, "dtype": self.dtype if self.dtype == "bfloat16" else None,
+            "scale": self.first.scale, "causal": self.first.causal,
+            "dtype": self.dtype if self.dtype == "bfloat16" else None,
             "logit_softcap": self.first.softcap,
             "sliding_window": windows if any(windows) else None, "sink_logit": sinks if any(sinks) else None,
             "layers": self.chosen,

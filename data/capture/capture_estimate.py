@@ -59,8 +59,9 @@ def gated(model: torch.nn.Module, shape: Shape) -> bool:
         return getattr(getattr(module, name, None), "out_features", 0)
 
     queries, outputs = shape.n_q * shape.d, shape.n_q * shape.d_v
-    return any(width(module, "q_proj") >= queries + outputs or outputs in (width(module, "gate_proj"), width(module, "output_gate"))
-               for module in model.modules() if "attention" in type(module).__name__.lower())
+    attentions = [module for module in model.modules() if "attention" in type(module).__name__.lower()]
+    return any(width(module, "q_proj") >= queries + outputs or width(module, "gate_proj") == outputs
+               for module in attentions)
 
 
 def normed_behind(model: torch.nn.Module) -> bool:

@@ -75,7 +75,8 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
     manifest = read_json(path)
     require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
     for keys, expected, fits in (
-            (("n_layers", "total_len"), "a whole number", whole), (("causal", "sliding_window_two_sided"), "true or false", lambda x: type(x) is bool),
+            (("n_layers", "total_len"), "a whole number", whole),
+            (("causal", "sliding_window_two_sided"), "true or false", lambda x: type(x) is bool),
             (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
             (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
             (("sink_logit",), "a list of numbers for each layer",

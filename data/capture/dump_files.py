@@ -49,7 +49,8 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES))
+        names = ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES)
+        arrays = (f"layer_*/{name}.npy" for name in names)
         begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES))
         for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
             for path in folder.glob(name):

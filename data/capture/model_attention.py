@@ -18,7 +18,8 @@ from dump_files import Shape, require
 
 # Of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: they do not turn).
 Turn = Tuple[str, float, Tuple[float, ...]]
-# Of keys that turn, by what they are rounded to: bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1.
+# Of keys that turn, by what they are rounded to: bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by
+# about 1.
 PROBE_TOLERANCES = {"bfloat16": 2e-2, "float16": 5e-3, "float32": 1e-3}
 
 

@@ -20,8 +20,8 @@ import torch
 from dump_check import as_float64
 from dump_files import require
 from gradient_progress import Dump, GradientProgress, Job, plan
-from model_attention import (cache_for, check_mask, decoder_of, input_device, is_causal, is_softmax, layer_kinds, own_attention, rounded, stand_in,
-                             to_file, window_of)
+from model_attention import (cache_for, check_mask, decoder_of, input_device, is_causal, is_softmax, layer_kinds,
+                             own_attention, rounded, stand_in, to_file, window_of)
 
 # What o of the rows fed again may be off by, of a layer's norm: one pass rounds otherwise than many, and every layer
 # passes that on. On SmolLM2-135M, Gemma 3 270M and random models of every kind it came to 4e-2, 6e-3 and 2e-6.

@@ -89,7 +89,9 @@ class Site:
         if replaces:
             output = (self.by.clone(), *output[1:]) if isinstance(output, tuple) else self.by.clone()
         took, made = first_tensor(args, kwargs.values()), first_tensor(as_tuple(output))
-        if took is not None and made is not None:
+        sizes = {x.numel() for x in (self.seen.stream, self.seen.heads) if x is not None}
+        matters = took is not None and made is not None and (sizes & {took.numel(), made.numel()} or module is self.module)
+        if matters:  # those of other sizes would take much memory
             self.seen.calls.append(Call(module, took.clone(), made.clone(), behind))
         return output if replaces else None
 
@@ -116,6 +118,7 @@ def find_output_paths(sites: dict[int, Site], feed: Callable[[], object], config
         paths[i] = find_projection(site, i, first[i], ones[i], TOLERANCES[compute])
         site.replaced = paths[i].projection or site.module
         site.by = outputs[i] = some_output(first[i], site.replaced)
+        first[i].calls = ones[i].calls = []
     added = run(first)
     for site in sites.values():
         site.by = None if site.by is None else torch.zeros_like(site.by)

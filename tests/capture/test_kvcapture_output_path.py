@@ -5,6 +5,8 @@
 
 capture_case.py says what that needs.
 """
+import re
+
 # First: skips where numpy, torch or transformers is missing.
 from capture_case import DECODE, PROMPT, Case, arrays, build, decode, manifest_of, prompt, said, main
 
@@ -79,6 +81,18 @@ class OutputPath(Case):
                 plain = model(ids).logits
                 with capture(model, self.dump, prompt_len=PROMPT, layers=[1, 2], force=True):
                     self.assertTrue(torch.equal(plain, model(ids).logits), name)
+
+    def test_estimates_and_replaced_dumps(self):
+        (self.folder / "ids.json").write_text(str(prompt()[0].tolist()))
+        for name, layers in (("qwen 3 next (gated)", "1,2"), ("afmoe (gated)", "0-2"), ("gemma 2", "1"), ("olmo 2 (post-norm)", "0-2"),
+                             ("granite", "0-2")):
+            with self.subTest(name):
+                build(name).save_pretrained(self.folder / name)
+                command = ["--model", str(self.folder / name), "--ids", str(self.folder / "ids.json"), "--decode", "3", "--layers", layers]
+                total = int(re.search(r"total +([\d,]+) bytes", said(kvcapture.main, [*command, "--estimate"])[1])[1].replace(",", ""))
+                status, text = said(kvcapture.main, [*command, "--out", str(self.dump), "--force"])  # of the one before
+                self.assertEqual(status, 0, text)
+                self.assertEqual(total, sum(path.stat().st_size for path in self.dump.glob("*/*.npy")))
 
     def test_a_norm_before_the_projection(self):
         self.taken("bitnet (norms its heads)")
