@@ -127,5 +127,5 @@ def one_line_errors():
     """What transformers says of a model that it cannot load, shortened to one line."""
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
         raise CaptureError(" ".join(str(error).split())[:300]) from None

@@ -227,7 +227,7 @@ class Validate(unittest.TestCase):
         return self.work / "results", {"model": self.work / "model", "dump": self.work / "dump"}
 
     def test_models_that_make_a_view_of_the_attention(self):
-        for name in ("afmoe (gated)", "qwen 2", "gpt 2"):
+        for name in ("afmoe (gated)", "qwen 2", "gpt 2", "modernbert decoder", "granite", "bitnet (norms its heads)"):
             with self.subTest(name):
                 folder, named = self.of_model(name, "h2o", "tova")
                 self.done(folder, **named)
