@@ -58,7 +58,7 @@ class Site:
         self.module, self.block, self.shape = module, module if block is None else block, shape
         self.names = {part: name for name, part in self.block.named_modules()}
         self.around = {part for part in self.block.modules() if part is not module and module in part.modules()}
-        self.answer: Callable[[torch.Tensor], torch.Tensor] = lambda values: values  # by the heads
+        self.answer: Callable[[torch.Tensor], torch.Tensor] = uneven  # by the heads
         self.replaced: torch.nn.Module | None = None
         self.by: torch.Tensor | None = None  # what that returns once the heads have answered
         self.seen = Pass()
@@ -114,7 +114,7 @@ def find_output_paths(sites: dict[int, Site], feed: Callable[[], object], config
     ones = run(first)
     paths, outputs = {}, {}
     for i, site in sites.items():
-        site.answer = lambda values: values
+        site.answer = uneven
         paths[i] = find_projection(site, i, first[i], ones[i], TOLERANCES[compute])
         site.replaced = paths[i].projection or site.module
         site.by = outputs[i] = some_output(first[i], site.replaced)
@@ -131,6 +131,12 @@ def find_output_paths(sites: dict[int, Site], feed: Callable[[], object], config
         else:
             paths[i].multiplier = number_of(found, config, SAME_NUMBER[compute])
     return paths
+
+
+def uneven(values: torch.Tensor) -> torch.Tensor:
+    """Rows of many lengths, so that no norm goes for a gate."""
+    scales = torch.linspace(0.5, 2.0, values.shape[1], device=values.device).to(values.dtype)
+    return values * scales[None, :, None, None]
 
 
 def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: float) -> OutputPath:

@@ -112,6 +112,13 @@ class OutputPath(Case):
         self.assertFalse(list(self.dump.glob("layer_*/wo.npy")))
         return manifest_of(self.dump)["wo_note"]
 
+    def test_a_norm_of_outputs_that_are_normed_already(self):
+        def normed(attention):
+            attention.v_proj.register_forward_hook(lambda _, args, v: v / v.square().mean(-1, keepdim=True).sqrt())
+            attention.o_proj.register_forward_pre_hook(lambda _, args: (args[0] / args[0].square().mean(-1, keepdim=True).sqrt(),))
+
+        self.assertRegex(self.altered(normed), "^no wo: layer 1 changes its heads' outputs before o_proj$")
+
     def test_other_ways_to_the_projection(self):
         def tanh(attention):
             attention.o_proj.register_forward_pre_hook(lambda _, args: (torch.tanh(args[0]),))
