@@ -147,7 +147,8 @@ class Models(Case):
                                 ("minimax", [0, 2], 16), ("bamba", [1, 2], 16), ("falcon h1 (two branches)", None, 16)):
             with self.subTest(name):
                 rope = self.rope_of(name, layers)["rope"]
-                theta = build(name).config.rope_parameters["rope_theta"]
+                config = build(name).config
+                theta = (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"]
                 self.assertEqual((rope["style"], rope["rotary_dim"], rope["theta"]), ("half", r, theta))
 
     def test_layers_that_do_not_turn(self):
