@@ -22,11 +22,11 @@ PROBE_TOKENS = 16
 class capture:
     """Writes a dump of all that the model's attention sees inside the `with` block, which feeds it one sequence,
     once: prompt_len positions, in one pass or several (an encoder: in one), then at most `decode` decoding steps with
-    a growing cache. The dump has as many decoding steps as were made. layers: which, renumbered from 0 (default all). window: only the
-    queries of the last that many prompt positions, and of the decoding steps. dtype: the files', by default the
-    model's; not finer than the model's. name: the manifest's `model`. progress: called with a line that says how far
-    the capture is. Raises CaptureError; where the block does not end normally, manifest.json keeps `"incomplete":
-    true`."""
+    a growing cache. The dump has as many decoding steps as were made. layers: which, renumbered from 0 (default all).
+    window: only the queries of the last that many prompt positions, and of the decoding steps. dtype: the files', by
+    default the model's; not finer than the model's. name: the manifest's `model`. progress: called with a line that
+    says how far the capture is. Raises CaptureError; where the block does not end normally, manifest.json keeps
+    `"incomplete": true`."""
 
     def __init__(self, model: torch.nn.Module, out: str | os.PathLike, *, prompt_len: int, decode: int = 0,
                  layers: Iterable[int] | None = None, window: int | None = None, dtype: str | None = None,
