@@ -5,9 +5,8 @@ import time
 from typing import Any
 
 import torch
-import transformers
 
-from capture_request import Request, one_line_errors
+from capture_request import Request, auto_class, one_line_errors
 from dump_files import QUERIES, Shape, layer_files, npy_bytes
 from gradient_progress import Job
 from model_attention import config_shape
@@ -20,6 +19,9 @@ def print_estimate(request: Request) -> None:
     shape, count, dtype, jobs = config_shape(request.config), len(request.layers), request.dtype, request.jobs()
     T = request.prompt_len + request.decode
     files = {} if request.resumed else layer_files(shape, T, request.queries, dtype)
+    blocks = without_weights(request.whole)
+    absent = {"gate": not gated(blocks, shape), "residual_norm": normed_behind(blocks)}
+    files = {name: file for name, file in files.items() if not absent.get(name)}
     for job in jobs:
         files.update({name: (kind, dtype) for name, kind in job.files(shape.n_q, shape.d_v).items()})
     if request.args.repeat:
@@ -42,11 +44,33 @@ def print_estimate(request: Request) -> None:
               f"{2e-9 * rate:,.0f} GFLOP/s that its products of matrices come to")
 
 
-def parameters(config: Any) -> int:
-    """Of the model, without its weights."""
+def without_weights(config: Any) -> torch.nn.Module:
     with one_line_errors(), torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config)
-    return sum(parameter.numel() for parameter in model.parameters())
+        return auto_class(config).from_config(config)
+
+
+def parameters(config: Any) -> int:
+    return sum(parameter.numel() for parameter in without_weights(config).parameters())
+
+
+def gated(model: torch.nn.Module, shape: Shape) -> bool:
+    """By their names, are there projections to multiply the heads' outputs by? A capture finds out by what they do."""
+    def width(module: torch.nn.Module, name: str) -> int:
+        return getattr(getattr(module, name, None), "out_features", 0)
+
+    queries, outputs = shape.n_q * shape.d, shape.n_q * shape.d_v
+    attentions = [module for module in model.modules() if "attention" in type(module).__name__.lower()]
+    return any(width(module, "q_proj") >= queries + outputs or width(module, "gate_proj") == outputs
+               for module in attentions)
+
+
+def normed_behind(model: torch.nn.Module) -> bool:
+    """By their names, are there norms between the attention and the residual stream?"""
+    for module in model.modules():
+        norms = {name for name, _ in module.named_children() if name.endswith("norm")} - {"input_layernorm"}
+        if norms & {"post_attention_layernorm", "post_self_attn_layernorm"} and len(norms) > 1:
+            return True
+    return False
 
 
 def cache_bytes(shape: Shape, positions: int, dtype: str) -> int:

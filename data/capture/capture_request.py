@@ -99,7 +99,7 @@ class Request:
         capped = getattr(self.config, "attn_logit_softcapping", None)
         eager = {"attn_implementation": "eager"} if capped else {}  # sdpa has no soft cap
         with one_line_errors():
-            model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            model, loaded = auto_class(self.whole).from_pretrained(
                 **self.origin, config=self.whole, dtype=getattr(torch, self.compute), output_loading_info=True, **eager)
         lacking = sorted(loaded["missing_keys"])
         found = f"none for {len(lacking)} of them ({', '.join(lacking[:2])} ...)"
@@ -107,10 +107,25 @@ class Request:
         return model.to(self.device).eval()
 
 
+def auto_class(config: Any) -> Any:
+    """That loads the models of a configuration: an encoder need not have a causal one, nor any head."""
+    named = (getattr(config, "architectures", None) or [""])[0]
+    if named.endswith("Model") and is_encoder(config):
+        return transformers.AutoModel
+    classes = (transformers.AutoModelForCausalLM, transformers.AutoModelForMaskedLM)
+    return next((kind for kind in classes if type(config) in kind._model_mapping), classes[0])
+
+
+def is_encoder(config: Any) -> bool:
+    text = config.get_text_config()
+    masked = type(text) in transformers.AutoModelForMaskedLM._model_mapping
+    return masked and not getattr(text, "is_decoder", False) or bool(getattr(text, "use_bidirectional_attention", False))
+
+
 @contextlib.contextmanager
 def one_line_errors():
     """What transformers says of a model that it cannot load, shortened to one line."""
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
         raise CaptureError(" ".join(str(error).split())[:300]) from None

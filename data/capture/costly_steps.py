@@ -8,6 +8,8 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from dump_files import read_json
+
 SMALLEST = 1e-6  # nats a step: below, a case's KL is the model's own rounding
 MOST = 8  # steps that are named
 
@@ -51,6 +53,7 @@ def sentence(found: dict[str, Any], steps: int) -> str:
 
 def texts_of(dump: Path, positions: int) -> list[str]:
     """Of tokens.json, where it has them all."""
-    texts = json.loads((dump / "tokens.json").read_text(encoding="utf-8")).get("text")
+    tokens = read_json(dump / "tokens.json")
+    texts = tokens.get("text") if isinstance(tokens, dict) else None
     fits = isinstance(texts, list) and len(texts) == positions and all(isinstance(text, str) for text in texts)
     return texts if fits else []

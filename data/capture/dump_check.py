@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import reprlib
@@ -13,7 +12,7 @@ from typing import Any, Callable, Iterable
 import numpy as np
 
 from dump_files import (FILE_DTYPES, GRADIENTS, PROGRESS, QUERIES, TOLERANCES, CaptureError, Shape, layer_files,
-                        one_line, read_text, require)
+                        one_line, read_json, require)
 
 
 def check(folder: str | os.PathLike) -> bool:
@@ -26,6 +25,7 @@ def check(folder: str | os.PathLike) -> bool:
     if not fine:
         print(f"{one_line(folder)}: incomplete, the capture was interrupted")
     gradients = [name for name in GRADIENTS if next(folder.glob(f"layer_*/{name}.npy"), None)]
+    gated = next(folder.glob("layer_*/gate.npy"), None) is not None
     read_again = next(folder.glob(f"layer_*/{QUERIES}.npy"), None) is not None or "reference_rows" in manifest
     shapes: dict[str, tuple[int, ...]] = {}  # the first layer's
     for layer in range(min(begun + 1, layers)):
@@ -33,6 +33,8 @@ def check(folder: str | os.PathLike) -> bool:
             good, line = check_layer(folder / f"layer_{layer:02}", layer, manifest)
             for name in gradients:
                 line += f"; {check_gradient(folder / f'layer_{layer:02}', name, manifest, shapes)}"
+            if gated:
+                line += f"; {check_gate(folder / f'layer_{layer:02}')}"
             if read_again:
                 line += f"; {check_queries(folder / f'layer_{layer:02}', shapes)}"
         except CaptureError as error:
@@ -47,9 +49,13 @@ def check(folder: str | os.PathLike) -> bool:
     elif manifest.get("gradients") and not {"g_future", "g_window"} & set(gradients):
         fine = False
         print(f"gradients: expected g_future.npy or g_window.npy, found {', '.join(gradients) or 'neither'}")
-    for key in ("rope_note", "wo_note"):
-        if key in manifest:
+    for key in ("rope_note", "wo_note", "residual_note"):
+        if manifest.get(key) is not None:
             print(one_line(manifest[key]))
+    caches = manifest.get("cache_of") or []
+    for layer, cache in enumerate(caches):
+        if layer != cache:
+            print(f"layer {layer} reads the cache of layer {cache}")
     return fine
 
 
@@ -66,19 +72,20 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
         return isinstance(x, list) and len(x) >= layers and all(entry is None or fits(entry) for entry in x)
 
     require(path.is_file(), path, "a file", "something else" if path.exists() else "none")
-    try:
-        manifest = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise CaptureError(f"{path}: expected JSON, found {error}") from None
+    manifest = read_json(path)
     require(isinstance(manifest, dict), path, "a JSON object", type(manifest).__name__)
     for keys, expected, fits in (
-            (("n_layers", "total_len"), "a whole number", whole), (("causal",), "true", lambda x: x is True),
+            (("n_layers", "total_len"), "a whole number", whole),
+            (("causal", "sliding_window_two_sided"), "true or false", lambda x: type(x) is bool),
             (("scale", "logit_softcap"), "a positive number", lambda x: number(x, 1e-30)),
             (("sliding_window",), "a whole number, or one for each layer", lambda x: whole(x) or each_layer(x, whole)),
             (("sink_logit",), "a list of numbers for each layer",
              lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row)))),
             (("gradients",), "an object with a number of samples",
              lambda x: isinstance(x, dict) and whole(x.get("samples"))),
+            (("output_multiplier",), "a number, or one for each layer", lambda x: number(x) or each_layer(x, number)),
+            (("cache_of",), "a layer for each layer", lambda x: isinstance(x, list) and len(x) >= layers and all(
+                type(cache) is int and 0 <= cache <= layer for layer, cache in enumerate(x))),
             (("prompt_len",), "a whole number", whole)):
         for key, value in ((key, manifest.get(key)) for key in keys):
             require(value is None or fits(value), f"{path}: {key}", expected, reprlib.repr(value))
@@ -150,7 +157,8 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
     sinks = np.array(sinks, float).reshape(n_kv, -1, 1)
     scale, worst = float(manifest.get("scale") or d ** -0.5), 0.0
     rows = np.unique(np.linspace(0, n_rows - 1, 8).astype(int))
-    seen = visible(np.arange(T), T - n_rows + rows, window)
+    causal, two_sided = manifest.get("causal") is not False, bool(manifest.get("sliding_window_two_sided"))
+    seen = visible(np.arange(T), T - n_rows + rows, window, causal, two_sided)
     # [n_kv, group, rows, channels]
     some_q, some_o = (x.rows(rows).reshape(n_kv, -1, len(rows), x.shape[2]) for x in (q, o))
     for head, (q_g, o_g, sink) in enumerate(zip(some_q, some_o, sinks)):
@@ -188,6 +196,15 @@ def check_gradient(folder: Path, name: str, manifest: dict[str, Any], shapes: di
     return f"{name} of {' x '.join(map(str, (*samples, rows)))} rows"
 
 
+def check_gate(folder: Path) -> str:
+    """Says that a layer's gate is whole. Raises CaptureError where it is not."""
+    o, x = StoredArray(folder / "o.npy"), StoredArray(folder / "gate.npy")
+    require(x.shape == o.shape, "gate.npy", list(o.shape), list(x.shape))
+    finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(x.shape[0]))
+    require(finite, "gate.npy", "finite numbers", "a NaN or an infinity")
+    return "gated"
+
+
 def check_queries(folder: Path, shapes: dict[str, tuple[int, ...]]) -> str:
     """Says what a layer's queries of a second reading are; shapes and errors as above."""
     q, x = StoredArray(folder / "q.npy"), StoredArray(folder / f"{QUERIES}.npy")
@@ -202,6 +219,9 @@ def as_float64(x: np.ndarray) -> np.ndarray:
     return ((x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x).astype(np.float64)
 
 
-def visible(key: np.ndarray, query: np.ndarray, window: int | None) -> np.ndarray:
-    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to."""
-    return (key <= query[:, None]) & (key > query[:, None] - (window or np.inf))
+def visible(key: np.ndarray, query: np.ndarray, window: int | None, causal: bool = True,
+            two_sided: bool = False) -> np.ndarray:
+    """[rows, keys]: which of the positions `key` [keys] those of `query` [rows] attend to; two_sided: without causality,
+    the window ends ahead as it does behind."""
+    ahead, window = key - query[:, None], window or np.inf
+    return (ahead > -window) & (ahead < (1 if causal else window if two_sided else np.inf))

@@ -49,7 +49,8 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        arrays = (f"layer_*/{name}.npy" for name in ("[qkvo]", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES))
+        names = ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES)
+        arrays = (f"layer_*/{name}.npy" for name in names)
         begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES))
         for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
             for path in folder.glob(name):
@@ -68,7 +69,8 @@ def layer_files(shape: Shape, T: int, T_q: int, dtype: str) -> dict[str, tuple[t
     """Shape and dtype of a layer's files, with T keys and T_q queries."""
     n_q, n_kv, d, d_v, d_model = shape
     return {"q": ((n_q, T_q, d), dtype), "k": ((n_kv, T, d), dtype), "v": ((n_kv, T, d_v), dtype),
-            "o": ((n_q, T_q, d_v), dtype), "wo": ((n_q, d_v, d_model), dtype), "residual_norm": ((T,), "float32")}
+            "o": ((n_q, T_q, d_v), dtype), "gate": ((n_q, T_q, d_v), dtype), "wo": ((n_q, d_v, d_model), dtype),
+            "residual_norm": ((T,), "float32")}
 
 
 def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
@@ -102,14 +104,22 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """All of a file, or of a pipe that the user names; not what has no end."""
+    """All of a file, or of a pipe that the user names, without a byte order mark; not what has no end."""
     with open(path, "rb") as file:
         data = file.read(LARGEST_TEXT + 1)
     require(len(data) <= LARGEST_TEXT, path, f"at most {LARGEST_TEXT:,} bytes", "more")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CaptureError(f"{path}: expected UTF-8, found {error}") from None
+
+
+def read_json(path: str | os.PathLike) -> object:
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: expected JSON, found {error}") from None
 
 
 def read_layers(text: str, count: int) -> list[int]:

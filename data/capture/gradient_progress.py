@@ -1,7 +1,6 @@
 """What a dump's gradients are to be, how far they are, and their files: under temporary names until all are whole."""
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Callable, Iterable, NamedTuple
 import numpy as np
 
 from dump_check import StoredArray, read_manifest
-from dump_files import PROGRESS, CaptureError, allocate, npy_bytes, read_text, require, write_json
+from dump_files import PROGRESS, CaptureError, allocate, npy_bytes, read_json, require, write_json
 from prompt_tokens import read_ids
 
 WINDOW = 32  # rows of --rows window, as many as kvreplay's --window
@@ -177,10 +176,10 @@ class GradientProgress:
 
 def read_state(path: Path) -> dict[str, Any]:
     try:
-        state = json.loads(read_text(path))
+        state = read_json(path)
         kinds = {"request": dict, "jobs": list, "done": dict, "labels": dict}
         whole = all(isinstance(state[key], kind) for key, kind in kinds.items())
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (CaptureError, KeyError, TypeError):
         whole = False
     require(whole, path, "what an interrupted run wrote", "something else (--force begins again)")
     return state

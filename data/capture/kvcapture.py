@@ -16,9 +16,9 @@ or around any code that runs the model:
 
 An attention function registered with the transformers attention interface stands in for the model's own in every
 layer: it rounds q, k and v to the files' dtype, writes them, has the model's own (eager or sdpa) compute the output o
-from exactly these numbers, and writes o, with which the model goes on. Before that, a probe of 16 equal tokens passes
-with every attention output replaced by the values, so that a layer's keys differ by their rotation only. One layer's
-tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more
+from exactly these numbers, and writes o, with which the model goes on. Before that, a probe of 16 tokens passes a few
+times: it shows what is done with the heads' outputs (output_path.py), and, with equal rows at every attention, how keys
+turn. One layer's tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more
 (output_gradients.py), with --repeat the prompt (second_reading.py).
 
 Needs torch, numpy and transformers 4.56 or later (--check: numpy; --gguf: also gguf and accelerate), and the files
@@ -51,6 +51,7 @@ else:
     from attention_capture import capture
     from capture_estimate import print_estimate
     from capture_request import Request, one_line_errors
+    from model_attention import input_device
     from output_gradients import write_gradients
     from second_reading import check_length, write_second_reading
 
@@ -214,20 +215,34 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
          ends: Iterable[int] = ()) -> int | None:
     """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it.
     Returns the first step at which the model chose one of `ends`, if any."""
-    keep = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    device = model.get_input_embeddings().weight.device
+    takes = inspect.signature(model.forward).parameters
+    keep = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+    device = input_device(model)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    tokens, cache, ended = ids, None, None
+    tokens, cache, ended = ids, own_cache(model, ids), None
     with torch.no_grad():
         for step in range(decode + 1):
             fed = torch.tensor([tokens], device=device)
-            result = model(input_ids=fed, past_key_values=cache, use_cache=True, **keep)
+            more = {"past_key_values": cache, "use_cache": True} if "past_key_values" in takes else {}
+            result = model(input_ids=fed, **more, **keep)
+            if step == decode:  # an encoder has no logits, nor a cache
+                return ended
             cache, logits = result.past_key_values, result.logits[0, -1].float().cpu()
             chosen = torch.multinomial(logits.softmax(-1), 1, generator=generator) if generator else logits.argmax()
             tokens = [given[step] if step < len(given) else int(chosen)]
             if ended is None and len(given) <= step < decode and tokens[0] in ends:
                 ended = step
     return ended
+
+
+def own_cache(model: torch.nn.Module, ids: list[int]) -> object:
+    """An empty cache, where the model has states besides keys and values and does not make one when it is called."""
+    if not getattr(model, "_is_stateful", False):
+        return None
+    device = input_device(model)
+    given = model.prepare_inputs_for_generation(torch.tensor([ids], device=device), past_key_values=None, use_cache=True,
+                                                cache_position=torch.arange(len(ids), device=device))
+    return given.get("past_key_values")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ import contextlib
 import fnmatch
 import importlib.util
 import io
-import json
 import math
 import sys
 import time
@@ -41,7 +40,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Tuple
 
 from costly_steps import costliest, sentence, steps_of_half, texts_of
-from dump_files import CaptureError, one_line, require
+from dump_files import CaptureError, one_line, read_json, require
 from gguf_file import GgufFile
 from kvcapture import Progress, refuse_arguments
 from kvresults import Results, ResultsError, ResultsOverDumps, open_results
@@ -54,7 +53,7 @@ try:
 
     from capture_request import one_line_errors
     from model_loop import FIGURES, ModelLoop, figures_of_steps, over_steps
-    from validation_cases import KEYS, Case, Dump, cases_of
+    from validation_cases import KEYS, Case, Dump, cases_of, leave_out_what_parts_a_cache
     from validation_files import ValidationFiles, read_figures
 except ImportError as missing:
     MISSING = str(missing)
@@ -143,6 +142,7 @@ def find_targets(folder: Path, args: argparse.Namespace, progress: Progress) -> 
     for name, dump in find_dumps(folder, {name: results for name, (results, *_) in parts.items()}, dumps, progress):
         for results in parts[name]:
             cases, left_out = cases_of(results, args.feedback)
+            cases = leave_out_what_parts_a_cache(cases, left_out, dump, results.layers)
             why = "; ".join(f"{what}: {reason}" for what, reason in list(left_out.items())[:2]) or "none"
             wanted = "kept sets, head budgets or channel selections, as kvreplay evict, budget and channels write them"
             require(cases, results.folder, wanted, why)
@@ -273,7 +273,8 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
         clock.begin(f"{results.folder.name}: {' '.join(case.keys)}")
         layers = {layer: of_model[layer] for layer in results.layers}
         for layer in layers if args.each_layer else []:
-            alone = figures_of_steps(full, case.feed(loop, {layer: layers[layer]}), following)
+            cache = next((group for group in target.dump.shared_caches() if layer in group), [layer])
+            alone = figures_of_steps(full, case.feed(loop, {i: layers[i] for i in cache}), following)
             files.single[(str(layer), *case.keys)] = over_steps(*alone)
         steps = figures_of_steps(full, case.feed(loop, layers), following)
         files.steps[case.keys], files.whole[case.keys] = steps[0], over_steps(*steps)
@@ -285,7 +286,7 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
 
 def print_figures(target: Target) -> None:
     folder, whole = target.results.folder, read_figures(target.results.folder / "validate.csv", KEYS)
-    kl_of, how = target.results.kl_by_step(), json.loads((folder / "validate.json").read_text(encoding="utf-8"))
+    kl_of, how = target.results.kl_by_step(), read_json(folder / "validate.json")
     names = [" ".join(filter(None, case.keys[:4])) for case in target.cases]
     width = max(map(len, names))
     columns = (*FIGURES, "half_in")

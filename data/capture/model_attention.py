@@ -1,5 +1,5 @@
-"""The attention of a Hugging Face model: which function it is, its shapes, window, mask, rotation and output
-projection, and how another function stands in for it."""
+"""The attention of a Hugging Face model: which function it is, its shapes, window, mask and rotation, and how another
+function stands in for it."""
 from __future__ import annotations
 
 import contextlib
@@ -12,14 +12,44 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.pytorch_utils import Conv1D
 
 from dump_check import visible
 from dump_files import Shape, require
 
 # Of keys: half or interleaved, attention factor, inv_freq [rotary_dim / 2] (none: they do not turn).
 Turn = Tuple[str, float, Tuple[float, ...]]
-PROBE_TOLERANCE = 2e-2  # bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by about 1
+# Of keys that turn, by what they are rounded to: bfloat16 cosines and keys come to 5e-3; a wrong rotation is off by
+# about 1.
+PROBE_TOLERANCES = {"bfloat16": 2e-2, "float16": 5e-3, "float32": 1e-3}
+
+
+def decoder_of(model: torch.nn.Module) -> torch.nn.Module:
+    """The part of a model that makes hidden states of token ids; get_decoder() finds by name, which may be that of an
+    output layer."""
+    try:
+        named = model.get_decoder()
+    except (AttributeError, NotImplementedError):
+        named = None
+    candidates = (named, getattr(model, "base_model", None), model)
+    return next((part for part in candidates if reads_tokens(part)), model)
+
+
+def reads_tokens(part: torch.nn.Module | None) -> bool:
+    layers = part is not None and any(isinstance(module, torch.nn.ModuleList) for module in part.modules())
+    return layers and "input_ids" in inspect.signature(part.forward).parameters
+
+
+def cache_for(config: Any) -> dict[str, bool]:
+    """What a pass over new tokens alone is called with: no cache, but where layers read another's through one."""
+    return {"use_cache": bool(getattr(config, "num_kv_shared_layers", 0))}
+
+
+def input_device(model: torch.nn.Module) -> torch.device:
+    """Where token ids are looked up."""
+    try:
+        return model.get_input_embeddings().weight.device
+    except (AttributeError, NotImplementedError):
+        return next(model.parameters()).device
 
 
 def own_attention(implementation: str, module: torch.nn.Module) -> Callable:
@@ -34,6 +64,8 @@ _STANDING_IN: dict[int, Callable] = {}  # by the id of the configuration that a 
 
 
 def _attention(module, query, key, value, attention_mask, **kwargs):
+    numbered = getattr(module, "layer_idx", None) is not None
+    require(numbered, type(module).__name__, "an attention that knows its layer's number, layer_idx", "none")
     return _STANDING_IN[id(module.config)](module, query, key, value, attention_mask, kwargs)
 
 
@@ -42,7 +74,7 @@ def stand_in(model: torch.nn.Module, attend: Callable) -> Iterator[str]:
     """Inside, attend(module, query, key, value, mask, kwargs) is the attention of the model's decoder; yields the name
     of the implementation that it stands in for."""
     config = model.config.get_text_config()
-    decoder = model.get_decoder() or model
+    decoder = decoder_of(model)
     configs = {id(config): config for config in (getattr(m, "config", config) for m in decoder.modules())}
     require(not _STANDING_IN.keys() & configs.keys(), "capture", "one of a model at a time", "another inside it")
     own = config._attn_implementation
@@ -98,7 +130,7 @@ def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, de
     count = config.num_hidden_layers
     chosen = list(range(count)) if layers is None else sorted(set(layers))
     require(chosen and 0 <= chosen[0] <= chosen[-1] < count, "layers", f"some of 0 to {count - 1}", chosen)
-    kinds = getattr(config, "layer_types", None) or ["full_attention"] * count
+    kinds = layer_kinds(config)
     other = [f"{i} ({kinds[i]})" for i in chosen if not is_softmax(kinds[i])]
     require(not other, "layers", "softmax attention (choose with --layers)", ", ".join(other))
     longest = getattr(config, "max_position_embeddings", None) or np.inf
@@ -107,9 +139,14 @@ def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, de
     return chosen
 
 
+def layer_kinds(config: Any) -> list[str]:
+    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    return list(kinds or ["full_attention"] * config.num_hidden_layers)
+
+
 def is_softmax(kind: str) -> bool:
-    """Is this, one of a configuration's layer_types, an attention by softmax?"""
-    return kind.endswith("_attention") and not kind.startswith("linear")
+    """Has a layer of this one of a configuration's kinds an attention by softmax?"""
+    return kind in ("attention", "hybrid") or kind.endswith("_attention") and not kind.startswith("linear")
 
 
 def config_shape(config: Any) -> Shape:
@@ -134,26 +171,23 @@ def residual_block(model: torch.nn.Module, attention: torch.nn.Module) -> torch.
     return None
 
 
-def output_projection(module: torch.nn.Module, shape: Shape) -> torch.Tensor | None:
-    """wo [n_q, d_v, d_model], or None where the layer has no plain weight of that size."""
-    for name in ("o_proj", "dense", "out_proj", "c_proj"):
-        projection = getattr(module, name, None)
-        weight = getattr(projection, "weight", None)
-        if weight is not None and not weight.is_meta:
-            weight = weight.detach() if isinstance(projection, Conv1D) else weight.detach().T  # [in, out]
-            if tuple(weight.shape) == (shape.n_q * shape.d_v, shape.d_model):
-                return weight.reshape(shape.n_q, shape.d_v, shape.d_model)
-    return None
+def sees_ahead(module: torch.nn.Module, mask: torch.Tensor | None, called: dict[str, Any]) -> bool:
+    """Is it an encoder's attention, by its own word and its mask?"""
+    if is_causal(module, called) or mask is None:
+        return not is_causal(module, called)
+    row = mask[0, 0, 0, 1:]
+    return bool((row if row.dtype == torch.bool else row == 0).any())
 
 
-def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, rows: int, keys: int,
-               window: int | None) -> None:
-    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one (within the sliding window). The
-    rows are positions first, first + 1, ..., the keys those up to the last row's. No mask stands for all keys, or for
-    the causal ones where `causal` (what sdpa does by itself). Up to 16 rows are looked at."""
+def check_mask(where: str, mask: torch.Tensor | None, by_itself: bool, first: int, rows: int, keys: int,
+               window: int | None, causal: bool = True) -> None:
+    """Refuses a mask [1, heads or 1, rows, at least keys] that is not the causal one, or else that of all keys (within
+    the sliding window). The rows are positions first, first + 1, ..., the keys those up to the last row's. No mask
+    stands for all keys, or for the causal ones where `by_itself` (what sdpa does). Up to 16 rows are looked at."""
     if mask is None:
-        all_seen = (rows == 1 or causal and rows == keys) and keys <= (window or keys)
-        return require(all_seen, where, f"a causal mask{' of a sliding window' if window else ''}", "none")
+        all_seen = (rows == 1 or by_itself and rows == keys or not causal) and keys <= (window or keys)
+        kind = "causal mask" if causal else "mask"
+        return require(all_seen, where, f"a {kind}{' of a sliding window' if window else ''}", "none")
     picked = np.unique(np.linspace(0, rows - 1, 16).astype(int))
     seen = mask[0][:, torch.as_tensor(picked, device=mask.device), :keys].detach().cpu()
     if seen.dtype != torch.bool:
@@ -161,8 +195,8 @@ def check_mask(where: str, mask: torch.Tensor | None, causal: bool, first: int, 
         require(masks, where, "a mask", "a bias on the logits")
         seen = seen == 0
     position = first + rows - keys + np.arange(keys)
-    causal_rows = visible(position, first + picked, window)
-    for at, expected, found in zip(first + picked, causal_rows, seen.numpy().swapaxes(0, 1)):
+    expected_rows = visible(position, first + picked, window, causal, two_sided=True)
+    for at, expected, found in zip(first + picked, expected_rows, seen.numpy().swapaxes(0, 1)):
         want, count = position[expected], found[0].sum()
         require((found == expected).all(), f"{where} at position {at}", f"positions {want[0]} to {want[-1]}",
                 f"{count} of them (padding, a prefix or chunks?)")
@@ -174,9 +208,12 @@ def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:
     return style, float(getattr(owner, buffer.replace("inv_freq", "attention_scaling"), 1.0)), tuple(inv_freq)
 
 
-def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | None:
-    """How k [n_kv, n, d], equal but for its positions, turns from each position to the next, or None: as nothing in the
-    model would."""
+def fit_rotation(key: torch.Tensor, value: torch.Tensor, model: torch.nn.Module,
+                 dtype: str) -> tuple[Callable[[], Turn] | None, str]:
+    """How key [1, n_kv, n, d] of equal rows of a layer turns from each position to the next, or None and why that is not
+    known. value [1, n_kv, n, d_v] tells whether the rows were equal. dtype: what both are rounded to."""
+    k, v = (x[0].detach().double().cpu().numpy() for x in (key, value))
+    tolerance = PROBE_TOLERANCES[dtype]
 
     def error(rotation: Callable[[], Turn]) -> float:
         style, _, inv_freq = rotation()
@@ -189,12 +226,16 @@ def fit_rotation(k: np.ndarray, model: torch.nn.Module) -> Callable[[], Turn] | 
         still = k[..., r:] - k[:, :1, r:]  # channels behind the pairs stay as they are
         return np.hypot(np.linalg.norm(turned - pairs), np.linalg.norm(still)) / np.linalg.norm(k)
 
+    if not (np.linalg.norm(v - v[:, :1]) <= tolerance * np.linalg.norm(v) and k.any()):
+        return None, "'s keys are made of more than their own position's state, and a probe cannot tell how they turn"
     buffers = [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)
                if name.endswith("inv_freq") and "original" not in name]
     turning = [functools.partial(rotation_now, owner, name, style)
                for owner, name in buffers for style in ("half", "interleaved")]
     best = min([lambda: ("half", 1.0, ()), *turning], key=error)
-    return best if error(best) < PROBE_TOLERANCE else None
+    if error(best) <= tolerance:
+        return best, ""
+    return None, "'s keys change with their position, by none of the model's rotations of their first channels"
 
 
 def to_file(x: torch.Tensor, dtype: str, where: str) -> np.ndarray:

@@ -27,7 +27,7 @@ import torch
 
 from changed_cache import Change
 from dump_files import require
-from model_attention import own_attention, stand_in, window_of
+from model_attention import cache_for, input_device, own_attention, stand_in, window_of
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
@@ -82,7 +82,7 @@ class ModelLoop:
         self._as, self._changes = self._attend_reading, {}
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
-        self._cuts = "logits_to_keep" in takes
+        self._cuts, self._cache = "logits_to_keep" in takes, cache_for(model.config.get_text_config())
 
     def __enter__(self) -> ModelLoop:
         with contextlib.ExitStack() as stack:
@@ -136,12 +136,12 @@ class ModelLoop:
         return torch.cat(logits)
 
     def _forward(self, begin: int, end: int, keep: int) -> torch.Tensor:
-        """Positions begin .. end - 1 as one pass without a cache of the model's own; the logits of the last `keep`."""
-        device = self.model.get_input_embeddings().weight.device
+        """Positions begin .. end - 1 as one pass without a cache of what was before; the logits of the last `keep`."""
+        device = input_device(self.model)
         at, ids = torch.arange(begin, end, device=device), torch.tensor([self._ids[begin:end]], device=device)
         cut = {"logits_to_keep": keep} if self._cuts else {}
         with torch.no_grad():
-            result = self.model(input_ids=ids, position_ids=at[None], use_cache=False, **cut)
+            result = self.model(input_ids=ids, position_ids=at[None], **self._cache, **cut)
         return result.logits[0, -keep:]
 
     def _attend(self, module, query, key, value, mask, called):
@@ -161,7 +161,7 @@ class ModelLoop:
             last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
             k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
             outputs.append(attend(q, at, k, v, self._l, layer, layer.sinks_of(head, heads), bias, last))
-        return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
+        return as_attention(outputs, query)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
         layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin
@@ -181,7 +181,7 @@ class ModelLoop:
             chunk = (x[0].double().cpu().numpy() for x in (query, key, value))
             for head, left in enumerate(held.caches.add(*chunk)):
                 held.last[head, torch.as_tensor(left, device=held.last.device)] = begin + rows - 1
-        return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype), None
+        return as_attention(outputs, query)
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:
         scale, sinks = called.get("scaling"), called.get("s_aux", getattr(module, "sinks", None))
@@ -190,6 +190,12 @@ class ModelLoop:
         require(self.own == "eager" or not softcap and sinks is None, f"layer {module.layer_idx}", wanted, self.own)
         scale = query.shape[3] ** -0.5 if scale is None else float(scale)
         return Layer(k, v, query.shape[1], scale, window_of(module, called), float(softcap or 0) or None, sinks)
+
+
+def as_attention(outputs: list[torch.Tensor], query: torch.Tensor) -> tuple[torch.Tensor, None]:
+    """[1, rows, n_q, d_v] of the heads' [group, rows, d_v], contiguous as transformers' attention functions leave it: some
+    models make a view of it."""
+    return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype).contiguous(), None
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,

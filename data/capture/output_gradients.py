@@ -20,7 +20,8 @@ import torch
 from dump_check import as_float64
 from dump_files import require
 from gradient_progress import Dump, GradientProgress, Job, plan
-from model_attention import check_mask, is_causal, is_softmax, own_attention, rounded, stand_in, to_file, window_of
+from model_attention import (cache_for, check_mask, decoder_of, input_device, is_causal, is_softmax, layer_kinds,
+                             own_attention, rounded, stand_in, to_file, window_of)
 
 # What o of the rows fed again may be off by, of a layer's norm: one pass rounds otherwise than many, and every layer
 # passes that on. On SmolLM2-135M, Gemma 3 270M and random models of every kind it came to 4e-2, 6e-3 and 2e-6.
@@ -78,9 +79,8 @@ class FedAgain:
         """dtype: what q, k and v are rounded to. layers: those whose outputs are asked for. what: it is for."""
         self.model, self.dtype, self.layers, self.what = model, dtype, layers, what
         config = model.config.get_text_config()
-        self.count = config.num_hidden_layers
-        kinds = getattr(config, "layer_types", None) or []
-        other = [f"{i} ({kind})" for i, kind in enumerate(kinds) if not is_softmax(kind)]
+        self.count, self.cache = config.num_hidden_layers, cache_for(config)
+        other = [f"{i} ({kind})" for i, kind in enumerate(layer_kinds(config)) if not is_softmax(kind)]
         placed, name = "position_ids" in inspect.signature(model.forward).parameters, type(model).__name__
         require(placed, what, "a model that is told its positions", f"{name} without position_ids")
         require(not other, what, "softmax attention in every layer", ", ".join(other))
@@ -90,7 +90,7 @@ class FedAgain:
 
     def read(self, ids: list[int]) -> None:
         with stand_in(self.model, self._read) as self.own, torch.no_grad():
-            (self.model.get_decoder() or self.model)(input_ids=self._tensor(ids), use_cache=False)
+            decoder_of(self.model)(input_ids=self._tensor(ids), **self.cache)
         missing = ", ".join(str(i) for i in range(self.count) if i not in self.prompt)
         require(not missing, self.what, "attention through the transformers attention interface in every layer",
                 f"none in {missing}")
@@ -101,11 +101,11 @@ class FedAgain:
         self.first, self.outputs = first, {}
         position = self._tensor(list(range(first, first + len(ids))))
         with stand_in(self.model, self._attend) as self.own, torch.enable_grad(), frozen(self.model):
-            logits = self.model(input_ids=self._tensor(ids), position_ids=position, use_cache=False).logits[0]
+            logits = self.model(input_ids=self._tensor(ids), position_ids=position, **self.cache).logits[0]
         return logits, [self.outputs.pop(i) for i in self.layers]
 
     def _tensor(self, numbers: list[int]) -> torch.Tensor:
-        return torch.tensor([numbers], device=self.model.get_input_embeddings().weight.device)
+        return torch.tensor([numbers], device=input_device(self.model))
 
     def _read(self, module, query, key, value, mask, kwargs):
         query, key, value = rounded(self.dtype, query, key, value)

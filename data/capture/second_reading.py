@@ -18,7 +18,7 @@ import torch
 from dump_check import StoredArray, as_float64
 from dump_files import QUERIES, CaptureError, allocate, npy_bytes, require, write_json
 from gradient_progress import Dump
-from model_attention import rounded, stand_in, to_file
+from model_attention import decoder_of, rounded, stand_in, to_file
 from output_gradients import REPEATED, FedAgain
 
 
@@ -81,8 +81,7 @@ class SecondReading(FedAgain):
         self.first = len(ids)
         position = self._tensor(list(range(self.first, 2 * self.first)))
         with stand_in(self.model, self._attend) as self.own, torch.no_grad():
-            (self.model.get_decoder() or self.model)(input_ids=self._tensor(ids), position_ids=position,
-                                                     use_cache=False)
+            decoder_of(self.model)(input_ids=self._tensor(ids), position_ids=position, **self.cache)
 
     def _attend(self, module, query, key, value, mask, kwargs):
         at = self.place.get(module.layer_idx)

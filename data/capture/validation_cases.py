@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ import xxhash
 
 from changed_cache import Change, Quantization
 from dump_check import StoredArray, as_float64
-from dump_files import require
+from dump_files import read_json, require
 from kvresults import Results, ResultsError
 from model_loop import GrowingCaches, Layer, ModelLoop
 
@@ -23,7 +22,7 @@ DECODES = ("decode", "append-only")  # phases that evict while they decode
 FEEDBACK = "+feedback"  # behind a phase: the model decides about its own caches
 # Options of `evict` that make a policy's rule.
 CACHE_OPTIONS = ("window", "sinks", "recent", "pool", "per_query_head", "decode_window")
-DUMPED = ("k", "o", "q", "residual_norm", "v", "wo")
+DUMPED = ("gate", "k", "o", "q", "residual_norm", "v", "wo")
 # Of the norm of k about its mean: how far the model's keys may be from the dump's, in whose dtype the capture computed.
 # Measured: 0.09 (a mixture of experts; else 0.02), 0.003, 5e-7. Weights that are 5 % off give 0.24 and more.
 TOLERANCES = {"bfloat16": 0.2, "float16": 0.05, "float32": 0.02, "float64": 0.02}
@@ -184,6 +183,38 @@ def compensation(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         yield f"{policy}~{method}", Case(name, (f"{policy}~{method}", semantics, phase, budget, kept), change)
 
 
+def leave_out_what_parts_a_cache(cases: list[Case], left_out: dict[str, str], dump: Dump,
+                                 layers: Sequence[int]) -> list[Case]:
+    """The cases in which those of the dump's layers that read one cache hold the same of it; the others go to left_out."""
+    groups, whole = [group for group in dump.shared_caches() if set(group) & set(layers)], []
+    for case in cases:
+        why = next(filter(None, (apart(case, group, layers) for group in groups)), "")
+        if why:
+            left_out[case.name] = why
+        else:
+            whole.append(case)
+    return whole
+
+
+def apart(case: Case, group: list[int], layers: Sequence[int]) -> str:
+    """Why a case cannot be one of the cache that these of the dump's layers read, if so."""
+    one_cache = f"layers {', '.join(map(str, group[:-1]))} and {group[-1]} read one cache and"
+    if case.change is None:
+        return f"{one_cache} would each evict from it"
+    if not set(group) <= set(layers):
+        return f"{one_cache} these results have some of them"
+    first, *others = (case.change(layer) for layer in group)
+    if not all(same(first.kept, other.kept) and same(first.last, other.last) for other in others):
+        return f"{one_cache} keep other tokens"
+    if not all(same(first.pruned, other.pruned) and first.held is None is other.held for other in others):
+        return f"{one_cache} hold other numbers"
+    return ""
+
+
+def same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    return a is b if a is None or b is None else np.array_equal(a, b)
+
+
 class Dump(NamedTuple):
     """A dump as kvcapture.py lays it out, as far as results are held against it."""
 
@@ -195,11 +226,9 @@ class Dump(NamedTuple):
         found = "something else" if folder.exists() else "none"
         require(folder.is_dir(), folder, "a dump, as a folder (--dump says where)", found)
         try:
-            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            manifest = read_json(folder / "manifest.json")
         except FileNotFoundError:
             manifest = {}
-        except ValueError as error:
-            raise ResultsError(f"{folder / 'manifest.json'}: cannot be read as JSON: {error}") from None
         require(isinstance(manifest, dict), folder / "manifest.json", "a JSON object", type(manifest).__name__)
         return Dump(folder, manifest)
 
@@ -215,10 +244,21 @@ class Dump(NamedTuple):
         require(fits, f"{self.folder}: layers", f"those of the model's {of_model}", f"{layers} of the dump")
         return chosen
 
-    def fingerprint(self, layer: int, *, gradients: bool = True) -> str:
-        """What summary.json's layer_fingerprints has of it; without the gradients, where they were added later."""
+    def shared_caches(self) -> list[list[int]]:
+        """Those of its layers that read one cache, by the first of them."""
+        caches, groups = self.manifest.get("cache_of") or [], {}
+        require(isinstance(caches, list) and all(type(i) is int for i in caches), f"{self.folder}: cache_of",
+                "a layer of each layer", caches)
+        for layer, cache in enumerate(caches):
+            groups.setdefault(cache, []).append(layer)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def fingerprint(self, layer: int, *, gradients: bool = True, gate: bool = True) -> str:
+        """What summary.json's layer_fingerprints has of it; without the gradients, where they were added later, or
+        without the gate, where it was not read."""
         files = sorted(self.layer_folder(layer).glob("*.npy"))
-        paths = [path for path in files if path.stem in DUMPED or gradients and path.stem.startswith("g_")]
+        names = set(DUMPED) - ({"gate"} if not gate else set())
+        paths = [path for path in files if path.stem in names or gradients and path.stem.startswith("g_")]
         require(paths, self.layer_folder(layer), "k.npy and its like, as kvcapture.py lays a dump out", "none")
         text = ""
         for path in paths:
@@ -239,7 +279,8 @@ class Dump(NamedTuple):
         require(fits, results.folder / "summary.json", "a fingerprint of every layer", prints)
         for layer in results.layers:
             found, recorded = self.fingerprint(layer), prints[str(layer)]
-            if found != recorded and self.fingerprint(layer, gradients=False) != recorded:
+            parts = ({"gradients": False}, {"gate": False}, {"gradients": False, "gate": False})
+            if found != recorded and all(self.fingerprint(layer, **part) != recorded for part in parts):
                 wanted = f"the dump that {results.folder} is of (XXH3 {recorded})"
                 raise ResultsError(f"{self.folder}: layer {layer}: expected {wanted}, found another ({found})")
 

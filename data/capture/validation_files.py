@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-from dump_files import require, write_json
+from dump_files import read_text, require, write_json
 from kvresults import ResultsError
 from model_loop import FIGURES
 from validation_cases import KEYS
@@ -38,7 +38,7 @@ class ValidationFiles:
         if not (self.folder / "validate.json").exists():
             return
         try:
-            before = json.loads((self.folder / "validate.json").read_text(encoding="utf-8"))
+            before = json.loads(read_text(self.folder / "validate.json"))
             for key, now in self.how.items():
                 was, what = before[key], f"{self.folder}: cannot resume (--force begins anew): {key}"
                 near = key == "nll" and None not in (now, was) and abs(now - was) <= SAME_NLL
@@ -93,7 +93,7 @@ def replace(path: Path, data: bytes) -> None:
 
 def read_figures(path: Path, keys: Iterable[str]) -> Figures:
     """The cases of a table whose figures are all there."""
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, strict=True)
         header = next(rows, [])
         if header != [*keys, "metric", "value"]:

@@ -45,6 +45,10 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq
           "original_max_position_embeddings": 64}
 MLA = dict(q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=4, n_group=1,
            topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, num_key_value_heads=4, head_dim=8)
+LINEAR = dict(layer_types=["linear_attention", "full_attention", "full_attention"], linear_num_value_heads=2, linear_num_key_heads=2,
+              linear_key_head_dim=8, linear_value_head_dim=8)
+EXPERTS = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
+MAMBA = dict(hidden_size=64, mamba_n_heads=8, mamba_d_head=16, mamba_d_state=8, mamba_n_groups=1)
 PHI3 = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
 if transformers.__version__ >= "5":
     ROPE, PHI3 = "rope_parameters", {**PHI3, "rope_type": "longrope", "rope_theta": 10000.0, "factor": 6.0}
@@ -70,11 +74,40 @@ MODELS = {
     "gpt 2": ("GPT2LMHeadModel", "GPT2Config", {"hidden_size": 64}, "eager"),
     "deepseek 3 (latent)": ("DeepseekV3ForCausalLM", "DeepseekV3Config", MLA, "sdpa"),
 }
+# What stands before a projection, behind it or beside the attention.
+OTHERS = {
+    "granite": ("GraniteForCausalLM", "GraniteConfig", {"residual_multiplier": 0.22}, "sdpa"),
+    "olmo 2 (post-norm)": ("Olmo2ForCausalLM", "Olmo2Config", {}, "sdpa"),
+    "glm 4 (post-norm)": ("Glm4ForCausalLM", "Glm4Config", {}, "sdpa"),
+    "gpt neox (parallel)": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {}, "sdpa"),
+    "bitnet (norms its heads)": ("BitNetForCausalLM", "BitNetConfig", {"hidden_size": 64}, "sdpa"),
+    "modernbert decoder": ("ModernBertDecoderForCausalLM", "ModernBertDecoderConfig", {"hidden_size": 64, "local_attention": 8}, "sdpa"),
+    "qwen 3 next (gated)": ("Qwen3NextForCausalLM", "Qwen3NextConfig", {**LINEAR, **EXPERTS, "decoder_sparse_step": 1}, "sdpa"),
+    "qwen 3.5 (gated)": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", LINEAR, "sdpa"),
+    "afmoe (gated)": ("AfmoeForCausalLM", "AfmoeConfig", {**EXPERTS, "layer_types": ["full_attention"] * 3, "num_shared_experts": 0,
+                                                          "num_dense_layers": 3}, "sdpa"),
+    "minimax": ("MiniMaxForCausalLM", "MiniMaxConfig", {"layer_types": ["full_attention", "linear_attention", "full_attention"],
+                                                                "block_size": 16, "num_local_experts": 4}, "sdpa"),
+    "lfm 2 (convolutions)": ("Lfm2ForCausalLM", "Lfm2Config", {"hidden_size": 64, "full_attn_idxs": [0, 2]}, "sdpa"),
+    "jamba": ("JambaForCausalLM", "JambaConfig", {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False, "mamba_d_state": 4,
+                                                  "mamba_dt_rank": 4, "hidden_size": 64, "num_experts": 2}, "sdpa"),
+    "bamba": ("BambaForCausalLM", "BambaConfig", {**MAMBA, "attn_layer_indices": [1, 2]}, "sdpa"),
+    "falcon h1 (two branches)": ("FalconH1ForCausalLM", "FalconH1Config", {**MAMBA, "mamba_d_ssm": 128, "attention_out_multiplier": 0.7,
+                                                                           "ssm_out_multiplier": 0.3}, "sdpa"),
+    "granite hybrid": ("GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig", {**MAMBA, **EXPERTS, "residual_multiplier": 0.22,
+                       "layer_types": ["mamba", "attention", "attention"], "shared_intermediate_size": 32}, "sdpa"),
+    "gemma 3n (shared caches)": ("Gemma3nForCausalLM", "Gemma3nTextConfig", {
+        "num_hidden_layers": 4, "num_kv_shared_layers": 1, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 9,
+        "vocab_size_per_layer_input": 97, "hidden_size_per_layer_input": 8, "intermediate_size": [48] * 4,
+        "activation_sparsity_pattern": [0.0] * 4, "laurel_rank": 4, "initializer_range": 0.1}, "sdpa"),
+}
 
 
 def build(name: str, dtype: torch.dtype = torch.float32, **changes):
     """A random model, the same each time."""
-    model_class, config_class, own, attention = MODELS[name]
+    model_class, config_class, own, attention = {**MODELS, **OTHERS}[name]
+    if not hasattr(transformers, model_class):
+        raise unittest.SkipTest(f"this transformers has no {model_class}")
     config = getattr(transformers, config_class)(**{**SMALL, **own, **changes}, attn_implementation=attention)
     config._experts_implementation = "eager"  # the grouped products have no float64
     torch.manual_seed(7)

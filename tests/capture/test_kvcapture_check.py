@@ -31,6 +31,7 @@ from damage import damaged  # noqa: E402
 try:
     import numpy as np
 
+    import costly_steps
     import dump_check
     import dump_files
     import kvcapture
@@ -169,7 +170,8 @@ class CheckTest(unittest.TestCase):
 
     def test_every_key_with_every_wrong_value(self):
         path = self.dump / "manifest.json"
-        for key in (*MANIFEST, "incomplete", "wo_note"):
+        new = ("cache_of", "output_multiplier", "residual_note", "sliding_window_two_sided")
+        for key in (*MANIFEST, *new, "incomplete", "wo_note"):
             for number, value in enumerate(WRONG):
                 with self.subTest(key, number=number), damaged(path, self.manifest(**{key: value})):
                     status, text = self.check()
@@ -179,7 +181,11 @@ class CheckTest(unittest.TestCase):
             ({"n_layers": 10**9}, "dump: expected 1000000000 layers, found 2"),
             ({"n_layers": 1e9}, "n_layers: expected"),
             ({"total_len": 23}, "layer 0: arrays: expected 23 positions"),
-            ({"causal": False}, "causal: expected true"),
+            ({"causal": False}, "layer 0: whole, .* off by"),
+            ({"causal": 0}, "causal: expected true or false"),
+            ({"sliding_window_two_sided": 1}, "sliding_window_two_sided: expected true or false"),
+            ({"cache_of": [0, 2]}, "cache_of: expected a layer for each layer"),
+            ({"output_multiplier": [0.5]}, "output_multiplier: expected a number, or one for each layer"),
             ({"sliding_window": [None]}, "sliding_window: expected a whole number, or one for each layer"),
             ({"sliding_window": 0}, "sliding_window: expected"),
             ({"scale": -0.5}, "scale: expected a positive number"),
@@ -192,6 +198,68 @@ class CheckTest(unittest.TestCase):
                 self.assertNotEqual(status, 0)
         with damaged(path, self.manifest(sliding_window=2**63 - 1, sink_logit=None)):
             self.assertIn("layer 0: whole, 24 positions, o of 8 rows x 4 heads within", self.check()[1])
+
+    def test_encoders(self):
+        """Rows see what is ahead, as far as a two-sided window goes."""
+        random, n = np.random.default_rng(5), 5
+        for layer in range(LAYERS):
+            folder = self.dump / f"layer_{layer:02}"
+            q, k, v = (random.normal(size=(N_Q, T, D)).astype(np.float32) for _ in "qkv")
+            o = np.empty((2, N_Q, T, D))
+            for head in range(N_Q):
+                z = 0.5 * q[head].astype(float) @ k[head].T
+                distance = np.abs(np.arange(T)[:, None] - np.arange(T))
+                for kind, seen in enumerate((distance >= 0, distance < n)):
+                    a = np.exp(np.where(seen, z, -np.inf))
+                    o[kind, head] = a / a.sum(-1, keepdims=True) @ v[head]
+            for name, array in zip("qkv", (q, k, v)):
+                np.save(folder / f"{name}.npy", array)
+            np.save(folder / "o.npy", o[layer].astype(np.float32))
+            for path in folder.glob("g_*.npy"):
+                path.unlink()
+        encoder = {"causal": False, "logit_softcap": None, "sink_logit": None, "sliding_window": [None, n], "prompt_len": T, "gradients": None}
+        for two_sided, status in ((True, 0), (False, 1), (None, 1)):
+            self.manifest(**encoder, sliding_window_two_sided=two_sided)()
+            self.assertEqual(self.check()[0], status)
+        self.manifest(**{**encoder, "causal": True})()
+        self.assertEqual(self.check()[0], 1)
+
+    def test_gates(self):
+        shape = np.load(self.dump / "layer_00" / "o.npy").shape
+        for layer in range(LAYERS):
+            np.save(self.dump / f"layer_{layer:02}" / "gate.npy", np.ones(shape, np.float32))
+        self.assertEqual(self.check()[1].count("; gated"), LAYERS)
+        path = self.dump / "layer_01" / "gate.npy"
+        for wrong, pattern in ((np.ones((*shape[:2], 1), np.float32), r"gate.npy: expected \[4, 24, 6\], found"),
+                               (np.full(shape, np.nan, np.float32), "gate.npy: expected finite numbers")):
+            np.save(path, wrong)
+            status, text = self.check()
+            self.assertEqual(status, 1)
+            self.assertRegex(text, pattern)
+        path.unlink()
+        self.assertRegex(self.check()[1], "layer 1: gate.npy: missing")
+
+    def test_notes(self):
+        notes = {"wo_note": "no wo: one", "residual_note": "no residual_norm: two", "cache_of": [0, 0], "output_multiplier": [0.5, 1]}
+        self.manifest(**notes)()
+        status, text = self.check()
+        self.assertEqual(status, 0)
+        self.assertRegex(text, "no rope: .*\nno wo: one\nno residual_norm: two\nlayer 1 reads the cache of layer 0\n$")
+
+    def test_byte_order_marks(self):
+        """Of every text that a script reads."""
+        (self.dump / "manifest.json").write_text(json.dumps(MANIFEST), encoding="utf-8-sig")
+        self.assertEqual(self.check()[0], 0)
+        tokens = self.dump / "tokens.json"
+        for text in (json.dumps({"ids": [1, 2], "text": ["a", "\ufeff"]}), "[1, 2]", "1 2"):
+            tokens.write_text(text, encoding="utf-8-sig")
+            self.assertEqual(prompt_tokens.read_ids(str(tokens)), [1, 2])
+        tokens.write_text("a\ufeffb", encoding="utf-8-sig")
+        self.assertEqual(dump_files.read_text(tokens), "a\ufeffb")
+        tokens.write_text(json.dumps({"text": ["a", "b"]}), encoding="utf-8-sig")
+        self.assertEqual(costly_steps.texts_of(self.dump, 2), ["a", "b"])
+        tokens.write_text("[1, 2]", encoding="utf-8-sig")
+        self.assertEqual(costly_steps.texts_of(self.dump, 2), [])
 
     def test_arrays_that_shrink_while_they_are_read(self):
         shapes = dump_check.layer_files

@@ -135,6 +135,50 @@ class Models(Case):
         rope = self.assert_rotation(self.taken("smollm 3 (a layer does not turn)")[1])
         self.assertEqual([any(frequencies) for frequencies in rope["inv_freq"]], [True, False, True])
 
+    def rope_of(self, name, layers=None, **changes):
+        with capture(build(name, **changes), self.dump, prompt_len=PROMPT, decode=DECODE, layers=layers, force=True) as running:
+            decode(running.model, prompt())
+        self.judge(self.dump)
+        return manifest_of(self.dump)
+
+    def test_rotations_behind_convolutions_and_linear_attention(self):
+        """Rows of equal tokens are not equal there."""
+        for name, layers, r in (("lfm 2 (convolutions)", [0, 2], 16), ("qwen 3 next (gated)", [1, 2], 4), ("qwen 3.5 (gated)", [1, 2], 4),
+                                ("minimax", [0, 2], 16), ("bamba", [1, 2], 16), ("falcon h1 (two branches)", None, 16)):
+            with self.subTest(name):
+                rope = self.rope_of(name, layers)["rope"]
+                config = build(name).config
+                theta = (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"]
+                self.assertEqual((rope["style"], rope["rotary_dim"], rope["theta"]), ("half", r, theta))
+
+    def test_layers_that_do_not_turn(self):
+        for name, layers in (("jamba", [1]), ("granite hybrid", [1, 2]), ("gpt 2", None)):
+            self.assertEqual(self.rope_of(name, layers)["rope_note"], "no rope: no layer turns")
+
+    def test_keys_of_which_a_probe_cannot_tell(self):
+        """They are made of earlier rows too, inside the attention."""
+        model = build("llama")
+        for projection in (model.model.layers[1].self_attn.k_proj, model.model.layers[1].self_attn.v_proj):
+            projection.register_forward_hook(lambda _, args, x: x + torch.nn.functional.pad(x, (0, 0, 1, 0))[:, :-1])
+        with capture(model, self.dump, prompt_len=PROMPT):
+            decode(model, prompt(), 0)
+        self.assertRegex(manifest_of(self.dump)["rope_note"], "layer 1's keys are made of more .* a probe cannot tell how they turn")
+
+    def test_layers_that_share_a_cache(self):
+        manifest = self.rope_of("gemma 3n (shared caches)")
+        self.assertEqual(manifest["cache_of"], [0, 1, 2, 1])
+        self.assertIn("layer 3 reads the cache of layer 1", said(kvcapture.check, self.dump)[1])
+        for name in "kv":
+            self.assertTrue(np.array_equal(arrays(self.dump, 1)[name], arrays(self.dump, 3)[name]))
+        self.assertEqual(self.rope_of("gemma 3n (shared caches)", [0, 1, 3])["cache_of"], [0, 1, 1])
+        self.assertNotIn("cache_of", self.rope_of("gemma 3n (shared caches)", [0, 2, 3]))
+        self.assertEqual(self.rope_of("gemma 3n (shared caches)", num_kv_shared_layers=2)["cache_of"], [0, 1, 0, 1])
+
+    def test_a_decoder_whose_output_layer_is_called_decoder(self):
+        manifest = self.rope_of("modernbert decoder")
+        self.assertEqual(manifest["rope"]["rotary_dim"], 16)
+        self.assertNotIn("wo_note", manifest)
+
     def test_latent_attention_has_wider_keys_than_values_and_no_rotation_that_the_format_knows(self):
         self.taken("deepseek 3 (latent)")
         manifest, layer = manifest_of(self.dump), arrays(self.dump, 0)
@@ -158,7 +202,7 @@ class Models(Case):
 
     def test_norm_of_the_residual_stream(self):
         """Of what the first norm of every block is given; in gpt 2 from the embeddings on, in cohere beside the feed-forward."""
-        for name, norm in (("llama", "input_layernorm"), ("gemma 3", "input_layernorm"), ("cohere (interleaved)", "input_layernorm"),
+        for name, norm in (("llama", "input_layernorm"), ("granite", "input_layernorm"), ("cohere (interleaved)", "input_layernorm"),
                            ("gpt 2", "ln_1")):
             for dtype in (torch.float32, torch.bfloat16):
                 with self.subTest(name, dtype=dtype):

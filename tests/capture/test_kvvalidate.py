@@ -206,6 +206,45 @@ class Validate(unittest.TestCase):
             self.assertEqual(figures_in(folder, policy=name), expected)
             self.assertNotEqual(expected, self.in_the_loop(lambda layer: Change(kept(layer).kept, pruned=pruned(layer), recent=6)))
 
+    def test_results_and_dumps_with_byte_order_marks(self):
+        folder, dump = self.results("layer"), Path(shutil.copytree(self.made / "a", self.work / "a"))
+        for path in (dump / "manifest.json", dump / "tokens.json"):
+            path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+        self.done(folder, dump=dump)
+        for path in (folder / "validate.json", folder / "validate.csv"):
+            path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+        self.done(folder, "--resume", dump=dump)
+        self.assertEqual(open_results(self.made / "layer", dump=dump).summary["dump"]["T"], PROMPT + DECODE)
+
+    def of_model(self, name, *policies, **changes):
+        """Results of its own model, and what validates them."""
+        model = build(name, **changes)
+        model.save_pretrained(self.work / "model")
+        with capture(model, self.work / "dump", prompt_len=PROMPT, decode=DECODE):
+            decode(model, prompt())
+        self.kvreplay("evict", "dump", "--policy", ",".join(policies), "--budget", "12", "--backend", "cpu", "--out", "results",
+                      place=self.work)
+        return self.work / "results", {"model": self.work / "model", "dump": self.work / "dump"}
+
+    def test_models_that_make_a_view_of_the_attention(self):
+        for name in ("afmoe (gated)", "qwen 2", "gpt 2", "modernbert decoder", "granite", "bitnet (norms its heads)"):
+            with self.subTest(name):
+                folder, named = self.of_model(name, "h2o", "tova")
+                self.done(folder, **named)
+                self.assertEqual({row["policy"] for row in rows(folder)}, {"h2o", "tova"})
+            for path in (self.work / "model", self.work / "dump", folder):
+                shutil.rmtree(path)
+
+    def test_layers_that_read_one_cache(self):
+        folder, named = self.of_model("gemma 3n (shared caches)", "h2o", "streaming", num_kv_shared_layers=2)
+        text = self.done(folder, "--each-layer", **named)
+        self.assertEqual({row["policy"] for row in rows(folder)}, {"streaming"})
+        self.assertRegex(text, "left out: h2o-paper-prefill-12: layers [01] and [23] read one cache and keep other tokens")
+        kl = {row["layer"]: row["value"] for row in rows(folder, "validate_layers.csv") if row["metric"] == "kl"}
+        self.assertEqual((kl["0"], kl["1"]), (kl["2"], kl["3"]))  # changed together
+        self.kvreplay("evict", "dump", "--policy", "h2o", "--budget", "12", "--backend", "cpu", "--out", "h2o", place=self.work)
+        self.refused("layers [01] and [23] read one cache and keep other tokens", self.work / "h2o", **named)
+
     def test_the_kl_of_every_step(self):
         folder = self.results("evict")
         text = self.done(folder)
