@@ -163,7 +163,7 @@ std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const Bu
                                                       Index lower, Index heads) {
   std::vector<std::pair<double, std::string>> sigmas;
   for (const Budget& asked : options.sigmas) {
-    if (l < 2) throw InputError("kvreplay budget", "a prompt of at least 2 tokens", std::to_string(l));
+    if (l < 2) throw InputError("prompt length", "at least 2 tokens to divide", std::to_string(l));
     if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= l))
       throw OptionError(asked.asked_by != nullptr ? *asked.asked_by : budget_option::budget,
                         fmt::format("1 to {} tokens of the prompt's {}", l - 1, l),

@@ -201,7 +201,8 @@ std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
       bound += *table.value(c, {}, ChannelFigure::lower_bound, RowSet::window);
     }
   if (ratios == 0) return "";
-  std::string text = fmt::format("optimal: proven for {} of the heads and ratios", whole_percent(proven / ratios));
+  std::string text =
+      fmt::format("optimal: proven for {} of the heads and ratios", whole_percent(proven / ratios));
   if (error > bound && bound > 0)
     text += fmt::format("; all together at most {:.2g} % above the optimum", 100 * (error / bound - 1));
   return text + '\n';

@@ -109,8 +109,9 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
     const std::string file = named.of_dump(dump.name());
     std::error_code ignored;
     if (files.size() > 1 && !std::filesystem::exists(file, ignored))
-      throw InputError(file, "a readable file",
-                       "none (a comma separates files: one in a name stands behind a backslash, or in quotes)");
+      throw InputError(
+          file, "a readable file",
+          "none (a comma separates files: one in a name stands behind a backslash, or in quotes)");
     try {
       const std::vector<Index> stored = npy_shape(file);
       const bool apart = per_query_head && stored.size() == 3 && stored[1] == shape.n_q;

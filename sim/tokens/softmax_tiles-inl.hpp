@@ -40,8 +40,8 @@ HWY_INLINE void HideInvisible(const TileInput<T>& in, Index panel, Index begin, 
   const Index first = in.panel_first(panel), last = in.panel_last(panel);
   if (begin >= in.first_visible(last) && begin + tokens <= in.end_visible(first)) return;
   for (Index t = 0; t < tokens; ++t) {
-    // Visible to the rows [lo, hi) of the panel: a window sees p up to row p + window - 1, and a two-sided one
-    // from row p - window + 1 on.
+    // Visible to the rows [lo, hi) of the panel: a window sees p up to row p + window - 1, and a two-sided
+    // one from row p - window + 1 on.
     const Index p = begin + t;
     const Index window_begin = in.position_of(p) - in.sliding_window + 1;
     const Index lo = in.causal      ? in.rows_before(p - first)

@@ -82,7 +82,8 @@ struct TileInput {
     if (causal) return i + 1;
     if (!two_sided) return total;
     const Index end = position_of(i) + sliding_window;
-    return position == nullptr ? std::min(end, total) : std::lower_bound(position, position + total, end) - position;
+    return position == nullptr ? std::min(end, total)
+                               : std::lower_bound(position, position + total, end) - position;
   }
 };
 

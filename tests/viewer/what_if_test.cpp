@@ -179,7 +179,8 @@ TEST_CASE("what if: a user's score that does not fit is refused with file, expec
   bad[5] = std::numeric_limits<double>::quiet_NaN();
   const std::array<std::size_t, 3> shape{6, 2, 896};
   write_npy(dir / "bad.npy", shape, bad);
-  CHECK(complaint(user_score_of(dir / "bad.npy")).find("NaN at layer 0, head 0, position 5") != std::string::npos);
+  CHECK(complaint(user_score_of(dir / "bad.npy")).find("NaN at layer 0, head 0, position 5") !=
+        std::string::npos);
   for (const char* item : {"", "mine", "=x.npy", "mine="}) CHECK_THROWS_AS(user_score(item), InputError);
 }
 
