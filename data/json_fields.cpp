@@ -60,6 +60,7 @@ std::string without_half_surrogates(std::string_view text) {
 
 Json parse_json(std::string_view text, const std::string& where) {
   constexpr int kDeepest = 64;
+  constexpr std::size_t kMostKeys = 10000;
   // The parser takes a zero byte for the end.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     throw InputError(where, "JSON", fmt::format("a zero byte at {}", place_behind(text.substr(0, zero))));
@@ -73,6 +74,8 @@ Json parse_json(std::string_view text, const std::string& where) {
       throw InputError(where, fmt::format("JSON nested at most {} deep", kDeepest), "deeper nesting");
     if (event != Event::key) return true;
     key = parsed.get<std::string>();
+    if (keys.back().size() >= kMostKeys)  // an object finds its keys one by one
+      throw InputError(where, fmt::format("objects of at most {} keys", kMostKeys), "more");
     if (!keys.back().insert(key).second) throw InputError(where, "every key once", json_text(key) + " twice");
     return true;
   };

@@ -16,8 +16,8 @@ namespace kvreplay {
 using Json = nlohmann::ordered_json;
 
 /// Parses JSON. Throws InputError(where, ...) with the line and column of the fault, also for what is nested
-/// more than 64 deep (whoever walks it may recurse) and for a key that an object has twice. Half a surrogate
-/// pair, as Python writes bytes that are no text, becomes U+FFFD.
+/// more than 64 deep (whoever walks it may recurse), for a key that an object has twice, and for more than
+/// 10000 of them. Half a surrogate pair, as Python writes bytes that are no text, becomes U+FFFD.
 Json parse_json(std::string_view text, const std::string& where);
 /// Parses JSON that must be an object.
 Json parse_json_object(std::string_view text, const std::string& where);

@@ -127,20 +127,27 @@ void check_key(const std::string& where, const std::string& key, std::span<const
   for (char& c : lower) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const auto& [theirs, ours] : kElsewhere)
     if (lower == theirs) refuse_key(where, key, fmt::format("; the key for it is {}", ours));
-  const std::string near = did_you_mean(lower, {known.begin(), known.end()});
+  constexpr std::size_t kLongest = 64;  // of a key that may be a misspelt one
+  const std::string near = lower.size() > kLongest ? "" : did_you_mean(lower, {known.begin(), known.end()});
   if (!near.empty()) refuse_key(where, key, near);
 }
 
 void check_keys(const JsonFields& fields, const Json& json, Manifest& manifest) {
   manifest.other_keys = fields.keys_beside(kKeys);
+  std::vector<std::string> noted;
   for (const std::string& key : manifest.other_keys) {
     check_key(manifest.where, key, kKeys);
     const bool about_attention = is_about_attention(key), text = json.at(key).is_string();
     if (about_attention && !text && !json.at(key).is_null())
       refuse_key(manifest.where, key, fmt::format("; there are: {}", fmt::join(kKeys, ", ")));
-    if (about_attention || !text)
-      manifest.notes.push_back(fmt::format("manifest.json's {} is not used", json_text(key)));
+    if (about_attention || !text) noted.push_back(json_text(key));
   }
+  if (noted.empty()) return;
+  constexpr std::size_t kMost = 8;
+  const std::size_t shown = std::min(noted.size(), kMost);
+  manifest.notes.push_back(fmt::format(
+      "manifest.json has keys that are not used: {}{}", fmt::join(noted.begin(), noted.begin() + shown, ", "),
+      noted.size() > kMost ? fmt::format(" and {} more", noted.size() - kMost) : ""));
 }
 
 std::optional<Dtype> parse_dtype(const JsonFields& fields) {
@@ -209,6 +216,8 @@ void parse_output_multiplier(const JsonFields& fields, Manifest& manifest) {
   const auto& value = fields.at("output_multiplier");
   if (value.is_null()) return;
   const std::string where = fields.where("output_multiplier");
+  if (value.is_array() && value.empty())
+    throw InputError(where, "a number, or one for each layer", json_text(value));
   manifest.output_multiplier = fields.numbers(value.is_array() ? value : Json::array({value}), where, false);
   for (const double number : manifest.output_multiplier)
     if (number == 0) throw InputError(where, "numbers other than 0", "0");
@@ -219,7 +228,7 @@ void parse_cache_of(const JsonFields& fields, Manifest& manifest) {
   if (value.is_null()) return;
   const std::string where = fields.where("cache_of");
   constexpr const char* kWanted = "for each layer its own number, or that of an earlier one that has a cache";
-  if (!value.is_array()) throw InputError(where, kWanted, json_text(value));
+  if (!value.is_array() || value.empty()) throw InputError(where, kWanted, json_text(value));
   for (const auto& entry : value) {
     const Index layer = std::ssize(manifest.cache_of);
     const Index of = entry.is_null()            ? layer

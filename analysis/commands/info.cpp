@@ -175,8 +175,12 @@ std::string text_of(const Dump& dump) {
     if (const auto why = why_unavailable(m, dump)) unavailable.push_back({std::string(name_of(m)), *why});
   if (!unavailable.empty() || !dump.notes().empty()) text += '\n';
   for (const std::string& note : dump.notes()) text += fmt::format("note: {}\n", note);
-  if (!dump.other_keys().empty())
-    text += fmt::format("manifest.json's other keys: {}\n", fmt::join(dump.other_keys(), ", "));
+  const std::vector<std::string>& keys = dump.other_keys();
+  constexpr std::size_t kMostKeys = 8;
+  if (!keys.empty())
+    text += fmt::format("manifest.json's other keys: {}{}\n",
+                        fmt::join(keys.begin(), keys.begin() + std::min(keys.size(), kMostKeys), ", "),
+                        keys.size() > kMostKeys ? ", ..." : "");
   for (const std::string& metrics : left_out_lines(unavailable))
     text += fmt::format("unavailable: {}\n", metrics);
   return text;

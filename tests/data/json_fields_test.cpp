@@ -36,6 +36,10 @@ TEST_CASE("an object says everything once", "[json]") {
                      {"m.json: expected every key once, found \"scale\" twice"});
   test::expect_error([] { parse_json_object(R"({"a": [{"b": 1}, {"b": 1, "c": 2, "b": 3}]})", "m.json"); },
                      {"found \"b\" twice"});
+  std::string many = "{\"k\": 0";
+  for (int i = 0; i < 10000; ++i) many += ", \"k" + std::to_string(i) + "\": 0";
+  test::expect_error([&] { parse_json_object(many + "}", "m.json"); },
+                     {"m.json: expected objects of at most 10000 keys, found more"});
   CHECK(parse_json_object(R"({"a": {"b": 1}, "b": {"b": 2}})", "m.json")["b"]["b"] == 2);
 }
 

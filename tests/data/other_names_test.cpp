@@ -77,7 +77,7 @@ TEST_CASE("keys that say nothing of attention are listed, and noted unless they 
   CHECK(manifest.other_keys ==
         std::vector<std::string>{"licence", "source_commit", "weights_origin", "tool"});
   REQUIRE(manifest.notes.size() == 1);
-  CHECK(manifest.notes.front() == "manifest.json's \"tool\" is not used");
+  CHECK(manifest.notes.front() == "manifest.json has keys that are not used: \"tool\"");
   CHECK(parsed(R"({"mask_kind": "prefix"})").notes.size() == 1);
 }
 

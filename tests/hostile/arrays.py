@@ -2,6 +2,7 @@
 format says what a file holds; where that is the original, so must the results be."""
 
 import functools
+import math
 import random
 import struct
 
@@ -184,6 +185,35 @@ BESIDE = {"layer_00/k_00.npy": Expect.EITHER, "k_00.npy": Expect.REFUSED, "k.npy
           "layer_00/" + "k" * 240 + ".npy": Expect.EITHER, "a.npz/k.npy": Expect.EITHER}
 
 
+# name -> (shape of q, shape of k and v, manifest, parts of the line that refuses them)
+AXES = {
+    "swapped": ((96, 4, 8), (96, 4, 8), "{}", ("axes [heads, positions, d]", "96 heads of 4 positions")),
+    "swapped-batch": ((1, 96, 4, 8), (1, 96, 4, 8), "{}", ("axes [heads, positions, d]",)),
+    "swapped-scale": ((96, 4, 8), (96, 4, 8), '{"scale": 0.5}', ("axes [heads, positions, d]",)),
+    "swapped-prompt": ((96, 4, 8), (96, 4, 8), '{"prompt_len": 80}', ("prompt_len", "axes are [heads, positions, d]")),
+    "swapped-heads": ((96, 4, 8), (96, 4, 8), '{"n_kv_heads": 4}', ("n_kv_heads", "found 4")),
+    "swapped-groups": ((96, 8, 8), (96, 2, 8), "{}", ("8 queries", "swap the first two")),
+    "swapped-keys": ((8, 96, 8), (96, 2, 8), "{}", ("q.npy", "96 KV heads", "found 8 query heads")),
+    "last-first": ((4, 8, 96), (2, 96, 8), "{}", ("shape",)),
+    "flat": ((96, 32), (96, 16), "{}", ("shape [n_kv, T, d]",)),
+    "batch-of-two": ((2, 4, 96, 8), (2, 2, 96, 8), "{}", ("leading batch of 1",))
+}
+
+
+def with_axes(key: str, trial):
+    """Tensors whose axes are another's, and the line that says so."""
+    q, kv, manifest, line = AXES[key]
+    samples.put_dump(trial)
+    for path in (trial.root / "dump").glob("layer_*/*"):
+        path.unlink()
+        if path.stem in SHAPES and path.stem in "qkv":
+            shape = q if path.stem == "q" else kv
+            path.write_bytes(npy.file(npy.header(shape=str(shape)), bytes(4 * math.prod(shape))))
+    (trial.root / "dump/manifest.json").write_text(manifest)
+    (trial.root / "dump/tokens.json").unlink(missing_ok=True)
+    trial.expect_line(line, "info", "dump", "--json")
+
+
 def under_name(name: str, trial):
     """A folder's name says nothing of what is in it."""
     samples.put_dump(trial)
@@ -214,6 +244,7 @@ def cases(bench) -> list:
             tries |= {f"link-to-{other}": (with_another, other) for other in others}
             made += [Case(f"arrays/{verb}/{path}/{name}", functools.partial(act, path, what, arguments))
                      for name, (act, what) in tries.items()]
+    made += [Case(f"arrays/info/axes-{name}", functools.partial(with_axes, name)) for name in AXES]
     for verb, arguments in runs.items():
         made += [Case(f"arrays/{verb}/beside-{i}", functools.partial(with_file_beside, name, expected, arguments))
                  for i, (name, expected) in enumerate(BESIDE.items())]

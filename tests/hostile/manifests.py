@@ -44,7 +44,8 @@ KEYS = {
     "model": '"synthetic (seed 1)"', "prompt_len": "40", "scale": "0.35355339059327373", "causal": "true",
     "sliding_window": "null", "logit_softcap": "null", "sink_logit": "null",
     "rope": '{"style": "half", "theta": 10000.0}', "dtype": '"float32"', "incomplete": "false", "rope_note": "null",
-    "wo_note": "null", **WHOLE
+    "wo_note": "null", "residual_note": "null", "sliding_window_two_sided": "false", "output_multiplier": "1",
+    "cache_of": "[0, 1]", **WHOLE
 }
 WINDOWS = {"int32", "int64-half", "int64", "million"}  # as long as the dump and longer: full attention
 POSITIVE = {"one", "two", "half", "three-halves", "int32", "int64-half", "int64", "int64-next", "uint64", "uint64-next",
@@ -52,8 +53,11 @@ POSITIVE = {"one", "two", "half", "three-halves", "int32", "int64-half", "int64"
 ANY_TEXT = set(TEXTS) | {"text", "empty-text"}
 MAY_BE = {
     "model": ANY_TEXT | {"half-pair"},
-    "rope_note": ANY_TEXT,
-    "wo_note": ANY_TEXT,
+    "rope_note": ANY_TEXT | {"half-pair"},
+    "wo_note": ANY_TEXT | {"half-pair"},
+    "residual_note": ANY_TEXT | {"half-pair"},
+    "sliding_window_two_sided": {"false"},
+    "output_multiplier": POSITIVE | {"minus-one", "minus-large", "int64-least", "list"},
     "prompt_len": {"one", "two"},
     "scale": POSITIVE,
     "logit_softcap": POSITIVE,
@@ -92,12 +96,15 @@ PER_LAYER = {
         '{"style": "interleaved", "theta": 10000.0}': E, '{"style": "half", "theta": 10000.0, "scaling": null}': S,
         '{"style": "half", "theta": 10000.0, "scaling": "x"}': E,
         '{"style": "half", "theta": 10000.0, "scaling": {"rope_type": "\\u001b[2J"}}': E,
-        '{"style": "half", "theta": 10000.0, "x": [[[]]]}': S, '{"style": "half", "theta": 1, "theta": 10000.0}': R
+        '{"style": "half", "theta": 10000.0, "x": [[[]]]}': R, '{"style": "half", "theta": 1, "theta": 10000.0}': R
     },
     # the files' own type holds, with a note
     "dtype": {
         '"float32"': S, '"bfloat16"': E, '"float16"': E, '"float64"': E, '"int8"': R, '"FLOAT32"': R, '"\\u001b[2J"': R
     },
+    "cache_of": {"[null, null]": S, "[0, 0]": E, "[0]": R, "[1, 1]": R, "[0, 2]": R, "[0, -1]": R, "[0, 0.0]": E,
+                 '["0", 1]': R, "[[0], 1]": R},
+    "output_multiplier": {"[1, 1]": S, "[1, 2, 3]": R, "[1, 0]": R, "[]": R, "[1e999, 1]": R, "[null, 1]": R},
     "prompt_len": {"40": S, "48": E, "49": R, "47": E, "40.0": E, "4e1": E, "-40": R},
 }
 
@@ -136,15 +143,16 @@ def wholes() -> dict:
         "nul-behind": (sound + "\0", R), "brace-behind": (sound + "}", R), "blank-behind": (sound + "\n\n", S),
         "nuls-behind": (sound + "\0" * 4096, R), "bom": ("\ufeff" + sound, E), "comment": ("// c\n" + sound, R),
         "trailing-comma": (sound[:-1] + ",}", R), "single-quotes": (sound.replace('"', "'"), R),
-        "unknown-key": (sound[:-1] + ', "x": [1, {"y": null}]}', S), "empty-key": (sound[:-1] + ', "": 1}', S),
+        "unknown-key": (sound[:-1] + ', "x": [1, {"y": null}]}', E), "empty-key": (sound[:-1] + ', "": 1}', E),
+        "unknown-text": (sound[:-1] + ', "x": "y"}', S),
         "escaped-key": (sound.replace('"scale"',
                                       '"\\u0073cale"'), S), "long-key": (sound[:-1] + ', "' + "k" * 10**6 + '": 1}',
-                                                                         S), "key-no-text": (sound[:-1] + ", 1: 1}", R),
+                                                                         E), "key-no-text": (sound[:-1] + ", 1: 1}", R),
         "keys": (sound[:-1] + "".join(f', "k{i}": 0' for i in range(100000)) + "}",
-                 S), "deep": ("[" * 10**6, R), "deep-objects": ('{"a":' * 10**6, R),
+                 E), "deep": ("[" * 10**6, R), "deep-objects": ('{"a":' * 10**6, R),
         "deep-unknown": (sound[:-1] + ', "x": ' + "[" * 10**5 + "]" * 10**5 + "}",
                          E), "escape-in-key": (sound[:-1] + ', "\\u001b[2J": 1}',
-                                               S), "utf16": ("", R), "newlines": (sound.replace(" ", "\n"), S)
+                                               E), "utf16": ("", R), "newlines": (sound.replace(" ", "\n"), S)
     }
     made |= {f"twice-{key}": (sound[:-1] + f', "{key}": {value}' + "}", R) for key, value in KEYS.items()}
     made |= {f"twice-other-{key}": (f'{{"{key}": null, ' + sound[1:], R) for key in KEYS}
