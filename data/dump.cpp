@@ -262,9 +262,11 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
     std::vector<StoredTensor> tensors;
     for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
     impl->take(std::move(tensors), manifest_text.has_value(), options);
-  } catch (const InputError& error) {
-    if (passed_over.empty()) throw;
-    throw InputError(fmt::format("{}; {}", error.what(), not_used(passed_over)));
+  } catch (const InputError& error) {  // what was passed over may be what is missed
+    std::vector<std::string> lines{error.what()};
+    if (!passed_over.empty()) lines.push_back(not_used(passed_over));
+    lines.insert(lines.end(), impl->manifest.notes.begin(), impl->manifest.notes.end());
+    throw InputError(fmt::format("{}", fmt::join(lines, "; ")));
   }
   if (const auto tokens = is_folder ? text_of(folder / "tokens.json", kMostTokens) : std::nullopt) {
     impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
