@@ -276,12 +276,9 @@ void read_own_options(const OptionFacts& named_by, const std::string& text, cons
 }
 
 bool spells_missing(std::string_view text) {
-  std::string lower;
-  for (const char c : text)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-      lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower == "nan" || lower == "na" || lower == "null" || lower == "none" || lower == "inf" ||
-         lower == "infinity";
+  constexpr std::string_view kMissing[] = {"nan",  "NaN",  "NA",  "N.A.", "na",       "null",
+                                           "NULL", "None", "inf", "Inf",  "infinity", "Infinity"};
+  return std::ranges::find(kMissing, text) != std::end(kMissing);
 }
 
 std::string alternatives(std::string_view given, const std::vector<std::string>& names) {

@@ -146,6 +146,9 @@ class CheckTest(unittest.TestCase):
     def manifest(self, **changes):
         return json.dumps({**MANIFEST, **changes}).encode()
 
+    def put_manifest(self, **changes):
+        (self.dump / "manifest.json").write_bytes(self.manifest(**changes))
+
     def test_a_whole_dump(self):
         status, text = self.check()
         self.assertEqual(status, 0, text)
@@ -219,9 +222,9 @@ class CheckTest(unittest.TestCase):
                 path.unlink()
         encoder = {"causal": False, "logit_softcap": None, "sink_logit": None, "sliding_window": [None, n], "prompt_len": T, "gradients": None}
         for two_sided, status in ((True, 0), (False, 1), (None, 1)):
-            self.manifest(**encoder, sliding_window_two_sided=two_sided)()
+            self.put_manifest(**encoder, sliding_window_two_sided=two_sided)
             self.assertEqual(self.check()[0], status)
-        self.manifest(**{**encoder, "causal": True})()
+        self.put_manifest(**{**encoder, "causal": True})
         self.assertEqual(self.check()[0], 1)
 
     def test_gates(self):
@@ -241,7 +244,7 @@ class CheckTest(unittest.TestCase):
 
     def test_notes(self):
         notes = {"wo_note": "no wo: one", "residual_note": "no residual_norm: two", "cache_of": [0, 0], "output_multiplier": [0.5, 1]}
-        self.manifest(**notes)()
+        self.put_manifest(**notes)
         status, text = self.check()
         self.assertEqual(status, 0)
         self.assertRegex(text, "no rope: .*\nno wo: one\nno residual_norm: two\nlayer 1 reads the cache of layer 0\n$")

