@@ -215,8 +215,8 @@ std::optional<Figure> share_figure(const Tables& tables) {
   std::vector<const FigureTable::Entry*> entries;
   for (const auto& entry : table.entries())
     if (table.key(entry, "metric") == "budget") entries.push_back(&entry);
-  std::ranges::stable_partition(entries,
-                                [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
+  std::stable_partition(entries.begin(), entries.end(),
+                        [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
   for (const auto* const entry : entries) {
     CellMap map = map_of_heads(tables.results, Eigen::Map<const Matrix<double>>(
                                                    entry->heads.data(), std::ssize(tables.results.layers()),

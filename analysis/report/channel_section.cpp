@@ -275,8 +275,8 @@ std::optional<Figure> query_figure(const ResultReader& results) {
 /// What the schema offers, gains first: they compare methods at a glance.
 std::vector<const FigureFacts*> offered_by_gain() {
   std::vector<const FigureFacts*> figures = offered_figures(Table::channels);
-  std::ranges::stable_partition(figures,
-                                [](const FigureFacts* facts) { return facts->scale == FigureScale::gain; });
+  std::stable_partition(figures.begin(), figures.end(),
+                        [](const FigureFacts* facts) { return facts->scale == FigureScale::gain; });
   return figures;
 }
 

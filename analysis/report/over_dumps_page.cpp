@@ -82,7 +82,8 @@ std::vector<OfferedMean> offered_means(Table table, bool gains) {
   if (const FigureFacts* const measured = measured_figure(table))
     means.push_back({std::string(measured->name), measured});
   // What is measured first: formulas that stand for it are what it judges.
-  std::ranges::stable_partition(means, [](const OfferedMean& mean) { return mean.facts->exact; });
+  std::stable_partition(means.begin(), means.end(),
+                        [](const OfferedMean& mean) { return mean.facts->exact; });
   if (gains)
     for (OfferedMean& mean : means) mean = {mean.metric + kGain, &gain};
   return means;
@@ -159,7 +160,7 @@ std::optional<Figure> figure_over_dumps(const OverDumpsReader& results, const Pa
       at->entries.push_back(&entry);
     }
     if (wanted.first_key != nullptr)
-      std::ranges::stable_partition(pictures, [&](const Picture& picture) {
+      std::stable_partition(pictures.begin(), pictures.end(), [&](const Picture& picture) {
         return table.key(*picture.entries.front(), wanted.first_key) == wanted.first;
       });
     for (Picture& picture : pictures) {
@@ -341,14 +342,15 @@ std::optional<Figure> figure_of(Table table, const std::vector<ComparedItems>& a
     }
   }
   const std::string future = rows_text("future");
-  std::ranges::stable_partition(pictures, [&](const Picture& picture) { return picture.picks[1] == future; });
+  std::stable_partition(pictures.begin(), pictures.end(),
+                        [&](const Picture& picture) { return picture.picks[1] == future; });
   const auto is_main = [&](const Picture& picture) {
     return std::ranges::any_of(all, [&](const ComparedItems& items) {
       return items.table == table && items.metric == picture.picks[0] && !items.facts->main.empty() &&
              items.facts->exact;
     });
   };
-  std::ranges::stable_partition(pictures, is_main);
+  std::stable_partition(pictures.begin(), pictures.end(), is_main);
   // Lists that offer a choice.
   std::vector<std::size_t> shown = {0};
   for (std::size_t k = 1; k < std::size(kLabels); ++k)

@@ -231,7 +231,7 @@ std::vector<const FigureEntry*> entries_of(const FigureTable& table, const Layer
   for (const FigureEntry& entry : table.entries())
     if (table.key(entry, "metric") == figure.name && !std::isnan(largest(entry.layers)))
       found.push_back(&entry);
-  std::ranges::stable_partition(found, [&](const FigureEntry* entry) {
+  std::stable_partition(found.begin(), found.end(), [&](const FigureEntry* entry) {
     return table.key(*entry, wanted.first.first) == wanted.first.second;
   });
   return found;

@@ -159,7 +159,7 @@ std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& w
   for (const FigureFacts* const facts : wanted.figures) {
     std::vector<Wanted> choices = table.choices(wanted.keys, {{"metric", facts->name}});
     if (wanted.window_first)
-      std::ranges::stable_partition(choices, [](const Wanted& choice) {
+      std::stable_partition(choices.begin(), choices.end(), [](const Wanted& choice) {
         return is_in(choice, Wanted::value_type("rows", name_of(RowSet::window)));
       });
     for (const Wanted& choice : choices)

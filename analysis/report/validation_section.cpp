@@ -54,9 +54,10 @@ LinePlot plot_of(const FigureFacts& figure, const Cases& cases) {
 std::optional<Figure> figure_of(const Validation& validation, Table table) {
   Variants variants(fmt::format("measured-{}", name_of(table)));
   std::vector<const FigureFacts*> predictors = validation.predictors(table);
-  std::ranges::stable_partition(predictors, [](const auto* f) { return is_in_nats(*f); });
-  std::ranges::stable_partition(
-      predictors, [](const auto* f) { return f->name == kLossStep.name || f->name == kLossLayer.name; });
+  std::stable_partition(predictors.begin(), predictors.end(), [](const auto* f) { return is_in_nats(*f); });
+  std::stable_partition(predictors.begin(), predictors.end(), [](const auto* f) {
+    return f->name == kLossStep.name || f->name == kLossLayer.name;
+  });
   for (const FigureFacts* const figure : predictors)
     for (const Cases& setting : settings_of(validation, table)) {
       LinePlot plot = plot_of(*figure, setting);

@@ -72,7 +72,8 @@ class KeyedTable {
       for (const Wanted& one : all) {
         std::vector<std::string_view> values = values_of(column, one);
         if (column == "rows")
-          std::ranges::stable_partition(values, [](std::string_view rows) { return rows == "future"; });
+          std::stable_partition(values.begin(), values.end(),
+                                [](std::string_view rows) { return rows == "future"; });
         for (const std::string_view value : values) longer.push_back(with(one, column, value));
       }
       all = std::move(longer);
