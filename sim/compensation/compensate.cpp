@@ -64,19 +64,6 @@ void add_mean(const HeadGroup<T>& group, const KeptSet& kept, Compensated& held)
   held.tokens.insert(held.tokens.begin() + at, place);
 }
 
-/// Kept values become the mean of those of the tokens that they are nearest to, the earlier one where two
-/// are.
-template <class T>
-void average_nearby(const HeadGroup<T>& group, Compensated& held) {
-  Index begin = 0;
-  for (Index j = 0; j < std::ssize(held.tokens); ++j) {
-    const bool last = j + 1 == std::ssize(held.tokens);
-    const Index end = last ? group.l : (held.tokens[j] + held.tokens[j + 1]) / 2 + 1;
-    held.values.row(j) = group.v.middleRows(begin, end - begin).template cast<double>().colwise().mean();
-    begin = end;
-  }
-}
-
 }  // namespace
 
 template <class T>
@@ -137,7 +124,6 @@ Compensated Compensations<T>::with(Compensation method) {
   const CompensationFacts& facts = kCompensations[method];
   Compensated held{tokens_, own_, {}, {}};
   if (facts.slot) add_mean(group_, kept_, held);
-  if (facts.averages) average_nearby(group_, held);
   if (!facts.fits() || !fits()) return held;
   if (facts.fits_mass) {
     held.bias = mass().array().log();

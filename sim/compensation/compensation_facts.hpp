@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-enum class Compensation { none, mass, values, fit, mean, nearby, cam, d2o, kvmerger, keepkv, merging_press };
+enum class Compensation { none, mass, values, fit, mean, cam, d2o, kvmerger, keepkv, merging_press };
 
 struct CompensationFacts {
   Compensation id;
@@ -19,7 +19,6 @@ struct CompensationFacts {
   bool fits_mass = false;               ///< biases are fitted to reference rows
   bool fits_values = false;             ///< values are
   bool slot = false;                    ///< one more token's keys, values and bias stand beside what is kept
-  bool averages = false;                ///< values are means with evicted neighbours'
   std::optional<Merging> merging = {};  ///< evicted tokens are merged into kept ones
   constexpr bool fits() const { return fits_mass || fits_values; }
 };
@@ -55,11 +54,6 @@ inline constexpr auto kCompensations = facts_table<CompensationFacts>({
      .meaning =
          "One more token: the mean key and value of the evicted, with the logarithm of their number as bias",
      .slot = true},
-    {.id = Compensation::nearby,
-     .name = "nearby",
-     .plain = "values averaged with evicted neighbours'",
-     .meaning = "Each kept value becomes the mean of those of the tokens that it is the nearest kept one to",
-     .averages = true},
     merging_facts(Compensation::cam, Merging::cam),
     merging_facts(Compensation::d2o, Merging::d2o),
     merging_facts(Compensation::kvmerger, Merging::kvmerger),

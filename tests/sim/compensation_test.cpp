@@ -238,20 +238,6 @@ TEST_CASE("Tokens that are all alike are replaced by one without a loss", "[comp
         1e-24 * group.v.squaredNorm());
 }
 
-TEST_CASE("Values are averaged with those of evicted neighbours", "[compensation]") {
-  Workers workers(1);
-  const HeadGroup<double> group = random_group({.seed = 6});
-  KeptSet kept(static_cast<std::size_t>(group.l), 0);
-  kept[2] = kept[6] = 1;  // position 4 is as near to both
-  const Compensated held = compensated<double>(group, kept, Compensation::nearby, nullptr, workers);
-  CHECK(held.keys.size() + held.bias.size() == 0);
-  CHECK(held.values.row(0).isApprox(group.v.topRows(5).colwise().mean()));
-  CHECK(held.values.row(1).isApprox(group.v.topRows(group.l).bottomRows(group.l - 5).colwise().mean()));
-  const KeptSet whole(static_cast<std::size_t>(group.l), 1);
-  CHECK(compensated<double>(group, whole, Compensation::nearby, nullptr, workers).values ==
-        group.v.topRows(group.l));
-}
-
 TEST_CASE("An empty kept set stays empty, and one token is fitted", "[compensation]") {
   Workers workers(1);
   const HeadGroup<double> group = random_group({.rope = rope_of(Rope::Style::half, 8), .seed = 5});
