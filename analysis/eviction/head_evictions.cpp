@@ -111,7 +111,6 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   const Index keep = *which.kept;
-  if (kBases[rule.policy.base].page > 0) return KeptSet(static_cast<std::size_t>(group.l), 1);
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
   if (const auto by = rule.greedy_by())
@@ -300,9 +299,6 @@ class HeadSimulator {
   /// What the plan's compression leaves of a kept set.
   CacheCase cache_of(const EvictionCase& which, const KeptSet& kept) const {
     CacheCase cache{kept};
-    if (which.run)
-      if (const Index page = kBases[plan_.runs[*which.run].policy.base].page; page > 0)
-        cache.pages = quest_pages(group_, page, *which.kept);
     if (!plan_.compression) return cache;
     cache.quantization = plan_.compression->quantization;
     if (!plan_.compression->channels) return cache;

@@ -3,7 +3,6 @@
 #include "sim/simd/panel.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace kvreplay {
@@ -22,7 +21,7 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache) {
 
 template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
-  Cache<T> cache{which.kept, which.pruned, which.prunable, {}, {}, {}, which.pages};
+  Cache<T> cache{which.kept, which.pruned, which.prunable};
   if (!which.quantization) return cache;
   const std::vector<Index> tokens = positions(which.kept);
   cache.k = keys_held(group, cache);
@@ -30,31 +29,6 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   quantize_keys(cache.k, tokens, which.pruned, which.prunable, *which.quantization);
   quantize_values(cache.v, tokens, *which.quantization);
   return cache;
-}
-
-template <class T>
-PagesRead quest_pages(const HeadGroup<T>& group, Index size, Index budget) {
-  const Index pages = div_up(group.l, size), read = div_up(budget, size);
-  Matrix<T> least(pages, group.d()), most(pages, group.d());
-  for (Index n = 0; n < pages; ++n) {
-    const auto keys = group.k.middleRows(n * size, std::min(size, group.l - n * size));
-    least.row(n) = keys.colwise().minCoeff();
-    most.row(n) = keys.colwise().maxCoeff();
-  }
-  PagesRead found{size, group.first_query(), {}};
-  for (Index i = group.first_query(); i < group.T_all(); ++i) {
-    Vector<double> bound = Vector<double>::Constant(pages, -std::numeric_limits<double>::infinity());
-    for (Index n = 0; n < pages; ++n) {
-      if (n * size >= group.end_visible(i) || (n + 1) * size <= group.first_visible(i)) continue;
-      for (const auto& q : group.q) {
-        const auto row = q.row(i - group.first_query()).array();
-        const T by_page = (row * least.row(n).array()).max(row * most.row(n).array()).sum();
-        bound[n] = std::max(bound[n], static_cast<double>(by_page));
-      }
-    }
-    found.read.push_back(largest(bound, std::min(read, pages)));
-  }
-  return found;
 }
 
 double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements) {
@@ -85,8 +59,6 @@ double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElemen
 
 template decltype(keys_held<float>) keys_held<float>;
 template decltype(keys_held<double>) keys_held<double>;
-template decltype(quest_pages<float>) quest_pages<float>;
-template decltype(quest_pages<double>) quest_pages<double>;
 template decltype(compressed_cache<float>) compressed_cache<float>;
 template decltype(compressed_cache<double>) compressed_cache<double>;
 

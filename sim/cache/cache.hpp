@@ -64,9 +64,8 @@ struct CacheCase {
   ChannelSet pruned{};  ///< [d], or empty: every key keeps all channels
   KeptSet prunable{};   ///< [l], the keys that lose them; may be empty where `pruned` is
   std::optional<Quantization> quantization{};
-  PagesRead pages{};
 
-  bool only_evicts() const { return pruned.empty() && !quantization && pages.size == 0; }
+  bool only_evicts() const { return pruned.empty() && !quantization; }
   bool operator==(const CacheCase&) const = default;
 };
 
@@ -74,13 +73,6 @@ struct CacheCase {
 /// of position, and only what pruning left. O(T (d + d_v)) where it quantizes.
 template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which);
-
-/// The pages that rows read for a budget of tokens (Quest, arXiv 2406.10774, sec. 3.3): of those that it
-/// sees, each row those of the largest upper bound of q.k by the least and largest number of every channel of
-/// the page's keys; the largest of the query heads counts, ties go to the lower page. All rows with a query.
-/// O(G T_q l d / size).
-template <class T>
-PagesRead quest_pages(const HeadGroup<T>& group, Index size, Index budget);
 
 /// The group's keys as a cache holds them, [T, d]: pruned channels are 0, evicted tokens' keys as they were.
 template <class T>

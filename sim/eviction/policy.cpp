@@ -108,7 +108,6 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::greedy_loss:
     case EvictionBase::greedy_leverage:
     case EvictionBase::exchange:
-    case EvictionBase::quest:
       break;
   }
   rule.window = std::min(chosen(overrides.window, rule.window), l);

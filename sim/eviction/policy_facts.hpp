@@ -57,7 +57,6 @@ enum class EvictionBase {
   greedy_loss,
   greedy_leverage,
   exchange,
-  quest,
 };
 
 struct EvictionBaseFacts {
@@ -79,7 +78,6 @@ struct EvictionBaseFacts {
   bool pins_window = false;  ///< the rows that score are pinned
   /// Why it ranks the whole prompt only, neither blocks nor while decoding, as one clause.
   std::string_view whole_prompt = {};
-  int page = 0;  ///< tokens of a page, of which each row reads its own choice: nothing is evicted
 };
 inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt";
 
@@ -183,13 +181,6 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .takes_score = true,
      .searches = SearchBy::error,
      .whole_prompt = kSearchesPrompt},
-    {.id = EvictionBase::quest,
-     .name = "quest",
-     .plain = "pages of largest bound, for each row anew",
-     .meaning =
-         "Quest: evicts nothing; each row reads the pages of 16 tokens that may have the largest logits",
-     .whole_prompt = "what each row reads is chosen behind the prompt",
-     .page = 16},
 });
 constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 

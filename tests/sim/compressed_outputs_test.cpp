@@ -456,25 +456,6 @@ TEST_CASE("a compressed logit or output beyond the type is an input error", "[co
   CHECK_THROWS_AS(CacheOutputs<float>(in_float, rows, workers), InputError);
 }
 
-TEST_CASE("each row reads the pages that may have its largest logits", "[compressed_outputs]") {
-  HeadGroup<double> group = random_group({.l = 50, .T = 56, .G = 1, .d = 6, .d_v = 5});
-  group.k.row(37) = 20 * group.q[0].row(53);  // the row at position 53 has its largest logit there
-  const PagesRead pages = quest_pages(group, 16, 20);
-  REQUIRE(pages.read.size() == 56);
-  for (Index i = 0; i < 56; ++i) CHECK(std::count(pages.read[i].begin(), pages.read[i].end(), 1) == 2);
-  CHECK(pages.reads(53, 37));
-  CHECK(pages.reads(3, 3));
-  // As many pages as there are: nothing is lost.
-  Workers workers(1);
-  const CacheOutputs<double> outputs(group, {40, 56}, workers);
-  const auto change_sq = [&](Index budget) {
-    const CacheCase which{every(50, 1, 0), {}, {}, {}, quest_pages(group, 16, budget)};
-    return outputs.change(compressed_cache(group, which), false).change_sq;
-  };
-  CHECK(change_sq(50) <= 1e-24 * outputs.full_sq());
-  CHECK(change_sq(20) > 1e-6 * outputs.full_sq());
-}
-
 TEST_CASE("changes of compressed caches stop where they are asked to", "[compressed_outputs]") {
   Workers workers(2);
   const HeadGroup<double> group = random_group({});
