@@ -65,8 +65,7 @@ HeadChannels<T> head_channels(const HeadGroup<T>& group, const ChannelPlan& plan
       sums.future_reconstruction += subset_error(basis.future, selection.pruned);
       sums.window_logits_sq += basis.window.sum();
       sums.future_logits_sq += basis.future.sum();
-      sums.bytes += cache_bytes(all, selection.pruned, basis.keys.prunable, group.d(), group.d_v(),
-                                std::nullopt, elements);
+      sums.bytes += cache_bytes(caches.back(), group.d(), group.d_v(), elements);
       sums.pruned.push_back(std::move(selection.pruned));
     }
     found.outputs.push_back(case_outputs(mine, plan.window, plan.future, caches, with_vectors, compute));

@@ -322,11 +322,9 @@ class HeadSimulator {
     std::vector<CacheCase> caches(measured.size());
     each(measured.size(), [&](std::size_t m) {
       CaseFigures& figures = result_.cases[measured[m]];
-      const auto& [kept, pruned, prunable, quantization] = caches[m] =
-          cache_of(plan_.cases[measured[m]], figures.kept);
-      figures.pruned = pruned;
-      figures[C::bytes] =
-          cache_bytes(kept, pruned, prunable, group_.d(), group_.d_v(), quantization, plan_.elements);
+      caches[m] = cache_of(plan_.cases[measured[m]], figures.kept);
+      figures.pruned = caches[m].pruned;
+      figures[C::bytes] = cache_bytes(caches[m], group_.d(), group_.d_v(), plan_.elements);
     });
     CaseOutputs<T> found = case_outputs(group_, plan_.window, plan_.future, caches, with_vectors, compute_);
     const auto take = [&](OutputChanges<T>& from, OutputChanges<T>& to) {

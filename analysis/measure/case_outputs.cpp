@@ -68,10 +68,7 @@ CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange
   const bool only_evict = std::ranges::all_of(cases, [](const CacheCase& one) { return one.only_evicts(); });
   return once_each<T>(cases, [&](std::span<const CacheCase> distinct) {
     if (only_evict) return evicted<T>(group, window, future, distinct, with_vectors, compute);
-    const auto cache = [&](std::size_t c) {
-      const CacheCase& one = distinct[c];
-      return compressed_cache(group, one.kept, one.pruned, one.prunable, one.quantization);
-    };
+    const auto cache = [&](std::size_t c) { return compressed_cache(group, distinct[c]); };
     return cache_outputs<T>(group, window, future, distinct.size(), cache, with_vectors, compute);
   });
 }

@@ -13,24 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace kvreplay {
-
-/// What the cache of a head group holds in one case.
-struct CacheCase {
-  KeptSet kept;         ///< [l]
-  ChannelSet pruned{};  ///< [d], or empty: every key keeps all channels
-  KeptSet prunable{};   ///< [l], the keys that lose them
-  std::optional<Quantization> quantization{};
-
-  bool only_evicts() const { return pruned.empty() && !quantization; }
-  bool operator==(const CacheCase&) const = default;
-};
 
 /// Calls visit(part, group) for the groups that have a cache of their own: the group itself, or each of its
 /// query heads.

@@ -20,25 +20,24 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache) {
 }
 
 template <class T>
-Cache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
-                          const KeptSet& prunable, const std::optional<Quantization>& quantization) {
-  Cache<T> cache{kept, pruned, prunable};
-  if (!quantization) return cache;
-  const std::vector<Index> tokens = positions(kept);
+Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
+  Cache<T> cache{which.kept, which.pruned, which.prunable};
+  if (!which.quantization) return cache;
+  const std::vector<Index> tokens = positions(which.kept);
   cache.k = keys_held(group, cache);
   cache.v = group.v;
-  quantize_keys(cache.k, tokens, pruned, prunable, *quantization);
-  quantize_values(cache.v, tokens, *quantization);
+  quantize_keys(cache.k, tokens, which.pruned, which.prunable, *which.quantization);
+  quantize_values(cache.v, tokens, *which.quantization);
   return cache;
 }
 
-double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
-                   const std::optional<Quantization>& quantization, const CacheElements& elements) {
-  const std::vector<Index> tokens = positions(kept);
-  const Index n = std::ssize(tokens), lost = count(pruned);
+double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements) {
+  const std::optional<Quantization>& quantization = which.quantization;
+  const std::vector<Index> tokens = positions(which.kept);
+  const Index n = std::ssize(tokens), lost = count(which.pruned);
   const auto prunable_in = [&](Index begin, Index end) {
     return std::count_if(tokens.begin() + begin, tokens.begin() + end,
-                         [&](Index p) { return lost > 0 && prunable[p] != 0; });
+                         [&](Index p) { return lost > 0 && which.prunable[p] != 0; });
   };
   const Index group = quantization ? quantization->group : 1;
   const Index quantized_k = quantization ? quantized_keys(n, *quantization) : 0;

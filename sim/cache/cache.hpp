@@ -58,12 +58,21 @@ Cache<To> converted(const Cache<From>& cache) {
           cache.pages};
 }
 
-/// The cache that eviction, pruning and quantization, in this order, make of a group. `pruned` and, with it,
-/// `prunable` may be empty. Quantization sees the kept tokens one behind the other, in order of position, and
-/// only what pruning left. O(T (d + d_v)) where it quantizes.
+/// What eviction, pruning and quantization, in this order, are to leave of a group.
+struct CacheCase {
+  KeptSet kept;         ///< [l]
+  ChannelSet pruned{};  ///< [d], or empty: every key keeps all channels
+  KeptSet prunable{};   ///< [l], the keys that lose them; may be empty where `pruned` is
+  std::optional<Quantization> quantization{};
+
+  bool only_evicts() const { return pruned.empty() && !quantization; }
+  bool operator==(const CacheCase&) const = default;
+};
+
+/// The cache that a case makes of a group. Quantization sees the kept tokens one behind the other, in order
+/// of position, and only what pruning left. O(T (d + d_v)) where it quantizes.
 template <class T>
-Cache<T> compressed_cache(const HeadGroup<T>& group, const KeptSet& kept, const ChannelSet& pruned,
-                          const KeptSet& prunable, const std::optional<Quantization>& quantization);
+Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which);
 
 /// The group's keys as a cache holds them, [T, d]: pruned channels are 0, evicted tokens' keys as they were.
 template <class T>
@@ -76,7 +85,6 @@ struct CacheElements {
 /// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
 /// quantized number takes bits / 8 of a byte, and each group that holds one a step and a minimum; every other
 /// number takes the bytes of its element. Which channels are pruned is not counted (d / 8 bytes a head).
-double cache_bytes(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d, Index d_v,
-                   const std::optional<Quantization>& quantization, const CacheElements& elements);
+double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements);
 
 }  // namespace kvreplay

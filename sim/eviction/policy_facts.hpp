@@ -76,7 +76,10 @@ struct EvictionBaseFacts {
   bool last_row = false;     ///< while decoding, only the last step's scores count
   bool pins_all = false;     ///< everything that it keeps is pinned
   bool pins_window = false;  ///< the rows that score are pinned
+  /// Why it ranks the whole prompt only, neither blocks nor while decoding, as one clause.
+  std::string_view whole_prompt = {};
 };
+inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt";
 
 inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
     {.id = EvictionBase::streaming,
@@ -154,26 +157,30 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .plain = "one by one, by least exact error",
      .meaning = "Reference: evicts one token at a time, always the one of least exact error. Takes seconds.",
      .searches = SearchBy::error,
-     .greedy = true},
+     .greedy = true,
+     .whole_prompt = kSearchesPrompt},
     {.id = EvictionBase::greedy_loss,
      .name = "greedy_loss",
      .plain = "one by one, by least predicted loss",
      .meaning = "Evicts one token at a time, always the one of least loss_row. Takes longer.",
      .searches = SearchBy::loss,
-     .greedy = true},
+     .greedy = true,
+     .whole_prompt = kSearchesPrompt},
     {.id = EvictionBase::greedy_leverage,
      .name = "greedy_leverage",
      .plain = "one by one, by what fits make up for",
      .meaning =
          "Evicts one token at a time, always the one that fitted values make up for best. Takes seconds.",
      .searches = SearchBy::leverage,
-     .greedy = true},
+     .greedy = true,
+     .whole_prompt = kSearchesPrompt},
     {.id = EvictionBase::exchange,
      .name = "exchange",
      .plain = "swaps while the exact error falls",
      .meaning = "Reference: swaps kept and evicted tokens while the exact error falls. Takes long.",
      .takes_score = true,
-     .searches = SearchBy::error},
+     .searches = SearchBy::error,
+     .whole_prompt = kSearchesPrompt},
 });
 constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 

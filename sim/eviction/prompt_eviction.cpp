@@ -149,7 +149,7 @@ HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blo
 
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
   if (rule.given) return "a score given for the whole prompt has no value within a block";
-  if (kBases[rule.policy.base].searches) return "the exact search looks at the whole prompt";
+  if (const auto why = kBases[rule.policy.base].whole_prompt; !why.empty()) return std::string(why);
   if (rule.metric && !kTokenMetrics[*rule.metric].not_in_blocks.empty())
     return std::string(kTokenMetrics[*rule.metric].not_in_blocks);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";

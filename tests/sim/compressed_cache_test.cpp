@@ -61,14 +61,14 @@ TEST_CASE("a cache holds what eviction, pruning and quantization leave, in this 
   const ChannelSet pruned{0, 1, 0, 0, 1, 0};
   const Quantization quantization{2, 4, 6};  // 20 keys, 21 values
 
-  const Cache<double> evicted = compressed_cache(group, kept, {}, {}, std::nullopt);
+  const Cache<double> evicted = compressed_cache(group, {kept});
   CHECK(evicted.kept == kept);
   CHECK(evicted.only_evicts());
-  const Cache<double> thinned = compressed_cache(group, kept, pruned, prunable, std::nullopt);
+  const Cache<double> thinned = compressed_cache(group, {kept, pruned, prunable});
   CHECK(thinned.pruned == pruned);
   CHECK(thinned.prunable == prunable);
   CHECK(thinned.v.size() == 0);
-  const Cache<double> small = compressed_cache(group, kept, pruned, prunable, quantization);
+  const Cache<double> small = compressed_cache(group, {kept, pruned, prunable, quantization});
   const Matrix<double> thinned_k = keys_held(group, thinned);
   Matrix<double> k_want = thinned_k, v_want = group.v;
   quantize_keys(k_want, positions(kept), pruned, prunable, quantization);
@@ -92,10 +92,10 @@ TEST_CASE("a cache holds what eviction, pruning and quantization leave, in this 
   }
   CHECK(quantized == 21);
   // Nobody is prunable, no channel is pruned: the same.
-  CHECK(compressed_cache(group, kept, pruned, none, quantization).k ==
-        compressed_cache(group, kept, {}, {}, quantization).k);
-  CHECK(compressed_cache(group, kept, ChannelSet(6, 0), kept, quantization).k ==
-        compressed_cache(group, kept, {}, {}, quantization).k);
+  CHECK(compressed_cache(group, {kept, pruned, none, quantization}).k ==
+        compressed_cache(group, {kept, {}, {}, quantization}).k);
+  CHECK(compressed_cache(group, {kept, ChannelSet(6, 0), kept, quantization}).k ==
+        compressed_cache(group, {kept, {}, {}, quantization}).k);
 }
 
 TEST_CASE("bytes by hand", "[compressed_cache]") {
@@ -105,7 +105,7 @@ TEST_CASE("bytes by hand", "[compressed_cache]") {
   const ChannelSet pruned{1, 0, 1, 0, 1, 0, 1, 0};
   const auto bytes = [&](const KeptSet& kept, const ChannelSet& channels, const KeptSet& prunable,
                          std::optional<Quantization> quantization, CacheElements elements = {}) {
-    return cache_bytes(kept, channels, prunable, 8, 6, quantization, elements);
+    return cache_bytes({kept, channels, prunable, quantization}, 8, 6, elements);
   };
   CHECK(bytes(all, {}, {}, {}) == 100 * (8 + 6) * 2);
   CHECK(bytes(half, {}, {}, {}) == 50 * (8 + 6) * 2);
@@ -141,9 +141,9 @@ TEST_CASE("bytes are those of every stored number and group", "[compressed_cache
             INFO("every " << step << ", recent " << recent << ", residual " << residual << ", group " << group
                           << ", pruned " << count(pruned));
             const Quantization quantization{4, group, residual};
-            CHECK(cache_bytes(kept, pruned, prunable, 5, 7, quantization, {2, 4}) ==
+            CHECK(cache_bytes({kept, pruned, prunable, quantization}, 5, 7, {2, 4}) ==
                   bytes_by_count(kept, pruned, prunable, 5, 7, quantization, {2, 4}));
-            CHECK(cache_bytes(kept, pruned, prunable, 5, 7, std::nullopt, {2, 4}) ==
+            CHECK(cache_bytes({kept, pruned, prunable}, 5, 7, {2, 4}) ==
                   bytes_by_count(kept, pruned, prunable, 5, 7, std::nullopt, {2, 4}));
           }
         }

@@ -80,22 +80,22 @@ std::vector<Cache<T>> caches(const HeadGroup<T>& group) {
   const Index l = group.l, d = group.d();
   const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1), none(static_cast<std::size_t>(l), 0);
   const ChannelSet even_channels = every(d, 2, 0), last = every(d, d, d - 1);
-  return {compressed_cache<T>(group, all, {}, {}, std::nullopt),
-          compressed_cache<T>(group, odd, {}, {}, std::nullopt),
-          compressed_cache<T>(group, none, {}, {}, std::nullopt),
-          compressed_cache<T>(group, none, even_channels, none, Quantization{2, 4, 0}),
-          compressed_cache<T>(group, every(l, l, l / 2), even_channels, every(l, l, l / 2), std::nullopt),
-          compressed_cache<T>(group, all, even_channels, all, std::nullopt),
-          compressed_cache<T>(group, all, even_channels, odd, std::nullopt),
-          compressed_cache<T>(group, all, every(d, 1, 0), without_recent(all, 5), std::nullopt),
-          compressed_cache<T>(group, all, {}, {}, Quantization{4, 8, 3}),
-          compressed_cache<T>(group, odd, last, without_recent(odd, 3), Quantization{2, 4, 5}),
-          biased(compressed_cache<T>(group, odd, {}, {}, std::nullopt)),
-          biased(compressed_cache<T>(group, all, even_channels, odd, std::nullopt)),
-          paged(compressed_cache<T>(group, all, {}, {}, std::nullopt), group, 16),
-          paged(compressed_cache<T>(group, odd, {}, {}, std::nullopt), group, 1),
-          paged(biased(compressed_cache<T>(group, odd, even_channels, without_recent(odd, 2),
-                                           Quantization{4, 8, 3})),
+  return {compressed_cache<T>(group, {all}),
+          compressed_cache<T>(group, {odd}),
+          compressed_cache<T>(group, {none}),
+          compressed_cache<T>(group, {none, even_channels, none, Quantization{2, 4, 0}}),
+          compressed_cache<T>(group, {every(l, l, l / 2), even_channels, every(l, l, l / 2)}),
+          compressed_cache<T>(group, {all, even_channels, all}),
+          compressed_cache<T>(group, {all, even_channels, odd}),
+          compressed_cache<T>(group, {all, every(d, 1, 0), without_recent(all, 5)}),
+          compressed_cache<T>(group, {all, {}, {}, Quantization{4, 8, 3}}),
+          compressed_cache<T>(group, {odd, last, without_recent(odd, 3), Quantization{2, 4, 5}}),
+          biased(compressed_cache<T>(group, {odd})),
+          biased(compressed_cache<T>(group, {all, even_channels, odd})),
+          paged(compressed_cache<T>(group, {all}), group, 16),
+          paged(compressed_cache<T>(group, {odd}), group, 1),
+          paged(biased(compressed_cache<T>(
+                    group, {odd, even_channels, without_recent(odd, 2), Quantization{4, 8, 3}})),
                 group, 16)};
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("a cache that holds everything as it was changes nothing, to the bit",
     const ChannelSet no_channels(static_cast<std::size_t>(d), 0), even_channels = every(d, 2, 0);
     const auto change_sq = [&](const ChannelSet& pruned, const KeptSet& prunable) {
       return CacheOutputs<float>(group, rows, workers)
-          .change(compressed_cache(group, all, pruned, prunable, std::nullopt), false)
+          .change(compressed_cache(group, {all, pruned, prunable}), false)
           .change_sq;
     };
     CHECK(change_sq({}, {}) == 0);
@@ -230,7 +230,7 @@ TEST_CASE("eviction alone is what output_changes says, to the byte", "[compresse
     CHECK(outputs.full() == want.full);
     for (std::size_t s = 0; s < sets.size(); ++s) {
       INFO(c.name << ", set " << s);
-      const auto got = outputs.change(compressed_cache<float>(group, sets[s], {}, {}, std::nullopt), true);
+      const auto got = outputs.change(compressed_cache<float>(group, {sets[s]}), true);
       CHECK(got.change_sq == want.change_sq[s]);
       CHECK(got.vectors == want.change[s]);
     }
@@ -302,7 +302,7 @@ TEST_CASE("keys without channels are attended to alike", "[compressed_outputs]")
       if (sink) spec.sink_logit = 2.0;
       const HeadGroup<double> group = random_group(spec);
       const KeptSet kept = every(40, 3, 0);
-      const auto cache = compressed_cache(group, kept, every(group.d(), 1, 0), kept, std::nullopt);
+      const auto cache = compressed_cache(group, {kept, every(group.d(), 1, 0), kept});
       const CacheOutputs<double> outputs(group, {0, 40}, workers);
       const auto change = outputs.change(cache, true);
       for (std::size_t g = 0; g < 2; ++g)
@@ -338,11 +338,11 @@ TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[
   const RowRange rows{0, 66};
   const CacheOutputs<double> outputs(group, rows, workers), others(other, rows, workers);
   const double want =
-      outputs.change(compressed_cache(group, kept, pruned, prunable, quantization), false).change_sq;
+      outputs.change(compressed_cache(group, {kept, pruned, prunable, quantization}), false).change_sq;
   const double got =
-      others.change(compressed_cache(other, kept, moved, prunable, quantization), false).change_sq;
+      others.change(compressed_cache(other, {kept, moved, prunable, quantization}), false).change_sq;
   const double unmoved =
-      others.change(compressed_cache(other, kept, pruned, prunable, quantization), false).change_sq;
+      others.change(compressed_cache(other, {kept, pruned, prunable, quantization}), false).change_sq;
   CHECK(others.full_sq() == Approx(outputs.full_sq()).epsilon(1e-12));
   CHECK(got == Approx(want).epsilon(1e-12));
   CHECK(std::abs(unmoved - want) > 1e-3 * want);
@@ -354,7 +354,7 @@ TEST_CASE("the more bits, the smaller the change", "[compressed_outputs]") {
   const CacheOutputs<double> outputs(group, {180, 210}, workers);
   const auto change_sq = [&](Index bits, Index residual) {
     const auto cache =
-        compressed_cache<double>(group, every(200, 1, 0), {}, {}, Quantization{bits, 32, residual});
+        compressed_cache<double>(group, {every(200, 1, 0), {}, {}, Quantization{bits, 32, residual}});
     return outputs.change(cache, false).change_sq;
   };
   CHECK(change_sq(8, 0) > 0);
@@ -373,7 +373,7 @@ TEST_CASE("two tokens and one query by hand, with a channel pruned", "[compresse
   group.q[0] << 2, 1;
   group.k << 0, 2 * std::log(9.0), std::log(3.0), 0;  // logits ln 9 and ln 3
   group.v << 1, 2, 5, -2;                             // o = (2, 1)
-  const auto cache = compressed_cache<double>(group, {1, 1}, {0, 1}, {1, 1}, std::nullopt);
+  const auto cache = compressed_cache<double>(group, {{1, 1}, {0, 1}, {1, 1}});
   const CacheOutputs<double> outputs(group, {1, 2}, workers);
   const auto change = outputs.change(cache, true);
   CHECK(outputs.full_sq() == Approx(5));
@@ -384,7 +384,7 @@ TEST_CASE("two tokens and one query by hand, with a channel pruned", "[compresse
   CHECK(reference.change_sq == Approx(8));
   CHECK(reference.change[0](0, 1) == Approx(-2));
   // A value that is read back as another: (2, 1) + 3/4 (4, 0).
-  Cache<double> other = compressed_cache<double>(group, {1, 1}, {}, {}, std::nullopt);
+  Cache<double> other = compressed_cache<double>(group, {{1, 1}});
   other.v = group.v;
   other.v(0, 0) = 5;
   CHECK(outputs.change(other, false).change_sq == Approx(9));
@@ -397,7 +397,7 @@ TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outp
   const KeptSet kept = every(40, 3, 0), prunable = without_recent(kept, 2);
   const ChannelSet pruned = every(8, 3, 1);
   const RowRange rows{0, 48};
-  Cache<double> cache = compressed_cache(group, kept, pruned, prunable, Quantization{4, 4, 2});
+  Cache<double> cache = compressed_cache(group, {kept, pruned, prunable, Quantization{4, 4, 2}});
   const CacheOutputs<double> outputs(group, rows, workers);
   const auto want = outputs.change(cache, true);
   const double judged = output_change_reference(group, rows, cache).change_sq;
@@ -460,7 +460,7 @@ TEST_CASE("changes of compressed caches stop where they are asked to", "[compres
   Workers workers(2);
   const HeadGroup<double> group = random_group({});
   const CacheOutputs<double> outputs(group, {32, 40}, workers);
-  const auto cache = compressed_cache<double>(group, every(40, 2, 0), {}, {}, std::nullopt);
+  const auto cache = compressed_cache<double>(group, {every(40, 2, 0)});
   workers.stop();
   CHECK_THROWS_AS(outputs.change(cache, false), Interrupted);
 }
