@@ -14,7 +14,6 @@ struct Command {
 };
 
 int run_info(const Arguments& arguments);
-int run_memory(const Arguments& arguments);
 int run_synth(const Arguments& arguments);
 int run_tokens(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
@@ -30,7 +29,6 @@ int run_view(const Arguments& arguments);
 /// All of them, in the order of the help.
 inline constexpr Command kCommands[] = {
     {"info", "what a dump holds; checks every file", run_info},
-    {"memory", "what the cache of a dump's prompt takes, whole and cut", run_memory},
     {"synth", "writes a synthetic dump with known structure", run_synth},
     {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens, true},
     {"evict", "policies x budgets: kept sets and their exact errors", run_evict, true},

@@ -30,15 +30,6 @@ TEST_CASE("every command has help with an example", "[cli]") {
     CHECK(contains(help.out, command));
 }
 
-TEST_CASE("memory says what the cache takes, in proportion to what is kept", "[cli]") {
-  const auto json = nlohmann::json::parse(succeed({"memory", sample_dump(), "--json"}).out);
-  const auto info = nlohmann::json::parse(succeed({"info", sample_dump(), "--json"}).out);
-  const double whole = json["cache"][0]["mib"];
-  CHECK(json["cache"][0]["kept"] == 1);
-  CHECK(json["cache"][2]["mib"].get<double>() == Approx(0.2 * whole));
-  CHECK(whole * 1024 * 1024 == Approx(2.0 * 2 * 6 * 2 * 896 * info["d"].get<double>()));
-}
-
 TEST_CASE("the program names its version", "[cli]") {
   const ProcessResult version = run_kvreplay({"--version"});
   CHECK(version.code == 0);
