@@ -85,39 +85,6 @@ std::optional<Figure> window_figure(const FigureTable& agreement) {
       "reserved inside the tokens found, whatever the score says of them (fig. 2b).");
 }
 
-/// A line for each score: its Spearman with a reference in every layer, the mean of the heads; nothing of one
-/// layer.
-std::optional<Figure> agreement_layers_figure(const Tables& tables, const TokenFigures& figures) {
-  const std::vector<Index>& layers = tables.layers;
-  if (layers.size() < 2) return std::nullopt;
-  const std::vector<LineStyle> styles = styles_by_name(figures.scores);
-  Variants variants("agreement-by-layer");
-  for (const std::string& reference : figures.references) {
-    LinePlot plot;
-    plot.at.assign(layers.begin(), layers.end());
-    for (std::size_t s = 0; s < figures.scores.size(); ++s) {
-      Wanted wanted = tables.agreement.first_of_swept();
-      wanted.insert(wanted.end(),
-                    {{"score", figures.scores[s]}, {"reference", reference}, {"metric", "spearman"}});
-      const auto* const entry = tables.agreement.find(wanted);
-      if (entry == nullptr) continue;
-      LinePlot::Line line{figures.scores[s], styles[s], {}};
-      for (auto head = entry->heads.begin(); head != entry->heads.end(); head += tables.shape.n_kv)
-        line.values.push_back(mean({head, head + tables.shape.n_kv}));
-      plot.lines.push_back(std::move(line));
-    }
-    if (plot.lines.empty()) continue;
-    plot.x = {"layer", plot.at.front(), plot.at.back(), false};
-    plot.y = {"Spearman, mean of the heads", -1, 1, false};
-    plot.title = fmt::format("Spearman with {} by layer", reference);
-    variants.add({reference}, std::move(plot));
-  }
-  return variants.figure(
-      {"costliest by"}, "Rank correlation by layer",
-      "Layers to the right, upwards how well a score ranks the tokens of a layer's heads as "
-      "what they cost does. A line that dips is a score that fails in those layers.");
-}
-
 std::string recall_csv(const TokenFigures& figures) {
   CsvTable csv("head,reference,score,k,recall");
   for (std::size_t r = 0; r < figures.references.size(); ++r)
@@ -267,8 +234,6 @@ Section token_section(const Tables& tables) {
   }
   section.figures.push_back(recall_figure(figures));
   if (auto by_window = window_figure(tables.agreement)) section.figures.push_back(std::move(*by_window));
-  if (auto by_layer = agreement_layers_figure(tables, figures))
-    section.figures.push_back(std::move(*by_layer));
   section.figures.push_back(scatter_figure(tables, figures));
   return section;
 }

@@ -103,9 +103,9 @@ TEST_CASE("a report is one page that refers to nothing elsewhere, with pictures 
   // Ids are unique, and every section and figure has its words.
   CHECK(repeated_ids(html).empty());
   for (const char* figure :
-       {"scores", "policies", "shares", "pruning", "head-map", "recall", "agreement-by-layer", "scatter",
-        "error-by-budget", "error-by-layer", "loss-by-sigma", "budget-by-layer", "shared-budget",
-        "allocation", "loss-curves", "error-by-ratio", "selection-by-layer", "query-channels", "interaction"})
+       {"scores", "policies", "shares", "pruning", "head-map", "recall", "scatter", "error-by-budget",
+        "error-by-layer", "loss-by-sigma", "budget-by-layer", "shared-budget", "allocation", "loss-curves",
+        "error-by-ratio", "selection-by-layer", "query-channels", "interaction"})
     CHECK(contains(html, fmt::format("<figure id=\"{}\">", figure)));
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("every figure also stands beside the page, as a picture and as its num
     kinds[row.at("figure")].insert(file.extension().string());
     if (file.extension() == ".svg") CHECK(xml_fault(file_text(file)).empty());
   }
-  CHECK(kinds.size() == 21);
+  CHECK(kinds.size() == 20);
   for (const auto& [figure, of] : kinds) {
     INFO(figure);
     CHECK(of.contains(".csv"));
