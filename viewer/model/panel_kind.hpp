@@ -22,8 +22,7 @@ enum class PanelKind {
   inspector,
   wrongly_evicted,
   jobs,
-  validation,
-  largest
+  validation
 };
 
 struct PanelFacts {
@@ -53,8 +52,6 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0'},
     {PanelKind::validation, "validation", "Validation",
      "What does the model really lose, and which figure said so?", 0},
-    {PanelKind::largest, "largest", "Largest tokens",
-     "Which tokens come first by a metric, and how much is theirs?", 0},
 });
 constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[panel]; }
 constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }
