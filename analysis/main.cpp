@@ -1,4 +1,4 @@
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/commands/under_way.hpp"
 #include "analysis/options/option.hpp"
 #include "analysis/run/ranks.hpp"
@@ -27,21 +27,6 @@ namespace {
 using namespace kvreplay;
 
 constexpr int kBadUsage = 2;
-
-constexpr Command kCommands[] = {
-    {"info", "what a dump holds; checks every file", run_info},
-    {"synth", "writes a synthetic dump with known structure", run_synth},
-    {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens, true},
-    {"evict", "policies x budgets: kept sets and their exact errors", run_evict, true},
-    {"budget", "head budgets, loss curves, per-head loss maps", run_budget, true},
-    {"channels", "channel interactions, channel pruning, and what it costs", run_channels, true},
-    {"analyze", "every analysis with one pass over the dump", run_analyze, true},
-    {"merge", "joins the parts of --shard i/n runs", run_merge, true},
-    {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
-    {"compare", "two result folders side by side", run_compare},
-    {"report", "one HTML file that shows a result folder", run_report},
-    {"view", "the dashboard: opens a dump or a result folder in a window", run_view},
-};
 
 void print_help() {
   fmt::print(
@@ -152,7 +137,6 @@ int complain(const std::string& line) {
 }  // namespace
 
 namespace kvreplay {
-std::span<const Command> commands() { return kCommands; }
 Ranks& this_run() { return *g_ranks; }
 }  // namespace kvreplay
 

@@ -1,6 +1,6 @@
 #include "analysis/budgets/budget_stage.hpp"
 #include "analysis/channels/channel_stage.hpp"
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/commands/run_command.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/options/option.hpp"

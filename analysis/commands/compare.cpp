@@ -1,6 +1,6 @@
 #include "analysis/results/compare.hpp"
 
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/report/report.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/atomic_file.hpp"

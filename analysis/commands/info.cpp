@@ -1,4 +1,4 @@
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/run/run.hpp"
 #include "data/error.hpp"
@@ -59,7 +59,7 @@ WholeRun whole_run(const Part& part, const MergeOptions& options) {
     throw InputError(path.string(), "the command of the run, its arguments and its directory",
                      "not all of them");
   }
-  for (const Command& command : commands())
+  for (const Command& command : kCommands)
     if (command.shared && command.run != run_merge && name == command.name) whole.command = &command;
   if (whole.command == nullptr)
     throw InputError(path.string(), "a command that fills a result folder", fmt::format("'{}'", name));

@@ -1,6 +1,6 @@
 #include "analysis/report/report.hpp"
 
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"

@@ -1,6 +1,6 @@
 #include "data/synth.hpp"
 
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 

@@ -1,6 +1,6 @@
 #include "analysis/verify/verify.hpp"
 
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "analysis/commands/under_way.hpp"
 #include "analysis/run/run.hpp"
 #include "data/atomic_file.hpp"

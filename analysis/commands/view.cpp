@@ -1,4 +1,4 @@
-#include "analysis/commands/arguments.hpp"
+#include "analysis/commands/commands.hpp"
 #include "data/error.hpp"
 
 #include <fmt/format.h>

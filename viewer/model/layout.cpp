@@ -65,7 +65,8 @@ int Layout::add_split(bool vertical, float share) {
 }
 
 Layout Layout::standard() {
-  static const Layout usual = *of_json(nlohmann::json::parse(R"({"root":
+  static const Layout usual = [] {
+    Layout layout = *of_json(nlohmann::json::parse(R"({"root":
     {"bar": "vertical", "share": 0.26, "parts": [
       {"bar": "horizontal", "share": 0.6, "parts": [
         {"panels": ["heads"]}, {"panels": ["inspector", "wrongly-evicted", "jobs"]}]},
@@ -75,6 +76,11 @@ Layout Layout::standard() {
           {"panels": ["curves", "scatter", "budgets", "decode", "validation"]}]},
         {"panels": ["what-if"]}]}]},
     "shown": ["text"]})"));
+    // What it does not name stands with the plots.
+    for (const PanelKind panel : kPanels.all())
+      if (layout.leaf_of(panel) < 0) layout.nodes_[layout.leaf_of(PanelKind::curves)].panels.push_back(panel);
+    return layout;
+  }();
   return usual;
 }
 

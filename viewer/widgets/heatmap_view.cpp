@@ -14,7 +14,7 @@ namespace {
 /// Tiles kept besides those in view, for quick returns: 256 KiB each.
 constexpr std::size_t kTilesKept = 192;
 /// What is taken for axes, strips and the colour bar, in points.
-constexpr float kLeft = 44, kBar = 12, kBarLabels = 58, kGap = 8, kStrip = 30;
+constexpr float kLeft = 44, kBarWidth = 12, kBarLabels = 58, kGap = 8, kStrip = 30;
 /// A map that a strip leaves less of, in points, is shown without it.
 constexpr float kLeastMap = 110;
 
@@ -97,7 +97,7 @@ HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& conte
   f.size = {std::max(size.x, t.px(120)), std::max(size.y, t.px(90))};
   f.list = ImGui::GetWindowDrawList();
   const float line = ImGui::GetTextLineHeight();
-  const float top = line + t.px(6), bottom = line + t.px(8), right = t.px(kBar + kBarLabels + kGap);
+  const float top = line + t.px(6), bottom = line + t.px(8), right = t.px(kBarWidth + kBarLabels + kGap);
   if (content.column_strip && f.size.y - top - bottom >= t.px(kStrip + kLeastMap))
     f.strip_height = t.px(kStrip);
   if (content.row_strip && f.size.x - t.px(kLeft) - right >= t.px(kStrip + kLeastMap))
@@ -109,7 +109,7 @@ HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& conte
   f.high.x = std::max(f.high.x, f.low.x + t.px(24));
   f.high.y = std::max(f.high.y, f.low.y + t.px(24));
   f.bar_low = {f.high.x + f.strip_width + t.px(kGap), f.low.y};
-  f.bar_high = {f.bar_low.x + t.px(kBar), f.high.y};
+  f.bar_high = {f.bar_low.x + t.px(kBarWidth), f.high.y};
   return f;
 }
 

@@ -16,7 +16,7 @@ namespace {
 /// The padding of cells, and what the arrow of the column that is sorted by takes, in points.
 constexpr float kPadding = 4, kArrow = 13;
 
-enum Column { kRank, kLayer, kHead, kValue, kColumns };
+enum Column { kRank, kLayer, kHead, kValue, kColumnCount };
 
 /// A header whose name may use all of the column but the arrow, which ImGui's own would leave room for in
 /// every column.
@@ -192,7 +192,7 @@ void HeadTable::edit_filter(float width, float right) {
 
 void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
   const Theme& t = theme();
-  if (!ImGui::BeginTable("heads", kColumns,
+  if (!ImGui::BeginTable("heads", kColumnCount,
                          ImGuiTableFlags_ScrollY | (context.figure ? 0 : ImGuiTableFlags_Sortable), size))
     return;
   ImGui::PushFont(mono_font());
@@ -212,7 +212,7 @@ void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView
                           kValue);
   ImGui::TableSetupScrollFreeze(0, 1);
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
-  for (int c = 0; c < kColumns; ++c) {
+  for (int c = 0; c < kColumnCount; ++c) {
     ImGui::TableSetColumnIndex(c);
     header(c);
     if (c == kValue) tip(map_->figure.title.c_str());
