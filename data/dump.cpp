@@ -206,7 +206,7 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
     notes.push_back(fmt::format("there is no wo: {}", manifest.wo_note));
   if (stored.by_layer[static_cast<int>(Tensor::residual_norm)].empty() && !manifest.residual_note.empty())
     notes.push_back(fmt::format("there is no residual_norm: {}", manifest.residual_note));
-  if (stored.by_layer[static_cast<int>(Tensor::gate)].size() > 0)
+  if (!stored.by_layer[static_cast<int>(Tensor::gate)].empty())
     notes.push_back(
         "a gate stands between the heads' outputs and wo: oracle_importance and expected_attention "
         "take the norms of values without wo");
