@@ -1,3 +1,4 @@
+#include "analysis/options/option.hpp"
 #include "analysis/run/compute_choice.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
@@ -57,7 +58,8 @@ void parse_size(const std::string& text, int& width, int& height) {
 AppOptions app_options(const Arguments& given) {
   AppOptions options;
   options.open.assign(given.open.begin(), given.open.end());
-  options.scores = given.scores;
+  for (const std::string& list : given.scores)
+    for (std::string& score : items_of(list, true)) options.scores.push_back(std::move(score));
   options.dark = given.theme == "dark";
   options.text_points = given.text;
   std::error_code ignored;

@@ -50,7 +50,7 @@ BoundOptions bound(BudgetOptions& options) {
       for (const std::string& each : with_each_alternative(word))
         options.orders.push_back(parse_order(each, names_of(options.scores)));
   };
-  BoundOption profiles = bind_option(profile, options.profiles).keyed("");
+  BoundOption profiles = bind_option(profile, options.profiles).keyed("").naming_files();
   profiles.read = [&options](const std::vector<std::string>& words) {
     constexpr std::string_view kOfOthers = "leave-one-out", kOfNobody = "none";
     const bool is_word = std::ranges::any_of(

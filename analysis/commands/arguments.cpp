@@ -279,8 +279,7 @@ void CommandLine::read_options(const Arguments& arguments) {
     try {
       std::vector<std::string> items;
       for (const std::string& word : given.words)
-        for (std::string& item : items_of(word)) items.push_back(std::move(item));
-      if (bound.of_files) items = with_files_whole(items);
+        for (std::string& item : items_of(word, bound.of_files)) items.push_back(std::move(item));
       bound.read(given.list ? items : std::vector<std::string>{given.word});
     } catch (const OptionError& error) {
       throw OptionError(error.line().naming(bound.facts->name, given.name));

@@ -174,7 +174,34 @@ std::string joined(const std::vector<std::string>& words) { return fmt::format("
 
 }  // namespace option_detail
 
-std::vector<std::string> items_of(const std::string& list) {
+namespace {
+
+/// Items that are no file, joined with those behind them to one.
+std::vector<std::string> with_files_whole(const std::vector<std::string>& items) {
+  const auto is_there = [](const std::string& item) {
+    std::error_code ignored;
+    return std::filesystem::exists(item, ignored) ||
+           std::filesystem::exists(item.substr(item.find('=') + 1), ignored);
+  };
+  std::vector<std::string> whole;
+  for (std::size_t first = 0; first < items.size(); ++first) {
+    whole.push_back(items[first]);
+    if (is_there(items[first])) continue;
+    std::string joined = items[first];
+    for (std::size_t last = first + 1; last < items.size(); ++last) {
+      joined += "," + items[last];
+      if (!is_there(joined)) continue;
+      whole.back() = joined;
+      first = last;
+      break;
+    }
+  }
+  return whole;
+}
+
+}  // namespace
+
+std::vector<std::string> items_of(const std::string& list, bool of_files) {
   std::vector<std::string> items(1);
   char quote = 0;
   bool bracketed = false;
@@ -196,29 +223,7 @@ std::vector<std::string> items_of(const std::string& list) {
       }
     }
   }
-  return items;
-}
-
-std::vector<std::string> with_files_whole(const std::vector<std::string>& items) {
-  const auto is_there = [](const std::string& item) {
-    std::error_code ignored;
-    return std::filesystem::exists(item, ignored) ||
-           std::filesystem::exists(item.substr(item.find('=') + 1), ignored);
-  };
-  std::vector<std::string> whole;
-  for (std::size_t first = 0; first < items.size(); ++first) {
-    whole.push_back(items[first]);
-    if (is_there(items[first])) continue;
-    std::string joined = items[first];
-    for (std::size_t last = first + 1; last < items.size(); ++last) {
-      joined += "," + items[last];
-      if (!is_there(joined)) continue;
-      whole.back() = joined;
-      first = last;
-      break;
-    }
-  }
-  return whole;
+  return of_files ? with_files_whole(items) : items;
 }
 
 std::vector<std::string> with_each_alternative(const std::string& word) {

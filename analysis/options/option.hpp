@@ -296,12 +296,9 @@ BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
 BoundOption bind_option(const OptionFacts& facts, bool& field);
 
 /// The items of a list, which commas separate: not those within brackets, within quotes, or behind a
-/// backslash. Quotes, and a backslash before a comma, are not part of an item.
-std::vector<std::string> items_of(const std::string& list);
-
-/// Files, or NAME=FILE, that stand in a list: where an item is no file, and with those behind it is one whose
-/// name has commas, they are one item.
-std::vector<std::string> with_files_whole(const std::vector<std::string>& items);
+/// backslash. Quotes, and a backslash before a comma, are not part of an item. `of_files`: items are FILE or
+/// NAME=FILE; where one is no file, and with those behind it is one whose name has commas, they are one item.
+std::vector<std::string> items_of(const std::string& list, bool of_files = false);
 
 /// Reads what stands in the brackets of "NAME[option=value,...]" into the fields of `own`; nothing where
 /// there are none. `why_no_effect` says, as one clause, why an option would do nothing for this name. Throws

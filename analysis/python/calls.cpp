@@ -32,7 +32,7 @@ std::string word_of(nb::handle value) { return nb::cast<std::string>(nb::str(val
 
 std::vector<std::string> words_of(const BoundOption& option, nb::handle value) {
   if (nb::isinstance<nb::str>(value))
-    return option.list ? items_of(word_of(value)) : std::vector{word_of(value)};
+    return option.list ? items_of(word_of(value), option.of_files) : std::vector{word_of(value)};
   if (!nb::isinstance<nb::sequence>(value)) return {word_of(value)};
   std::vector<std::string> words;
   for (nb::handle item : value) words.push_back(word_of(item));

@@ -2,10 +2,13 @@
 
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/eviction/eviction_options.hpp"
+#include "data/atomic_file.hpp"
+#include "tests/support/temp_dir.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 namespace kvreplay {
@@ -43,6 +46,18 @@ TEST_CASE("option: commas within brackets do not split a list", "[options]") {
   CHECK(items_of("a,,b,") == Words{"a", "", "b", ""});
   CHECK(items_of(R"(a=x\,y.npy,b="p,q.npy",'c,d')") == Words{"a=x,y.npy", "b=p,q.npy", "c,d"});
   CHECK(items_of("it's,5\\ok") == Words{"it's", "5\\ok"});
+}
+
+TEST_CASE("option: commas in the names of files that are there do not split a list", "[options]") {
+  using Words = std::vector<std::string>;
+  const test::TempDir temp;
+  const std::string run = temp / "lr=0.1,bs=32", plain = temp / "b.npy";
+  write_file(std::filesystem::path(run), "");
+  write_file(std::filesystem::path(plain), "");
+  CHECK(items_of("a=" + run + ",b=" + plain, true) == Words{"a=" + run, "b=" + plain});
+  CHECK(items_of(plain + "," + run, true) == Words{plain, run});
+  CHECK(items_of("a=" + run, false).size() == 2);
+  CHECK(items_of("a=" + plain + ",b=none.npy", true) == Words{"a=" + plain, "b=none.npy"});
 }
 
 TEST_CASE("option: alternatives within brackets stand for one word each", "[options]") {
