@@ -78,6 +78,12 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
   return text.empty() ? text : text + "?";
 }
 
+std::string first_names(std::span<const std::string> names, std::size_t most) {
+  const std::size_t shown = std::min(names.size(), most), others = names.size() - shown;
+  return fmt::format("{}{}", fmt::join(names.first(shown), ", "),
+                     others > 0 ? fmt::format(" and {} more", others) : "");
+}
+
 std::string displayable(std::string_view text, std::size_t most) {
   std::string_view end;
   const bool cut = text.size() > most;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,9 @@ std::string displayable(std::string_view text, std::size_t most = std::string_vi
 std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);
 /// "; did you mean 'a' or 'b'?", or nothing where none comes near.
 std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
+
+/// "a, b and 3 more": the first `most` of some names.
+std::string first_names(std::span<const std::string> names, std::size_t most);
 
 /// To standard error, as it is and as far as that can be written.
 void to_stderr(const std::string& text);

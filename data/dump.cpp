@@ -61,10 +61,8 @@ std::optional<std::string> text_of(const std::filesystem::path& path, std::uintm
 
 /// "not used: DUMP/layer_00/query.npy and 2 more, whose names are none of a dump's (q.npy, k.npy, v.npy)"
 std::string not_used(const std::vector<std::string>& names) {
-  const std::size_t others = names.size() - 1;
-  return fmt::format("not used: {}{}, whose name{} none of a dump's (layer_00/q.npy, k.npy, v.npy)",
-                     names.front(), others > 0 ? fmt::format(" and {} more", others) : "",
-                     others > 0 ? "s are" : " is");
+  return fmt::format("not used: {}, whose name{} none of a dump's (layer_00/q.npy, k.npy, v.npy)",
+                     first_names(names, 1), names.size() > 1 ? "s are" : " is");
 }
 
 Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
@@ -92,8 +90,7 @@ void note_inferences(const Manifest& manifest, bool has_manifest, const DumpOpti
   if (!manifest.causal.value_or(true) && !manifest.two_sided && !manifest.sliding_window.empty())
     notes.push_back(
         "sliding_window hides what is behind a row only: an encoder's is two-sided, if "
-        "sliding_window_two_sided "
-        "says so");
+        "sliding_window_two_sided says so");
   notes.insert(notes.end(), manifest.notes.begin(), manifest.notes.end());
   if (!manifest.rope)
     notes.push_back(manifest.rope_note + ": metrics that undo the rotation are unavailable");

@@ -138,12 +138,15 @@ std::vector<std::string> JsonFields::keys_beside(std::span<const std::string_vie
   return others;
 }
 
+void JsonFields::refuse_key(const std::string& key, std::string_view advice) const {
+  throw InputError(fmt::format("{}: unknown key {}{}", where_, json_text(key), advice));
+}
+
 void JsonFields::check_keys(std::span<const std::string_view> known) const {
   const std::vector<std::string> others = keys_beside(known);
   if (others.empty()) return;
   const std::string near = did_you_mean(others.front(), {known.begin(), known.end()});
-  throw InputError(fmt::format("{}: unknown key {}{}", where_, json_text(others.front()),
-                               near.empty() ? fmt::format("; there are: {}", fmt::join(known, ", ")) : near));
+  refuse_key(others.front(), near.empty() ? fmt::format("; there are: {}", fmt::join(known, ", ")) : near);
 }
 
 template <class T, class Take>

@@ -33,7 +33,9 @@ class JsonFields {
 
   /// The object's keys that are none of `known`, in their order.
   std::vector<std::string> keys_beside(std::span<const std::string_view> known) const;
-  /// Throws InputError for a key that is none of `known`.
+  /// Throws InputError for an unknown key; `advice` goes behind it.
+  [[noreturn]] void refuse_key(const std::string& key, std::string_view advice) const;
+  /// refuse_key() of the first that is none of `known`.
   void check_keys(std::span<const std::string_view> known) const;
 
   /// The value, or null where the key is absent.

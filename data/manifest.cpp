@@ -117,37 +117,29 @@ void take_synonyms(Json& json, const std::string& where) {
   }
 }
 
-[[noreturn]] void refuse_key(const std::string& where, const std::string& key, std::string_view advice) {
-  throw InputError(fmt::format("{}: unknown key {}{}", where, json_text(key), advice));
-}
-
 /// Refuses a key that others call otherwise, and a misspelt one.
-void check_key(const std::string& where, const std::string& key, std::span<const std::string_view> known) {
+void check_key(const JsonFields& fields, const std::string& key, std::span<const std::string_view> known) {
   std::string lower = key;
   for (char& c : lower) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const auto& [theirs, ours] : kElsewhere)
-    if (lower == theirs) refuse_key(where, key, fmt::format("; the key for it is {}", ours));
+    if (lower == theirs) fields.refuse_key(key, fmt::format("; the key for it is {}", ours));
   constexpr std::size_t kLongest = 64;  // of a key that may be a misspelt one
   const std::string near = lower.size() > kLongest ? "" : did_you_mean(lower, {known.begin(), known.end()});
-  if (!near.empty()) refuse_key(where, key, near);
+  if (!near.empty()) fields.refuse_key(key, near);
 }
 
 void check_keys(const JsonFields& fields, const Json& json, Manifest& manifest) {
   manifest.other_keys = fields.keys_beside(kKeys);
   std::vector<std::string> noted;
   for (const std::string& key : manifest.other_keys) {
-    check_key(manifest.where, key, kKeys);
+    check_key(fields, key, kKeys);
     const bool about_attention = is_about_attention(key), text = json.at(key).is_string();
     if (about_attention && !text && !json.at(key).is_null())
-      refuse_key(manifest.where, key, fmt::format("; there are: {}", fmt::join(kKeys, ", ")));
+      fields.refuse_key(key, fmt::format("; there are: {}", fmt::join(kKeys, ", ")));
     if (about_attention || !text) noted.push_back(json_text(key));
   }
   if (noted.empty()) return;
-  constexpr std::size_t kMost = 8;
-  const std::size_t shown = std::min(noted.size(), kMost);
-  manifest.notes.push_back(fmt::format(
-      "manifest.json has keys that are not used: {}{}", fmt::join(noted.begin(), noted.begin() + shown, ", "),
-      noted.size() > kMost ? fmt::format(" and {} more", noted.size() - kMost) : ""));
+  manifest.notes.push_back("manifest.json has keys that are not used: " + first_names(noted, 8));
 }
 
 std::optional<Dtype> parse_dtype(const JsonFields& fields) {
@@ -273,10 +265,8 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
     return;
   }
   const JsonFields& rope = *found;
-  for (const std::string& key : rope.keys_beside(kRopeKeys)) {
-    check_key(fields.where("rope"), key, kRopeKeys);
-    refuse_key(fields.where("rope"), key, fmt::format("; there are: {}", fmt::join(kRopeKeys, ", ")));
-  }
+  for (const std::string& key : rope.keys_beside(kRopeKeys)) check_key(rope, key, kRopeKeys);
+  rope.check_keys(kRopeKeys);
   Manifest::RopeKeys keys;
   keys.style = parse_style(rope);
   keys.theta = rope.positive_number("theta");
@@ -485,7 +475,7 @@ TokenLabels parse_tokens(std::string_view text, const std::string& where, Index 
   const Json json = parse_json_object(text, where);
   const JsonFields fields(json, where);
   for (const std::string& key : fields.keys_beside(kTokenKeys))  // a text may say whose tokens they are
-    if (!json.at(key).is_string()) refuse_key(where, key, "; there are: ids, text");
+    if (!json.at(key).is_string()) fields.refuse_key(key, "; there are: ids, text");
   TokenLabels labels;
   for (const auto& id : list_of(fields, "ids", T)) {
     if (!id.is_number_integer())

@@ -160,7 +160,6 @@ class HeaderParser {
 /// What a dtype is called: its byte order ('<', '>', or this machine's) and its kind and size, "f4".
 struct ElementName {
   bool big_endian = false;
-  bool ordered = false;  ///< whether the order is written
   std::string_view type;
 };
 
@@ -172,14 +171,12 @@ ElementName element_name(std::string_view descr) {
       {"int8", "i1"},    {"int16", "i2"},  {"int32", "i4"},    {"int64", "i8"},  {"int", "i8"},
       {"uint8", "u1"},   {"uint16", "u2"}, {"uint32", "u4"},   {"uint64", "u8"}};
   constexpr bool kBig = std::endian::native == std::endian::big;
-  ElementName name{kBig, false, descr};
-  if (!descr.empty() && std::string_view("<>=|").find(descr.front()) != std::string_view::npos) {
-    name.ordered = descr.front() == '<' || descr.front() == '>';
-    if (name.ordered) name.big_endian = descr.front() == '>';
-    name.type.remove_prefix(1);
-  }
+  ElementName name{kBig, descr};
+  const bool ordered = descr.starts_with('<') || descr.starts_with('>');
+  if (ordered) name.big_endian = descr.front() == '>';
+  if (ordered || descr.starts_with('=') || descr.starts_with('|')) name.type.remove_prefix(1);
   for (const auto& [word, type] : kWords)
-    if (name.type == word && (word == "?" || !name.ordered)) name.type = type;
+    if (name.type == word && (word == "?" || !ordered)) name.type = type;
   return name;
 }
 

@@ -113,8 +113,8 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
           file, "a readable file",
           "none (a comma separates files: one in a name stands behind a backslash, or in quotes)");
     try {
-      const std::vector<Index> stored = npy_shape(file);
-      const bool apart = per_query_head && stored.size() == 3 && stored[1] == shape.n_q;
+      const std::vector<Index> stored = per_query_head ? npy_shape(file) : std::vector<Index>();
+      const bool apart = stored.size() == 3 && stored[1] == shape.n_q;
       const std::array<Index, 3> expected{shape.layers, apart ? shape.n_q : shape.n_kv, shape.l};
       GivenArray<T>& array = all.emplace_back();
       array.name = named.name;

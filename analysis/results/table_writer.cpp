@@ -1,5 +1,6 @@
 #include "analysis/results/table_writer.hpp"
 
+#include "data/console.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
@@ -73,11 +74,8 @@ std::size_t TableWriter::finish() {
   for (const auto& [figure, places] : empty_) figures[places].push_back(figure);
   for (const auto& [places, names] : figures) {
     constexpr std::size_t kNamed = 8;
-    const std::size_t named = std::min(places.size(), kNamed);
-    folder_.note(fmt::format(
-        "{}: no {} of {}{}: what it is relative to is 0, or too small to tell from 0", file_of(table_),
-        fmt::join(names, ", "), fmt::join(std::span(places).first(named), ", "),
-        places.size() > named ? fmt::format(" and {} more", places.size() - named) : std::string()));
+    folder_.note(fmt::format("{}: no {} of {}: what it is relative to is 0, or too small to tell from 0",
+                             file_of(table_), fmt::join(names, ", "), first_names(places, kNamed)));
   }
   return csv_.rows();
 }

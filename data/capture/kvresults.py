@@ -242,7 +242,7 @@ class _Folder:
             raise ResultsError(f"{self.folder}: no {name}.csv; {self._instead_of(name)}")
         data = self._table_bytes(f"{name}.csv", self._kinds[name].columns)
         return _parsed(self.folder / f"{name}.csv", "a table",
-                       lambda: list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)))
+                       lambda: list(csv.DictReader(io.StringIO(_text(data), newline=""), strict=True)))
 
     def _table_bytes(self, name: str, columns: str) -> bytearray:
         path = self.folder / name
@@ -409,7 +409,7 @@ class Results(_Folder):
         """[steps] for each case that kvvalidate.py measured, by (policy, semantics, phase, budget, kept): KL in nats."""
         table, path = self.folder / "validate.csv", self.folder / "validate_steps.npy"
         data = _bytes(table, LARGEST[".csv"])
-        lines = _parsed(table, "a table", lambda: list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)))
+        lines = _parsed(table, "a table", lambda: list(csv.reader(io.StringIO(_text(data), newline=""), strict=True)))
         cases = list(dict.fromkeys(tuple(line[:5]) for line in lines[1:]))
         kl = _array(path, _bytes(path, LARGEST[".csv"]))
         wanted = (len(cases), self._sizes["position"] - self._sizes["token"])
@@ -647,6 +647,10 @@ def _bytes(path: Path, most: int, written: Optional[tuple[int, int]] = None) -> 
     return data
 
 
+def _text(data: bytes) -> str:
+    return data.decode("utf-8-sig")  # a byte order mark is no part of it
+
+
 def _parsed(path: Path, what: str, parse: Callable[[], Any]) -> Any:
     try:
         return parse()
@@ -656,7 +660,7 @@ def _parsed(path: Path, what: str, parse: Callable[[], Any]) -> Any:
 
 def _json(path: Path, written: Optional[tuple[int, int]] = None) -> dict[str, Any]:
     data = _bytes(path, LARGEST[".json"], written)
-    found = _parsed(path, "JSON", lambda: json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once))
+    found = _parsed(path, "JSON", lambda: json.loads(_text(data), object_pairs_hook=_once))
     if not isinstance(found, dict):
         raise ResultsError(f"{path}: expected a JSON object, found {reprlib.repr(found)}")
     return found
@@ -677,7 +681,7 @@ def _written(folder: Path) -> Written:
     data = _bytes(path, LARGEST[".csv"])
 
     def parse() -> Written:
-        columns, *rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        columns, *rows = csv.reader(io.StringIO(_text(data), newline=""), strict=True)
         if columns != ["name", "bytes", "xxh3"] or not data.endswith(b"\n"):
             raise ValueError("other columns, or no line end")
         if any(len(row) != 3 or Path(row[0]).is_absolute() or ".." in Path(row[0]).parts for row in rows):
@@ -688,7 +692,7 @@ def _written(folder: Path) -> Written:
 
 
 def _columns(data: bytearray) -> list[str]:
-    return next(csv.reader([data[:1 << 16].split(b"\n")[0].decode("utf-8-sig")]), [])
+    return next(csv.reader([_text(data[:1 << 16].split(b"\n")[0])]), [])
 
 
 def _frame(data: bytes) -> pd.DataFrame:
