@@ -113,6 +113,12 @@ TEST_CASE("the same options give the same bytes, another seed others", "[synth]"
   }
 }
 
+TEST_CASE("a manifest of ours has no key that nothing knows", "[synth]") {
+  const TempDir dir;
+  write_synthetic_dump(dir / "a", {.layers = 1, .prompt = 20, .decode = 4, .gradients = 2});
+  CHECK(Dump::open(dir / "a").other_keys().empty());
+}
+
 TEST_CASE("a dump that is not written to its end is none", "[synth]") {
   const TempDir dir;
   write_file(dir / "layer_01", "in the way");
