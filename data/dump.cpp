@@ -209,10 +209,10 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
         "take the norms of values without wo");
   for (Index layer = 0; layer < std::ssize(manifest.cache_of); ++layer)
     if (const Index of = manifest.cache_of[static_cast<std::size_t>(layer)]; of != layer)
-      notes.push_back(
-          fmt::format("layer {} reads the cache of layer {}: its bytes count once, and each is evicted as if "
-                      "it were alone",
-                      layer, of));
+      notes.push_back(fmt::format(
+          "layer {} reads the cache of layer {}: one cache, compressed by what all its readers ask, "
+          "whose bytes count once",
+          layer, of));
   for (std::string& note : notes) note = displayable(note, kLongestNote);
   manifest.rope_note = displayable(manifest.rope_note, kLongestNote);
 }
@@ -293,6 +293,17 @@ double Dump::output_multiplier(Index layer) const {
 }
 Index Dump::cache_of(Index layer) const {
   return impl_->manifest.cache_of.empty() ? layer : impl_->manifest.cache_of[static_cast<std::size_t>(layer)];
+}
+std::vector<Index> Dump::readers(Index layer) const {
+  std::vector<Index> found;
+  for (Index other = 0; other < shape().layers; ++other)
+    if (cache_of(other) == cache_of(layer)) found.push_back(other);
+  return found;
+}
+bool Dump::shares_caches() const {
+  for (Index layer = 0; layer < shape().layers; ++layer)
+    if (cache_of(layer) != layer) return true;
+  return false;
 }
 bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
 const std::vector<Index>& Dump::position() const { return impl_->position; }

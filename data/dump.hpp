@@ -212,6 +212,9 @@ class Dump {
   double output_multiplier(Index layer) const;
   /// The layer of this dump whose cache a layer reads: its own, or an earlier one's.
   Index cache_of(Index layer) const;
+  /// The layers that read the cache of `layer`, ascending, itself among them. All have the rule of the first.
+  std::vector<Index> readers(Index layer) const;
+  bool shares_caches() const;
   /// The position of every key, [T]; empty where they are 0 to T - 1.
   const std::vector<Index>& position() const;
   const std::vector<DumpFile>& files() const;

@@ -422,6 +422,11 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
     expect_per_layer(manifest, "cache_of", manifest.cache_of.size(), shape.layers);
   if (manifest.sliding_window_per_layer) {
     expect_per_layer(manifest, "sliding_window", manifest.sliding_window.size(), shape.layers);
+    for (std::size_t layer = 0; layer < manifest.cache_of.size(); ++layer)
+      if (const auto of = static_cast<std::size_t>(manifest.cache_of[layer]);
+          manifest.sliding_window[layer] != manifest.sliding_window[of])
+        throw InputError(manifest.where + ": cache_of", "layers of one sliding window that share a cache",
+                         fmt::format("layer {}, whose window is not that of layer {}", layer, of));
   }
   if (!manifest.sink_logit.empty()) {
     expect_per_layer(manifest, "sink_logit", manifest.sink_logit.size(), shape.layers);

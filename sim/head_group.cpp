@@ -1,5 +1,7 @@
 #include "sim/head_group.hpp"
 
+#include <iterator>
+#include <span>
 #include <utility>
 
 namespace kvreplay {
@@ -62,6 +64,36 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const
 }
 
 template <class T>
+HeadGroup<T> load_readers(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts) {
+  const std::vector<Index> readers = dump.readers(layer);
+  HeadGroup<T> all = load_head_group<T>(dump, readers.front(), kv_head, parts);
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  std::vector<double> sinks;
+  bool any_sink = false;
+  const auto add_sinks = [&](const HeadGroup<T>& group) {
+    any_sink = any_sink || !group.rule.sink_logit.empty();
+    for (Index g = 0; g < dump.shape().group(); ++g) sinks.push_back(group.sink(g));
+  };
+  add_sinks(all);
+  for (const Index reader : std::span(readers).subspan(1)) {
+    HeadParts without_cache = parts;
+    without_cache.values = false;
+    HeadGroup<T> more = load_head_group<T>(dump, reader, kv_head, without_cache);
+    add_sinks(more);
+    append(all.q, more.q);
+    append(all.wo, more.wo);
+    append(all.q_ref, more.q_ref);
+    append(all.g_window.g, more.g_window.g);
+    append(all.g_future.g, more.g_future.g);
+    append(all.g_nll.g, more.g_nll.g);
+  }
+  if (any_sink) all.rule.sink_logit = std::move(sinks);
+  return all;
+}
+
+template <class T>
 HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries) {
   HeadGroup<T> cache;
   const Index n = std::ssize(tokens);
@@ -114,6 +146,8 @@ HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g) {
 
 template decltype(load_head_group<float>) load_head_group<float>;
 template decltype(load_head_group<double>) load_head_group<double>;
+template decltype(load_readers<float>) load_readers<float>;
+template decltype(load_readers<double>) load_readers<double>;
 template decltype(cache_group<float>) cache_group<float>;
 template decltype(cache_group<double>) cache_group<double>;
 template decltype(query_head_group<float>) query_head_group<float>;

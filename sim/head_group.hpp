@@ -118,6 +118,12 @@ struct HeadParts {
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts = {});
 
+/// A cache with all that read it: one KV head of the layer whose cache `layer` reads, and the query heads of
+/// every layer that reads it, layer by layer. What is chosen for the cache as a whole is chosen by it.
+/// load_head_group() where one layer reads the cache.
+template <class T>
+HeadGroup<T> load_readers(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts = {});
+
 /// Why head groups of a dump have no q_ref, as one clause; nothing where they have.
 std::optional<std::string> why_no_second_reading(const Dump& dump);
 

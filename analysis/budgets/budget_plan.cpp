@@ -50,8 +50,19 @@ CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, 
 
 constexpr std::string_view kOrderPlace = "{order}";
 
+BudgetProfile of_caches(const BudgetPlan& plan, const BudgetProfile& layers) {
+  BudgetProfile caches{plan.caches.caches(), layers.heads, {}};
+  const Index width = layers.layers * layers.heads;
+  for (Index row = 0; row < BudgetProfile::kRatios; ++row) {
+    const Matrix<double> all = Eigen::Map<const Matrix<double>>(layers.pruned.data() + row * width, width, 1);
+    const Matrix<double> own = plan.caches.of_caches(all);
+    caches.pruned.insert(caches.pruned.end(), own.data(), own.data() + own.size());
+  }
+  return caches;
+}
+
 /// The mean of the files' profiles under every order of the plan.
-void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Index layers, Index n_kv) {
+void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Index n_kv) {
   const auto has_place = [](const std::string& file) { return file.find(kOrderPlace) != std::string::npos; };
   plan.profiles_by_order = std::ranges::any_of(files, has_place);
   for (const CandidateOrder& order : plan.orders) {
@@ -63,7 +74,7 @@ void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Inde
     for (std::string file : files) {
       if (file.empty()) throw OptionError(budget_option::profile, "names of files", "''");
       if (has_place(file)) file.replace(file.rfind(kOrderPlace), kOrderPlace.size(), order.file_name());
-      profiles.push_back(load_profile(file, layers, n_kv));
+      profiles.push_back(of_caches(plan, load_profile(file, plan.caches.layers(), n_kv)));
     }
     plan.profiles.push_back(mean_profile(profiles));
   }
@@ -95,6 +106,7 @@ void choose_setting(BudgetPlan& plan, const Dump& dump, const BudgetOptions& opt
 
 void read_scores(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
   plan.scores = read_given<double>(budget_option::score, options.scores, dump);
+  join_readers(plan.scores, dump);
   for (std::size_t s = 0; s < plan.scores.size(); ++s)
     if (std::ranges::none_of(options.orders,
                              [&](const BudgetOrder& asked) { return asked.policy.given == s; }))
@@ -140,12 +152,11 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
 }
 
 /// Divisions that are asked for, each once, those by files of profiles, which it reads, among them.
-std::vector<BudgetDivision> methods_of(BudgetPlan& plan, const BudgetOptions& options, Index layers,
-                                       Index n_kv) {
+std::vector<BudgetDivision> methods_of(BudgetPlan& plan, const BudgetOptions& options, Index n_kv) {
   std::vector<BudgetDivision> methods;
   for (const BudgetDivision& method : options.methods) place_in(methods, method);
   if (!options.profiles.empty()) {
-    read_profiles(plan, options.profiles, layers, n_kv);
+    read_profiles(plan, options.profiles, n_kv);
     methods.emplace_back(BudgetMethod::profile);
     const auto is_profile = [](const CandidateOrder& o) { return o.name == name_of(BudgetMethod::profile); };
     if (!plan.profiles_by_order && std::ranges::any_of(plan.orders, is_profile))
@@ -195,6 +206,7 @@ std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const Bu
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers) {
   const DumpShape& shape = dump.shape();
   BudgetPlan plan;
+  plan.caches = CacheRows(dump, layers);
   choose_setting(plan, dump, options);
   read_scores(plan, dump, options);
   add_orders(plan, dump, options);
@@ -205,8 +217,8 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                                      budget_option::semantics, name_of(options.semantics),
                                      lower > 0 ? ", and take no floor" : ""));
   if (plan.orders.empty()) throw OptionError(budget_option::order, "names of orders", "none");
-  const auto methods = methods_of(plan, options, std::ssize(layers), shape.n_kv);
-  const auto sigmas = sigmas_of(plan, options, shape.l, lower, std::ssize(layers) * shape.n_kv);
+  const auto methods = methods_of(plan, options, shape.n_kv);
+  const auto sigmas = sigmas_of(plan, options, shape.l, lower, plan.caches.caches() * shape.n_kv);
   for (std::size_t o = 0; o < plan.orders.size(); ++o)
     for (const BudgetDivision& method : methods)
       for (const auto& [sigma, label] : sigmas) plan.cases.push_back({o, method, sigma, label});
@@ -222,17 +234,34 @@ BudgetFrame frame_of(const CandidateOrder& order, const LossCurves& curves, Inde
 }  // namespace
 
 Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
-                    const HullGreedy& greedy, std::span<const double> scores) {
+                    const HullGreedy& greedy, const Matrix<double>& scores) {
   const CandidateOrder& order = plan.orders[which.order];
-  return allocate(which.division,
-                  {frame_of(order, curves, n_kv, which.sigma), plan.divides, order.pinned(), curves, greedy,
-                   scores, plan.profiles.empty() ? nullptr : &plan.profiles.at(which.order)});
+  const Matrix<double> of_caches = plan.caches.of_caches(scores);
+  const auto [budgets, loss] =
+      allocate(which.division, {frame_of(order, curves, n_kv, which.sigma),
+                                plan.divides,
+                                order.pinned(),
+                                curves,
+                                greedy,
+                                {of_caches.data(), static_cast<std::size_t>(of_caches.size())},
+                                plan.profiles.empty() ? nullptr : &plan.profiles.at(which.order)});
+  return {plan.caches.of_layers<Index>(budgets, false), plan.caches.of_layers<double>(loss, false)};
 }
 
 BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves) {
   BudgetFrame every_sigma = frame_of(plan.orders[order], curves, n_kv, 0.5);
   every_sigma.lower = plan.orders[order].lower;  // each sigma cuts it to what its total allows
-  return lu_profile(every_sigma, curves);
+  return of_layers(plan, lu_profile(every_sigma, curves));
+}
+
+BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches) {
+  BudgetProfile all{plan.caches.layers(), caches.heads, {}};
+  const std::size_t width = static_cast<std::size_t>(caches.layers * caches.heads);
+  for (std::size_t row = 0; row < caches.pruned.size(); row += width)
+    for (const double ratio :
+         plan.caches.of_layers<double>(std::span(caches.pruned).subspan(row, width), true))
+      all.pruned.push_back(ratio);
+  return all;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include "analysis/budgets/allocation.hpp"
 #include "analysis/budgets/budget_options.hpp"
+#include "analysis/budgets/cache_rows.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/measured_columns.hpp"
 #include "analysis/results/map_name.hpp"
@@ -42,9 +43,10 @@ struct BudgetPlan {
   Semantics divides = Semantics::paper;                ///< whose pyramid, ada and reading of a profile
   TokenMetric curve = TokenMetric::oracle_importance;  ///< what a loss curve adds up
   bool normalise_by_layer = false;
-  std::vector<BudgetProfile> profiles;  ///< an order each: the mean of those given, of the run's layers
+  std::vector<BudgetProfile> profiles;  ///< an order each: the mean of those given, of the run's caches
   bool profiles_by_order = false;       ///< else they are one
   std::vector<GivenArray<double>> scores;
+  CacheRows caches;  ///< of the run's layers
   RowRange future;
   LossRows losses;
   std::vector<LeftOut> left_out;
@@ -56,12 +58,15 @@ struct BudgetPlan {
 /// are those of the run.
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
 
-/// The budgets of a case, by the curves of all heads under its order: [layers, n_kv]. `greedy` is of these
-/// curves, from the order's lower on; `scores` as ada() has them.
+/// The budgets of a case, by the curves of all caches' heads under its order: [layers, n_kv], nothing for a
+/// layer that reads the cache of an earlier one. `greedy` is of these curves, from the order's lower on;
+/// `scores` [layers n_kv, l] as ada() has them.
 Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
-                    const HullGreedy& greedy, std::span<const double> scores);
+                    const HullGreedy& greedy, const Matrix<double>& scores);
 /// How LU-KV divides by the same curves at every compression ratio.
 BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves);
+/// A profile of caches as one of the run's layers, which say that of their cache.
+BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches);
 
 /// A head's candidates in an order, most wanted first; all [l].
 struct RankedTokens {

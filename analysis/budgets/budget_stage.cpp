@@ -4,6 +4,7 @@
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/measure/measured_columns.hpp"
+#include "analysis/measure/once_per_cache.hpp"
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
@@ -157,12 +158,14 @@ class BudgetTable : public MeasuredFigures {
 /// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, head_budgets/, maps/.
 class BudgetMeasureStage final : public Stage {
  public:
-  /// `allocations` has one for each of plan.cases, over `layers`.
+  /// `allocations` has one for each of plan.cases, over `layers`; nothing for a layer that reads the cache of
+  /// an earlier one.
   BudgetMeasureStage(const Dump& dump, const BudgetPlan& plan, std::vector<Index> layers,
                      std::vector<Allocation> allocations, const Compute& compute)
       : Stage(dump, compute),
         plan_(plan),
         layers_(std::move(layers)),
+        orders_(dump),
         allocations_(std::move(allocations)),
         labels_(labels_of(plan)),
         columns_(MeasureColumns::alone(plan.cases.size(), RowSet::future, plan.losses)),
@@ -203,13 +206,18 @@ class BudgetMeasureStage final : public Stage {
  private:
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures) {
-    const std::vector<RankedTokens> orders = head_orders(group, plan_, dump_.shape().n_kv, compute_);
-    const std::size_t row = row_of(group.layer, group.kv_head);
+    const auto orders = orders_.of(group.layer, group.kv_head, [&] {
+      if (dump_.readers(group.layer).size() == 1)
+        return head_orders(group, plan_, dump_.shape().n_kv, compute_);
+      const auto readers = load_readers<T>(dump_, group.layer, group.kv_head);
+      return head_orders(readers, plan_, dump_.shape().n_kv, compute_);
+    });
+    const std::size_t row = row_of(plan_.caches.first(place_of(group.layer)), group.kv_head);
     std::vector<CacheCase> caches(plan_.cases.size());
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       KeptSet& kept = caches[c].kept;
       kept.assign(group.l, 0);
-      const std::vector<std::int32_t>& order = orders[plan_.cases[c].order].order;
+      const std::vector<std::int32_t>& order = (*orders)[plan_.cases[c].order].order;
       for (Index j = 0; j < allocations_[c].budgets[row]; ++j) kept[order[j]] = 1;
       kept_.at(c, group.kv_head) = kept;
     }
@@ -220,9 +228,9 @@ class BudgetMeasureStage final : public Stage {
   BudgetTable table(const HeadFigures& figures) const {
     return {plan_, allocations_, figures, dump_.has(Tensor::wo)};
   }
-  std::size_t row_of(Index layer, Index kv_head) const {
-    const Index at = std::ranges::find(layers_, layer) - layers_.begin();
-    return static_cast<std::size_t>(at * dump_.shape().n_kv + kv_head);
+  Index place_of(Index layer) const { return std::ranges::find(layers_, layer) - layers_.begin(); }
+  std::size_t row_of(Index place, Index kv_head) const {
+    return static_cast<std::size_t>(place * dump_.shape().n_kv + kv_head);
   }
   /// Every allocation as shares of its tokens, by the model's layers and heads: Attention Matching's form.
   void write_head_budgets(const ResultFolder& folder) const {
@@ -231,16 +239,17 @@ class BudgetMeasureStage final : public Stage {
       const auto total = static_cast<double>(std::accumulate(budgets.begin(), budgets.end(), Index{0}));
       if (total == 0) continue;  // shares of nothing
       Json shares = Json::object();
-      for (const Index layer : layers_)
-        for (Index g = 0; g < dump_.shape().n_kv; ++g)
-          shares[fmt::format("L{}H{}", dump_.model_layer(layer), g)] =
-              static_cast<double>(budgets[row_of(layer, g)]) / total;
+      for (Index at = 0; at < std::ssize(layers_); ++at)
+        for (Index g = 0; plan_.caches.is_first(at) && g < dump_.shape().n_kv; ++g)
+          shares[fmt::format("L{}H{}", dump_.model_layer(layers_[static_cast<std::size_t>(at)]), g)] =
+              static_cast<double>(budgets[row_of(at, g)]) / total;
       folder.write_json(fmt::format("head_budgets/{}.json", labels_[c]), shares);
     }
   }
 
   const BudgetPlan& plan_;
   std::vector<Index> layers_;
+  OncePerCache<std::vector<RankedTokens>> orders_;
   std::vector<Allocation> allocations_;
   std::vector<std::string> labels_;  // of the cases
   MeasureColumns columns_;
@@ -252,7 +261,7 @@ class BudgetMeasureStage final : public Stage {
 
 BudgetStage::BudgetStage(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers,
                          const Compute& compute)
-    : Stage(dump, compute), options_(options), plan_(budget_plan(dump, options, layers)) {}
+    : Stage(dump, compute), options_(options), plan_(budget_plan(dump, options, layers)), layers_(layers) {}
 
 Json BudgetStage::options() const {
   BudgetOptions settled = options_;
@@ -287,8 +296,14 @@ std::size_t BudgetStage::figures_per_head() const {
 
 template <class T>
 void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
+  const Index n_kv = dump_.shape().n_kv;
+  if (!plan_.caches.is_first(std::ranges::find(layers_, group.layer) - layers_.begin()))
+    return void(std::ranges::fill(figures, 0));  // those of the cache stand with its first reader
   auto to = figures.begin();
-  for (const RankedTokens& ranked : head_worths(group, plan_, dump_.shape().n_kv, compute_)) {
+  for (const RankedTokens& ranked :
+       dump_.readers(group.layer).size() == 1
+           ? head_worths(group, plan_, n_kv, compute_)
+           : head_worths(load_readers<T>(dump_, group.layer, group.kv_head), plan_, n_kv, compute_)) {
     to = std::copy(ranked.worth.begin(), ranked.worth.end(), to);
     to = std::copy(ranked.scores.begin(), ranked.scores.end(), to);
   }
@@ -299,8 +314,8 @@ void BudgetStage::head(const HeadGroup<double>& group, std::span<double> figures
 
 LossCurves BudgetStage::curves(std::size_t order, const HeadFigures& figures) const {
   const Index l = dump_.shape().l;
-  return loss_curves(figures.values, static_cast<Index>(order) * 2 * l, l, figures.n_kv,
-                     plan_.normalise_by_layer);
+  return loss_curves(plan_.caches.of_caches(figures.values), static_cast<Index>(order) * 2 * l, l,
+                     figures.n_kv, plan_.normalise_by_layer);
 }
 
 Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
@@ -308,9 +323,9 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
   for (std::size_t o = 0; o < plan_.profiles.size(); ++o)
     if (plan_.profiles_by_order)
       save_profile(folder.file(fmt::format("curves/{}~profile.npy", plan_.orders[o].file_name())),
-                   plan_.profiles[o]);
+                   of_layers(plan_, plan_.profiles[o]));
     else if (o == 0)
-      save_profile(folder.file("curves/profile.npy"), plan_.profiles[o]);
+      save_profile(folder.file("curves/profile.npy"), of_layers(plan_, plan_.profiles[o]));
   const bool only_profiles = std::ranges::all_of(plan_.cases, [](const BudgetCase& which) {
     return kBudgetMethods[which.division.method].needs_profile;
   });
@@ -320,7 +335,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
     const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),
                                  static_cast<std::size_t>(l + 1)};
     write_npy(folder.file(fmt::format("curves/{}.npy", plan_.orders[o].file_name())), shape,
-              std::span<const double>(all.losses()));
+              std::span<const double>(plan_.caches.of_layers<double>(all.losses(), false)));
     const BudgetProfile profile = lu_profile(plan_, o, figures.n_kv, all);
     if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
     save_profile(folder.file(fmt::format("curves/{}~lu.npy", plan_.orders[o].file_name())), profile);
@@ -337,8 +352,7 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
     const HullGreedy greedy(all, plan_.orders[o].lower);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
       if (plan_.cases[c].order == o)
-        allocations[c] = allocate(plan_, plan_.cases[c], figures.n_kv, all, greedy,
-                                  {scores.data(), static_cast<std::size_t>(scores.size())});
+        allocations[c] = allocate(plan_, plan_.cases[c], figures.n_kv, all, greedy, scores);
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }

@@ -44,6 +44,7 @@ class BudgetStage final : public Stage {
 
   BudgetOptions options_;
   BudgetPlan plan_;
+  std::vector<Index> layers_;
 };
 
 }  // namespace kvreplay

@@ -48,7 +48,8 @@ ChannelStage::ChannelStage(const Dump& dump, const ChannelOptions& options, cons
     : Stage(dump, compute),
       plan_(channel_plan(dump, options)),
       columns_(0, plan_.cases.size(), plan_.losses),
-      measured_(dump, compute.precision, columns_of(columns_, plan_)) {}
+      measured_(dump, compute.precision, columns_of(columns_, plan_)),
+      of_caches_(dump) {}
 
 Json ChannelStage::options() const {
   const ChannelSetting& setting = plan_.setting;
@@ -72,9 +73,14 @@ void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures)
   const auto add = [&](Index column, double value) { figures[column] += value; };
   const bool with_outputs = plan_.needs_outputs();
   std::vector<ChannelPart> parts;
-  each_part(group, plan_.per_query_head(), [&](Index, const HeadGroup<T>& mine) {
-    parts.push_back(channel_part(mine, plan_, with_outputs, compute_));
-  });
+  if (dump_.readers(group.layer).size() > 1 && !plan_.per_query_head())
+    parts.push_back(*of_caches_.of(group.layer, group.kv_head, [&] {
+      return channel_part(load_readers<T>(dump_, group.layer, group.kv_head), plan_, with_outputs, compute_);
+    }));
+  else
+    each_part(group, plan_.per_query_head(), [&](Index, const HeadGroup<T>& mine) {
+      parts.push_back(channel_part(mine, plan_, with_outputs, compute_));
+    });
   HeadChannels<T> found =
       head_channels(group, plan_, parts, cache_elements(dump_), measured_.with_vectors(), compute_);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {

@@ -3,6 +3,7 @@
 #include "analysis/channels/channel_plan.hpp"
 #include "analysis/channels/head_channels.hpp"
 #include "analysis/measure/case_outputs.hpp"
+#include "analysis/measure/once_per_cache.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <memory>
@@ -54,6 +55,7 @@ class ChannelStage final : public Stage {
   std::vector<Row> rows_;                        // of a layer
   std::vector<ChannelMoments> window_, future_;  // [n_q]
   MeasuredLayer measured_;
+  OncePerCache<ChannelPart> of_caches_;  // that several layers read
 };
 
 }  // namespace kvreplay

@@ -232,16 +232,16 @@ std::string CompensationTable::report() const {
 
 template <class T>
 HeadCompensation<T>::HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan,
-                                      Workers& workers)
-    : group_(group) {
-  if (plan.fits()) reference_ = reference_rows(group, plan.reference, workers);
+                                      Workers& workers, const HeadGroup<T>* readers)
+    : group_(group), readers_(readers != nullptr ? *readers : group) {
+  if (plan.fits()) reference_ = reference_rows(readers_, plan.reference, workers);
   const auto rows_at = [&](RowRange rows) {
     return rows.count() > 0 ? std::optional(row_logits(group, own_rows(group, rows), workers)) : std::nullopt;
   };
   window_ = rows_at(plan.window);
   future_ = rows_at(plan.future);
   if (!plan.merges()) return;
-  wide_ = converted<double>(group);
+  wide_ = converted<double>(readers_);
   if (plan.window.count() > 0) attention_ = window_attention(*wide_, plan.reference.window);
 }
 
@@ -254,7 +254,7 @@ template <class T>
 std::vector<CompensatedHead> HeadCompensation<T>::of(const KeptSet& kept,
                                                      std::span<const CompensationCase> cases,
                                                      Semantics semantics, Workers& workers) const {
-  Compensations<T> compensations(group_, kept, reference_ ? &*reference_ : nullptr, workers);
+  Compensations<T> compensations(readers_, kept, reference_ ? &*reference_ : nullptr, workers);
   std::vector<CompensatedHead> found;
   for (const CompensationCase& one : cases) {
     const auto merging = kCompensations[one.method].merging;
@@ -268,7 +268,7 @@ std::vector<CompensatedHead> HeadCompensation<T>::of(const KeptSet& kept,
       if (future_) head.future = error_split(*future_, group_, head.held, workers);
       if (reference_)
         head.reference =
-            error_split(*reference_, group_, head.held, workers, compensations.bound(one.method));
+            error_split(*reference_, readers_, head.held, workers, compensations.bound(one.method));
     }
     found.push_back(std::move(head));
   }
@@ -327,7 +327,10 @@ std::vector<Compensated> CompensatedCases::head(const HeadGroup<T>& group,
                                                 std::span<double> figures) {
   if (!any()) return {};
   Workers& workers = compute_.workers;
-  const HeadCompensation<T> compensation(group, plan_, workers);
+  std::optional<HeadGroup<T>> readers;
+  if (dump_.readers(group.layer).size() > 1) readers = load_readers<T>(dump_, group.layer, group.kv_head);
+  const double caches = dump_.cache_of(group.layer) == group.layer ? 1 : 0;
+  const HeadCompensation<T> compensation(group, plan_, workers, readers ? &*readers : nullptr);
   // Sums that what is measured is added to begin at 0; figures that a method lacks have no value.
   std::fill_n(figures.begin() + columns_.begin(), columns_.count(), 0.0);
   figures[columns_.of(Cc::reference_full_sq)] = compensation.reference_full_sq();
@@ -340,7 +343,8 @@ std::vector<Compensated> CompensatedCases::head(const HeadGroup<T>& group,
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const std::size_t c = plan_.first[static_cast<std::size_t>(n)] + i;
       figures[columns_.of(c, Cc::tokens)] = static_cast<double>(count(*kept[eviction]));
-      figures[columns_.of(c, Cc::bytes)] = compensated_bytes(found[i].held, group.d(), plan_.elements);
+      figures[columns_.of(c, Cc::bytes)] =
+          caches * compensated_bytes(found[i].held, group.d(), plan_.elements);
       put_terms(c, RowSet::window, found[i].window, figures);
       put_terms(c, RowSet::future, found[i].future, figures);
       put_terms(c, RowSet::reference, found[i].reference, figures);

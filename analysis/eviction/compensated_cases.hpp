@@ -131,8 +131,10 @@ struct CompensatedHead {
 template <class T>
 class HeadCompensation {
  public:
-  /// The group must outlive this.
-  HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan, Workers& workers);
+  /// The groups must outlive this. What is fitted is fitted to all `readers` of the group's cache; null: the
+  /// group is alone.
+  HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan, Workers& workers,
+                   const HeadGroup<T>* readers = nullptr);
 
   /// Sum over the reference rows of ||o||^2; nan where nothing is fitted.
   double reference_full_sq() const;
@@ -144,6 +146,7 @@ class HeadCompensation {
 
  private:
   const HeadGroup<T>& group_;
+  const HeadGroup<T>& readers_;
   std::optional<ReferenceRows<T>> reference_;
   std::optional<RowLogits<T>> window_, future_;
   std::optional<HeadGroup<double>> wide_;  // for what merges

@@ -39,7 +39,8 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       pruned_("pruned", cache_rows(), dump.shape().d, file_names(plan_)),
       last_rows_("last_rows", cache_rows(), dump.shape().T, decode_file_names(plan_)),
       measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())),
-      compensations_(dump, options, plan_, columns_.count(), compute) {
+      compensations_(dump, options, plan_, columns_.count(), compute),
+      chosen_(dump, dump) {
   options_.budgets = plan_.budgets;
   plan_.notes.push_back(
       "errors do not feed back: queries, keys and values are those of the uncompressed model");
@@ -88,32 +89,49 @@ void EvictStage::rank_layer(Index layer) {
   const DumpShape& shape = dump_.shape();
   layer_scores_ = layer_scores<T>(
       plan_, shape,
-      [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump_, layer, g)); },
+      [&](Index g) { return std::make_shared<const HeadGroup<T>>(load_readers<T>(dump_, layer, g)); },
       [&](Index g) { return scores_of_head(plan_.scores, layer * shape.n_kv + g, shape.l); }, compute_);
+}
+
+/// `group` is a part of its head, or all that read its cache.
+template <class T>
+EvictStage::Chosen<T> EvictStage::choose(const HeadGroup<T>& group, Index part) const {
+  const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head;
+  const GivenScores given = scores_of_head(plan_.scores, row, l, part);
+  std::vector<KeptSet> given_kept;
+  for (const GivenArray<std::uint8_t>& kept : plan_.kept) {
+    const auto set = kept.of(row, part, l);
+    given_kept.emplace_back(set.begin(), set.end());
+  }
+  const HeadRanking ranking = head_ranking(group, plan_, layer_scores_, given, std::nullopt, compute_);
+  return {head_caches(group, plan_, ranking, given_kept, compute_), future_importance(group, compute_)};
 }
 
 template <class T>
 void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const Index l = group.l, row = group.layer * dump_.shape().n_kv + group.kv_head, G = group.G();
+  const Index l = group.l, G = group.G();
+  // A cache that several layers read is chosen by them all, and is there once.
+  const std::vector<Index> readers = dump_.readers(group.layer);
+  const Index before = std::ranges::find(readers, group.layer) - readers.begin();
+  const bool shared = readers.size() > 1 && !plan_.per_query_head;
+  const double caches = before == 0 ? 1 : 0;
   std::fill(figures.begin(), figures.end(), 0.0);
   const auto add = [&](Index column, double value) { figures[column] += value; };
   std::vector<double> step_full_sq(columns_.steps());
   const Index parts = plan_.per_query_head ? G : 1;
   each_part(group, plan_.per_query_head, [&](Index part, const HeadGroup<T>& mine) {
-    const GivenScores given = scores_of_head(plan_.scores, row, l, part);
-    std::vector<KeptSet> given_kept;
-    for (const GivenArray<std::uint8_t>& kept : plan_.kept) {
-      const auto set = kept.of(row, part, l);
-      given_kept.emplace_back(set.begin(), set.end());
-    }
-    const HeadRanking ranking = head_ranking(mine, plan_, layer_scores_, given, std::nullopt, compute_);
-    HeadEvictions<T> head = head_evictions(mine, plan_, ranking, future_importance(mine, compute_),
-                                           given_kept, measured_.with_vectors(), compute_);
+    const std::shared_ptr<const Chosen<T>> chosen =
+        shared ? std::get<OncePerCache<Chosen<T>>>(chosen_).of(
+                     group.layer, group.kv_head,
+                     [&] { return choose(load_readers<T>(dump_, group.layer, group.kv_head), 0); })
+               : std::make_shared<const Chosen<T>>(choose(mine, part));
+    const Vector<double> own = shared ? future_importance(mine, compute_) : Vector<double>();
+    const CacheReaders all{chosen->importance, shared ? &own : nullptr, before * G};
+    HeadEvictions<T> head =
+        head_evictions(mine, plan_, chosen->caches, all, measured_.with_vectors(), compute_);
     measured_.add(std::move(head.outputs), mine, plan_.window, plan_.future, group.kv_head * G + part,
                   figures, compute_.workers);
     using C = EvictionColumns;
-    // A cache that several layers read is there once.
-    const double caches = dump_.cache_of(group.layer) == group.layer ? 1 : 0;
     add(columns_.of(C::prompt_bytes), caches * static_cast<double>(l * (plan_.elements.key * group.d() +
                                                                         plan_.elements.value * group.d_v())));
     for (std::size_t s = 0; s < head.step_full_sq.size(); ++s) step_full_sq[s] += head.step_full_sq[s];

@@ -5,11 +5,13 @@
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/case_outputs.hpp"
+#include "analysis/measure/once_per_cache.hpp"
 #include "analysis/run/stage.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace kvreplay {
@@ -52,6 +54,14 @@ class EvictStage final : public Stage {
   Index cache_rows() const { return plan_.per_query_head ? dump_.shape().n_q : dump_.shape().n_kv; }
   template <class T>
   void rank_layer(Index layer);
+  /// What the cases make of a cache.
+  template <class T>
+  struct Chosen {
+    HeadCaches<T> caches;
+    Vector<double> importance;  // of its tokens to all that read it
+  };
+  template <class T>
+  Chosen<T> choose(const HeadGroup<T>& group, Index part) const;
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures);
 
@@ -63,6 +73,7 @@ class EvictStage final : public Stage {
   CaseRows<std::int32_t> last_rows_;
   MeasuredLayer measured_;
   CompensatedCases compensations_;
+  std::tuple<OncePerCache<Chosen<float>>, OncePerCache<Chosen<double>>> chosen_;  // of shared caches
 };
 
 }  // namespace kvreplay

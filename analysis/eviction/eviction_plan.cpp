@@ -182,6 +182,8 @@ class Planner {
   void take_given() {
     plan_.scores = read_given<double>(evict_option::score, options_.scores, dump_, options_.per_query_head);
     plan_.kept = read_given<std::uint8_t>(evict_option::kept, options_.kept, dump_, options_.per_query_head);
+    join_readers(plan_.scores, dump_);
+    require_joint(evict_option::kept, plan_.kept, dump_);
     for (std::size_t s = 0; s < plan_.scores.size(); ++s) {
       const std::string& name = plan_.scores[s].name;
       if (std::ranges::none_of(options_.policies,

@@ -161,6 +161,22 @@ KVREPLAY_RANKING(double)
 #undef KVREPLAY_RANKING
 // NOLINTEND(bugprone-macro-parentheses)
 
+template <class T>
+DecodeReplay<T> seen_by(const DecodeReplay<T>& replay, Index first, std::span<const Matrix<T>> full) {
+  DecodeReplay<T> mine = replay;
+  mine.change.assign(replay.change.begin() + first, replay.change.begin() + first + std::ssize(full));
+  for (Index s = 0; s < std::ssize(mine.change_sq); ++s) {
+    mine.change_sq[s] = mine.full_sq[s] = 0;
+    for (std::size_t g = 0; g < full.size(); ++g) {
+      mine.change_sq[s] += mine.change[g].row(s).template cast<double>().squaredNorm();
+      mine.full_sq[s] += full[g].row(s).template cast<double>().squaredNorm();
+    }
+  }
+  return mine;
+}
+template DecodeReplay<float> seen_by(const DecodeReplay<float>&, Index, std::span<const Matrix<float>>);
+template DecodeReplay<double> seen_by(const DecodeReplay<double>&, Index, std::span<const Matrix<double>>);
+
 namespace {
 
 using C = EvictionColumns;
@@ -198,39 +214,40 @@ void notice_changes(DecodeReplay<T>& replay, bool begins_whole) {
       replay.change_sq[s] = at_least_some(replay.change_sq[s]);
 }
 
-template <class T>
-class HeadSimulator {
- public:
-  HeadSimulator(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
-                const Vector<double>& importance, const std::vector<KeptSet>& given_kept,
-                const Compute& compute)
-      : group_(group),
-        plan_(plan),
-        ranking_(ranking),
-        importance_(importance),
-        given_kept_(given_kept),
-        compute_(compute) {}
+template <class Body>
+void each(const Compute& compute, std::size_t n, Body body) {
+  compute.workers.parallel_for(static_cast<std::ptrdiff_t>(n),
+                               [&](std::ptrdiff_t i) { body(static_cast<std::size_t>(i)); });
+}
 
-  HeadEvictions<T> run(bool with_vectors) {
-    result_.cases.resize(plan_.cases.size());
-    each(plan_.cases.size(), [&](std::size_t c) {
-      CaseFigures& figures = result_.cases[c];
-      figures.kept = prompt_kept_of(plan_.cases[c]);
-      figures[C::tokens] = static_cast<double>(count(figures.kept));
+/// The numbers of the plan's cases that decode, or of those that do not.
+std::vector<std::size_t> numbers_of_cases(const EvictionPlan& plan, bool decode) {
+  std::vector<std::size_t> numbers;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c)
+    if (plan.cases[c].phase.decodes() == decode) numbers.push_back(c);
+  return numbers;
+}
+
+/// What every case makes of a cache.
+template <class T>
+class CacheChooser {
+ public:
+  CacheChooser(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
+               const std::vector<KeptSet>& given_kept, const Compute& compute)
+      : group_(group), plan_(plan), ranking_(ranking), given_kept_(given_kept), compute_(compute) {}
+
+  HeadCaches<T> choose() {
+    each(compute_, plan_.cases.size(), [&](std::size_t c) {
+      const EvictionCase& which = plan_.cases[c];
+      chosen_.cases[c] =
+          which.phase.decodes() ? CacheCase{prompt_kept_of(which)} : cache_of(which, prompt_kept_of(which));
     });
-    measure(with_vectors);
-    replay_decoding(with_vectors);
-    compare_with_oracle();
-    return std::move(result_);
+    if (const auto decoding = numbers_of_cases(plan_, true); !decoding.empty())
+      chosen_.replays = replays_of(decoding);
+    return std::move(chosen_);
   }
 
  private:
-  template <class Body>
-  void each(std::size_t n, Body body) const {
-    compute_.workers.parallel_for(static_cast<std::ptrdiff_t>(n),
-                                  [&](std::ptrdiff_t i) { body(static_cast<std::size_t>(i)); });
-  }
-
   KeptSet prompt_kept_of(const EvictionCase& which) const {
     if (which.run) return prompt_kept(group_, plan_, which, ranking_, compute_);
     return which.budget < given_kept_.size() ? given_kept_[which.budget]
@@ -253,7 +270,7 @@ class HeadSimulator {
     std::vector<DecodeRequest> runs;
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
-      runs.push_back({&plan_.runs[*which.run].rules[which.budget], &result_.cases[c].kept, *which.kept,
+      runs.push_back({&plan_.runs[*which.run].rules[which.budget], &chosen_.cases[c].kept, *which.kept,
                       decode_options(plan_, which), &start.at({*which.run, which.phase.kind})});
     }
     return compute_.backend.decode_replays(group, runs, full, compute_.workers);
@@ -267,33 +284,8 @@ class HeadSimulator {
         for (std::size_t n = 0; n < wide.size(); ++n) replays[n] = narrowed(std::move(wide[n]));
       }
     for (std::size_t n = 0; n < decoding.size() && !group_.v.isZero(0); ++n)
-      notice_changes(replays[n], count(result_.cases[decoding[n]].kept) == group_.l);
+      notice_changes(replays[n], count(chosen_.cases[decoding[n]].kept) == group_.l);
     return replays;
-  }
-
-  void replay_decoding(bool with_vectors) {
-    std::vector<std::size_t> decoding;
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      if (plan_.cases[c].phase.decodes()) decoding.push_back(c);
-    if (decoding.empty()) return;
-    std::vector<DecodeReplay<T>> replays = replays_of(decoding);
-    OutputChanges<T>& future = result_.outputs.future;
-    if (with_vectors) future.change.resize(plan_.cases.size());
-    result_.step_full_sq = replays.front().full_sq;
-    for (std::size_t n = 0; n < decoding.size(); ++n) {
-      CaseFigures& figures = result_.cases[decoding[n]];
-      DecodeReplay<T>& replay = replays[n];
-      figures.last_rows = last_rows(figures.kept, group_.T_all(), replay);
-      figures.kept = std::move(replay.kept);
-      figures[C::tokens] = static_cast<double>(replay.cache_size);
-      const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
-      figures[C::bytes] = static_cast<double>(replay.cache_size * token);
-      figures.step_change_sq = std::move(replay.change_sq);
-      double& change_sq = future.change_sq[decoding[n]] = 0;
-      for (const double step : figures.step_change_sq) change_sq += step;
-      if (with_vectors)
-        for (const Matrix<T>& change : replay.change) future.change[decoding[n]].push_back(to_panels(change));
-    }
   }
 
   /// What the plan's compression leaves of a kept set.
@@ -314,18 +306,70 @@ class HeadSimulator {
     return cache;
   }
 
+  const HeadGroup<T>& group_;
+  const EvictionPlan& plan_;
+  const HeadRanking& ranking_;
+  const std::vector<KeptSet>& given_kept_;
+  const Compute& compute_;
+  HeadCaches<T> chosen_{std::vector<CacheCase>(plan_.cases.size()), {}};
+};
+
+/// What the cases do to one group of query heads that reads the cache.
+template <class T>
+class HeadMeasure {
+ public:
+  HeadMeasure(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadCaches<T>& caches,
+              const Compute& compute)
+      : group_(group), plan_(plan), caches_(caches), compute_(compute) {}
+
+  HeadEvictions<T> run(const CacheReaders& readers, bool with_vectors) {
+    result_.cases.resize(plan_.cases.size());
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      result_.cases[c].kept = caches_.cases[c].kept;
+      result_.cases[c][C::tokens] = static_cast<double>(count(result_.cases[c].kept));
+    }
+    measure(with_vectors);
+    replay_decoding(readers, with_vectors);
+    compare_with_oracle(readers);
+    return std::move(result_);
+  }
+
+ private:
+  void replay_decoding(const CacheReaders& readers, bool with_vectors) {
+    const std::vector<std::size_t> decoding = numbers_of_cases(plan_, true);
+    if (decoding.empty()) return;
+    std::vector<Matrix<T>> full;
+    if (readers.several()) full = decode_full_outputs(group_, compute_.workers);
+    OutputChanges<T>& future = result_.outputs.future;
+    if (with_vectors) future.change.resize(plan_.cases.size());
+    for (std::size_t n = 0; n < decoding.size(); ++n) {
+      CaseFigures& figures = result_.cases[decoding[n]];
+      DecodeReplay<T> part;
+      if (readers.several()) part = seen_by<T>(caches_.replays[n], readers.first, full);
+      const DecodeReplay<T>& replay = readers.several() ? part : caches_.replays[n];
+      if (n == 0) result_.step_full_sq = replay.full_sq;
+      figures.last_rows = last_rows(figures.kept, group_.T_all(), replay);
+      figures.kept = replay.kept;
+      figures[C::tokens] = static_cast<double>(replay.cache_size);
+      const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
+      figures[C::bytes] = static_cast<double>(replay.cache_size * token);
+      figures.step_change_sq = replay.change_sq;
+      double& change_sq = future.change_sq[decoding[n]] = 0;
+      for (const double step : figures.step_change_sq) change_sq += step;
+      if (with_vectors)
+        for (const Matrix<T>& change : replay.change) future.change[decoding[n]].push_back(to_panels(change));
+    }
+  }
+
   /// All phases that do not decode.
   void measure(bool with_vectors) {
-    std::vector<std::size_t> measured;
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      if (!plan_.cases[c].phase.decodes()) measured.push_back(c);
-    std::vector<CacheCase> caches(measured.size());
-    each(measured.size(), [&](std::size_t m) {
-      CaseFigures& figures = result_.cases[measured[m]];
-      caches[m] = cache_of(plan_.cases[measured[m]], figures.kept);
-      figures.pruned = caches[m].pruned;
-      figures[C::bytes] = cache_bytes(caches[m], group_.d(), group_.d_v(), plan_.elements);
-    });
+    const std::vector<std::size_t> measured = numbers_of_cases(plan_, false);
+    std::vector<CacheCase> caches;
+    for (const std::size_t c : measured) {
+      caches.push_back(caches_.cases[c]);
+      result_.cases[c].pruned = caches.back().pruned;
+      result_.cases[c][C::bytes] = cache_bytes(caches.back(), group_.d(), group_.d_v(), plan_.elements);
+    }
     CaseOutputs<T> found = case_outputs(group_, plan_.window, plan_.future, caches, with_vectors, compute_);
     const auto take = [&](OutputChanges<T>& from, OutputChanges<T>& to) {
       to.full_sq = from.full_sq;
@@ -341,15 +385,15 @@ class HeadSimulator {
     take(found.future, result_.outputs.future);
   }
 
-  void compare_with_oracle() {
+  void compare_with_oracle(const CacheReaders& readers) {
     std::map<Index, KeptSet> best;
     for (CaseFigures& figures : result_.cases) {
       const Index keep = count(figures.kept);
       figures[C::prompt_tokens] = static_cast<double>(keep);
       OracleFigures found{kNan, kNan, kNan};
       if (plan_.future.count() > 0) {
-        if (!best.contains(keep)) best[keep] = largest(importance_, keep);
-        found = oracle_figures(importance_, best[keep], figures.kept);
+        if (!best.contains(keep)) best[keep] = largest(readers.importance, keep);
+        found = oracle_figures(readers.own_importance(), best[keep], figures.kept);
       }
       figures[C::eviction_loss] = found.eviction_loss;
       figures[C::optimality_gap] = found.optimality_gap;
@@ -359,9 +403,7 @@ class HeadSimulator {
 
   const HeadGroup<T>& group_;
   const EvictionPlan& plan_;
-  const HeadRanking& ranking_;
-  const Vector<double>& importance_;
-  const std::vector<KeptSet>& given_kept_;
+  const HeadCaches<T>& caches_;
   const Compute& compute_;
   HeadEvictions<T> result_;
 };
@@ -369,18 +411,27 @@ class HeadSimulator {
 }  // namespace
 
 template <class T>
-HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
-                                const HeadRanking& ranking, const Vector<double>& importance,
-                                const std::vector<KeptSet>& given_kept, bool with_vectors,
-                                const Compute& compute) {
-  return HeadSimulator<T>(group, plan, ranking, importance, given_kept, compute).run(with_vectors);
+HeadCaches<T> head_caches(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
+                          const std::vector<KeptSet>& given_kept, const Compute& compute) {
+  return CacheChooser<T>(group, plan, ranking, given_kept, compute).choose();
 }
 
-template HeadEvictions<float> head_evictions(const HeadGroup<float>&, const EvictionPlan&, const HeadRanking&,
-                                             const Vector<double>&, const std::vector<KeptSet>&, bool,
-                                             const Compute&);
-template HeadEvictions<double> head_evictions(const HeadGroup<double>&, const EvictionPlan&,
-                                              const HeadRanking&, const Vector<double>&,
-                                              const std::vector<KeptSet>&, bool, const Compute&);
+template <class T>
+HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
+                                const HeadCaches<T>& caches, const CacheReaders& readers, bool with_vectors,
+                                const Compute& compute) {
+  return HeadMeasure<T>(group, plan, caches, compute).run(readers, with_vectors);
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define KVREPLAY_EVICTIONS(T)                                                                              \
+  template HeadCaches<T> head_caches(const HeadGroup<T>&, const EvictionPlan&, const HeadRanking&,         \
+                                     const std::vector<KeptSet>&, const Compute&);                         \
+  template HeadEvictions<T> head_evictions(const HeadGroup<T>&, const EvictionPlan&, const HeadCaches<T>&, \
+                                           const CacheReaders&, bool, const Compute&);
+KVREPLAY_EVICTIONS(float)
+KVREPLAY_EVICTIONS(double)
+#undef KVREPLAY_EVICTIONS
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace kvreplay

@@ -87,12 +87,37 @@ struct HeadEvictions {
   std::vector<CaseFigures> cases;
 };
 
-/// `ranking` and `importance` are the group's; `given_kept` holds its part of the plan's
-/// kept sets.
+/// What every case makes of a head's cache, which is the same for all that read it.
+template <class T>
+struct HeadCaches {
+  std::vector<CacheCase> cases;          ///< of the prompt; before its decoding where the phase decodes
+  std::vector<DecodeReplay<T>> replays;  ///< of the cases that decode, with all that read the cache
+};
+/// `ranking` is the group's; `given_kept` holds its part of the plan's kept sets. Where several layers read
+/// the cache, `group` has the query heads of them all (load_readers()).
+template <class T>
+HeadCaches<T> head_caches(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
+                          const std::vector<KeptSet>& given_kept, const Compute& compute);
+
+/// A run of a cache as those of its readers see it whose outputs are `full`, [G] of [steps, d_v], from query
+/// head `first` among them all on.
+template <class T>
+DecodeReplay<T> seen_by(const DecodeReplay<T>& replay, Index first, std::span<const Matrix<T>> full);
+
+/// Who reads the cache of a group's, by what the oracle says that every token is worth: [l], or empty.
+struct CacheReaders {
+  const Vector<double>& importance;          ///< to all of them
+  const Vector<double>* of_group = nullptr;  ///< to the group, where it is one of several
+  Index first = 0;                           ///< the group's first query head among theirs
+
+  bool several() const { return of_group != nullptr; }
+  const Vector<double>& own_importance() const { return several() ? *of_group : importance; }
+};
+/// What the cases do to `group`. An optimality gap against the best set for all readers may be negative for
+/// one.
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
-                                const HeadRanking& ranking, const Vector<double>& importance,
-                                const std::vector<KeptSet>& given_kept, bool with_vectors,
+                                const HeadCaches<T>& caches, const CacheReaders& readers, bool with_vectors,
                                 const Compute& compute);
 
 }  // namespace kvreplay

@@ -138,6 +138,36 @@ template std::vector<GivenArray<double>> read_given(const OptionFacts&, const st
 template std::vector<GivenArray<std::uint8_t>> read_given(const OptionFacts&, const std::vector<NamedFile>&,
                                                           const Dump&, bool);
 
+void join_readers(std::vector<GivenArray<double>>& scores, const Dump& dump) {
+  const Index width = dump.shape().n_kv * dump.shape().l;
+  for (GivenArray<double>& score : scores) {
+    const auto row = [&](Index layer) {
+      return Eigen::Map<Vector<double>>(score.values.data() + layer * width, width);
+    };
+    for (Index layer = 0; score.parts == 1 && layer < dump.shape().layers; ++layer) {
+      const std::vector<Index> readers = dump.readers(layer);
+      if (readers.front() != layer || readers.size() == 1) continue;
+      for (const Index reader : std::span(readers).subspan(1)) row(layer) += row(reader);
+      constexpr double kMost = std::numeric_limits<double>::max();
+      row(layer) = row(layer).cwiseMin(kMost).cwiseMax(-kMost);
+      for (const Index reader : std::span(readers).subspan(1)) row(reader) = row(layer);
+    }
+  }
+}
+
+void require_joint(const OptionFacts& option, const std::vector<GivenArray<std::uint8_t>>& kept,
+                   const Dump& dump) {
+  const DumpShape& shape = dump.shape();
+  for (const GivenArray<std::uint8_t>& array : kept)
+    for (Index head = 0; array.parts == 1 && head < shape.layers * shape.n_kv; ++head) {
+      const Index layer = head / shape.n_kv, g = head % shape.n_kv, of = dump.cache_of(layer);
+      if (!std::ranges::equal(array.of(head, 0, shape.l), array.of(of * shape.n_kv + g, 0, shape.l)))
+        throw OptionError(option_text("{} {}", option, array.name),
+                          fmt::format("one kept set for layers {} and {}, which read one cache", of, layer),
+                          fmt::format("others in KV head {}", g));
+    }
+}
+
 GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l,
                            std::optional<Index> part) {
   GivenScores mine;

@@ -60,6 +60,13 @@ template <class T>
 std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
                                       const Dump& dump, bool per_query_head = false);
 
+/// Layers that read one cache choose together: a score of the cache is the sum of theirs, as one over query
+/// heads is, and stands with each. Throws OptionError for kept sets that keep other tokens of it in one than
+/// in another. Arrays that tell query heads apart, whose caches are their own, stay as they are.
+void join_readers(std::vector<GivenArray<double>>& scores, const Dump& dump);
+void require_joint(const OptionFacts& option, const std::vector<GivenArray<std::uint8_t>>& kept,
+                   const Dump& dump);
+
 /// One KV head's part of every score, [l] each, or its query head's; `head` counts all heads of all layers of
 /// the dump. Without a part, the sum of a head's.
 GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l,

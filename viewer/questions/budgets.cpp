@@ -79,8 +79,8 @@ std::vector<double> loss_of(const HeadWorth& worth) {
 
 BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
                            std::vector<std::shared_ptr<const HeadWorth>> heads, JobControl& job) {
-  LossCurves curves = loss_curves(rows_of(heads, shape.l, &HeadWorth::worth), 0, shape.l, shape.n_kv,
-                                  plan.normalise_by_layer);
+  LossCurves curves = loss_curves(plan.caches.of_caches(rows_of(heads, shape.l, &HeadWorth::worth)), 0,
+                                  shape.l, shape.n_kv, plan.normalise_by_layer);
   job.check();
   HullGreedy greedy(curves, plan.orders.front().lower);
   job.check();
@@ -105,8 +105,7 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   const Matrix<double> scores = kBudgetMethods[asked.division.method].needs_scores
                                     ? rows_of(curves.heads, curves.curves.l(), &HeadWorth::scores)
                                     : Matrix<double>();
-  Allocation found = allocate(plan, asked, curves.n_kv, curves.curves, curves.greedy,
-                              {scores.data(), static_cast<std::size_t>(scores.size())});
+  Allocation found = allocate(plan, asked, curves.n_kv, curves.curves, curves.greedy, scores);
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
   share.budgets = std::move(found.budgets);
@@ -322,7 +321,7 @@ void BudgetFigures::ask_heads(PanelContext& context, Index selected) {
                             .title = fmt::format("Loss of layer {} head {}", layer, g),
                             .urgency = urgency};
     const auto answer = context.desk.ask<HeadWorth>(question, [run, plan = plan_, layer, g](JobControl& job) {
-      return head_worth(*run->head(layer, g), *plan, job);
+      return head_worth(*run->readers(layer, g), *plan, job);
     });
     worth = answer.value;
     if (worth != nullptr) ++version_;
@@ -408,7 +407,8 @@ const std::vector<double>& BudgetFigures::loss(Index head) {
   std::vector<double>& known = losses_[h];
   if (!known.empty()) return known;
   if (curves_ != nullptr) {
-    const auto curve = curves_->curves.loss(head);
+    const Index n_kv = curves_->n_kv;
+    const auto curve = curves_->curves.loss(plan_->caches.cache(head / n_kv) * n_kv + head % n_kv);
     known.assign(curve.begin(), curve.end());
   } else if (worths_[h] != nullptr && !settings_.normalised()) {
     known = loss_of(*worths_[h]);

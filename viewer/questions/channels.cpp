@@ -39,10 +39,12 @@ Key basis_key(const ChannelPlan& plan) {
   return setting.protection ? Key(key, setting.protection->least, setting.protection->most) : key;
 }
 
-ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job) {
+ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job,
+                         const HeadGroup<float>* readers) {
   ChannelHead head;
   const auto parts = static_cast<double>(plan.per_query_head() ? group.G() : 1);
-  each_part(group, plan.per_query_head(), [&](Index p, const HeadGroup<float>& mine) {
+  const HeadGroup<float>& choosing = readers != nullptr && !plan.per_query_head() ? *readers : group;
+  each_part(choosing, plan.per_query_head(), [&](Index p, const HeadGroup<float>& mine) {
     job.check();
     const ChannelPart& part = head.parts.emplace_back(channel_part(mine, plan, false, job.compute()));
     head.off_diagonal_share += part.off_diagonal_share;
@@ -338,7 +340,7 @@ ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) c
        context.desk.ask<ChannelHead>(
            {.key = all.key, .title = "Channel interaction, " + where, .all_cores = true},
            [run, plan, layer, kv_head](JobControl& job) {
-             return channel_head(*run->head(layer, kv_head), *plan, job);
+             return channel_head(*run->head(layer, kv_head), *plan, job, run->readers(layer, kv_head).get());
            }));
   if (all.head == nullptr) return all;
   take(all, all.outputs,
@@ -346,8 +348,10 @@ ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) c
                                          .title = "Channels in the output space, " + where,
                                          .all_cores = true},
                                         [run, plan, layer, kv_head, head = all.head](JobControl& job) {
-                                          return channel_outputs(*run->head(layer, kv_head), *plan, *head,
-                                                                 job);
+                                          const auto group = plan->per_query_head()
+                                                                 ? run->head(layer, kv_head)
+                                                                 : run->readers(layer, kv_head);
+                                          return channel_outputs(*group, *plan, *head, job);
                                         }));
   // Without the outputs most methods are known already.
   const Key slot(run->key(), "prunings", place);

@@ -38,9 +38,11 @@ struct ChannelHead {
   std::vector<ChannelMoments> window, future;  ///< of every query head's channels; empty where unknown
   double off_diagonal_share = 0, rope_pair_share = 0;  ///< means over the parts
 };
-ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job);
+/// `readers`: Run::readers() of the head; null: the group is alone.
+ChannelHead channel_head(const HeadGroup<float>& group, const ChannelPlan& plan, JobControl& job,
+                         const HeadGroup<float>* readers = nullptr);
 
-/// The output-space matrix: 2 G |window| l d d_v flops.
+/// The output-space matrix, of all that choose channels together: 2 G |window| l d d_v flops.
 struct ChannelOutputs {
   std::vector<Matrix<double>> outputs;  ///< [parts] of [d, d]
 };

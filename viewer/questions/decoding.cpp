@@ -124,7 +124,7 @@ DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& deco
 }
 
 DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, const DecodeOutputs& outputs,
-                       const DecodeStarts& starts, JobControl& job) {
+                       const DecodeStarts& starts, JobControl& job, Index first, Index heads) {
   const EvictionPlan& plan = decode.plan;
   DecodeView view;
   for (const OptionText& note : plan.notes) view.notes.push_back(note.plain());
@@ -142,6 +142,10 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
     DecodeReplay<float> replay =
         decode_replay(group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept,
                       decode_options(plan, which), starts.scores[c], outputs.full, job.workers());
+    if (heads > 0)
+      replay = seen_by<float>(
+          replay, first,
+          std::span(outputs.full).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(heads)));
     run.first_step = replay.first_step;
     run.kept = std::move(replay.kept);
     run.left = std::move(replay.left);
@@ -349,13 +353,13 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
       {.key = {run->key(), "decode_outputs", layer, kv_head},
        .title = "Outputs of the decoding steps, " + where,
        .all_cores = true},
-      [run, layer, kv_head](JobControl& job) { return decode_outputs(*run->head(layer, kv_head), job); });
+      [run, layer, kv_head](JobControl& job) { return decode_outputs(*run->readers(layer, kv_head), job); });
   const auto starts = context.desk.ask<DecodeStarts>(
       {.key = {run->key(), "decode_starts", layer, kv_head, settled_.starts_key},
        .title = "What decoding starts from, " + where,
        .all_cores = true},
       [run, plan, layer, kv_head](JobControl& job) {
-        return decode_starts(*run->head(layer, kv_head), *plan, job);
+        return decode_starts(*run->readers(layer, kv_head), *plan, job);
       });
   if (!outputs || !starts) {
     found.pending = outputs.pending || starts.pending;
@@ -368,7 +372,10 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
                           .all_cores = true};
   return context.desk.ask<DecodeView>(
       question, [run, plan, layer, kv_head, outputs = outputs.value, starts = starts.value](JobControl& job) {
-        return decode_view(*run->head(layer, kv_head), *plan, *outputs, *starts, job);
+        const std::vector<Index> readers = run->dump()->readers(layer);
+        const Index G = run->shape().group(), before = std::ranges::find(readers, layer) - readers.begin();
+        return decode_view(*run->readers(layer, kv_head), *plan, *outputs, *starts, job, before * G,
+                           readers.size() > 1 ? G : 0);
       });
 }
 

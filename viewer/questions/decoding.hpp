@@ -81,9 +81,10 @@ struct DecodeView {
   std::vector<DecodeRun> runs;  ///< one for each case of the plan
   std::vector<std::string> notes;
 };
-/// `starts` are this head's under the same starts_key().
+/// `starts` are this head's under the same starts_key(). Errors are of `heads` of the group's query heads
+/// from `first` on, where several layers read its cache; 0: of all.
 DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& plan, const DecodeOutputs& outputs,
-                       const DecodeStarts& starts, JobControl& job);
+                       const DecodeStarts& starts, JobControl& job, Index first = 0, Index heads = 0);
 
 /// How many tokens the cache holds after the cut of every step, [steps].
 std::vector<Index> cache_sizes(const DecodeRun& run);

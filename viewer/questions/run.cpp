@@ -98,6 +98,12 @@ std::shared_ptr<const HeadGroup<float>> Run::head(Index layer, Index kv_head) co
   return heads_.get({layer, kv_head}, read, [] {});
 }
 
+std::shared_ptr<const HeadGroup<float>> Run::readers(Index layer, Index kv_head) const {
+  if (!dump_ || dump_->readers(layer).size() == 1) return head(layer, kv_head);
+  for (const Index reader : dump_->readers(layer)) check_contents(reader);
+  return std::make_shared<const HeadGroup<float>>(load_readers<float>(*dump_, layer, kv_head));
+}
+
 void Run::check_contents(Index layer) const {
   if (!results_) return;
   const std::lock_guard lock(checking_);

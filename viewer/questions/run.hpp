@@ -51,6 +51,9 @@ class Run {
   /// The head group in float32, read when it is first asked for and kept while there is room. Blocks: for
   /// jobs. Throws InputError where the dump is bad there.
   std::shared_ptr<const HeadGroup<float>> head(Index layer, Index kv_head) const;
+  /// The head's cache with the query heads of every layer that reads it (load_readers()); head() where that
+  /// is one layer's.
+  std::shared_ptr<const HeadGroup<float>> readers(Index layer, Index kv_head) const;
   void set_head_cache(std::size_t bytes) const;
 
   /// Whether a file that it was made of has changed since, or is gone. Cheap: looks at times and sizes.

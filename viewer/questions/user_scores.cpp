@@ -42,7 +42,9 @@ const UserScore* find_score(const std::vector<UserScore>& scores, const std::str
 }
 
 UserScoreValues read_user_score(const UserScore& score, const Dump& dump) {
-  return {read_given<double>(evict_option::score, {score.named()}, dump)};
+  UserScoreValues values{read_given<double>(evict_option::score, {score.named()}, dump)};
+  join_readers(values.scores, dump);
+  return values;
 }
 
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,

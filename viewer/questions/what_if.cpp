@@ -168,8 +168,10 @@ WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan&
   return {head_ranking(group, plan, layer != nullptr ? layer->scores : none, given, 0, job.compute())};
 }
 
-WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job) {
-  return {future_importance(group, job.compute())};
+WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job,
+                                    const HeadGroup<float>* readers) {
+  if (readers == nullptr || readers == &group) return {future_importance(group, job.compute())};
+  return {future_importance(*readers, job.compute()), future_importance(group, job.compute())};
 }
 
 namespace {
@@ -211,21 +213,25 @@ KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vecto
 }
 
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
-               const WhatIfImportance& importance, JobControl& job, const std::vector<MarkedToken>& marks) {
+               const WhatIfImportance& importance, JobControl& job, const std::vector<MarkedToken>& marks,
+               const HeadGroup<float>* readers) {
+  const HeadGroup<float>& all = readers != nullptr ? *readers : group;
   EvictionPlan by_hand;
   std::vector<KeptSet> given;
   if (!marks.empty()) {
     by_hand = plan;
     EvictionCase& which = by_hand.cases.front();
     const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
-    given = {painted(prompt_kept(group, plan, which, ranking.ranking, job.compute()), marks,
+    given = {painted(prompt_kept(all, plan, which, ranking.ranking, job.compute()), marks,
                      what_if_scores(plan, ranking).scores, rule.sinks, rule.recent)};
     which.run.reset();
     which.budget = 0;
     which.kept.reset();
   }
-  HeadEvictions<float> head = head_evictions(group, marks.empty() ? plan : by_hand, ranking.ranking,
-                                             importance.importance, given, plan.losses.any(), job.compute());
+  const EvictionPlan& asked = marks.empty() ? plan : by_hand;
+  HeadEvictions<float> head = head_evictions(
+      group, asked, head_caches(all, asked, ranking.ranking, given, job.compute()),
+      {importance.importance, importance.own ? &*importance.own : nullptr}, plan.losses.any(), job.compute());
   CaseFigures& found = head.cases.front();
   WhatIf result;
   result.kept = std::move(found.kept);
@@ -324,9 +330,9 @@ std::size_t rows_bytes(const CompensationPlan& plan, const DumpShape& shape) {
 }
 
 WhatIfRows what_if_rows(std::shared_ptr<const HeadGroup<float>> group, const CompensationPlan& plan,
-                        JobControl& job) {
-  HeadCompensation<float> of_head(*group, plan, job.workers());
-  return {std::move(group), std::move(of_head)};
+                        JobControl& job, std::shared_ptr<const HeadGroup<float>> readers) {
+  HeadCompensation<float> of_head(*group, plan, job.workers(), readers.get());
+  return {std::move(group), std::move(readers), std::move(of_head)};
 }
 
 WhatIf what_if_compensated(const EvictionPlan& evictions, const CompensationPlan& plan,

@@ -124,9 +124,13 @@ struct WhatIfScores {
 WhatIfScores what_if_scores(const EvictionPlan& plan, const WhatIfRanking& ranking);
 
 struct WhatIfImportance {
-  Vector<double> importance;  ///< oracle_importance, [l]; empty without decoding steps
+  Vector<double>
+      importance;  ///< oracle_importance, [l], to all that read the cache; empty without decoding steps
+  std::optional<Vector<double>> own = {};  ///< to the group, where it is one of several
 };
-WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job);
+/// `readers`, here and below, is Run::readers() of the head; null: the group is alone.
+WhatIfImportance what_if_importance(const HeadGroup<float>& group, JobControl& job,
+                                    const HeadGroup<float>* readers = nullptr);
 
 struct WhatIf {
   /// On one set of rows; nan where there are none.
@@ -159,7 +163,7 @@ struct WhatIf {
 /// evicted by hand, ascending, those beyond the prompt meaning nothing.
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
                const WhatIfImportance& importance, JobControl& job,
-               const std::vector<MarkedToken>& marks = {});
+               const std::vector<MarkedToken>& marks = {}, const HeadGroup<float>* readers = nullptr);
 
 /// A kept set with what is marked in it. For a pinned token that the set has not, the unmarked one of lowest
 /// `scores` goes, of equal ones the latest; the first `sinks` and the last `recent` tokens are not among
@@ -196,11 +200,11 @@ Key rows_key(const CompensationPlan& plan);
 std::size_t rows_bytes(const CompensationPlan& plan, const DumpShape& shape);
 
 struct WhatIfRows {
-  std::shared_ptr<const HeadGroup<float>> group;
-  HeadCompensation<float> of_head;  ///< looks at the group
+  std::shared_ptr<const HeadGroup<float>> group, readers;
+  HeadCompensation<float> of_head;  ///< looks at the groups
 };
 WhatIfRows what_if_rows(std::shared_ptr<const HeadGroup<float>> group, const CompensationPlan& plan,
-                        JobControl& job);
+                        JobControl& job, std::shared_ptr<const HeadGroup<float>> readers = nullptr);
 
 /// `rows` are the head's under the same rows_key(), `plain` what the settings keep of it.
 WhatIf what_if_compensated(const EvictionPlan& evictions, const CompensationPlan& plan,

@@ -131,7 +131,7 @@ struct Asked {
         question({"what_if_layer", layer, settled->ranking_key}, fmt::format("Ranking, layer {}", layer)),
         [run = run, plan = settled->plan, layer = layer, given](JobControl& job) {
           return what_if_layer(
-              *plan, run->shape(), [&](Index g) { return run->head(layer, g); }, given, job);
+              *plan, run->shape(), [&](Index g) { return run->readers(layer, g); }, given, job);
         });
   }
 
@@ -140,7 +140,7 @@ struct Asked {
                                                     fmt::format("Ranking, layer {} head {}", layer, kv_head)),
                                            [run = run, plan = settled->plan, layer = layer, kv_head = kv_head,
                                             shared = std::move(shared), given](JobControl& job) {
-                                             return what_if_ranking(*run->head(layer, kv_head), *plan,
+                                             return what_if_ranking(*run->readers(layer, kv_head), *plan,
                                                                     shared.get(), given(kv_head), job);
                                            });
   }
@@ -150,7 +150,7 @@ struct Asked {
         question({"what_if_importance", layer, kv_head},
                  fmt::format("Importance, layer {} head {}", layer, kv_head)),
         [run = run, layer = layer, kv_head = kv_head](JobControl& job) {
-          return what_if_importance(*run->head(layer, kv_head), job);
+          return what_if_importance(*run->head(layer, kv_head), job, run->readers(layer, kv_head).get());
         });
   }
 
@@ -162,7 +162,7 @@ struct Asked {
         [run = run, settled = settled, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
          importance = std::move(importance)](JobControl& job) {
           return what_if(*run->head(layer, kv_head), *settled->plan, *ranking, *importance, job,
-                         settled->paint.of_head({layer, kv_head}));
+                         settled->paint.of_head({layer, kv_head}), run->readers(layer, kv_head).get());
         });
   }
 
@@ -182,7 +182,8 @@ struct Asked {
         question({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
                  fmt::format("Rows to make up for, layer {} head {}", layer, kv_head)),
         [run = run, settled = settled, layer = layer, kv_head = kv_head](JobControl& job) {
-          return what_if_rows(run->head(layer, kv_head), *settled->compensation, job);
+          return what_if_rows(run->head(layer, kv_head), *settled->compensation, job,
+                              run->readers(layer, kv_head));
         });
   }
 
@@ -197,8 +198,9 @@ struct Asked {
          rows = std::move(rows)](JobControl& job) {
           const CompensationPlan& plan = *settled->compensation;
           if (rows != nullptr) return what_if_compensated(*settled->plan, plan, *rows, *plain, job);
-          return what_if_compensated(*settled->plan, plan, what_if_rows(run->head(layer, kv_head), plan, job),
-                                     *plain, job);
+          return what_if_compensated(
+              *settled->plan, plan,
+              what_if_rows(run->head(layer, kv_head), plan, job, run->readers(layer, kv_head)), *plain, job);
         });
   }
 
