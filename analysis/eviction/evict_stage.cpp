@@ -65,7 +65,15 @@ std::vector<std::string> EvictStage::on_cpu() const {
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
   settled.reference = compensations_.plan().reference.kind;
+  if (plan_.compression && !plan_.compression->formats.empty()) {
+    const auto& formats = plan_.compression->formats;
+    const Index residual = formats.front().of_layers.front().residual;
+    const auto has_it = [&](const CacheFormatRun& run) { return run.of_layers.front().residual == residual; };
+    if (std::ranges::all_of(formats, has_it)) settled.residual = residual;
+  }
   Json json = to_json(bound(settled));
+  if (plan_.compression)
+    for (const CacheFormatRun& run : plan_.compression->formats) json["stored"][run.name] = to_json(run);
   if (compensations_.plan().fits()) json["ridges"] = kRidges;
   add_fingerprints(json, "scores", plan_.scores);
   add_fingerprints(json, "kept", plan_.kept);

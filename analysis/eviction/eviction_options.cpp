@@ -101,6 +101,24 @@ std::array<BoundOption, 3> bound_budgets(std::vector<Budget>& budgets, std::stri
   return all;
 }
 
+namespace {
+
+/// One format in JSON is not a list.
+BoundOption bound_formats(EvictionOptions& options) {
+  BoundOption bound = bind_option(evict_option::bits, options.bits)
+                          .saying(fmt::format(". Formats: {}", fmt::join(kNumberFormats.names(), ", ")));
+  bound.write = [&options, write = bound.write]() -> std::optional<Json> {
+    if (options.bits.empty()) return std::nullopt;
+    return options.bits.size() == 1 ? OptionValue<CacheFormat>::json(options.bits.front()) : write();
+  };
+  bound.read_json = [read = bound.read_json](const Json& json, const std::string& where) {
+    read(json.is_array() ? json : Json::array({json}), where);
+  };
+  return bound;
+}
+
+}  // namespace
+
 BoundOptions bound(EvictionOptions& options) {
   using namespace evict_option;
   BoundOption one_semantics = bind_option(semantics, options.semantics);
@@ -114,7 +132,8 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
       bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
       bind_option(channels, options.channels), bound_protection(protect, options.protect),
-      bind_option(bits, options.bits), bind_option(group, options.group).needing(bits),
+      bound_formats(options), bind_option(rotate, options.rotate).needing(bits),
+      bind_option(keys, options.keys).needing(bits), bind_option(group, options.group).needing(bits),
       bind_option(residual, options.residual).needing(bits),
       bind_option(compensate, options.compensate)
           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
@@ -126,7 +145,9 @@ BoundOptions bound(EvictionOptions& options) {
     if (option.facts == &protect)  // what results that have none did not say either
       option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
     else if (option.needs == &bits)
-      option.write = [&options, write = option.write] { return options.bits ? write() : std::nullopt; };
+      option.write = [&options, write = option.write] {
+        return options.bits.empty() ? std::nullopt : write();
+      };
     else if (option.needs == &compensate || option.facts == &compensate)
       option.write = [&options, write = option.write] {
         return options.compensate.empty() ? std::nullopt : write();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
+#include "analysis/eviction/cache_format.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "sim/cache/cache.hpp"
 #include "sim/compensation/compensation_facts.hpp"
@@ -62,8 +63,11 @@ struct EvictionOptions {
   bool per_query_head = false;
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
-  std::optional<Index> bits;             ///< quantizes what is kept
-  Index group = Quantization{}.group, residual = Quantization{}.residual;
+  std::vector<CacheFormat> bits;         ///< what is kept is stored so; none: as it is
+  std::vector<Rotation> rotate = {{}};
+  KeyGroups keys = KeyGroups::channel;
+  Index group = Quantization{}.group;
+  std::optional<Index> residual;
   std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
   std::optional<Reference> reference;
   Index reference_rows = 4096;
@@ -116,9 +120,16 @@ inline constexpr OptionFacts policy{"policy", "LIST",
              "method and a ratio of the command channels, which ranks by the queries of the window"},
     protect{"protect", "A:B", "Never prune channels of outstanding key norm: between A and B percent of them",
             "off"},
-    bits{"bits", "N", "Quantize what is kept too, keys per channel, values per token: 2, 4 or 8"},
-    group{"group", "N", "Numbers that share a step of the quantization", "", 1},
-    residual{"residual", "N", "The most recent tokens kept are not quantized"},
+    bits{"bits", "LIST",
+         "Store what is kept in fewer bits too: 4, or k4v2 for keys and values apart, and behind it other "
+         "layers' as in k8v4;0-1,last:16"},
+    rotate{"rotate", "LIST",
+           "Turn keys and values by a Hadamard matrix before they are stored: none, hadamard, k, v; of N "
+           "numbers as in hadamard:64"},
+    keys{"keys", "WHAT", "What groups of 2 to 8 bits of keys share a step along: channel or token"},
+    group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
+    residual{"residual", "N", "The most recent tokens kept are stored as they are",
+             "128 in 2 to 8 bits, else 0"},
     compensate{"compensate", "LIST", "Measure too what kept tokens make up for evicted ones", "none"},
     reference{"reference", "KIND", "Queries that a fit looks at: window, shifted or repeat",
               "shifted where the dump tells its rotation, else window"},

@@ -40,7 +40,7 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
 /// rank channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
                                           const std::vector<Phase>& phases, RowRange window) {
-  if (!options.channels && !options.bits) return std::nullopt;
+  if (!options.channels && options.bits.empty()) return std::nullopt;
   Compression compression;
   if (options.channels) {
     const auto& [rule, ratio] = *options.channels;
@@ -60,11 +60,15 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
     if (const auto why = why_no_rope_pairs(dump); rule.needs_rope() && why)
       throw OptionError(option_text("{}: {} is unavailable: {}", evict_option::channels, rule.name, *why));
   }
-  if (options.bits) {
-    if (*options.bits != 2 && *options.bits != 4 && *options.bits != 8)
-      throw OptionError(evict_option::bits, "2, 4 or 8", fmt::format("{}", *options.bits));
-    compression.quantization = Quantization{*options.bits, options.group, options.residual};
-  }
+  compression.formats =
+      cache_format_runs({options.bits, options.rotate, options.keys, options.group, options.residual},
+                        dump.shape(), evict_option::bits, evict_option::rotate);
+  for (const CacheFormatRun& run : compression.formats)
+    for (const Quantization& stored : run.of_layers)
+      if (options.channels && (stored.k.turned > 0 || (stored.k.format != NumberFormat::exact &&
+                                                       !kNumberFormats[stored.k.format].uniform)))
+        throw OptionError(option_text("{} and {}", evict_option::channels, evict_option::bits),
+                          "keys in 2 to 8 bits that nothing turns, which can lack channels", run.name);
   for (const Phase& phase : phases)
     if (phase.decodes())
       throw OptionError(option_text("{} and {}", evict_option::channels, evict_option::bits),
@@ -74,7 +78,7 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
 
 /// What the plan's compression leaves as it was, or does otherwise than one may think; a line each.
 std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpShape& shape) {
-  const auto& [channels, ratio, recent, protection, quantization] = *plan.compression;
+  const bool channels = plan.compression->channels.has_value();
   std::vector<std::string> whole, exact, keys;  // numbers of tokens kept
   std::vector<OptionText> notes;
   const auto add = [](std::vector<std::string>& to, Index kept) { place_in(to, std::to_string(kept)); };
@@ -82,9 +86,11 @@ std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpSh
     if (!which.kept || *which.kept == 0) continue;
     if (channels && *which.kept <= plan.compression->recent_of(semantics_of(plan, which)))
       add(whole, *which.kept);
-    if (quantization && quantized_values(*which.kept, *quantization) == 0)
+    if (plan.compression->formats.empty()) continue;
+    const Quantization& stored = plan.compression->formats[which.format].of_layers.front();
+    if (*which.kept <= stored.residual)
       add(exact, *which.kept);
-    else if (quantization && quantized_keys(*which.kept, *quantization) == 0)
+    else if (stored.k.per_channel && quantized_keys(*which.kept, stored) == 0)
       add(keys, *which.kept);
   }
   const auto note = [&](const std::vector<std::string>& kept, const OptionText& what) {
@@ -92,10 +98,11 @@ std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpSh
   };
   note(whole, fmt::format("no key loses channels: the last {} stay whole",
                           plan.compression->recent_of(Semantics::paper)));
-  if (quantization) {
-    note(exact, option_text("nothing is quantized: the last {} stay as they are ({})", quantization->residual,
+  if (!plan.compression->formats.empty()) {
+    const Quantization& stored = plan.compression->formats.front().of_layers.front();
+    note(exact, option_text("nothing is quantized: the last {} stay as they are ({})", stored.residual,
                             evict_option::residual));
-    note(keys, option_text("no key is quantized: they do not fill a group of {} ({})", quantization->group,
+    note(keys, option_text("no key is quantized: they do not fill a group of {} ({})", stored.group,
                            evict_option::group));
   }
   const auto official = [&](const EvictionCase& which) {
@@ -141,6 +148,7 @@ class Planner {
     add_given_kept();
     if (plan_.compression) {
       add_whole_prompt();
+      for_each_format();
       for (OptionText& note : compression_notes(plan_, dump_.shape())) plan_.notes.push_back(std::move(note));
     }
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
@@ -169,7 +177,8 @@ class Planner {
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
     plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
     plan_.semantics = options_.semantics;
-    plan_.elements = cache_elements(dump_);
+    plan_.elements =
+        options_.bits.empty() ? cache_elements(dump_) : CacheElements{};  // engines store 16 bits
   }
 
   template <class Item, class Name>
@@ -389,6 +398,23 @@ class Planner {
                              dump_.shape().l,
                              std::string(name_of(semantics)),
                              ""});
+  }
+
+  /// Every case once for every format, named after it where there are several.
+  void for_each_format() {
+    const std::vector<CacheFormatRun>& formats = plan_.compression->formats;
+    if (formats.size() < 2) return;
+    const std::vector<EvictionCase> cases = std::exchange(plan_.cases, {});
+    for (const EvictionCase& which : cases)
+      for (std::size_t f = 0; f < formats.size(); ++f) {
+        EvictionCase& one = plan_.cases.emplace_back(which);
+        one.policy += "~" + formats[f].name;
+        one.format = f;
+      }
+    const std::vector<SemanticsPair> pairs = std::exchange(plan_.pairs, {});
+    for (const SemanticsPair& pair : pairs)
+      for (std::size_t f = 0; f < formats.size(); ++f)
+        plan_.pairs.push_back({pair.first * formats.size() + f, pair.second * formats.size() + f});
   }
 
   std::string left_out_text() const {

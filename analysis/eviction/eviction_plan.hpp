@@ -40,6 +40,7 @@ struct EvictionCase {
   std::optional<Index> kept;  ///< tokens; empty where the user's kept set differs between heads
   std::string semantics;      ///< "paper", ..., or "given"
   std::string budget_label;   ///< empty for a kept set of the user's
+  std::size_t format = 0;     ///< of the plan's compression
   /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
   std::string file_name() const;
   /// "snapkv+joint", with "~append-only" behind it in that phase: its name in decode.csv.
@@ -57,7 +58,7 @@ struct Compression {
   double ratio = 0;             ///< of the channels
   std::optional<Index> recent;  ///< the cache's last keys, which lose none; unset: the semantics' own
   std::optional<Protection> protection;
-  std::optional<Quantization> quantization;
+  std::vector<CacheFormatRun> formats;  ///< that caches are stored as, one after the other; none: as they are
   Index recent_of(Semantics semantics) const { return recent.value_or(default_recent(semantics)); }
 };
 

@@ -253,14 +253,29 @@ std::string cell(const EvictionTable& table, std::size_t which) {
 
 int width_of(const EvictionPlan& plan) { return plan.compression ? 29 : 24; }
 
-/// "then iap:0.5 prunes key channels, 4 bits quantize the rest (groups of 32, the last 128 tokens exact)".
+bool one_for_all_layers(const CacheFormatRun& run) {
+  return std::ranges::all_of(run.of_layers,
+                             [&](const auto& layer) { return layer == run.of_layers.front(); });
+}
+
+/// "after the eviction, iap prunes 0.5 of the key channels, keys 4 bits per channel (groups of 32 tokens);
+/// values ..".
 std::string compression_text(const Compression& compression) {
-  const auto& [channels, ratio, recent, protection, quantization] = compression;
   std::string text = "after the eviction";
-  if (channels) text += fmt::format(", {} prunes {:g} of the key channels", channels->name, ratio);
-  if (quantization)
-    text += fmt::format(", {} bits a number (groups of {}, the last {} tokens exact)", quantization->bits,
-                        quantization->group, quantization->residual);
+  if (compression.channels)
+    text +=
+        fmt::format(", {} prunes {:g} of the key channels", compression.channels->name, compression.ratio);
+  if (compression.formats.size() == 1 && one_for_all_layers(compression.formats.front()))
+    return text + ", " + format_text(compression.formats.front().of_layers.front()) + "\n";
+  for (const CacheFormatRun& run : compression.formats) {
+    text += fmt::format("\n  {}", run.name);
+    for (std::size_t layer = 0; layer < run.of_layers.size(); ++layer) {
+      const bool begins = layer == 0 || run.of_layers[layer] != run.of_layers[layer - 1];
+      if (!begins) continue;
+      text += layer == 0 ? ": " : fmt::format("\n    from layer {}: ", layer);
+      text += format_text(run.of_layers[layer]);
+    }
+  }
   return text + "\n";
 }
 

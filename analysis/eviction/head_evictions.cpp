@@ -237,10 +237,14 @@ class CacheChooser {
       : group_(group), plan_(plan), ranking_(ranking), given_kept_(given_kept), compute_(compute) {}
 
   HeadCaches<T> choose() {
-    each(compute_, plan_.cases.size(), [&](std::size_t c) {
-      const EvictionCase& which = plan_.cases[c];
-      chosen_.cases[c] =
-          which.phase.decodes() ? CacheCase{prompt_kept_of(which)} : cache_of(which, prompt_kept_of(which));
+    // Cases that differ in the format of their caches alone keep the same tokens; they stand one behind the
+    // other.
+    const std::size_t formats =
+        plan_.compression ? std::max<std::size_t>(plan_.compression->formats.size(), 1) : 1;
+    each(compute_, plan_.cases.size() / formats, [&](std::size_t n) {
+      const KeptSet kept = prompt_kept_of(plan_.cases[n * formats]);
+      for (std::size_t c = n * formats; c < (n + 1) * formats; ++c)
+        chosen_.cases[c] = plan_.cases[c].phase.decodes() ? CacheCase{kept} : cache_of(plan_.cases[c], kept);
     });
     if (const auto decoding = numbers_of_cases(plan_, true); !decoding.empty())
       chosen_.replays = replays_of(decoding);
@@ -292,7 +296,8 @@ class CacheChooser {
   CacheCase cache_of(const EvictionCase& which, const KeptSet& kept) const {
     CacheCase cache{kept};
     if (!plan_.compression) return cache;
-    cache.quantization = plan_.compression->quantization;
+    if (!plan_.compression->formats.empty())
+      cache.quantization = plan_.compression->formats[which.format].of_layers[group_.layer];
     if (!plan_.compression->channels) return cache;
     const Semantics semantics = semantics_of(plan_, which);
     const ChannelSetting setting{semantics, plan_.compression->recent_of(semantics), plan_.window_asked,

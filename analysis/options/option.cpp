@@ -204,17 +204,18 @@ std::vector<std::string> with_files_whole(const std::vector<std::string>& items)
 std::vector<std::string> items_of(const std::string& list, bool of_files) {
   std::vector<std::string> items(1);
   char quote = 0;
-  bool bracketed = false;
+  bool bracketed = false, of_places = false;
   for (std::size_t at = 0; at < list.size(); ++at) {
     const char c = list[at];
     if (c == '\\' && at + 1 < list.size() && list[at + 1] == ',') {
       items.back() += list[++at];
     } else if (quote != 0 ? c == quote : (c == '"' || c == '\'') && list.find(c, at + 1) < list.size()) {
       quote = quote != 0 ? 0 : c;
-    } else if (c == ',' && quote == 0 && !bracketed) {
+    } else if (c == ',' && quote == 0 && !bracketed && !of_places) {
       items.emplace_back();
     } else {
       items.back() += c;
+      of_places = c == ';' ? list.find(':', at) < list.size() : of_places && c != ':';
       if (c == '[') {  // unless it is never closed
         const std::size_t end = list.find_first_of("[]", at + 1);
         bracketed = end < list.size() && list[end] == ']';

@@ -295,9 +295,10 @@ BoundOption bind_option(const OptionFacts& facts, std::vector<T>& field) {
 
 BoundOption bind_option(const OptionFacts& facts, bool& field);
 
-/// The items of a list, which commas separate: not those within brackets, within quotes, or behind a
-/// backslash. Quotes, and a backslash before a comma, are not part of an item. `of_files`: items are FILE or
-/// NAME=FILE; where one is no file, and with those behind it is one whose name has commas, they are one item.
+/// The items of a list, which commas separate: not those within brackets, within quotes, behind a backslash,
+/// or between a semicolon and the colon that ends the places it begins (k8v4;0-1,last:16). Quotes, and a
+/// backslash before a comma, are not part of an item. `of_files`: items are FILE or NAME=FILE; where one is
+/// no file, and with those behind it is one whose name has commas, they are one item.
 std::vector<std::string> items_of(const std::string& list, bool of_files = false);
 
 /// Reads what stands in the brackets of "NAME[option=value,...]" into the fields of `own`; nothing where

@@ -62,7 +62,7 @@ std::vector<Cache<T>> compressed_caches(const HeadGroup<T>& group, const Channel
   for (std::size_t p = 1; p < alternate.size(); p += 2) alternate[p] = 0;
   return {compressed_cache(group, {all, pruned[0], basis.keys.prunable}),
           compressed_cache(group, {alternate, pruned[1], without_recent(alternate, recent),
-                                   Quantization{.bits = 4, .group = 32, .residual = 16}})};
+                                   Quantization::kivi(4, 32, 16)})};
 }
 
 constexpr Index kVerifiedKeys = 128;  // of the output-space matrix: its definition takes T d_v for each

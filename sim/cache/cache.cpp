@@ -22,7 +22,7 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache) {
 template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   Cache<T> cache{which.kept, which.pruned, which.prunable};
-  if (!which.quantization) return cache;
+  if (!which.quantization || which.quantization->stores_exactly()) return cache;
   const std::vector<Index> tokens = positions(which.kept);
   cache.k = keys_held(group, cache);
   cache.v = group.v;
@@ -31,30 +31,47 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   return cache;
 }
 
+namespace {
+
+/// Bytes of the scales of one token's n stored numbers.
+double token_scales(const StoredAs& as, Index n, Index group) {
+  const NumberFormatFacts& facts = kNumberFormats[as.format];
+  const Index block = facts.uniform ? group : facts.block > 0 ? facts.block : std::max<Index>(n, 1);
+  return static_cast<double>(div_up(n, block) * facts.scale_bytes);
+}
+
+}  // namespace
+
 double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements) {
-  const std::optional<Quantization>& quantization = which.quantization;
+  const Quantization quantization = which.quantization.value_or(Quantization{});
   const std::vector<Index> tokens = positions(which.kept);
-  const Index n = std::ssize(tokens), lost = count(which.pruned);
+  const Index n = std::ssize(tokens), lost = count(which.pruned), group = quantization.group;
   const auto prunable_in = [&](Index begin, Index end) {
     return std::count_if(tokens.begin() + begin, tokens.begin() + end,
                          [&](Index p) { return lost > 0 && which.prunable[p] != 0; });
   };
-  const Index group = quantization ? quantization->group : 1;
-  const Index quantized_k = quantization ? quantized_keys(n, *quantization) : 0;
-  const Index quantized_v = quantization ? quantized_values(n, *quantization) : 0;
+  const Index quantized_k = quantized_keys(n, quantization), quantized_v = quantized_values(n, quantization);
+  const NumberFormatFacts &k = kNumberFormats[quantization.k.format],
+                          &v = kNumberFormats[quantization.v.format];
 
   const Index key_numbers = quantized_k * d - prunable_in(0, quantized_k) * lost;
-  Index key_groups = 0;
-  for (Index begin = 0; begin < quantized_k; begin += group)
-    key_groups += prunable_in(begin, begin + group) < group ? d : d - lost;
-  const Index value_numbers = quantized_v * d_v, value_groups = quantized_v * div_up(d_v, group);
+  double scales = 0;
+  for (Index at = 0; at < quantized_k; at += quantization.k.per_channel ? group : 1)
+    if (quantization.k.per_channel)
+      scales += static_cast<double>((prunable_in(at, at + group) < group ? d : d - lost) * k.scale_bytes);
+    else if (prunable_in(at, at + 1) == 0)
+      scales += token_scales(quantization.k, d, group);
+    else
+      for (Index begin = 0; begin < d; begin += group) {  // groups that hold a number
+        const auto from = which.pruned.begin() + begin,
+                   to = which.pruned.begin() + std::min(begin + group, d);
+        scales += std::find(from, to, std::uint8_t{0}) != to ? static_cast<double>(k.scale_bytes) : 0;
+      }
+  scales += static_cast<double>(quantized_v) * token_scales(quantization.v, d_v, group);
   const Index plain_keys = (n - quantized_k) * d - prunable_in(quantized_k, n) * lost;
   const Index plain_values = (n - quantized_v) * d_v;
-
-  const double bytes = quantization ? static_cast<double>(quantization->bits) / 8 : 0;
-  return static_cast<double>(key_numbers + value_numbers) * bytes +
-         static_cast<double>((plain_keys + 2 * key_groups) * elements.key +
-                             (plain_values + 2 * value_groups) * elements.value);
+  return static_cast<double>(key_numbers) * k.bits / 8 + static_cast<double>(quantized_v * d_v) * v.bits / 8 +
+         scales + static_cast<double>(plain_keys * elements.key + plain_values * elements.value);
 }
 
 template decltype(keys_held<float>) keys_held<float>;

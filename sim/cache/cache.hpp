@@ -65,7 +65,7 @@ struct CacheCase {
   KeptSet prunable{};   ///< [l], the keys that lose them; may be empty where `pruned` is
   std::optional<Quantization> quantization{};
 
-  bool only_evicts() const { return pruned.empty() && !quantization; }
+  bool only_evicts() const { return pruned.empty() && (!quantization || quantization->stores_exactly()); }
   bool operator==(const CacheCase&) const = default;
 };
 
@@ -79,12 +79,13 @@ template <class T>
 Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache);
 
 struct CacheElements {
-  Index key = 2, value = 2;  ///< bytes of a stored number that is not quantized, and of a step or minimum
+  Index key = 2, value = 2;  ///< bytes of a stored number that is not quantized
 };
 
 /// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
-/// quantized number takes bits / 8 of a byte, and each group that holds one a step and a minimum; every other
-/// number takes the bytes of its element. Which channels are pruned is not counted (d / 8 bytes a head).
+/// quantized number takes the bits of its format, each group or block that holds one the bytes of its scale
+/// (a step and a minimum in 16 bits each, of uniform formats); every other number takes the bytes of its
+/// element. Which channels are pruned is not counted (d / 8 bytes a head).
 double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements);
 
 }  // namespace kvreplay

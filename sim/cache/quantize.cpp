@@ -4,15 +4,11 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <string>
 
 namespace kvreplay {
 namespace {
-
-void require_sensible(const Quantization& quantization) {
-  assert(quantization.bits == 2 || quantization.bits == 4 || quantization.bits == 8);
-  assert(quantization.group >= 1 && quantization.residual >= 0);
-  static_cast<void>(quantization);
-}
 
 /// The numbers that a group can be read back as. In float64: in float32, an x far up the grid would know its
 /// place to 1e-4 of a step only.
@@ -51,49 +47,103 @@ class Grid {
 
 }  // namespace
 
+Quantization Quantization::kivi(Index bits, Index group, Index residual) {
+  const auto format = kNumberFormats.named(std::to_string(bits));
+  assert(format && kNumberFormats[*format].uniform);
+  return {{*format, true}, {*format}, group, residual};
+}
+
 Index quantized_keys(Index n, const Quantization& quantization) {
-  return quantized_values(n, quantization) / quantization.group * quantization.group;
+  const Index old = std::max<Index>(n - quantization.residual, 0);
+  if (quantization.k.format == NumberFormat::exact) return 0;
+  return quantization.k.per_channel ? old / quantization.group * quantization.group : old;
 }
 
 Index quantized_values(Index n, const Quantization& quantization) {
-  require_sensible(quantization);
+  if (quantization.v.format == NumberFormat::exact) return 0;
   return std::max<Index>(n - quantization.residual, 0);
 }
 
+namespace {
+
+/// Groups of tokens, a channel at a time.
 template <class T>
-void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const ChannelSet& pruned,
-                   const KeptSet& prunable, const Quantization& quantization) {
-  const Index d = k.cols(), end = quantized_keys(std::ssize(tokens), quantization);
+void quantize_channels(Matrix<T>& m, const std::vector<Index>& tokens, Index end, const ChannelSet& pruned,
+                       const KeptSet& prunable, Index bits, Index group) {
   std::vector<Grid<T>> grids;
-  for (Index begin = 0; begin < end; begin += quantization.group) {
+  for (Index begin = 0; begin < end; begin += group) {
     const auto for_stored = [&](const auto& body) {
-      for (Index n = begin; n < begin + quantization.group; ++n) {
+      for (Index n = begin; n < begin + group; ++n) {
         const Index p = tokens[n];
         const bool all = pruned.empty() || prunable[p] == 0;
-        for (Index c = 0; c < d; ++c)
-          if (all || pruned[c] == 0) body(k(p, c), grids[c]);
+        for (Index c = 0; c < m.cols(); ++c)
+          if (all || pruned[c] == 0) body(m(p, c), grids[c]);
       }
     };
-    grids.assign(d, Grid<T>());
+    grids.assign(m.cols(), Grid<T>());
     for_stored([](T x, Grid<T>& grid) { grid.add(x); });
-    for (Grid<T>& grid : grids) grid.set_bits(quantization.bits);
+    for (Grid<T>& grid : grids) grid.set_bits(bits);
     for_stored([](T& x, const Grid<T>& grid) { x = grid.nearest(x); });
   }
 }
 
+/// Groups of channels of one token.
+template <class T>
+void quantize_token(std::span<T> row, const ChannelSet& lost, Index bits, Index group) {
+  const auto is_stored = [&](Index c) { return lost.empty() || lost[c] == 0; };
+  for (Index begin = 0; begin < std::ssize(row); begin += group) {
+    const Index past = std::min<Index>(begin + group, std::ssize(row));
+    Grid<T> grid;
+    for (Index c = begin; c < past; ++c)
+      if (is_stored(c)) grid.add(row[c]);
+    grid.set_bits(bits);
+    for (Index c = begin; c < past; ++c)
+      if (is_stored(c)) row[c] = grid.nearest(row[c]);
+  }
+}
+
+/// The first `end` of the tokens.
+template <class T>
+void quantize(Matrix<T>& m, const std::vector<Index>& tokens, Index end, const StoredAs& as,
+              const ChannelSet& pruned, const KeptSet& prunable, Index group) {
+  const NumberFormatFacts& facts = kNumberFormats[as.format];
+  assert(group >= 1 && (pruned.empty() || (facts.uniform && as.turned == 0)));
+  const auto row = [&](Index n) {
+    return std::span<T>(m.data() + tokens[n] * m.cols(), static_cast<std::size_t>(m.cols()));
+  };
+  const auto turn_all = [&] {
+    for (Index n = 0; as.turned > 0 && n < end; ++n) turn(row(n), as.turned);
+  };
+  turn_all();
+  double largest = 0;
+  for (Index n = 0; as.format == NumberFormat::nvfp4 && n < end; ++n)
+    for (const T x : row(n)) largest = std::max(largest, std::abs(static_cast<double>(x)));
+  if (as.per_channel)
+    quantize_channels(m, tokens, end, pruned, prunable, facts.bits, group);
+  else
+    for (Index n = 0; n < end; ++n) {
+      const bool loses = !pruned.empty() && prunable[tokens[n]] != 0;
+      if (facts.uniform)
+        quantize_token(row(n), loses ? pruned : ChannelSet(), facts.bits, group);
+      else
+        read_back(as.format, row(n), largest);
+    }
+  turn_all();
+}
+
+}  // namespace
+
+template <class T>
+void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const ChannelSet& pruned,
+                   const KeptSet& prunable, const Quantization& quantization) {
+  quantize(k, tokens, quantized_keys(std::ssize(tokens), quantization), quantization.k, pruned, prunable,
+           quantization.group);
+}
+
 template <class T>
 void quantize_values(Matrix<T>& v, const std::vector<Index>& tokens, const Quantization& quantization) {
-  const Index d_v = v.cols(), end = quantized_values(std::ssize(tokens), quantization);
-  for (Index n = 0; n < end; ++n) {
-    T* row = v.data() + tokens[n] * d_v;
-    for (Index begin = 0; begin < d_v; begin += quantization.group) {
-      const Index past = std::min(begin + quantization.group, d_v);
-      Grid<T> grid;
-      for (Index c = begin; c < past; ++c) grid.add(row[c]);
-      grid.set_bits(quantization.bits);
-      for (Index c = begin; c < past; ++c) row[c] = grid.nearest(row[c]);
-    }
-  }
+  quantize(v, tokens, quantized_values(std::ssize(tokens), quantization), quantization.v, {}, {},
+           quantization.group);
 }
 
 template decltype(quantize_keys<float>) quantize_keys<float>;

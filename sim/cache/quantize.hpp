@@ -1,40 +1,52 @@
 #pragma once
 
+#include "sim/cache/number_format.hpp"
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
 
 #include <vector>
 
-// Quantization in the manner of KIVI (arXiv 2402.02750), replayed: what is read back replaces what was
-// stored. A group of numbers with minimum m and maximum M is stored as integers 0..2^bits - 1 with step s =
-// (M - m) / (2^bits - 1): x becomes m + s floor((x - m) / s + 1/2), off by half a step at most, to rounding.
-// m and M themselves come back exactly, and so does what was quantized before. Steps and minima are not
-// rounded to the element type that a cache would hold them in.
+// Quantization, replayed: what is read back replaces what was stored. Uniform formats (2 to 8 bits) are
+// KIVI's (arXiv 2402.02750): a group of numbers with minimum m and maximum M is stored as integers 0..2^bits
+// - 1 with step s = (M - m) / (2^bits - 1): x becomes m + s floor((x - m) / s + 1/2), off by half a step at
+// most, to rounding. m and M themselves come back exactly, and so does what was quantized before. Their steps
+// and minima are not rounded to 16 bits. The other formats are those of engines (sim/cache/FORMATS.md).
 
 namespace kvreplay {
 
+/// Of keys or of values.
+struct StoredAs {
+  NumberFormat format = NumberFormat::exact;
+  bool per_channel = false;  ///< groups lie along tokens, not along channels; of uniform formats
+  Index turned = 0;          ///< a Hadamard matrix of this size turns them before they are stored; 0: none
+  bool operator==(const StoredAs&) const = default;
+};
+
 struct Quantization {
-  Index bits = 4;        ///< 2, 4 or 8
-  Index group = 32;      ///< numbers that share a step and a minimum, at least 1
+  StoredAs k, v;
+  Index group = 32;      ///< numbers that share a step and a minimum in uniform formats, at least 1
   Index residual = 128;  ///< the most recent tokens stay as they are
+
+  /// Keys per channel, values per token, both in `bits` bits: 2, 3, 4, 5, 6 or 8.
+  static Quantization kivi(Index bits, Index group = 32, Index residual = 128);
+  bool stores_exactly() const { return k.format == NumberFormat::exact && v.format == NumberFormat::exact; }
   bool operator==(const Quantization&) const = default;
 };
 
-/// How many of a cache's n tokens, the oldest ones, are quantized. Keys are quantized in whole groups of
-/// tokens, so up to group - 1 more than the residual stay as they are; values token by token.
+/// How many of a cache's n tokens, the oldest ones, are quantized. Keys in groups of tokens are quantized in
+/// whole ones, so up to group - 1 more than the residual stay as they are.
 Index quantized_keys(Index n, const Quantization& quantization);
 Index quantized_values(Index n, const Quantization& quantization);
 
-/// Keys, per channel: groups of `group` consecutive tokens of the cache. `tokens` are the cache's tokens,
-/// rows of k, oldest first. The channels `pruned` ([d], or empty for none) of the tokens `prunable` (a mark
-/// for each row that a token may name; not looked at where `pruned` is empty) are not stored: they neither
-/// count for their group's minimum and maximum nor change. O(|tokens| d), finite k.
+/// `tokens` are the cache's tokens, rows of k, oldest first. The channels `pruned` ([d], or empty for none)
+/// of the tokens `prunable` (a mark for each row that a token may name; not looked at where `pruned` is
+/// empty) are not stored: they neither count for their group's minimum and maximum nor change; only for
+/// uniform formats that nothing turns. Groups along channels are neighbours, the last one shorter where d is
+/// no multiple. O(|tokens| d), finite k.
 template <class T>
 void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const ChannelSet& pruned,
                    const KeptSet& prunable, const Quantization& quantization);
 
-/// Values, per token: groups of `group` neighbouring channels, the last one shorter where d_v is no multiple.
-/// O(|tokens| d_v), finite v.
 template <class T>
 void quantize_values(Matrix<T>& v, const std::vector<Index>& tokens, const Quantization& quantization);
 

@@ -38,7 +38,7 @@ TEST_CASE("cases that equal an earlier one, or differ in one thing, have figures
   check_each_alone({{half}, {third}, {half}, {half}, {all}, {third}});
 
   const ChannelSet first{1, 1, 0, 0, 0, 0, 0, 0}, last{0, 0, 0, 0, 0, 0, 1, 1};
-  const Quantization four{.bits = 4, .group = 8, .residual = 4}, two{.bits = 2, .group = 8, .residual = 4};
+  const Quantization four = Quantization::kivi(4, 8, 4), two = Quantization::kivi(2, 8, 4);
   check_each_alone({{all, first, half},
                     {all, last, half},
                     {all, first, half},

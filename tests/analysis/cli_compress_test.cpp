@@ -62,8 +62,8 @@ TEST_CASE("fewer bits cost more and weigh less", "[cli][compress]") {
   }
   // 53 of 61 tokens are beyond the residual: 52 keys in 13 groups a channel, 53 values in 2 groups a token
   for (const int bits : {2, 4, 8}) {
-    const double keys = 52 * 8 * bits / 8.0 + 13 * 8 * 2 * 4 + 9 * 8 * 4,
-                 values = 53 * 8 * bits / 8.0 + 53 * 2 * 2 * 4 + 8 * 8 * 4;
+    const double keys = 52 * 8 * bits / 8.0 + 13 * 8 * 2 * 2 + 9 * 8 * 2,
+                 values = 53 * 8 * bits / 8.0 + 53 * 2 * 2 * 2 + 8 * 8 * 2;
     CHECK(at(bits, "0,1", "", "bytes") == keys + values);
     CHECK(at(bits, "1,", "", "bytes") == 2 * (keys + values));
     CHECK(at(bits, ",", "", "bytes") == 4 * (keys + values));
@@ -98,7 +98,7 @@ TEST_CASE("what is not quantized loses nothing", "[cli][compress]") {
       INFO(name << " " << scope);
       for (const char* rows : {"window", "future"}) CHECK(csv.at(scope, kNone, rows, "output_error") == 0.0);
     }
-    CHECK(csv.at(",", kNone, "", "bytes") == 4 * kTokens * 16 * 4);
+    CHECK(csv.at(",", kNone, "", "bytes") == 4 * kTokens * 16 * 2);  // 16 bits, whatever the dump's
   }
 }
 
@@ -299,4 +299,72 @@ TEST_CASE("compressed caches have the same bytes for any number of threads, and 
           Approx(whole.at(",", run, "future", "output_error")).epsilon(1e-3));
     CHECK(single.at(",", run, "", "bytes") == whole.at(",", run, "", "bytes"));
   }
+}
+
+TEST_CASE("several formats in one run are the runs of each", "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  succeed({"synth", dump, "--layers", "3", "--q-heads", "4", "--kv-heads", "2", "--head-dim", "32",
+           "--prompt", "61", "--decode", "9"});
+  const std::vector<std::string> rest = {"--policy", "none,h2o", "--budget", "40", "--residual", "4"};
+  const Evictions all = evict(
+      dump, temp / "all",
+      joined(rest, {"--bits", "k4v2,8;0,last:k16v4,q4_0,kfp8vnvfp4,tq3", "--rotate", "none,hadamard,v:16"}));
+  const std::vector<std::string> formats = {"k4v2", "8;0,last:k16v4", "q4_0", "kfp8vnvfp4", "tq3"};
+  for (const std::string& format : formats)
+    for (const char* rotation : {"none", "hadamard", "v:16"}) {
+      fs::remove_all(temp / "one");
+      const Evictions one =
+          evict(dump, temp / "one", joined(rest, {"--bits", "'" + format + "'", "--rotate", rotation}));
+      const std::string named = rotation == std::string("none") ? format : format + "+" + rotation;
+      for (const CsvRow& row : one.rows()) {
+        const std::string run = fmt::format(",{},{},{}", row.at("semantics"), row.at("phase"),
+                                            row.at("budget")),
+                          scope = row.at("layer") + "," + row.at("kv_head");
+        INFO(named << " " << scope << " " << row.at("policy") << run << " " << row.at("metric"));
+        CHECK(std::stod(row.at("value")) ==
+              all.at(scope, row.at("policy") + "~" + named + run, row.at("rows"), row.at("metric")));
+      }
+    }
+  const auto error = [&](const std::string& scope, const std::string& format) {
+    return all.at(scope, "none~" + format + ",paper,prefill,", "future", "output_error");
+  };
+  // Layers of their own format: the first and the last lose by their values alone.
+  const Evictions plain = evict(dump, temp / "plain", joined(rest, {"--bits", "8,k16v4"}));
+  const auto of_plain = [&](const std::string& scope, const std::string& format) {
+    return plain.at(scope, "none~" + format + ",paper,prefill,", "future", "output_error");
+  };
+  CHECK(error("0,", "8;0,last:k16v4") == of_plain("0,", "k16v4"));
+  CHECK(error("1,", "8;0,last:k16v4") == of_plain("1,", "8"));
+  CHECK(error("2,", "8;0,last:k16v4") == of_plain("2,", "k16v4"));
+  // 57 of 61 tokens are beyond the residual; a 16-bit scale for 32 numbers of key and value.
+  const double q4_0 = 57 * 2 * (32 * 0.5 + 2) + 4 * 2 * 32 * 2;
+  CHECK(all.at("0,0", "none~q4_0,paper,prefill,", "", "bytes") == q4_0);
+  CHECK(all.at(",", "none~q4_0+hadamard,paper,prefill,", "", "bytes") == 6 * q4_0);
+  CHECK(all.at("0,0", "none~kfp8vnvfp4,paper,prefill,", "", "bytes") == 57 * (32 + 16 + 2) + 4 * 2 * 32 * 2);
+  CHECK(all.at("0,0", "none~tq3,paper,prefill,", "", "bytes") == 57 * 2 * (12 + 2) + 4 * 2 * 32 * 2);
+  const Json stored = Json::parse(file_text(temp / "all/summary.json"))["options"]["evict"]["stored"];
+  CHECK(stored.size() == 15);
+  CHECK(stored["8;0,last:k16v4+hadamard"][1] == Json({{"k", "8"},
+                                                      {"v", "8"},
+                                                      {"keys", "channel"},
+                                                      {"turned", {32, 32}},
+                                                      {"group", 32},
+                                                      {"residual", 4}}));
+  CHECK(stored["8;0,last:k16v4+hadamard"][2]["k"] == "16");
+  CHECK(stored["8;0,last:k16v4+hadamard"][2]["turned"] == Json({0, 32}));
+}
+
+TEST_CASE("keys share a step along channels where it is asked for", "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  const std::vector<std::string> options = {"--policy",   "none", "--bits",  "k4v16",
+                                            "--residual", "0",    "--group", "4"};
+  const Evictions channel = evict(dump, temp / "channel", options),
+                  token = evict(dump, temp / "token", joined(options, {"--keys", "token"}));
+  // Synthetic keys have channels of large norm, which take the range of their neighbours.
+  CHECK(token.at(",", kNone, "future", "output_error") > channel.at(",", kNone, "future", "output_error"));
+  CHECK(token.at("0,0", kNone, "", "bytes") == 61 * (8 * 0.5 + 2 * 4) + 61 * 8 * 2);
+  CHECK(channel.at("0,0", kNone, "", "bytes") == 60 * 8 * 0.5 + 15 * 8 * 4 + 8 * 2 + 61 * 8 * 2);
 }

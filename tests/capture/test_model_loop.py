@@ -54,7 +54,7 @@ def random_last_rows(layers: int, heads: int, seed: int) -> np.ndarray:
 
 
 def read_back(x: np.ndarray, bits: int) -> np.ndarray:
-    """A group of numbers, as sim/channels/CHANNELS.md quantizes it."""
+    """A group of numbers, as sim/cache/FORMATS.md quantizes it."""
     m, s = x.min(), (x.max() - x.min()) / (2**bits - 1)
     return m + s * np.floor((x - m) / s + 0.5) if s else x
 

@@ -77,7 +77,7 @@ class CacheCheck:
     def __init__(self, report, folder, dump, index, given, prompt_len, slack):
         self.report, self.folder, self.index, self.slack = report, folder, index, slack
         self.layer = load_layer(dump, index, prompt_len)
-        self.width = element_bytes(layer_folders(dump)[index])
+        self.width = (2, 2) if given.get("bits") else element_bytes(layer_folders(dump)[index])
         self.compression = Compression(given, slack)
         self.rows = row_sets(self.layer, given.get("window") or DEFAULT_WINDOW)
         every, heads = np.arange(self.layer.T), range(self.layer.n_q)

@@ -26,18 +26,17 @@ double bytes_by_count(const KeptSet& kept, const ChannelSet& pruned, const KeptS
     for (Index c = 0; c < d; ++c) {
       if (!pruned.empty() && prunable[p] != 0 && pruned[c] != 0) continue;
       const bool in_group = quantization && n < quantized_keys(all, *quantization);
-      bytes += in_group ? static_cast<double>(quantization->bits) / 8 : static_cast<double>(elements.key);
+      bytes += in_group ? kNumberFormats[quantization->k.format].bits / 8.0 : static_cast<double>(elements.key);
       if (in_group) key_groups.insert({n / quantization->group, c});
     }
     for (Index c = 0; c < d_v; ++c) {
       const bool in_group = quantization && n < quantized_values(all, *quantization);
-      bytes += in_group ? static_cast<double>(quantization->bits) / 8 : static_cast<double>(elements.value);
+      bytes += in_group ? kNumberFormats[quantization->v.format].bits / 8.0 : static_cast<double>(elements.value);
       if (in_group) value_groups.insert({n, c / quantization->group});
     }
     ++n;
   }
-  return bytes + 2 * static_cast<double>(key_groups.size()) * static_cast<double>(elements.key) +
-         2 * static_cast<double>(value_groups.size()) * static_cast<double>(elements.value);
+  return bytes + 4 * static_cast<double>(key_groups.size() + value_groups.size());
 }
 
 }  // namespace
@@ -59,7 +58,7 @@ TEST_CASE("a cache holds what eviction, pruning and quantization leave, in this 
   for (std::size_t p = 0; p < 40; ++p) kept[p] = mark(p % 3 != 1);  // 27 tokens
   const KeptSet prunable = without_recent(kept, 9);
   const ChannelSet pruned{0, 1, 0, 0, 1, 0};
-  const Quantization quantization{2, 4, 6};  // 20 keys, 21 values
+  const Quantization quantization = Quantization::kivi(2, 4, 6);  // 20 keys, 21 values
 
   const Cache<double> evicted = compressed_cache(group, {kept});
   CHECK(evicted.kept == kept);
@@ -116,14 +115,14 @@ TEST_CASE("bytes by hand", "[compressed_cache]") {
   CHECK(bytes(half, pruned, without_recent(half, 20), {}) == (30 * 4 + 20 * 8 + 50 * 6) * 2);
   CHECK(bytes(all, pruned, none, {}) == 100 * (8 + 6) * 2);
   // 4 bits in groups of 32, 20 tokens recent: 64 keys in 2 groups a channel, 80 values in 1 group a token.
-  CHECK(bytes(all, {}, {}, Quantization{4, 32, 20}) ==
+  CHECK(bytes(all, {}, {}, Quantization::kivi(4, 32, 20)) ==
         64 * 8 * 0.5 + 2 * 8 * 2 * 2 + 36 * 8 * 2 + 80 * 6 * 0.5 + 80 * 2 * 2 + 20 * 6 * 2);
   // Values in groups of 4 and 2 channels, 2 bits; keys of 1 byte, values of 4.
-  CHECK(bytes(all, {}, {}, Quantization{2, 4, 98}, {1, 4}) ==
-        100 * 8 * 1 + 2 * 6 * 0.25 + 2 * 2 * 2 * 4 + 98 * 6 * 4);
+  CHECK(bytes(all, {}, {}, Quantization::kivi(2, 4, 98), {1, 4}) ==
+        100 * 8 * 1 + 2 * 6 * 0.25 + 2 * 2 * 4 + 98 * 6 * 4);
   // The 40 oldest lost half their channels: in the first group of 32 keys 4 channels are left, in the
   // second 8.
-  CHECK(bytes(all, pruned, without_recent(all, 60), Quantization{8, 32, 20}) ==
+  CHECK(bytes(all, pruned, without_recent(all, 60), Quantization::kivi(8, 32, 20)) ==
         (32 * 4 + 8 * 4 + 24 * 8) * 1 + (4 + 8) * 2 * 2 + 36 * 8 * 2 + 80 * 6 * 1 + 80 * 2 * 2 + 20 * 6 * 2);
 }
 
@@ -140,7 +139,7 @@ TEST_CASE("bytes are those of every stored number and group", "[compressed_cache
           for (const ChannelSet& pruned : masks) {
             INFO("every " << step << ", recent " << recent << ", residual " << residual << ", group " << group
                           << ", pruned " << count(pruned));
-            const Quantization quantization{4, group, residual};
+            const Quantization quantization = Quantization::kivi(4, group, residual);
             CHECK(cache_bytes({kept, pruned, prunable, quantization}, 5, 7, {2, 4}) ==
                   bytes_by_count(kept, pruned, prunable, 5, 7, quantization, {2, 4}));
             CHECK(cache_bytes({kept, pruned, prunable}, 5, 7, {2, 4}) ==

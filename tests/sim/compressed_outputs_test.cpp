@@ -83,19 +83,19 @@ std::vector<Cache<T>> caches(const HeadGroup<T>& group) {
   return {compressed_cache<T>(group, {all}),
           compressed_cache<T>(group, {odd}),
           compressed_cache<T>(group, {none}),
-          compressed_cache<T>(group, {none, even_channels, none, Quantization{2, 4, 0}}),
+          compressed_cache<T>(group, {none, even_channels, none, Quantization::kivi(2, 4, 0)}),
           compressed_cache<T>(group, {every(l, l, l / 2), even_channels, every(l, l, l / 2)}),
           compressed_cache<T>(group, {all, even_channels, all}),
           compressed_cache<T>(group, {all, even_channels, odd}),
           compressed_cache<T>(group, {all, every(d, 1, 0), without_recent(all, 5)}),
-          compressed_cache<T>(group, {all, {}, {}, Quantization{4, 8, 3}}),
-          compressed_cache<T>(group, {odd, last, without_recent(odd, 3), Quantization{2, 4, 5}}),
+          compressed_cache<T>(group, {all, {}, {}, Quantization::kivi(4, 8, 3)}),
+          compressed_cache<T>(group, {odd, last, without_recent(odd, 3), Quantization::kivi(2, 4, 5)}),
           biased(compressed_cache<T>(group, {odd})),
           biased(compressed_cache<T>(group, {all, even_channels, odd})),
           paged(compressed_cache<T>(group, {all}), group, 16),
           paged(compressed_cache<T>(group, {odd}), group, 1),
           paged(biased(compressed_cache<T>(
-                    group, {odd, even_channels, without_recent(odd, 2), Quantization{4, 8, 3}})),
+                    group, {odd, even_channels, without_recent(odd, 2), Quantization::kivi(4, 8, 3)})),
                 group, 16)};
 }
 
@@ -334,7 +334,7 @@ TEST_CASE("permuting channels of queries, keys and the mask changes nothing", "[
     moved[to] = pruned[c];
   }
   const KeptSet kept = every(60, 2, 0), prunable = without_recent(kept, 4);
-  const Quantization quantization{4, 5, 6};
+  const Quantization quantization = Quantization::kivi(4, 5, 6);
   const RowRange rows{0, 66};
   const CacheOutputs<double> outputs(group, rows, workers), others(other, rows, workers);
   const double want =
@@ -354,7 +354,7 @@ TEST_CASE("the more bits, the smaller the change", "[compressed_outputs]") {
   const CacheOutputs<double> outputs(group, {180, 210}, workers);
   const auto change_sq = [&](Index bits, Index residual) {
     const auto cache =
-        compressed_cache<double>(group, {every(200, 1, 0), {}, {}, Quantization{bits, 32, residual}});
+        compressed_cache<double>(group, {every(200, 1, 0), {}, {}, Quantization::kivi(bits, 32, residual)});
     return outputs.change(cache, false).change_sq;
   };
   CHECK(change_sq(8, 0) > 0);
@@ -397,7 +397,7 @@ TEST_CASE("rows that a cache need not hold are not looked at", "[compressed_outp
   const KeptSet kept = every(40, 3, 0), prunable = without_recent(kept, 2);
   const ChannelSet pruned = every(8, 3, 1);
   const RowRange rows{0, 48};
-  Cache<double> cache = compressed_cache(group, {kept, pruned, prunable, Quantization{4, 4, 2}});
+  Cache<double> cache = compressed_cache(group, {kept, pruned, prunable, Quantization::kivi(4, 4, 2)});
   const CacheOutputs<double> outputs(group, rows, workers);
   const auto want = outputs.change(cache, true);
   const double judged = output_change_reference(group, rows, cache).change_sq;

@@ -56,7 +56,7 @@ template <class T>
 void check_bounds() {
   for (const Index bits : {2, 4, 8})
     for (const double offset : {0.0, -3.0, 1e4}) {
-      const Quantization quantization{bits, 7, 10};
+      const Quantization quantization = Quantization::kivi(bits, 7, 10);
       const std::vector<Index> tokens = first_tokens(40);  // 30 are old enough, 28 make whole groups
       const Matrix<T> k = random_matrix<T>(40, 5, 11, offset), v = random_matrix<T>(40, 17, 12, offset);
       Matrix<T> k_read = k, v_read = v;
@@ -90,7 +90,7 @@ template <class T>
 void check_idempotent() {
   for (const Index bits : {2, 4, 8})
     for (const double offset : {0.0, 1e3}) {
-      const Quantization quantization{bits, 8, 5};
+      const Quantization quantization = Quantization::kivi(bits, 8, 5);
       Matrix<T> k = random_matrix<T>(70, 6, 21, offset), v = random_matrix<T>(70, 20, 22, offset);
       const Matrix<T> k_before = k, v_before = v;
       quantize_keys(k, first_tokens(70), {}, {}, quantization);
@@ -121,8 +121,8 @@ void check_extremes() {
       for (Index n = 0; n < 4; ++n) k(n, 0) = v(0, n) = group[n];
       const auto [least_it, most_it] = std::minmax_element(group.begin(), group.end());
       const double low = *least_it, high = *most_it;
-      quantize_keys(k, first_tokens(4), {}, {}, {bits, 4, 0});
-      quantize_values(v, first_tokens(1), {bits, 4, 0});
+      quantize_keys(k, first_tokens(4), {}, {}, Quantization::kivi(bits, 4, 0));
+      quantize_values(v, first_tokens(1), Quantization::kivi(bits, 4, 0));
       INFO("group from " << low << " to " << high << ", bits " << bits);
       const double half_step = (high / 2 - low / 2) / ((1 << bits) - 1);
       for (Index n = 0; n < 4; ++n) {
@@ -138,15 +138,15 @@ void check_extremes() {
 double error_of(Index bits) {
   const Matrix<double> k = random_matrix<double>(64, 8, 31), v = random_matrix<double>(64, 8, 32);
   Matrix<double> k_read = k, v_read = v;
-  quantize_keys(k_read, first_tokens(64), {}, {}, {bits, 16, 0});
-  quantize_values(v_read, first_tokens(64), {bits, 4, 0});
+  quantize_keys(k_read, first_tokens(64), {}, {}, Quantization::kivi(bits, 16, 0));
+  quantize_values(v_read, first_tokens(64), Quantization::kivi(bits, 4, 0));
   return (k_read - k).norm() + (v_read - v).norm();
 }
 
 }  // namespace
 
 TEST_CASE("how many tokens are quantized", "[quantize]") {
-  const Quantization quantization{4, 32, 128};
+  const Quantization quantization = Quantization::kivi(4, 32, 128);
   const std::vector<std::vector<Index>> wants{{0, 0, 0},    {127, 0, 0},   {128, 0, 0},   {129, 0, 1},
                                               {159, 0, 31}, {160, 32, 32}, {191, 32, 63}, {192, 64, 64}};
   for (const std::vector<Index>& want : wants) {
@@ -154,22 +154,22 @@ TEST_CASE("how many tokens are quantized", "[quantize]") {
     CHECK(quantized_keys(want[0], quantization) == want[1]);
     CHECK(quantized_values(want[0], quantization) == want[2]);
   }
-  CHECK(quantized_keys(7, {2, 3, 0}) == 6);
-  CHECK(quantized_values(7, {2, 3, 0}) == 7);
+  CHECK(quantized_keys(7, Quantization::kivi(2, 3, 0)) == 6);
+  CHECK(quantized_values(7, Quantization::kivi(2, 3, 0)) == 7);
 }
 
 TEST_CASE("a group by hand", "[quantize]") {
   // 2 bits: steps of 2 from 1 to 7; halves go up.
   Matrix<double> v(1, 7);
   v << 1, 1.9, 2, 2.1, 5.99, 6.01, 7;
-  quantize_values(v, {0}, {2, 7, 0});
+  quantize_values(v, {0}, Quantization::kivi(2, 7, 0));
   Matrix<double> want(1, 7);
   want << 1, 1, 3, 3, 5, 7, 7;
   CHECK(v == want);
   // Groups of 3: {1, 2, 7}, {4, 4, 4} and the shorter {0, 9}.
   v.resize(1, 8);
   v << 1, 2.5, 7, 4, 4, 4, 0, 9;
-  quantize_values(v, {0}, {2, 3, 0});
+  quantize_values(v, {0}, Quantization::kivi(2, 3, 0));
   want.resize(1, 8);
   want << 1, 3, 7, 4, 4, 4, 0, 9;
   CHECK(v == want);
@@ -201,7 +201,7 @@ TEST_CASE("groups of keys are the cache's neighbours, not the prompt's", "[quant
   const std::vector<Index> tokens{2, 3, 11, 12, 20, 21, 29};
   Matrix<double> read = k, dense(7, 3);
   for (Index n = 0; n < 7; ++n) dense.row(n) = k.row(tokens[n]);
-  const Quantization quantization{2, 2, 2};
+  const Quantization quantization = Quantization::kivi(2, 2, 2);
   quantize_keys(read, tokens, {}, {}, quantization);
   quantize_keys(dense, first_tokens(7), {}, {}, quantization);
   Matrix<double> want = k;
@@ -214,7 +214,7 @@ TEST_CASE("what pruning took neither counts for a group nor changes", "[quantize
   const Matrix<double> k = random_matrix<double>(12, 4, 51);
   const ChannelSet pruned{0, 1, 0, 1};
   const KeptSet prunable{1, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0};
-  const Quantization quantization{2, 4, 0};
+  const Quantization quantization = Quantization::kivi(2, 4, 0);
   Matrix<double> garbage = k;
   for (Index p = 0; p < 12; ++p)
     for (Index c = 0; c < 4; ++c)
@@ -237,7 +237,7 @@ TEST_CASE("what pruning took neither counts for a group nor changes", "[quantize
 }
 
 TEST_CASE("quantization commutes with the permutations that keep groups together", "[quantize]") {
-  const Quantization quantization{4, 3, 4};
+  const Quantization quantization = Quantization::kivi(4, 3, 4);
   const Matrix<double> k = random_matrix<double>(20, 6, 61), v = random_matrix<double>(20, 6, 62);
   // Channels for keys; tokens, and whole groups of channels, for values.
   const std::vector<Index> channels{3, 0, 5, 1, 4, 2}, groups{3, 4, 5, 0, 1, 2};

@@ -1,0 +1,209 @@
+#include "analysis/eviction/cache_format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+namespace kvreplay {
+namespace {
+
+constexpr std::string_view kForms =
+    "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16, and a format of ";
+
+/// "4", "k8v4"; nothing where it is neither.
+std::optional<KeyValueFormats> key_value_formats(std::string_view word) {
+  if (const auto both = kNumberFormats.named(word)) return KeyValueFormats{*both, *both};
+  if (!word.starts_with('k')) return std::nullopt;
+  for (std::size_t at = word.find('v', 1); at != std::string_view::npos; at = word.find('v', at + 1)) {
+    const auto k = kNumberFormats.named(word.substr(1, at - 1)),
+               v = kNumberFormats.named(word.substr(at + 1));
+    if (k && v) return KeyValueFormats{*k, *v};
+  }
+  return std::nullopt;
+}
+
+/// "3", "0-1", "last".
+std::optional<CacheFormat::Layers> layers_in(std::string_view word) {
+  if (word == "last") return CacheFormat::Layers{};
+  if (word == "first") return CacheFormat::Layers{0, 0, {}};
+  const std::size_t dash = word.find('-');
+  const auto first = index_in(word.substr(0, dash), kNoLimit),
+             last = dash == std::string_view::npos ? first : index_in(word.substr(dash + 1), kNoLimit);
+  if (!first || !last || *first > *last) return std::nullopt;
+  return CacheFormat::Layers{first, last, {}};
+}
+
+}  // namespace
+
+KeyValueFormats CacheFormat::of(Index layer, Index layers) const {
+  KeyValueFormats found = formats;
+  for (const Layers& other : others)
+    if (layer >= other.first.value_or(layers - 1) && layer <= other.last.value_or(layers - 1))
+      found = other.formats;
+  return found;
+}
+
+CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std::string& word) {
+  const auto fail = [&] {
+    return OptionError(option,
+                       fmt::format("{}{}", kForms, names_text(kNumberFormats.names(), Listed::one_of)),
+                       fmt::format("'{}'", word));
+  };
+  std::string_view rest = word;
+  const auto taken_to = [&](char end) {
+    const std::size_t at = rest.find(end);
+    const std::string_view part = rest.substr(0, at);
+    rest = at == std::string_view::npos ? std::string_view() : rest.substr(at + 1);
+    return part;
+  };
+  CacheFormat format{word, {}, {}};
+  const auto of_all = key_value_formats(taken_to(';'));
+  if (!of_all || word.ends_with(';')) throw fail();
+  format.formats = *of_all;
+  while (!rest.empty()) {
+    std::string_view other = taken_to(';');
+    const std::size_t colon = other.find(':');
+    if (colon == std::string_view::npos) throw fail();
+    const auto formats = key_value_formats(other.substr(colon + 1));
+    if (!formats) throw fail();
+    other = other.substr(0, colon);
+    while (true) {
+      const std::size_t comma = other.find(',');
+      auto layers = layers_in(other.substr(0, comma));
+      if (!layers) throw fail();
+      layers->formats = *formats;
+      format.others.push_back(*layers);
+      if (comma == std::string_view::npos) break;
+      other = other.substr(comma + 1);
+    }
+  }
+  return format;
+}
+
+Json OptionValue<CacheFormat>::json(const CacheFormat& format) {
+  if (const auto bits = index_in(format.name, 16)) return *bits;
+  return format.name;
+}
+
+CacheFormat OptionValue<CacheFormat>::from_json(const Json& json, const std::string& where) {
+  static constexpr OptionFacts bits{.name = "bits"};
+  const std::string word = json.is_number_integer() ? json.dump() : option_detail::word_of(json, where);
+  try {
+    return parse(bits, word);
+  } catch (const OptionError& error) {
+    throw InputError(option_detail::at(where, error));
+  }
+}
+
+Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::string& word) {
+  if (word == "none") return {};
+  const std::size_t colon = word.find(':');
+  const std::string_view kind = std::string_view(word).substr(0, colon);
+  std::optional<Index> block = 0;
+  if (colon != std::string::npos) {
+    block = index_in(std::string_view(word).substr(colon + 1), kNoLimit);
+    if (block && (*block < 2 || turning_block(*block) != *block)) block.reset();
+  }
+  if (!block || (kind != "hadamard" && kind != "k" && kind != "v"))
+    throw OptionError(option,
+                      "none, hadamard, k or v, and behind a colon the size of the matrix, a power of two",
+                      fmt::format("'{}'", word));
+  return {kind != "v", kind != "k", *block, word};
+}
+
+KeyGroups OptionValue<KeyGroups>::parse(const OptionFacts& option, const std::string& word) {
+  for (const KeyGroups groups : {KeyGroups::channel, KeyGroups::token})
+    if (word == text(groups)) return groups;
+  throw OptionError(option, "channel or token", fmt::format("'{}'", word));
+}
+
+namespace {
+
+/// Why heads of n numbers cannot be stored so, as what is expected of them.
+std::optional<std::string> what_it_wants(const StoredAs& as, Index n) {
+  const NumberFormatFacts& facts = kNumberFormats[as.format];
+  if (facts.block > 0 && n % facts.block != 0)
+    return fmt::format("heads of a multiple of {} numbers for {}", facts.block, facts.name);
+  if (turns(as.format) && turning_block(n) != n)
+    return fmt::format("heads of a power of two of numbers for {}", facts.name);
+  return std::nullopt;
+}
+
+StoredAs turned(StoredAs as, bool turns, Index block, Index n, const OptionFacts& rotate,
+                const std::string& name) {
+  if (!turns || as.format == NumberFormat::exact) return as;
+  as.turned = block > 0 ? block : turning_block(n);
+  if (as.turned < 2 || n % as.turned != 0)
+    throw OptionError(option_text("{} {}", rotate, name),
+                      block > 0 ? fmt::format("heads of a multiple of {} numbers", block)
+                                : std::string("heads of an even number of numbers"),
+                      fmt::format("{}", n));
+  return as;
+}
+
+}  // namespace
+
+std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
+                                              const OptionFacts& bits, const OptionFacts& rotate) {
+  std::vector<CacheFormatRun> runs;
+  for (const CacheFormat& format : asked.formats) {
+    for (const CacheFormat::Layers& other : format.others)
+      if (other.last.value_or(0) >= shape.layers)
+        throw OptionError(option_text("{} {}", bits, format.name),
+                          fmt::format("layers 0 to {}", shape.layers - 1), fmt::format("{}", *other.last));
+    bool all_uniform = true;
+    for (Index layer = 0; layer < shape.layers; ++layer)
+      for (const NumberFormat one : {format.of(layer, shape.layers).k, format.of(layer, shape.layers).v})
+        all_uniform = all_uniform && (kNumberFormats[one].uniform || one == NumberFormat::exact);
+    for (const Rotation& rotation : asked.rotations) {
+      CacheFormatRun run;
+      run.name = rotation.name == "none" ? format.name : fmt::format("{}+{}", format.name, rotation.name);
+      for (Index layer = 0; layer < shape.layers; ++layer) {
+        const auto [k, v] = format.of(layer, shape.layers);
+        Quantization as{{k, asked.keys == KeyGroups::channel && kNumberFormats[k].uniform}, {v}};
+        for (const auto& [stored, n] : {std::pair(as.k, shape.d), std::pair(as.v, shape.d_v)})
+          if (const auto wanted = what_it_wants(stored, n))
+            throw OptionError(option_text("{} {}", bits, format.name), *wanted, fmt::format("{}", n));
+        as.k = turned(as.k, rotation.k, rotation.block, shape.d, rotate, rotation.name);
+        as.v = turned(as.v, rotation.v, rotation.block, shape.d_v, rotate, rotation.name);
+        as.group = asked.group;
+        as.residual = asked.residual.value_or(all_uniform ? Quantization{}.residual : 0);
+        run.of_layers.push_back(as);
+      }
+      runs.push_back(std::move(run));
+    }
+  }
+  return runs;
+}
+
+Json to_json(const CacheFormatRun& run) {
+  Json layers = Json::array();
+  for (const Quantization& stored : run.of_layers)
+    layers.push_back({{"k", name_of(stored.k.format)},
+                      {"v", name_of(stored.v.format)},
+                      {"keys", stored.k.per_channel ? "channel" : "token"},
+                      {"turned", {stored.k.turned, stored.v.turned}},
+                      {"group", stored.group},
+                      {"residual", stored.residual}});
+  return layers;
+}
+
+std::string format_text(const Quantization& quantization) {
+  const auto side = [&](const char* what, const StoredAs& as) {
+    const NumberFormatFacts& facts = kNumberFormats[as.format];
+    std::string text = fmt::format(
+        "{} {}", what, facts.uniform ? fmt::format("{} bits", facts.bits) : std::string(facts.name));
+    if (as.format == NumberFormat::exact) text = fmt::format("{} as they are", what);
+    if (facts.uniform)
+      text += fmt::format(" per {} (groups of {} {})", as.per_channel ? "channel" : "token",
+                          quantization.group, as.per_channel ? "tokens" : "numbers");
+    if (as.turned > 0) text += fmt::format(", turned by a Hadamard matrix of {}", as.turned);
+    return text;
+  };
+  return side("keys", quantization.k) + "; " + side("values", quantization.v) +
+         (quantization.residual > 0 ? fmt::format("; the last {} tokens exact", quantization.residual) : "");
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "data/dump.hpp"
+#include "sim/cache/quantize.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// In which formats a cache is stored, as a user asks for it. Definitions: sim/cache/FORMATS.md.
+
+namespace kvreplay {
+
+/// Of keys and of values: "4", "k8v4", "kfp8vnvfp4".
+struct KeyValueFormats {
+  NumberFormat k = NumberFormat::exact, v = NumberFormat::exact;
+  bool operator==(const KeyValueFormats&) const = default;
+};
+
+/// "k8v4;0-1,last:k16v16": those of all layers, and of some.
+struct CacheFormat {
+  struct Layers {
+    std::optional<Index> first, last;  ///< unset: the model's last layer
+    KeyValueFormats formats;
+    bool operator==(const Layers&) const = default;
+  };
+  std::string name;  ///< as it was asked for
+  KeyValueFormats formats;
+  std::vector<Layers> others;  ///< later ones hold
+
+  KeyValueFormats of(Index layer, Index layers) const;
+  bool operator==(const CacheFormat&) const = default;
+};
+
+/// Whether a Hadamard matrix turns keys, values or both before they are stored: "none", "hadamard",
+/// "hadamard:64", "k", "v:64".
+struct Rotation {
+  bool k = false, v = false;
+  Index block = 0;  ///< its size; 0: the largest power of two that divides the numbers of a head
+  std::string name = "none";
+  bool operator==(const Rotation&) const = default;
+};
+
+/// What groups of uniform formats of keys lie along.
+enum class KeyGroups { channel, token };
+
+template <>
+struct OptionValue<CacheFormat> {
+  static CacheFormat parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const CacheFormat& format) { return format.name; }
+  static Json json(const CacheFormat& format);  ///< plain bits as a number
+  static CacheFormat from_json(const Json& json, const std::string& where);
+};
+template <>
+struct OptionValue<Rotation> {
+  static Rotation parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const Rotation& rotation) { return rotation.name; }
+};
+template <>
+struct OptionValue<KeyGroups> {
+  static KeyGroups parse(const OptionFacts& option, const std::string& word);
+  static std::string text(KeyGroups groups) { return groups == KeyGroups::channel ? "channel" : "token"; }
+};
+
+/// What a run stores its caches as: a format and a rotation.
+struct CacheFormatRun {
+  std::string name;                     ///< "k8v4", "k8v4+hadamard"
+  std::vector<Quantization> of_layers;  ///< [layers]
+};
+struct CacheFormatOptions {
+  std::vector<CacheFormat> formats;
+  std::vector<Rotation> rotations = {{}};
+  KeyGroups keys = KeyGroups::channel;
+  Index group = Quantization{}.group;
+  std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
+};
+/// Every format under every rotation. Throws OptionError of the options named for layers that the dump has
+/// not, and for what its heads cannot be stored as.
+std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
+                                              const OptionFacts& bits, const OptionFacts& rotate);
+
+/// A layer each: {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}.
+Json to_json(const CacheFormatRun& run);
+
+/// "keys 4 bits in groups of 32 tokens, values q4_0": a layer's.
+std::string format_text(const Quantization& quantization);
+
+}  // namespace kvreplay
