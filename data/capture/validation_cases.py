@@ -11,11 +11,12 @@ import numpy as np
 import torch
 import xxhash
 
-from changed_cache import Change, Quantization
+from changed_cache import Change
 from dump_check import StoredArray, as_float64
 from dump_files import read_json, require
 from kvresults import Results, ResultsError
 from model_loop import GrowingCaches, Layer, ModelLoop
+from number_formats import Stored, kivi
 
 KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case, as validate.csv has them
 DECODES = ("decode", "append-only")  # phases that evict while they decode
@@ -71,13 +72,12 @@ Found = Iterator["tuple[str, Case | str]"]  # a name, and the case or why there 
 
 def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     options = results.summary.get("options", {}).get("evict", {})
-    bits = options.get("bits")
-    quantization = None if bits is None else Quantization(bits, options["group"], options["residual"])
+    formats = stored_formats(options, results.summary["dump"]["layers"])
     prunes, l = options.get("channels") is not None, results.summary["dump"]["l"]
 
-    def change(name: str, recent: int, layer: int) -> Change:
+    def change(name: str, recent: int, stored: list[Stored] | None, layer: int) -> Change:
         kept, pruned = results.kept(name, layer).values, results.pruned(name, layer).values if prunes else None
-        return Change(kept=kept, pruned=pruned, recent=recent, quantization=quantization)
+        return Change(kept=kept, pruned=pruned, recent=recent, stored=stored and stored[layer])
 
     def while_decoding(name: str, layer: int) -> Change:
         return Change(last=results.last_rows(name, layer).values)
@@ -93,7 +93,16 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         elif prunes and not has(results, "pruned", name):
             yield name, "these results do not say which channels were pruned (evict writes that: --force)"
         else:
-            yield name, Case(name, keys, functools.partial(change, name, recent_of(options, semantics, l)))
+            stored = formats.get(policy.partition("~")[2]) or next(iter(formats.values()), None)
+            yield name, Case(name, keys, functools.partial(change, name, recent_of(options, semantics, l), stored))
+
+
+def stored_formats(options: dict[str, Any], layers: int) -> dict[str, list[Stored]]:
+    """What every layer's cache is stored as, by the format's name."""
+    if "stored" not in options and options.get("bits") is not None:  # results that know KIVI's alone
+        return {"": [kivi(options["bits"], options["group"], options["residual"])] * layers}
+    return {name: [Stored(**{**layer, "turned": tuple(layer["turned"])}) for layer in layers]
+            for name, layers in options.get("stored", {}).items()}
 
 
 def once(rows: Iterator[dict[str, str]]) -> dict[tuple[str, ...], None]:

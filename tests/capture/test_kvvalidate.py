@@ -27,7 +27,8 @@ import transformers
 import kvvalidate
 from kvcapture import capture
 from kvresults import open_results
-from changed_cache import Change, Quantization
+from changed_cache import Change
+from number_formats import Stored, kivi
 from model_loop import FIGURES, ModelLoop, figures
 from plain_loop import H2O, TOVA, chunks_of, evicting
 
@@ -68,6 +69,7 @@ class Validate(unittest.TestCase):
             "--phase prefill,blockwise:10,decode "
             "--kept every=all.npy --kept some=some.npy",
             "heads": "evict a --policy h2o --budget 12 --semantics official --per-query-head --window 8",
+            "formats": "evict a --policy h2o --budget 30 --window 8 --bits 'k4v2;0:8',ktq3v16 --rotate none,v --group 4 --residual 6",
             "bits": "evict a --policy none,h2o --budget 30 --window 8 --bits 4 --group 4 --residual 6",
             "both": "evict a --policy none,h2o --budget 30 --channels think:0.5 --protect 10:20 --recent 6 "
             "--bits 4 --group 4 --residual 6 --window 8",
@@ -189,8 +191,22 @@ class Validate(unittest.TestCase):
         self.done(folder)
         for name, file in (("none", "none-paper-prefill-40"), ("h2o", "h2o-paper-prefill-30")):
             kept = self.kept(folder, file)
-            expected = self.in_the_loop(lambda layer: Change(kept(layer).kept, quantization=Quantization(4, 4, 6)))
+            expected = self.in_the_loop(lambda layer: Change(kept(layer).kept, stored=kivi(4, 4, 6)))
             self.assertEqual(figures_in(folder, policy=name), expected)
+            self.assertGreater(expected["kl"], 0)
+
+    def test_formats_of_layers(self):
+        folder = self.results("formats")
+        self.done(folder)
+        for name, of_layer in (
+            ("k4v2;0:8", lambda layer: Stored("8", "8") if layer == 0 else Stored("4", "2")),
+            ("k4v2;0:8+v", lambda layer: Stored("8", "8", turned=(0, 16)) if layer == 0 else Stored("4", "2", turned=(0, 16))),
+            ("ktq3v16", lambda layer: Stored("tq3", "16", keys="token")),
+        ):
+            kept = self.kept(folder, f"h2o~{name}-paper-prefill-30".replace(":", "_"))
+            expected = self.in_the_loop(
+                lambda layer: Change(kept(layer).kept, stored=of_layer(layer)._replace(group=4, residual=6)))
+            self.assertEqual(figures_in(folder, policy=f"h2o~{name}"), expected)
             self.assertGreater(expected["kl"], 0)
 
     def test_pruned_and_quantized_kept_sets(self):
@@ -201,7 +217,7 @@ class Validate(unittest.TestCase):
             self.assertEqual(pruned(0).sum(axis=1).tolist(), [8, 8])
             self.assertEqual(list(open_results(folder).pruned(file).axes), ["layer", "kv_head", "channel"])
             expected = self.in_the_loop(
-                lambda layer: Change(kept(layer).kept, pruned=pruned(layer), recent=6, quantization=Quantization(4, 4, 6))
+                lambda layer: Change(kept(layer).kept, pruned=pruned(layer), recent=6, stored=kivi(4, 4, 6))
             )
             self.assertEqual(figures_in(folder, policy=name), expected)
             self.assertNotEqual(expected, self.in_the_loop(lambda layer: Change(kept(layer).kept, pruned=pruned(layer), recent=6)))

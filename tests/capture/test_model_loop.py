@@ -21,7 +21,8 @@ import torch
 import transformers
 
 from dump_files import CaptureError
-from changed_cache import Change, Quantization
+from changed_cache import Change
+from number_formats import kivi
 from model_loop import ModelLoop, figures, figures_of_steps
 from plain_loop import evicting
 
@@ -175,7 +176,7 @@ class AgainstBruteForce(unittest.TestCase):
                     v[row, begin : begin + 5] = read_back(v[row, begin : begin + 5], 4)
             return k, v
 
-        self.agree(lambda layer: Change(kept=kept[layer], pruned=pruned[layer], recent=recent, quantization=Quantization(4, 5, 3)), cache)
+        self.agree(lambda layer: Change(kept=kept[layer], pruned=pruned[layer], recent=recent, stored=kivi(4, 5, 3)), cache)
 
     def test_nothing_kept(self):
         kept = np.zeros((2, PROMPT), bool)
@@ -206,7 +207,7 @@ class AgainstBruteForce(unittest.TestCase):
                         v[row, begin : begin + group] = read_back(v[row, begin : begin + group], bits)
                 return k, v
 
-            self.agree(lambda layer: Change(kept=kept[layer], quantization=Quantization(bits, group, residual)), cache)
+            self.agree(lambda layer: Change(kept=kept[layer], stored=kivi(bits, group, residual)), cache)
 
     @unittest.skipUnless(MODEL, "KVREPLAY_MODEL is not set")
     def test_the_sample_model(self):
