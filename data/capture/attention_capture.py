@@ -326,7 +326,8 @@ class Layer:
         self.window = window_of(module, called)
         self.causal = True
         self.softcap = float(softcap) if softcap else None
-        self.sinks = None if sinks is None else sinks.detach().float().cpu().tolist()
+        # JSON has no -inf, by which a head has no sink.
+        self.sinks = None if sinks is None else sinks.detach().float().clamp(min=-1e9).cpu().tolist()
         self.rotation: Callable[[], Turn] | None = None
         self.rope_note = ""  # why there is none
         self.turn: Turn | None = None  # rotation() when the prompt was read

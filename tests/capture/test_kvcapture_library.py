@@ -166,6 +166,15 @@ class Library(Case):
                 self.assertNotIn("incomplete", manifest_of(folder))
                 self.assertFalse(said(kvcapture.check, folder)[0])
 
+    def test_a_head_without_a_sink_beside_heads_with_one(self):
+        model = build("gpt-oss")
+        with torch.no_grad():
+            model.model.layers[1].self_attn.sinks[2] = -torch.inf
+        with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE):
+            decode(model, prompt())
+        self.judge(self.dump)
+        self.assertEqual(manifest_of(self.dump)["sink_logit"][1][2], -1e9)
+
     def test_heads_that_the_code_around_the_model_ablates(self):
         model = build("llama")
         with capture(model, self.dump, prompt_len=PROMPT), torch.no_grad():
