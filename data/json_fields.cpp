@@ -84,11 +84,13 @@ Json parse_json(std::string_view text, const std::string& where) {
   try {
     return Json::parse(whole.empty() ? text : whole, check);
   } catch (const Json::parse_error& error) {
-    throw InputError(where, "JSON",
-                     text.empty()
-                         ? "an empty file"
-                         : fmt::format("a syntax error at {}",
-                                       place_behind(text.substr(0, error.byte > 0 ? error.byte - 1 : 0))));
+    if (text.empty()) throw InputError(where, "JSON", "an empty file");
+    const std::string_view before = text.substr(0, error.byte > 0 ? error.byte - 1 : 0);
+    for (const std::string_view number : {"NaN", "Infinity"})  // what Python's json writes
+      if (text.substr(before.size()).starts_with(number))
+        throw InputError(where, "JSON, whose numbers are finite",
+                         fmt::format("{} at {}", number, place_behind(before)));
+    throw InputError(where, "JSON", fmt::format("a syntax error at {}", place_behind(before)));
   } catch (const Json::exception&) {
     throw InputError(key.empty() ? where : where + ": " + key, "numbers within float64's range",
                      "one beyond it");

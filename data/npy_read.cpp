@@ -19,18 +19,29 @@ NpyArray open_shaped(const std::filesystem::path& path, std::span<const std::ptr
   return array;
 }
 
+struct Whole {
+  bool negative;
+  std::uint64_t magnitude;
+
+  double value() const {
+    const auto rounded = static_cast<double>(magnitude);
+    return negative ? -rounded : rounded;
+  }
+};
+
 /// One integer of `bytes` bytes, lowest first unless `big`.
-double integer_at(const std::byte* in, NpyInteger kind, bool big) {
+Whole integer_at(const std::byte* in, NpyInteger kind, bool big) {
   std::uint64_t bits = 0;
   for (std::size_t b = 0; b < kind.bytes; ++b)
     bits = bits << 8 | static_cast<std::uint64_t>(in[big ? b : kind.bytes - 1 - b]);
-  if (!kind.is_signed) return static_cast<double>(bits);
   const std::size_t unused = 64 - 8 * kind.bytes;
-  return static_cast<double>(static_cast<std::int64_t>(bits << unused) >> unused);
+  if (!kind.is_signed || bits << unused >> 63 == 0) return {false, bits};
+  return {true, (0 - (bits << unused)) >> unused};
 }
 
-/// All elements, in C order: numbers, and booleans as 0 and 1.
-std::vector<double> elements_of(const NpyArray& array) {
+/// All elements, in C order: numbers, and booleans as 0 and 1. Throws InputError at an integer that no
+/// float64 is, unless they may be `rounded`.
+std::vector<double> elements_of(const NpyArray& array, bool rounded) {
   const NpyHeader& header = array.header;
   std::vector<double> stored(header.count);
   double* out = stored.data();
@@ -40,9 +51,15 @@ std::vector<double> elements_of(const NpyArray& array) {
       convert(Encoding{*header.dtype, header.big_endian}, bytes.data(), static_cast<std::ptrdiff_t>(count),
               out);
     else
-      for (std::size_t i = 0; i < count; ++i)
-        out[i] = header.boolean ? (bytes[i] != std::byte{0} ? 1.0 : 0.0)
+      for (std::size_t i = 0; i < count; ++i) {
+        const Whole whole = header.boolean
+                                ? Whole{false, bytes[i] != std::byte{0} ? 1u : 0u}
                                 : integer_at(bytes.data() + i * size, *header.integer, header.big_endian);
+        if (!rounded && !fits_float64(whole.magnitude))
+          throw InputError(array.where, "integers that float64 tells apart, as all up to 2^53",
+                           fmt::format("{}{}", whole.negative ? "-" : "", whole.magnitude));
+        out[i] = whole.value();
+      }
     out += count;
   };
   if (header.count > 0)
@@ -64,18 +81,18 @@ std::vector<std::ptrdiff_t> npy_shape(const std::filesystem::path& path) {
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape) {
   const NpyArray array = open_shaped(path, shape, NpyElements::any);
   if (array.header.boolean) throw InputError(array.where, "numbers", "booleans");
-  return elements_of(array);
+  return elements_of(array, /*rounded=*/false);
 }
 
 std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
                                         std::span<const std::ptrdiff_t> shape) {
-  const std::vector<double> values = elements_of(open_shaped(path, shape, NpyElements::booleans));
+  const std::vector<double> values = elements_of(open_shaped(path, shape, NpyElements::booleans), true);
   return {values.begin(), values.end()};
 }
 
 NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
   const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
-  return {array.header.shape, elements_of(array)};
+  return {array.header.shape, elements_of(array, /*rounded=*/true)};
 }
 
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -8,13 +9,18 @@
 
 namespace kvreplay {
 
+/// Is an integer of this magnitude the same as a float64?
+constexpr bool fits_float64(std::uint64_t magnitude) {
+  return magnitude == 0 || magnitude >> std::countr_zero(magnitude) < 1ull << 53;
+}
+
 // Arrays beside a dump, read whole and in C order: those that a user brings along, and results. All throw
 // InputError naming the file where it is not such an array, and `shape` where it has another.
 
 /// The shape of an array of numbers or booleans.
 std::vector<std::ptrdiff_t> npy_shape(const std::filesystem::path& path);
 
-/// Floating point numbers, which may be infinite or NaN, or integers.
+/// Floating point numbers, which may be infinite or NaN, or integers, none of which is rounded.
 std::vector<double> read_npy(const std::filesystem::path& path, std::span<const std::ptrdiff_t> shape);
 
 /// Booleans, as 0 and 1.

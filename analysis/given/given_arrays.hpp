@@ -4,6 +4,7 @@
 #include "data/dump.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,6 +52,12 @@ struct GivenArray {
     return std::span(values).subspan((head * parts + (parts > 1 ? part : 0)) * l, l);
   }
 };
+
+/// Of scores [layers, heads, l] ranks are all that counts: infinities, as code marks what it pins and what it
+/// masks, become numbers beyond the others of their head, so that what pools them has finite sums. Throws
+/// InputError at a NaN.
+void take_infinities(std::vector<double>& values, const std::array<Index, 3>& shape,
+                     const std::string& where);
 
 /// Scores of every candidate, [layers, n_kv, l] numbers, higher is kept, infinite ones first and last; or
 /// kept sets, booleans. [layers, n_q, l] where query heads are told apart. Throws InputError for a name that

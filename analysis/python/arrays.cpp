@@ -4,6 +4,7 @@
 #include "data/error.hpp"
 #include "data/npy_array.hpp"
 #include "data/npy_header.hpp"
+#include "data/npy_read.hpp"
 #include "data/stored_tensor.hpp"
 #include "sim/backend/backend_cuda.hpp"
 
@@ -122,14 +123,17 @@ auto in_c_order(const AnyArray& array, const Of& of) {
 }
 
 template <class T>
-double whole(const std::byte* from) {
+double whole(const char* name, const std::byte* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
+  const auto magnitude = static_cast<std::uint64_t>(value);
+  if (!fits_float64(value < 0 ? 0 - magnitude : magnitude))
+    throw InputError(name, "integers that float64 tells apart, as all up to 2^53", std::to_string(value));
   return static_cast<double>(value);
 }
 
 /// One number of any kind.
-std::optional<double> number_at(const HostArray& array, const std::byte* from) {
+std::optional<double> number_at(const char* name, const HostArray& array, const std::byte* from) {
   if (const auto dtype = dtype_of(array)) {
     double value = 0;
     convert({*dtype, false}, from, 1, &value);
@@ -140,13 +144,13 @@ std::optional<double> number_at(const HostArray& array, const std::byte* from) {
   if (!is_signed && static_cast<dtype_code>(code) != dtype_code::UInt) return std::nullopt;
   switch (bits) {
     case 8:
-      return is_signed ? whole<std::int8_t>(from) : whole<std::uint8_t>(from);
+      return is_signed ? whole<std::int8_t>(name, from) : whole<std::uint8_t>(name, from);
     case 16:
-      return is_signed ? whole<std::int16_t>(from) : whole<std::uint16_t>(from);
+      return is_signed ? whole<std::int16_t>(name, from) : whole<std::uint16_t>(name, from);
     case 32:
-      return is_signed ? whole<std::int32_t>(from) : whole<std::uint32_t>(from);
+      return is_signed ? whole<std::int32_t>(name, from) : whole<std::uint32_t>(name, from);
     case 64:
-      return is_signed ? whole<std::int64_t>(from) : whole<std::uint64_t>(from);
+      return is_signed ? whole<std::int64_t>(name, from) : whole<std::uint64_t>(name, from);
     default:
       return std::nullopt;
   }
@@ -155,6 +159,9 @@ std::optional<double> number_at(const HostArray& array, const std::byte* from) {
 }  // namespace
 
 HostArray array_of(const char* name, nb::handle object) {
+  if (nb::hasattr(object, "mask") && nb::hasattr(object, "filled") &&
+      nb::cast<bool>(nb::bool_(object.attr("mask").attr("any")())))
+    throw InputError(name, "an array without masked entries", "some");
   std::optional<AnyArray> array = imported(object);
   if (array && on_host(array->device_type())) return {*array};
   if (const auto device = array ? Device(array->device_type(), array->device_id()) : device_of(object);
@@ -171,8 +178,13 @@ HostArray array_of(const char* name, nb::handle object) {
   // Tensors that gradients run through are not handed out as they are.
   if (nb::hasattr(object, "detach"))
     if (const auto detached = imported(object.attr("detach")())) return {*detached};
+  std::string of;
+  if (nb::hasattr(object, "dtype")) {
+    const nb::object dtype = object.attr("dtype");
+    of = fmt::format(" of {}", nb::str(nb::handle(dtype)).c_str());
+  }
   throw InputError(name, "an array: NumPy's, torch's or any with DLPack or the buffer protocol",
-                   python_type_of(object));
+                   python_type_of(object) + of);
 }
 
 MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
@@ -183,15 +195,15 @@ MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
   return {tensor, *dtype, array.numbers.data(), shape_of(array.numbers), strides_of(array.numbers)};
 }
 
-std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape) {
+std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape, bool finite) {
   const HostArray array = array_of(name, object);
   require_shape(name, shape_of(array.numbers), shape);
   std::vector<double> values = in_c_order(array.numbers, [&](const std::byte* from) {
-    const auto value = number_at(array, from);
+    const auto value = number_at(name, array, from);
     if (!value) throw InputError(name, "real numbers", dtype_name(array.numbers));
     return *value;
   });
-  if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
+  if (const auto bad = finite ? first_not_finite(values.data(), std::ssize(values)) : std::nullopt)
     throw InputError(name, "finite values", fmt::format("{} at place {}", values[extent(*bad)], *bad));
   return values;
 }

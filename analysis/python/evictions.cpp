@@ -59,7 +59,9 @@ std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShap
     const std::string name = nb::cast<std::string>(key);
     require_own_name(evict_option::score, name);
     std::vector<Index> extents = {shape.n_kv, shape.l};
-    given.push_back({name, numbers_of(("score " + name).c_str(), array, extents)});
+    const std::string where = "score " + name;
+    given.push_back({name, numbers_of(where.c_str(), array, extents, /*finite=*/false)});
+    take_infinities(given.back().values, {1, shape.n_kv, shape.l}, where);
   }
   return given;
 }

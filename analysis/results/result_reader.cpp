@@ -87,8 +87,9 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
     throw InputError(folder_.string(), "a result folder, with a summary.json",
                      fs::exists(folder_ / "manifest.json", ignored)
                          ? "a dump (kvreplay analyze DUMP --out DIR makes results of it)"
-                     : fs::exists(folder_, ignored) ? "a folder without one"
-                                                    : "no folder");
+                     : fs::is_directory(folder_, ignored) ? "a folder without one"
+                     : fs::exists(folder_, ignored)       ? "a file"
+                                                          : "no folder");
   const std::string where = path.string();
   summary_ = parse_json_object(file_text(path, kMostJson), where);
   const auto is = [&](const char* key, const Json& wanted) {

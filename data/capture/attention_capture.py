@@ -10,10 +10,12 @@ import numpy as np
 import torch
 import transformers
 
+from dump_check import check_layer
 from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder,
                         require, write_json)
 from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device,
-                             is_causal, own_attention, residual_block, rounded, sees_ahead, stand_in, to_file, window_of)
+                             is_causal, own_attention, residual_block, rotations, rounded, sees_ahead, stand_in,
+                             to_file, window_of)
 from output_path import OutputPath, Site, find_output_paths, near
 
 PROBE_TOKENS = 16
@@ -25,8 +27,8 @@ class capture:
     a growing cache. The dump has as many decoding steps as were made. layers: which, renumbered from 0 (default all).
     window: only the queries of the last that many prompt positions, and of the decoding steps. dtype: the files', by
     default the model's; not finer than the model's. name: the manifest's `model`. progress: called with a line that
-    says how far the capture is. Raises CaptureError; where the block does not end normally, manifest.json keeps
-    `"incomplete": true`."""
+    says how far the capture is. Raises CaptureError, behind a whole dump whose o does not follow from q, k and v, too;
+    where the block does not end normally, manifest.json keeps `"incomplete": true`."""
 
     def __init__(self, model: torch.nn.Module, out: str | os.PathLike, *, prompt_len: int, decode: int = 0,
                  layers: Iterable[int] | None = None, window: int | None = None, dtype: str | None = None,
@@ -51,6 +53,7 @@ class capture:
         self.caches: dict[int, torch.Tensor] = {}  # the keys that every layer was first called with
         self.cache_of: list[int] = []  # the first of the dump's layers that read each layer's cache
         self.ids: list[int] | None = []  # None where the model was fed something else
+        self.adjacent, self.offset = True, None  # were the rows' positions offset, offset + 1, ...?
         with contextlib.ExitStack() as stack:
             self.own = stack.enter_context(stand_in(self.model, self._attend))
             self._probe()
@@ -58,18 +61,25 @@ class capture:
             prepare_folder(self.out, self.force, size)
             write_json(self.out / "manifest.json", {"incomplete": True, **self._manifest(self.T), **self._output()})
             stack.callback(self.model.register_forward_pre_hook(self._note_ids, with_kwargs=True).remove)
+            for rotation in {owner for owner, _ in rotations(decoder_of(self.model))}:
+                stack.callback(rotation.register_forward_pre_hook(self._note_positions, with_kwargs=True).remove)
             for layer in self.layers.values():
                 if self._adds_to_stream():
                     stack.callback(layer.block.register_forward_pre_hook(layer.note_residual, with_kwargs=True).remove)
                 if not self._wo_note():
                     stack.callback(layer.path.projection.register_forward_pre_hook(layer.read_factor).remove)
+                    stack.callback(layer.path.projection.register_forward_hook(layer.compare).remove)
             self.stack = stack.pop_all()
         return self
 
     def __exit__(self, kind, *_) -> None:
         self.stack.close()
         if kind is None:
-            self._finish()
+            manifest = self._finish()
+            for at, (i, layer) in enumerate(self.layers.items()):
+                good, line = check_layer(layer.folder, at, manifest, rows=1)
+                follows = "o to follow from q, k and v (with a cache that hands back what it was given)"
+                require(good, f"layer {i}", follows, line)
 
     def _probe(self) -> None:
         """Fills self.layers, in their order."""
@@ -131,6 +141,18 @@ class capture:
         ids = kwargs.get("input_ids", args[0] if args else None)
         self.ids = None if self.ids is None or ids is None else self.ids + ids[0].tolist()
 
+    def _note_positions(self, _rotation, args, kwargs) -> None:
+        """Before it turns the rows of a pass, or a row of several kinds of positions."""
+        given = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
+        if not torch.is_tensor(given) or given.is_floating_point():
+            return
+        found = given.detach().cpu().numpy().reshape(-1, given.shape[-1])
+        self.offset = found[0, 0] if self.offset is None else self.offset
+        seen, rows = min(layer.seen for layer in self.layers.values()), np.arange(found.shape[1])
+        # The latter once all that are captured are through.
+        expected = (self.offset + start + rows for start in (seen, seen - len(rows)))
+        self.adjacent = self.adjacent and any((found == positions).all() for positions in expected)
+
     def _attend(self, module, query, key, value, mask, kwargs):
         """Stands in for the model's own attention of query [1, n_q, rows, d], key [1, n_kv, keys, d] and
         value [1, n_kv, keys, d_v]."""
@@ -178,7 +200,6 @@ class capture:
         self._write(index, "o", output[0].transpose(0, 1)[:, unwritten:], row)
         if not self._wo_note():
             layer.returned = output
-            layer.take_gate = None
         if self._gated():  # the projection is told the heads' outputs once it has shown what they are multiplied by
             layer.take_gate = lambda gate: self._write(index, "gate", gate[0].transpose(0, 1)[:, unwritten:], row)
             output = torch.ones_like(output)
@@ -202,7 +223,8 @@ class capture:
         if rows > 1:  # a prompt's pages leave this process' memory with the map that wrote them
             files[name] = np.lib.format.open_memmap(files[name].filename, mode="r+")
 
-    def _finish(self) -> None:
+    def _finish(self) -> dict[str, Any]:
+        """The manifest."""
         seen = sorted({layer.seen for layer in self.layers.values()})
         whole = len(seen) == 1 and seen[0] >= self.prompt_len
         found = seen if seen != [0] else "none: its model was not called"
@@ -221,7 +243,9 @@ class capture:
                 allocate(layer.folder / "wo.npy", *kinds["wo"])[:] = wo
         if self.ids is not None and len(self.ids) == seen[0]:
             write_json(self.out / "tokens.json", {"ids": self.ids})
-        write_json(self.out / "manifest.json", {**self._manifest(seen[0]), **self._rope(), **self._output()})
+        manifest = {**self._manifest(seen[0]), **self._rope(), **self._output()}
+        write_json(self.out / "manifest.json", manifest)
+        return manifest
 
     def _files(self, T: int) -> dict[str, tuple[tuple[int, ...], str]]:
         files = layer_files(self.first.shape, T, T - self.prompt_len + self.window, self.dtype)
@@ -268,6 +292,8 @@ class capture:
 
     def _rope(self) -> dict[str, Any]:
         """The manifest's `rope`, or a note why there is none."""
+        if not self.adjacent:
+            return {"rope_note": "no rope: the model was fed other positions than adjacent ones (of an image's parts?)"}
         for i, layer in self.layers.items():
             if layer.turn is None:
                 return {"rope_note": f"no rope: layer {i}{layer.rope_note}"}
@@ -300,7 +326,8 @@ class Layer:
         self.window = window_of(module, called)
         self.causal = True
         self.softcap = float(softcap) if softcap else None
-        self.sinks = None if sinks is None else sinks.detach().float().cpu().tolist()
+        # JSON has no -inf, by which a head has no sink.
+        self.sinks = None if sinks is None else sinks.detach().float().clamp(min=-1e9).cpu().tolist()
         self.rotation: Callable[[], Turn] | None = None
         self.rope_note = ""  # why there is none
         self.turn: Turn | None = None  # rotation() when the prompt was read
@@ -319,16 +346,20 @@ class Layer:
         self.residual_norm = x[0].detach().float().norm(dim=-1).cpu().numpy() if stream else None
 
     def read_factor(self, _projection, args):
-        """Before the projection."""
-        if self.returned is None:
+        """Before the projection of a layer whose gate is asked for, which is told no heads' outputs but ones."""
+        if self.returned is None or self.take_gate is None:
             return None
-        x, o, self.returned = args[0], self.returned, None
-        if self.take_gate is not None:
-            gate = x.reshape(o.shape)
-            self.take_gate(gate)
-            return ((o * gate).reshape(x.shape), *args[1:])
-        self.unlike = self.unlike or not near(x, o, TOLERANCES[str(x.dtype).replace("torch.", "")])
-        return None
+        x, o = args[0], self.returned
+        gate = x.reshape(o.shape)
+        self.take_gate(gate)
+        self.returned, self.take_gate = o * gate, None
+        return (self.returned.reshape(x.shape), *args[1:])
+
+    def compare(self, _projection, args, _output) -> None:
+        """Behind the projection, which may have been called with less than went to it."""
+        if self.returned is not None:
+            x, o, self.returned = args[0], self.returned, None
+            self.unlike = self.unlike or not near(x, o, TOLERANCES[str(x.dtype).replace("torch.", "")])
 
 
 def equal_rows(_attention, args, kwargs):

@@ -38,7 +38,7 @@ class Request:
         if self.resumed:
             self.layers = self.resumed.layers
         else:
-            chosen = args.layers and read_layers(args.layers, self.config.num_hidden_layers)
+            chosen = None if args.layers is None else read_layers(args.layers, self.config.num_hidden_layers)
             self.layers = choose_layers(self.config, chosen, self.prompt_len, self.decode, args.window)
         own = getattr(self.config, "dtype", None) or getattr(self.whole, "dtype", None) or "float32"
         own = str(own).replace("torch.", "")
@@ -56,7 +56,7 @@ class Request:
             text = read_text(args.prompt)
             self.ids = self.tokenizer.encode(text)
             if not args.any_prompt:
-                refuse_odd_prompt(args.prompt, text, self.ids, self.tokenizer)
+                refuse_odd_prompt(args.prompt, text, self.ids, args.decode, self.tokenizer)
         elif args.ids:
             self.ids = read_ids(args.ids)
             with contextlib.suppress(Exception):  # labels only
@@ -67,7 +67,7 @@ class Request:
         """prompt_len, decode and the ids, of which those behind the prompt are decoded."""
         args, resumed = self.args, self.resumed
         if resumed:
-            asked = self.ids[:args.prompt_len] or resumed.ids[:resumed.prompt_len]
+            asked = (self.ids or resumed.ids[:resumed.prompt_len])[:args.prompt_len]
             same = asked == resumed.ids[:resumed.prompt_len]
             require(same, source, f"the {resumed.prompt_len} tokens of the dump's prompt", f"{len(asked)} that differ")
             self.ids, self.prompt_len, self.decode = resumed.ids, resumed.prompt_len, resumed.T - resumed.prompt_len
@@ -75,7 +75,7 @@ class Request:
         ids, size = self.ids, self.config.vocab_size
         known = ids and 0 <= min(ids) <= max(ids) < size
         require(known, source, f"ids of 0 to {size - 1}", f"{min(ids)} to {max(ids)}" if ids else "nothing")
-        self.prompt_len, self.decode = args.prompt_len or len(ids), args.decode
+        self.prompt_len, self.decode = len(ids) if args.prompt_len is None else args.prompt_len, args.decode
         behind = len(ids) - self.prompt_len
         enough = 1 <= self.prompt_len <= len(ids) and (not behind or behind >= self.decode)
         require(enough, source, f"a prompt of 1 to {len(ids)} positions, and {self.decode} ids behind it or none",

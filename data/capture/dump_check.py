@@ -135,9 +135,9 @@ class StoredArray:
         return found.reshape(count, -1)
 
 
-def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[bool, str]:
-    """Is the layer whole and does o follow from q, k and v? And a line that says so. Raises CaptureError where a file
-    cannot be read."""
+def check_layer(folder: Path, layer: int, manifest: dict[str, Any], rows: int = 8) -> tuple[bool, str]:
+    """Is the layer whole and does o of so many rows, the last among them, follow from q, k and v? And a line that says
+    so. Raises CaptureError where a file cannot be read."""
     arrays = {name: StoredArray(folder / f"{name}.npy") for name in "qkvo"}
     q, k, v, o = arrays.values()
     (n_q, n_rows, d), (n_kv, T, _) = q.shape, k.shape
@@ -156,7 +156,7 @@ def check_layer(folder: Path, layer: int, manifest: dict[str, Any]) -> tuple[boo
     require(len(sinks) == n_q, f"sink_logit of layer {layer}", f"{n_q} numbers", len(sinks))
     sinks = np.array(sinks, float).reshape(n_kv, -1, 1)
     scale, worst = float(manifest.get("scale") or d ** -0.5), 0.0
-    rows = np.unique(np.linspace(0, n_rows - 1, 8).astype(int))
+    rows = np.unique(np.linspace(n_rows - 1, 0, rows).astype(int))
     causal, two_sided = manifest.get("causal") is not False, bool(manifest.get("sliding_window_two_sided"))
     seen = visible(np.arange(T), T - n_rows + rows, window, causal, two_sided)
     # [n_kv, group, rows, channels]

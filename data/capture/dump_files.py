@@ -128,5 +128,5 @@ def read_layers(text: str, count: int) -> list[int]:
         spans = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
     except ValueError:
         raise CaptureError(f"--layers: expected something like 0,3-5, found {text}") from None
-    require(all(span[-1] < count for span in spans), "--layers", f"some of 0 to {count - 1}", text)
+    require(all(span[0] <= span[-1] < count for span in spans), "--layers", f"some of 0 to {count - 1}", text)
     return [layer for span in spans for layer in range(span[0], span[-1] + 1)]

@@ -87,7 +87,7 @@ class Pieces:
     def __init__(self, pieces: Sequence[str], scores: Sequence[float], kinds: Sequence[int], *,
                  unknown: int | None = None, begin: Sequence[int] = (), ends: Set[int] = frozenset(),
                  space_prefix: bool = True):
-        self._pieces, self._kinds, self._begin = pieces, kinds, list(begin)
+        self._pieces, self._kinds, self.begin = pieces, kinds, list(begin)
         self.size, self.ends = len(pieces), ends
         self.unknown = None if unknown is None else (unknown, pieces[unknown])
         self._space_prefix = space_prefix
@@ -101,7 +101,7 @@ class Pieces:
                 self._whole.setdefault(text[0], []).append((text, i))
 
     def encode(self, text: str) -> list[int]:
-        ids = list(self._begin)
+        ids = list(self.begin)
         for part, whole in self._split(" " + text if self._space_prefix and text else text):
             ids += [i for symbol in self._merge(part.replace(" ", SPACE)) for i in self._spell(symbol)]
             ids += [] if whole is None else [whole]

@@ -219,11 +219,14 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
     keep = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     device = input_device(model)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    tokens, cache, ended = ids, own_cache(model, ids), None
+    tokens, cache, ended, first = ids, own_cache(model, ids), None, 0
     with torch.no_grad():
         for step in range(decode + 1):
             fed = torch.tensor([tokens], device=device)
             more = {"past_key_values": cache, "use_cache": True} if "past_key_values" in takes else {}
+            if "cache_position" in takes:  # which models with states do not find by themselves
+                more["cache_position"] = torch.arange(first, first + len(tokens), device=device)
+            first += len(tokens)
             result = model(input_ids=fed, **more, **keep)
             if step == decode:  # an encoder has no logits, nor a cache
                 return ended

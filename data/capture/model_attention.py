@@ -202,6 +202,12 @@ def check_mask(where: str, mask: torch.Tensor | None, by_itself: bool, first: in
                 f"{count} of them (padding, a prefix or chunks?)")
 
 
+def rotations(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
+    """The modules that make cosines and sines of positions, each with the name of its buffer of frequencies."""
+    return [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)
+            if name.endswith("inv_freq") and "original" not in name]
+
+
 def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:
     """What the frequencies in one of the model's buffers are; they may change with the length of the prompt."""
     inv_freq = getattr(owner, buffer).detach().double().flatten().tolist()
@@ -228,10 +234,8 @@ def fit_rotation(key: torch.Tensor, value: torch.Tensor, model: torch.nn.Module,
 
     if not (np.linalg.norm(v - v[:, :1]) <= tolerance * np.linalg.norm(v) and k.any()):
         return None, "'s keys are made of more than their own position's state, and a probe cannot tell how they turn"
-    buffers = [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)
-               if name.endswith("inv_freq") and "original" not in name]
     turning = [functools.partial(rotation_now, owner, name, style)
-               for owner, name in buffers for style in ("half", "interleaved")]
+               for owner, name in rotations(model) for style in ("half", "interleaved")]
     best = min([lambda: ("half", 1.0, ()), *turning], key=error)
     if error(best) <= tolerance:
         return best, ""

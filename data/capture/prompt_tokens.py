@@ -16,6 +16,7 @@ class Tokenizer:
     def __init__(self, own: Any, begin: list[int] | None = None, ends: set[int] | None = None):
         """begin: what stands before a text (default: what the tokenizer puts there). ends: tokens that end one."""
         self._own, self._begin, self.size = own, begin, len(own)
+        self.begin = own("").input_ids[:1] if begin is None else begin
         self.ends = {own.eos_token_id} - {None} if ends is None else ends
         self.unknown = None if own.unk_token_id is None else (own.unk_token_id, str(own.unk_token))
 
@@ -42,9 +43,14 @@ def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:
     return Tokenizer(own, gguf.begin, gguf.ends)
 
 
-def refuse_odd_prompt(source: str, text: str, ids: list[int], tokenizer: Any) -> None:
-    """Refuses what comes of a tokenizer that is missing, broken or another model's."""
+def refuse_odd_prompt(source: str, text: str, ids: list[int], decode: int, tokenizer: Any) -> None:
+    """Refuses what comes of a tokenizer that is missing, broken or another model's, or that marks the ends of a text which
+    is marked, or goes on."""
     insist = "(--any-prompt takes it as it is)"
+
+    def added(i: int) -> bool:
+        return ids.count(i) > text.count(tokenizer.text(i))
+
     found = f"{len(ids)} of {len(text)} characters"
     require(len(ids) >= FEWEST_TOKENS, source, f"a text of at least {FEWEST_TOKENS} tokens {insist}", found)
     if tokenizer.unknown:
@@ -52,6 +58,11 @@ def refuse_odd_prompt(source: str, text: str, ids: list[int], tokenizer: Any) ->
         unknown = ids.count(i) - text.count(piece)  # where the text has it, it is meant
         found = f"{piece} for {unknown} of {len(ids)} tokens"
         require(unknown <= 0, source, f"a text that the tokenizer knows {insist}", found)
+    first, last = tokenizer.text(ids[0]), tokenizer.text(ids[-1])
+    twice = ids[0] in tokenizer.begin and added(ids[0]) and text.startswith(first)
+    require(not twice, source, f"a text without the {first} that its tokens begin with {insist}", "one more in it")
+    ended = decode and ids[-1] in tokenizer.ends and added(ids[-1])
+    require(not ended, source, f"a text that goes on {insist}", f"tokens that end with {last}, which is not in it")
     letters = sum(c.isascii() and c.isalpha() for c in text)
     pieces = (tokenizer.text(i).strip() for i in ids)
     single = sum(len(piece) == 1 and piece.isascii() and piece.isalpha() for piece in pieces)

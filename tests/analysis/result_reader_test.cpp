@@ -156,6 +156,8 @@ TEST_CASE("a summary that is broken or of another schema is an error in one line
       [&] { ResultReader results(dir.path()); },
       {dir.path().string() + ": expected a result folder, with a summary.json, found a folder without one"});
   expect_error([&] { ResultReader results(dir.path() / "nowhere"); }, {"a result folder", "found no folder"});
+  write_file(dir / "file", "text");
+  expect_error([&] { ResultReader results(dir.path() / "file"); }, {"a result folder", "found a file"});
   std::filesystem::create_directory(dir / "summary.json");
   expect_error([&] { ResultReader results(dir.path()); }, {"summary.json: expected a file, found something"});
   CHECK_FALSE(ResultReader::is_results(dir.path()));

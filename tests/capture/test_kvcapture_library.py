@@ -11,10 +11,11 @@ import subprocess
 from unittest import mock
 
 # First: skips where numpy, torch or transformers is missing.
-from capture_case import DECODE, KVREPLAY, PROMPT, Case, arrays, build, decode, manifest_of, prompt, said, main
+from capture_case import DECODE, KVREPLAY, PROMPT, ROPE, SMALL, Case, arrays, build, decode, manifest_of, prompt, said, main
 
 import numpy as np
 import torch
+import transformers
 
 import kvcapture
 import model_attention
@@ -102,6 +103,89 @@ class Library(Case):
                 first = model(input_ids=ids[:, :23], use_cache=True)
                 model(input_ids=ids[:, 23:], past_key_values=first.past_key_values, use_cache=True)
             self.judge(self.folder / name)
+
+    def test_positions_that_are_not_adjacent_leave_the_rotation_unknown(self):
+        line = torch.arange(PROMPT)[None]
+        packed = torch.cat([line[:, :25], line[:, :15]], dim=1)
+        for name, positions, known in (("from 0", line, True), ("from 100", line + 100, True), ("every other", 2 * line, False),
+                                       ("packed", packed, False), ("all the same", 0 * line, False)):
+            with self.subTest(name):
+                folder = self.folder / name
+                with capture(build("llama"), folder, prompt_len=PROMPT) as running, torch.no_grad():
+                    running.model(input_ids=prompt(), position_ids=positions, attention_mask=torch.ones_like(line))
+                self.assertEqual("rope" in manifest_of(folder), known)
+                self.assertEqual("adjacent" in manifest_of(folder).get("rope_note", ""), not known)
+        with capture(build("llama"), self.dump, prompt_len=PROMPT, decode=2) as running, torch.no_grad():
+            cache = running.model(input_ids=prompt(), use_cache=True).past_key_values
+            for position in (PROMPT, 0):  # the second step begins anew
+                at = torch.tensor([[position]])
+                running.model(input_ids=prompt()[:, :1], past_key_values=cache, position_ids=at, use_cache=True)
+        self.assertIn("adjacent", manifest_of(self.dump)["rope_note"])
+
+    def test_positions_of_several_kinds(self):
+        if not hasattr(transformers, "Qwen2VLForConditionalGeneration"):
+            self.skipTest("this transformers has no Qwen2-VL")
+        text = {**{key: value for key, value in SMALL.items() if key != "head_dim"}, "hidden_size": 64,
+                ROPE: {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}}
+        config = transformers.Qwen2VLConfig(text_config=text, vision_config={"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2},
+                                            image_token_id=96, vision_start_token_id=95, vision_end_token_id=94, video_token_id=93)
+        torch.manual_seed(7)
+        model, line = transformers.Qwen2VLForConditionalGeneration(config).eval(), torch.arange(PROMPT)
+        image = torch.stack([line.clamp(max=30), line, line])[:, None]
+        for name, positions in (("text", line.expand(3, 1, -1)), ("image", image)):
+            with capture(model, self.folder / name, prompt_len=PROMPT), torch.no_grad():
+                model(input_ids=prompt() % 90, position_ids=positions)
+            self.assertEqual("rope" in manifest_of(self.folder / name), name == "text", name)
+
+    def test_outputs_that_do_not_follow_from_the_files(self):
+        """The dump is whole then, and every row of it that can be checked is off."""
+        class Coarse(transformers.DynamicCache):
+            """One that hands back what a quantization leaves of the keys before."""
+
+            def update(self, key, value, *more, **kwargs):
+                keys, values = super().update(key, value, *more, **kwargs)
+                return torch.cat([(4 * keys[:, :, :-key.shape[2]]).round() / 4, key], dim=2), values
+
+        def coarse(model):
+            cache, ids = Coarse(config=model.config), prompt()
+            model(input_ids=ids, past_key_values=cache, use_cache=True)
+            model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
+
+        def cast(model):
+            with torch.autocast("cpu", torch.bfloat16):
+                model(input_ids=prompt())
+
+        by_layer = {"scale_attn_by_inverse_layer_idx": True}  # eager attention knows that by itself
+        for name, model, run, decoded in (("a cache that quantizes", build("llama"), coarse, 1), ("autocast", build("llama"), cast, 0),
+                                          ("its own scale", build("gpt 2", **by_layer), lambda model: model(input_ids=prompt()), 0)):
+            with self.subTest(name), torch.no_grad():
+                folder = self.folder / name
+                with self.assertRaisesRegex(kvcapture.CaptureError, r"layer [01]: expected o to follow from q, k and v .* off by "):
+                    with capture(model, folder, prompt_len=PROMPT, decode=decoded):
+                        run(model)
+                self.assertNotIn("incomplete", manifest_of(folder))
+                self.assertFalse(said(kvcapture.check, folder)[0])
+
+    def test_a_head_without_a_sink_beside_heads_with_one(self):
+        model = build("gpt-oss")
+        with torch.no_grad():
+            model.model.layers[1].self_attn.sinks[2] = -torch.inf
+        with capture(model, self.dump, prompt_len=PROMPT, decode=DECODE):
+            decode(model, prompt())
+        self.judge(self.dump)
+        self.assertEqual(manifest_of(self.dump)["sink_logit"][1][2], -1e9)
+
+    def test_heads_that_the_code_around_the_model_ablates(self):
+        model = build("llama")
+        with capture(model, self.dump, prompt_len=PROMPT), torch.no_grad():
+            alive = torch.arange(64) >= 16
+            hooks = [layer.self_attn.o_proj.register_forward_pre_hook(lambda _, args: (args[0] * alive, *args[1:]))
+                     for layer in model.model.layers]
+            model(input_ids=prompt())
+            for hook in hooks:
+                hook.remove()
+        self.assertRegex(manifest_of(self.dump)["wo_note"], "changes its heads' outputs before it projects them")
+        self.assertFalse((self.dump / "layer_00" / "wo.npy").exists())
 
     def test_interruption_leaves_what_is_whole(self):
         model, ids, calls = build("llama"), prompt(), []

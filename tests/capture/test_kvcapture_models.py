@@ -151,6 +151,20 @@ class Models(Case):
                 theta = (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"]
                 self.assertEqual((rope["style"], rope["rotary_dim"], rope["theta"]), ("half", r, theta))
 
+    def test_decoding_steps_are_those_of_one_pass(self):
+        """Whatever states a model has besides keys and values, and however it finds its positions."""
+        for name, layers in (("bamba", [1, 2]), ("falcon h1 (two branches)", None), ("granite hybrid", [1, 2]), ("jamba", [1]),
+                             ("lfm 2 (convolutions)", [0, 2]), ("minimax", [0, 2]), ("qwen 3 next (gated)", [1, 2]), ("llama", None)):
+            with self.subTest(name):
+                self.rope_of(name, layers)
+                ids = json.loads((self.dump / "tokens.json").read_text())["ids"]
+                with capture(build(name), self.folder / "whole", prompt_len=len(ids), layers=layers, force=True) as running:
+                    decode(running.model, torch.tensor([ids]), 0)
+                for layer in range(len(list(self.dump.glob("layer_*")))):
+                    stepped, whole = arrays(self.dump, layer), arrays(self.folder / "whole", layer)
+                    for tensor in "qkvo":
+                        np.testing.assert_allclose(stepped[tensor], whole[tensor], rtol=0, atol=1e-4 * np.abs(whole[tensor]).max())
+
     def test_layers_that_do_not_turn(self):
         for name, layers in (("jamba", [1]), ("granite hybrid", [1, 2]), ("gpt 2", None)):
             self.assertEqual(self.rope_of(name, layers)["rope_note"], "no rope: no layer turns")

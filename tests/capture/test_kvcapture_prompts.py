@@ -14,7 +14,7 @@ from capture_case import DECODE, Case, build, said, main
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 import kvcapture
 
@@ -108,6 +108,39 @@ class Prompts(Case):
         self.write(" ".join(f"w{i}" for i in range(1, 51)))
         tokens = self.accepted("--prompt-len", "30")
         self.assertEqual(tokens["ids"], list(range(1, 31 + DECODE)))
+
+    def marked(self, template):
+        self.words.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("w5", 5), ("w7", 7)])
+        self.save(self.words, unk_token="w0", bos_token="w5", eos_token="w7")
+
+    def test_a_prompt_that_its_tokenizer_ends(self):
+        self.marked("w5 $A w7")
+        self.write(" ".join(f"w{i}" for i in range(8, 28)))
+        self.refused_with(r"a text that goes on \(--any-prompt .*\), found tokens that end with w7, which is not in it")
+        self.assertEqual(self.accepted("--decode", "0")["ids"], [5, *range(8, 28), 7])  # as an encoder's is to be
+        self.assertEqual(self.accepted("--any-prompt", "--force")["ids"][:22], [5, *range(8, 28), 7])
+        self.marked("w5 $A")
+        self.write(" ".join(f"w{i}" for i in range(8, 28)) + " w7")
+        self.assertEqual(self.accepted("--force")["ids"][:22], [5, *range(8, 28), 7])  # where the text has it, it is meant
+
+    def test_a_prompt_that_is_begun_twice(self):
+        self.marked("w5 $A")
+        text = " ".join(f"w{i}" for i in range(8, 28))
+        self.write("w5 " + text)
+        self.refused_with("a text without the w5 that its tokens begin with .*, found one more in it")
+        self.assertEqual(self.accepted("--any-prompt")["ids"][:3], [5, 5, 8])
+        self.write(text + " w5")
+        self.assertEqual(self.accepted("--force")["ids"][:2], [5, 8])
+
+    def test_numbers_that_are_nothing(self):
+        for more, wanted in ((("--prompt-len", "0"), "text.txt: expected a prompt of 1 to 20 positions"),
+                             (("--layers", ""), "--layers: expected something like 0,3-5"),
+                             (("--layers", "2-0"), "--layers: expected some of 0 to 2, found 2-0"),
+                             (("--window", "0"), "window: expected 1 to the prompt's 20 positions, found 0"),
+                             (("--gradients", "0"), "--gradients: expected at least 1 sample, found 0")):
+            status, text = self.main(*more)
+            self.assertEqual((status, text.count("\n")), (2, 1), text)
+            self.assertIn(wanted, text)
 
     def ends(self, *more):
         with torch.no_grad():

@@ -43,6 +43,14 @@ TEST_CASE("an object says everything once", "[json]") {
   CHECK(parse_json_object(R"({"a": {"b": 1}, "b": {"b": 2}})", "m.json")["b"]["b"] == 2);
 }
 
+TEST_CASE("numbers that JSON has not are named", "[json]") {
+  for (const auto& [text, found] : {std::pair{R"({"scale": NaN})", "NaN at line 1, column 11"},
+                                    {"{\"a\":\n [0, -Infinity]}", "Infinity at line 2, column 7"},
+                                    {R"(Infinity)", "Infinity at line 1, column 1"}})
+    test::expect_error([&] { parse_json(text, "m.json"); },
+                       {std::string("m.json: expected JSON, whose numbers are finite, found ") + found});
+}
+
 TEST_CASE("nothing stands behind the end of a file", "[json]") {
   using namespace std::string_literals;
   test::expect_error([] { parse_json_object("{}\n\0 {\"scale\": 2}"s, "m.json"); },

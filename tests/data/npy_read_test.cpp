@@ -61,6 +61,23 @@ TEST_CASE("integers of every width, sign and byte order are numbers", "[npy_numb
   }
 }
 
+TEST_CASE("integers that ranks are made of are not rounded", "[npy_numbers]") {
+  const TempDir dir;
+  const auto read = [&](std::int64_t value) {
+    NpyBuilder array{"<i8", "(2,)", "False", 1, ""};
+    for (const std::int64_t element : {std::int64_t{1}, value}) test::append_bits(array.data, element);
+    write_file(dir / "a.npy", array.bytes());
+    return read_npy(dir / "a.npy", std::vector<std::ptrdiff_t>{2}).at(1);
+  };
+  const std::int64_t most = std::int64_t{1} << 53;
+  for (const std::int64_t value : {most - 1, most, most + 2, -most, -most + 1, most * 512, INT64_MIN})
+    CHECK(read(value) == static_cast<double>(value));
+  for (const std::int64_t value : {most + 1, -most - 1, most * 512 + 1, INT64_MAX, INT64_MIN + 1})
+    expect_error([&] { read(value); },
+                 {"a.npy: expected integers that float64 tells apart, as all up to 2^53, found " +
+                  std::to_string(value)});
+}
+
 TEST_CASE("booleans and floats of any shape are numbers, in C order", "[npy_numbers]") {
   const TempDir dir;
   const NpyNumbers bits = numbers_of(dir, {"|b1", "(2, 2)", "False", 1, std::string("\0\1\1\2", 4)});

@@ -271,6 +271,8 @@ class Reference(unittest.TestCase):
             want[head, np.argsort(-score[head])[:7]] = True
         found = kvreplay.evict(q, k, v, 30, keep=7, score=score)
         self.assertTrue((found.kept == want).all())
+        pinned = np.where(score >= np.sort(score)[:, -3:-2], np.inf, np.where(score < 0, -np.inf, score))  # ranks are all that counts
+        self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=pinned).kept == want).all())
         seen = []
         self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=lambda *prompt: seen.extend(prompt) or score).kept == want).all())
         for found_array, array in zip(seen, (q, k, v)):
@@ -451,7 +453,22 @@ class Refusals(unittest.TestCase):
                 ("keep: expected one, found none", lambda: kvreplay.evict(layer, policy="h2o")),
                 ("keep: expected at most 8 tokens, the prompt's length, found 9", lambda: kvreplay.evict(layer, policy="h2o", keep=9)),
                 ("phase: expected prefill or blockwise:N, found decode", lambda: kvreplay.evict(layer, policy="h2o", keep=4, phase="decode")),
-                ("score mine: expected finite values", lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), np.nan))),
+                ("scale: expected finite numbers, found nan", lambda: kvreplay.Layer(self.q, self.k, self.v, scale=float("nan"))),
+                ("sink_logit: expected finite numbers", lambda: kvreplay.Layer(self.q, self.k, self.v, sink_logit=np.full(4, -np.inf))),
+                ("rope: expected finite numbers", lambda: kvreplay.Layer(self.q, self.k, self.v, rope={"style": "half", "theta": np.inf})),
+                ("prompt_len: expected a whole number, found 7.6", lambda: kvreplay.Layer(self.q, self.k, self.v, 0.76 * 10)),
+                ("prompt_len: expected a whole number, found True", lambda: kvreplay.Layer(self.q, self.k, self.v, True)),
+                ("positions: expected a whole number, found 0.0", lambda: kvreplay.Layer(self.q, self.k, self.v, positions=np.arange(10.0))),
+                ("score mine: expected numbers, found NaN at layer 0, head 0, position 0",
+                 lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), np.nan))),
+                ("score mine: expected integers that float64 tells apart, as all up to 2^53, found 9007199254740993",
+                 lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), 2**53 + 1))),
+                ("score mine: expected integers that float64 tells apart, as all up to 2^53, found -9007199254740993",
+                 lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), -2**53 - 1))),
+                ("score mine: expected an array without masked entries",
+                 lambda: kvreplay.evict(layer, keep=4, score=np.ma.masked_equal(np.arange(16.0).reshape(2, 8), 3))),
+                ("q: expected an array: NumPy's, torch's or any with DLPack or the buffer protocol, found ndarray of >f4",
+                 lambda: kvreplay.Layer(self.q.astype(">f4"), self.k, self.v)),
                 ("score mine: expected shape [2, 8], found shape [2, 9]", lambda: kvreplay.evict(layer, keep=4, score=np.ones((2, 9)))),
                 ("score: expected a name of its own, found 'attn', which is taken", lambda: kvreplay.evict(layer, keep=4, score={"attn": np.ones((2, 8))})),
                 ("keep: expected shape [n, 2, 8], found shape [1, 2, 7]", lambda: kvreplay.output_error(layer, keep=kept[:, :7])),
@@ -665,7 +682,9 @@ class Process(unittest.TestCase):
             # A run that goes on: the scores are the same, wherever they were written.
             kvreplay.analyze(dumps, here / "out", score={"norm": lambda q, k, v: np.linalg.norm(k, axis=-1)}, resume=True, **options)
             for score, said in ((np.zeros(3), "expected text or a function"), (lambda q, k, v: k[0], "expected shape \[.*\] for layer 0"),
-                                ("norm=none.npy", "none.npy")):
+                                ("norm=none.npy", "none.npy"),
+                                (lambda q, k, v: 2**53 + np.argsort(v[..., 0]), "expected integers that float64 tells apart"),
+                                (lambda q, k, v: np.ma.masked_less(v[..., 0], 0), "expected an array without masked entries")):
                 with self.assertRaisesRegex(kvreplay.InputError, said):
                     kvreplay.analyze(dumps, here / "other", score=score if isinstance(score, str) else {"norm": score}, **options)
             short = kvreplay.analyze(kvreplay.Dump(dumps[0].path, 50), here / "short", score={"norm": lambda q, k, v: v[..., 0]}, **options)

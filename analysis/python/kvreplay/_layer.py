@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
@@ -37,11 +38,11 @@ class Layer(_core.Layer):
                  g_nll: Any = None, q_ref: Any = None) -> None:
         stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window, "logit_softcap": logit_softcap,
                   "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope}
-        stated = {name: value for name, value in stated.items() if value is not None}
+        manifest = "{" + ", ".join(f'"{name}": {_json(name, value)}' for name, value in stated.items() if value is not None) + "}"
         super().__init__({"q": q, "k": k, "v": v, "wo": wo, "g_future": g_future, "g_window": g_window, "g_nll": g_nll,
                           "q_ref": q_ref},
-                         json.dumps(stated, default=_plain) if stated else "{}", None if prompt_len is None else int(prompt_len),
-                         [] if positions is None else _plain(positions))
+                         manifest, None if prompt_len is None else _whole("prompt_len", prompt_len),
+                         [] if positions is None else [_whole("positions", at) for at in _plain(positions)])
         self.arrays = (q, k, v)
 
     def __repr__(self) -> str:
@@ -89,6 +90,23 @@ def sizes(of: Union[Layer, Dump]) -> str:
 def _plain(value: Any) -> Any:
     """Numbers and lists of them, of an array's."""
     return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def _json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value, default=_plain, allow_nan=False)
+    except ValueError:
+        raise _core.InputError(f"{name}: expected finite numbers, found {value}") from None
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or isinstance(value, bool):
+        raise _core.InputError(f"{name}: expected a whole number, found {value}")
+    return found
 
 
 def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[str, Any]) -> Layer:

@@ -109,7 +109,11 @@ def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], split: Optio
         for path, dump_name in zip(dumps, _core.dump_names(dumps)):
             each = []
             for layer in Dump(path, split):
-                each.append(np.asarray(score_of(score, layer), dtype=np.float64))
+                found = score_of(score, layer)
+                if np.ma.is_masked(found):
+                    raise _core.InputError(f"score {name}: expected an array without masked entries, found some")
+                found = np.asarray(found)
+                each.append(found if found.dtype.kind in "iu" else found.astype(np.float64))  # integers are not rounded
                 if each[-1].shape != (layer.n_kv, layer.prompt_len):
                     raise _core.InputError(f"score {name}: expected shape [{layer.n_kv}, {layer.prompt_len}], "
                                            f"found {list(each[-1].shape)} for layer {len(each) - 1} of {path}")
