@@ -131,9 +131,9 @@ std::optional<std::string> what_it_wants(const StoredAs& as, Index n) {
   return std::nullopt;
 }
 
-StoredAs turned(StoredAs as, bool turns, Index block, Index n, const OptionFacts& rotate,
+StoredAs turned(StoredAs as, bool turn, Index block, Index n, const OptionFacts& rotate,
                 const std::string& name) {
-  if (!turns || as.format == NumberFormat::exact) return as;
+  if (!turn || as.format == NumberFormat::exact || turns(as.format)) return as;
   as.turned = block > 0 ? block : turning_block(n);
   if (as.turned < 2 || n % as.turned != 0)
     throw OptionError(option_text("{} {}", rotate, name),

@@ -355,6 +355,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
   for (const Line& line : lines)
     widths = {std::max(widths.policy, line.policy.size()), std::max(widths.semantics, line.semantics.size()),
               std::max(widths.phase, line.phase.size())};
+  for (const EvictionCase& which : plan.cases) widths.policy = std::max(widths.policy, which.policy.size());
   std::string text = plan.compression ? compression_text(*plan.compression) : "";
   text +=
       fmt::format("output error {} on the {} rows{}{}\n", kOverHeads, name_of(table.best_rows()),

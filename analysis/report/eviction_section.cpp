@@ -44,6 +44,57 @@ std::optional<Figure> budget_figure(const Tables& tables) {
        }});
 }
 
+/// Where caches are stored in several formats: tokens kept do not say what they take.
+std::optional<Figure> bytes_figure(const FigureTable& table) {
+  if (std::ranges::none_of(table.distinct("policy", {}),
+                           [](const std::string& policy) { return policy.find('~') != std::string::npos; }))
+    return std::nullopt;
+  Variants plots("error-by-bytes");
+  const std::vector<const FigureFacts*> offered = offered_figures(Table::evictions);
+  for (const FigureFacts* const facts : offered)
+    for (const Wanted& choice : table.choices({"rows", "phase", "semantics"}, {{"metric", facts->name}})) {
+      if (facts->name == "bytes") continue;
+      LinePlot plot;
+      std::vector<std::pair<double, std::pair<std::string, double>>> points;  // MiB, policy and figure
+      std::vector<double> values;
+      const std::vector<std::string> policies = table.distinct("policy", choice);
+      for (const std::string& policy : policies)
+        for (const std::string& budget : table.distinct("budget", with(choice, "policy", policy))) {
+          const Wanted which = {{"policy", policy}, {"budget", budget}, choice[2], choice[3]};
+          Wanted of_figure = choice, of_bytes = {{"metric", "bytes"}};
+          of_figure.insert(of_figure.end(), which.begin(), which.begin() + 2);
+          of_bytes.insert(of_bytes.end(), which.begin(), which.end());
+          const auto *const figure = table.find(of_figure), *const bytes = table.find(of_bytes);
+          if (figure == nullptr || bytes == nullptr) continue;
+          points.push_back({bytes->model / (1 << 20), {policy, figure->model}});
+          values.push_back(figure->model);
+        }
+      if (points.empty()) continue;
+      std::ranges::sort(points);
+      const std::vector<LineStyle> styles = styles_by_name(policies);
+      for (std::size_t i = 0; i < policies.size(); ++i)
+        plot.lines.push_back({policies[i], styles[i], std::vector<double>(points.size(), kNan), policies[i]});
+      for (std::size_t n = 0; n < points.size(); ++n) {
+        plot.at.push_back(points[n].first);
+        plot.lines[std::ranges::find(policies, points[n].second.first) - policies.begin()].values[n] =
+            points[n].second.second;
+      }
+      plot.bridged = true;
+      plot.x = linear_axis("MiB of the prompt's cache, all heads", plot.at, true);
+      plot.y = figure_axis(std::string(facts->name), facts->scale, values);
+      std::vector<std::string> picked = shown_keys(table.table(), std::span(choice).subspan(1));
+      plot.title = fmt::format("{} by the bytes of the cache{}, phase {}, {}", facts->name,
+                               picked[0].empty() ? "" : ", on the " + picked[0], picked[1], picked[2]);
+      picked.insert(picked.begin(), std::string(facts->name));
+      plots.add(std::move(picked), std::move(plot));
+    }
+  return plots.figure(
+      {"metric", "on the", "phase", "semantics"}, "Error by bytes",
+      "Each mark is a policy in a format, at what its cache takes. Of two at the same height the left one "
+      "is the better bargain.",
+      offered);
+}
+
 std::optional<Figure> layer_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   const std::string rows = best_rows(table);
@@ -124,9 +175,10 @@ std::optional<Figure> decode_figure(const Tables& tables) {
 }  // namespace
 
 Section eviction_section(const Tables& tables) {
-  return section_of("evictions", "Evictions",
-                    {budget_figure(tables), layer_figure(tables), decode_figure(tables)},
-                    "No evictions; kvreplay evict DUMP --out DIR measures them.");
+  return section_of(
+      "evictions", "Evictions",
+      {bytes_figure(tables.evictions), budget_figure(tables), layer_figure(tables), decode_figure(tables)},
+      "No evictions; kvreplay evict DUMP --out DIR measures them.");
 }
 
 namespace {

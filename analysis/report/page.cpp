@@ -131,6 +131,7 @@ std::string_view panel_of_figure(std::string_view name) {
                                  {"scatter", "scatter"},
                                  {"policies", "what-if"},
                                  {"error-by-budget", "what-if"},
+                                 {"error-by-bytes", "what-if"},
                                  {"methods", "what-if"},
                                  {"compensation-by-budget", "what-if"},
                                  {"error-split", "what-if"},
