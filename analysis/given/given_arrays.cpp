@@ -30,30 +30,26 @@ bool is_plain(const std::string& name) {
   throw OptionError(option, "a name of its own", fmt::format("'{}', which is taken", name));
 }
 
-/// Ranks are all that counts: infinities, as code marks what it pins and what it masks, become numbers beyond
-/// the others of their head, so that what pools them has finite sums. Throws InputError at a NaN.
-void take_infinities(std::vector<double>& values, const std::array<Index, 3>& shape,
-                     const std::string& file) {
-  const auto [layers, heads, l] = shape;
+}  // namespace
+
+std::string contents_fingerprint(std::span<const std::byte> bytes) {
+  return fmt::format("{:016x}", contents_of(bytes).xxh3);
+}
+
+void take_infinities(std::vector<double>& values, Index heads, Index l, const std::string& where) {
   for (std::ptrdiff_t begin = 0; begin < std::ssize(values); begin += l) {
     const std::span head(values.data() + begin, static_cast<std::size_t>(l));
     double least = 0, most = 0;
     for (std::size_t p = 0; p < head.size(); ++p) {
       if (std::isnan(head[p]))
         throw InputError(
-            file, "numbers",
+            where, "numbers",
             fmt::format("NaN at layer {}, head {}, position {}", begin / l / heads, begin / l % heads, p));
       if (std::isfinite(head[p])) least = std::min(least, head[p]), most = std::max(most, head[p]);
     }
     for (double& value : head)
       if (std::isinf(value)) value = value > 0 ? most + (most - least + 1) : least - (most - least + 1);
   }
-}
-
-}  // namespace
-
-std::string contents_fingerprint(std::span<const std::byte> bytes) {
-  return fmt::format("{:016x}", contents_of(bytes).xxh3);
 }
 
 std::string NamedFile::of_dump(const std::string& dump) const {
@@ -123,7 +119,7 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
         array.values = read_npy_bool(file, expected);
       } else {
         array.values = read_npy(file, expected);
-        take_infinities(array.values, expected, file);
+        take_infinities(array.values, expected[1], shape.l, file);
       }
     } catch (const InputError& error) {
       if (file == named.file) throw;

@@ -39,6 +39,11 @@ void require_own_name(const OptionFacts& option, const std::string& name);
 /// Throws OptionError where one of the files would stand for all of several dumps.
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps);
 
+/// Ranks are all that counts of scores, [heads, l] and whatever is before them: infinities, as code marks
+/// what it pins and what it masks, become numbers beyond the others of their head, so that what pools them
+/// has finite sums. Throws InputError at a NaN, of `where`.
+void take_infinities(std::vector<double>& values, Index heads, Index l, const std::string& where);
+
 /// A score or a kept set of the user's, [layers, n_kv, l] or [layers, n_q, l].
 template <class T>
 struct GivenArray {

@@ -183,7 +183,7 @@ MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
   return {tensor, *dtype, array.numbers.data(), shape_of(array.numbers), strides_of(array.numbers)};
 }
 
-std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape) {
+std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape, bool finite) {
   const HostArray array = array_of(name, object);
   require_shape(name, shape_of(array.numbers), shape);
   std::vector<double> values = in_c_order(array.numbers, [&](const std::byte* from) {
@@ -191,6 +191,7 @@ std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<
     if (!value) throw InputError(name, "real numbers", dtype_name(array.numbers));
     return *value;
   });
+  if (!finite) return values;
   if (const auto bad = first_not_finite(values.data(), std::ssize(values)))
     throw InputError(name, "finite values", fmt::format("{} at place {}", values[extent(*bad)], *bad));
   return values;

@@ -29,8 +29,9 @@ HostArray array_of(const char* name, nb::handle object);
 MemoryArray tensor_of(Tensor tensor, const HostArray& array);
 
 /// [d0, d1, ...] of any real numbers, in float64, C order. Throws InputError for another shape (-1: any
-/// extent), and for NaN and infinity.
-std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape);
+/// extent), and for NaN and infinity, unless they may be any.
+std::vector<double> numbers_of(const char* name, nb::handle object, std::vector<Index>& shape,
+                               bool finite = true);
 
 /// [d0, d1, ...] of booleans, read and refused as numbers_of() does.
 std::vector<std::uint8_t> booleans_of(const char* name, nb::handle object, std::vector<Index>& shape);

@@ -198,7 +198,7 @@ auto on_parts(const Dump& dump, const HeadParts& parts, const Work& work) {
 template <class Body>
 void for_each_head(const Dump& dump, Workers& workers, const Body& body) {
   const DumpShape& shape = dump.shape();
-  if (shape.n_kv > 1 && head_group_bytes(shape, dump.has(Tensor::wo), sizeof(double)) <= kLargeHeadGroup)
+  if (shape.n_kv > 1 && head_group_bytes(dump, sizeof(double)) <= kLargeHeadGroup)
     return workers.parallel_for(shape.n_kv, body);
   for (Index g = 0; g < shape.n_kv; ++g) body(g);
 }
