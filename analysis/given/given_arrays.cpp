@@ -77,10 +77,12 @@ NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::st
 void require_own_name(const OptionFacts& option, const std::string& name) {
   if (name.empty() || !is_plain(name))
     throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", name));
-  if (spells_missing(name))
-    throw OptionError(option, "a name that tables can hold",
-                      fmt::format("'{}', which their readers take for a missing value", name));
   if (kTokenMetrics.named(name) || kBases.named(name) || name == "none") refuse_taken(option, name);
+  if (spells_missing(name))
+    throw OptionError(
+        option, "a name that tables can hold",
+        fmt::format("'{}', which their readers take for a missing value, an infinity or a truth value",
+                    name));
 }
 
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps) {
