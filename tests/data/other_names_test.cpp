@@ -212,6 +212,16 @@ TEST_CASE("layers of another shape are refused with the way out", "[dump]") {
   expect_error([&] { second({4, 9, 8}, {2, 3, 8}); }, {"layer_01/k.npy", "cut to its window"});
 }
 
+TEST_CASE("what Windows' editors write before a text is no part of it", "[json]") {
+  const std::string bom = "\xEF\xBB\xBF";
+  CHECK(parsed(bom + R"({"scale": 0.5})").scale == 0.5);
+  CHECK(parse_tokens(bom + "{\"text\": [\"a\", \"" + bom + "\"]}", "t.json", 2).text.back() == bom);
+  CHECK(parsed(bom + " {}").other_keys.empty());
+  expect_error([&] { parsed(bom + bom + "{}"); }, {"m.json: expected JSON", "line 1, column 4"});
+  expect_error([&] { parsed(bom); }, {"m.json: expected JSON"});
+  expect_error([] { parsed(std::string("\xFF\xFE{\0}\0", 6)); }, {"m.json: expected JSON", "zero byte"});
+}
+
 TEST_CASE("JSON of any size and content ends in one line", "[json]") {
   expect_error([] { parse_json_object(R"({"a": {"scale": 1e999}})", "m.json"); },
                {"m.json: scale: expected numbers within float64's range"});
