@@ -45,6 +45,12 @@ BoundOptions joined(BoundOptions one, const BoundOptions& other);
 
 /// Throws OptionError where a list that a call wants one of has `found`.
 void require_one(const OptionFacts& option, std::size_t found);
+/// The same of budgets, of which keep is one way to say them.
+template <class Budget>
+void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budgets) {
+  const bool named = !budgets.empty() && budgets.front().asked_by != nullptr;
+  require_one(named ? *budgets.front().asked_by : keep, budgets.size());
+}
 
 /// "name: takes [otherwise]: meaning", a line each, of the options that a call takes: for its docstring.
 std::string described(const BoundOptions& options);

@@ -42,7 +42,7 @@ BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
 /// Throws OptionError unless there is one case, of a policy.
 void require_one_case(const EvictionOptions& options) {
   require_one(evict_option::policy, options.policies.size());
-  require_one(evict_option::keep, options.budgets.size());
+  require_one_budget(evict_option::keep, options.budgets);
   require_one(evict_option::phase, options.phases.size());
   if (!options.policies.front()) throw OptionError(evict_option::policy, "a policy", "'none'");
 }

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
@@ -41,10 +42,9 @@ class Layer(_core.Layer):
         stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window,
                   "sliding_window_two_sided": sliding_window_two_sided, "logit_softcap": logit_softcap,
                   "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope}
-        stated = {name: value for name, value in stated.items() if value is not None}
         super().__init__({"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window,
                           "g_nll": g_nll, "q_ref": q_ref},
-                         json.dumps(stated, default=_plain) if stated else "{}", None if prompt_len is None else int(prompt_len),
+                         _manifest(stated), None if prompt_len is None else _length(prompt_len),
                          [] if positions is None else _plain(positions))
         self.arrays = (q, k, v)
 
@@ -93,6 +93,27 @@ def sizes(of: Union[Layer, Dump]) -> str:
 def _plain(value: Any) -> Any:
     """Numbers and lists of them, of an array's."""
     return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def _manifest(stated: Mapping[str, Any]) -> str:
+    """What is stated of a layer, as a manifest.json would have it."""
+    stated = {name: value for name, value in stated.items() if value is not None}
+    try:
+        return json.dumps(stated, default=_plain, allow_nan=False) if stated else "{}"
+    except ValueError:
+        for name, value in stated.items():
+            text = json.dumps(value, default=_plain)
+            if "NaN" in text or "Infinity" in text:
+                raise _core.InputError(f"{name}: expected finite numbers, found {value}") from None
+        raise
+
+
+def _length(prompt_len: Any) -> int:
+    try:
+        l = operator.index(prompt_len)
+    except TypeError:
+        raise _core.InputError(f"prompt length: expected a whole number, found {prompt_len!r}") from None
+    return max(min(l, 2**62), -(2**62))  # beyond either, no less out of range
 
 
 def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[str, Any]) -> Layer:
