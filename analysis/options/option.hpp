@@ -307,7 +307,7 @@ void read_own_options(const OptionFacts& named_by, const std::string& text, cons
                       const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect);
 
 /// Whether readers of tables take a text for a missing value, an infinity or a truth value, as pandas does
-/// "NA", "null", "INFINITY" and "True"; in any case.
+/// "NA", "null", "INFINITY" and "True".
 bool spells_missing(std::string_view text);
 
 /// did_you_mean(), and where no name comes near "; there are: " with all of them.
