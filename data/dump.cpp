@@ -204,9 +204,10 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
   if (stored.by_layer[static_cast<int>(Tensor::residual_norm)].empty() && !manifest.residual_note.empty())
     notes.push_back(fmt::format("there is no residual_norm: {}", manifest.residual_note));
   if (!stored.by_layer[static_cast<int>(Tensor::gate)].empty())
-    notes.push_back(
-        "a gate stands between the heads' outputs and wo: oracle_importance and expected_attention "
-        "take the norms of values without wo");
+    notes.emplace_back(stored.by_layer[static_cast<int>(Tensor::wo)].empty()
+                           ? "gate is not used: there is no wo behind it"
+                           : "a gate stands between the heads' outputs and wo: expected_attention, which "
+                             "has no row of it, takes the norms of values without either");
   for (Index layer = 0; layer < std::ssize(manifest.cache_of); ++layer)
     if (const Index of = manifest.cache_of[static_cast<std::size_t>(layer)]; of != layer)
       notes.push_back(fmt::format(

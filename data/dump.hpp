@@ -206,7 +206,8 @@ class Dump {
   /// Why rope() is empty, as one clause; empty where it is not.
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
-  /// Whether W_O alone stands behind the values: not where the dump has none, or a gate before it.
+  /// Whether W_O alone stands behind the values, whatever the row: not where the dump has none, or a gate
+  /// before it.
   bool projects_values() const { return has(Tensor::wo) && !has(Tensor::gate); }
   /// What the output of a layer's attention is multiplied by before it is added to the residual stream.
   double output_multiplier(Index layer) const;

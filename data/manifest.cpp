@@ -60,6 +60,7 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"logits_soft_cap", "logit_softcap"},
     {"attn_softcap", "logit_softcap"},
     {"softcapping", "logit_softcap"},
+    {"two_sided", "sliding_window_two_sided"},
     {"window", "sliding_window"},
     {"window_size", "sliding_window"},
     {"local_attention", "sliding_window"},
@@ -90,6 +91,10 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"rope_type", "scaling, or inv_freq of the scaled rotation"},
     {"num_heads", "n_q_heads"},
     {"seq_len", "total_len"},
+    {"residual_multiplier", "output_multiplier"},
+    {"attention_out_multiplier", "output_multiplier"},
+    {"shared_kv_layers", "cache_of, one entry a layer"},
+    {"num_kv_shared_layers", "cache_of, one entry a layer"},
     {"torch_dtype", "none: the files' own dtype, or dtype"},
 };
 

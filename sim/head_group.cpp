@@ -42,10 +42,14 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const
   group.v =
       parts.values ? read(Tensor::v, kv_head, shape.T, shape.d_v) : HeadMatrix<T>::of(nullptr, 0, shape.d_v);
   const bool read_again = parts.others && !why_no_second_reading(dump);
+  const Index prompt_queries = future_rows(shape.l, shape.T, shape.first_query()).begin - shape.first_query();
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, unasked));
-    if (parts.others && dump.projects_values())
+    if (parts.others && dump.has(Tensor::wo)) {
       group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
+      if (dump.has(Tensor::gate))
+        group.gate.push_back(read(Tensor::gate, h, shape.T_q, shape.d_v, prompt_queries));
+    }
     if (read_again) group.q_ref.push_back(read(Tensor::q_ref, h, shape.R_ref, shape.d));
   }
   const auto read_gradients = [&](Tensor tensor, Index samples, Index rows) {
@@ -84,6 +88,7 @@ HeadGroup<T> load_readers(const Dump& dump, Index layer, Index kv_head, const He
     add_sinks(more);
     append(all.q, more.q);
     append(all.wo, more.wo);
+    append(all.gate, more.gate);
     append(all.q_ref, more.q_ref);
     append(all.g_window.g, more.g_window.g);
     append(all.g_future.g, more.g_future.g);
@@ -130,6 +135,7 @@ HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g) {
   head.k = group.k;
   head.v = group.v;
   if (!group.wo.empty()) head.wo = {group.wo[g]};
+  if (!group.gate.empty()) head.gate = {group.gate[g]};
   head.rope = group.rope;
   const auto of_head = [&](const RowGradients<T>& all) {
     RowGradients<T> mine{all.rows, all.samples, {}};
@@ -175,6 +181,15 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
   return group;
 }
 
+std::size_t head_group_bytes(const Dump& dump, std::size_t element_size) {
+  const DumpShape& shape = dump.shape();
+  std::size_t bytes = head_group_bytes(shape, dump.has(Tensor::wo), element_size);
+  if (dump.has(Tensor::wo) && dump.has(Tensor::gate))
+    bytes +=
+        shape.group() * future_rows(shape.l, shape.T, shape.first_query()).count() * shape.d_v * element_size;
+  return bytes;
+}
+
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size) {
   const Index G = shape.group();
   Index elements = G * (shape.T_q + shape.R_ref) * shape.d + shape.T * (shape.d + shape.d_v);
@@ -186,8 +201,8 @@ std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t e
 template <class T>
 std::size_t bytes_of(const HeadGroup<T>& group) {
   Index elements = group.k.size() + group.v.size();
-  for (const auto* heads : {&group.q, &group.q_ref})
-    for (const HeadMatrix<T>& q : *heads) elements += q.size();
+  for (const auto* heads : {&group.q, &group.q_ref, &group.gate})
+    for (const HeadMatrix<T>& rows : *heads) elements += rows.size();
   for (const Matrix<T>& wo : group.wo) elements += wo.size();
   for (const RowGradients<T>* gradients : {&group.g_window, &group.g_future, &group.g_nll})
     for (const Matrix<T>& g : gradients->g) elements += g.size();

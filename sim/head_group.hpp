@@ -41,7 +41,10 @@ struct HeadGroup {
   HeadMatrix<T> k;               ///< [T, d]
   HeadMatrix<T> v;               ///< [T, d_v]
   std::vector<Matrix<T>> wo;     ///< G of [d_v, d_model]; empty where the dump has none
-  std::optional<Rope> rope;      ///< to undo the rotation of q; empty where unknown
+  /// G of [rows, d_v], of the last positions: the decoding steps with a query. What their outputs are
+  /// multiplied by before wo; empty where the dump has none.
+  std::vector<HeadMatrix<T>> gate;
+  std::optional<Rope> rope;  ///< to undo the rotation of q; empty where unknown
   /// Gradients of log-probabilities of labels that the model drew: on the last rows of the prompt, and of
   /// all.
   RowGradients<T> g_window, g_future;
@@ -60,6 +63,8 @@ struct HeadGroup {
   Index d() const { return k.cols(); }
   Index d_v() const { return v.cols(); }
   Index first_query() const { return T_all() - T_q(); }
+  /// The gate of query head g's output at position i.
+  auto gate_row(Index g, Index i) const { return gate[g].row(i - (T_all() - gate[g].rows())); }
   /// The logit of query head g's sink column, -inf where it has none.
   double sink(Index g) const {
     return rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : rule.sink_logit[g];
@@ -101,7 +106,7 @@ RowGradients<To> converted(const RowGradients<From>& gradients) {
 struct HeadParts {
   Index first_row = 0;  ///< the queries at this position and later, at least one
   bool values = true;   ///< without: v is [0, d_v]
-  bool others = true;   ///< wo, gradients and the second reading
+  bool others = true;   ///< wo, the gate, gradients and the second reading
   /// Whether keys that lie in memory as they are used are looked at: what is asked finds no finite number
   /// where it looks at one that is not, and says so.
   bool checked_keys = true;
@@ -139,6 +144,7 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
   result.k = group.k.template cast<To>();
   result.v = group.v.template cast<To>();
   for (const Matrix<From>& wo : group.wo) result.wo.push_back(wo.template cast<To>());
+  for (const HeadMatrix<From>& gate : group.gate) result.gate.push_back(gate.template cast<To>());
   result.rope = group.rope;
   result.g_window = converted<To>(group.g_window);
   result.g_future = converted<To>(group.g_future);
@@ -150,7 +156,7 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
 
 /// A cache as a head group of its own, so that everything that ranks a prompt ranks a cache: the keys and
 /// values at `tokens` (positions, ascending), all of them candidates, and the queries at the last `queries`
-/// of them, which must be adjacent positions. wo, rope, gradients and q_ref are left out.
+/// of them, which must be adjacent positions. wo, gate, rope, gradients and q_ref are left out.
 template <class T>
 HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries);
 
@@ -175,6 +181,8 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
                                              Index first_query = 0);
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
+std::size_t head_group_bytes(const Dump& dump, std::size_t element_size);
+/// The same but for a gate.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);
 /// The bytes of this one.
 template <class T>

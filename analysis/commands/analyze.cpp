@@ -113,14 +113,15 @@ class PartOptions {
       return one.option->count() > 0 && one.parts.size() == 1 && one.parts.front() == part;
     });
   }
-  /// A part's complaint, with its options as they are called here.
+  /// A part's complaint, with its options as they are called here, or were where both names are.
   OptionText called_here(const OptionText& complaint, std::string_view part) const {
     OptionText text = complaint;
     for (const Named& one : named_) {
       if (!one.name.starts_with(fmt::format("{}.", part))) continue;
       const std::string own = one.name.substr(part.size() + 1);
       const Named* const plain = find(own);
-      if (plain == nullptr || !is_in(plain->parts, part)) text = text.naming(own, one.name);
+      if (one.option->count() > 0 || plain == nullptr || !is_in(plain->parts, part))
+        text = text.naming(own, one.name);
     }
     return text;
   }
@@ -284,6 +285,7 @@ int run_made(const char* command, const Arguments& arguments, const AnalyzeOptio
   for (const auto& scores : {options.tokens.scores, options.evict.scores, options.budget.scores})
     require_one_a_dump(evict_option::score, scores, options.common.dumps.size());
   require_one_a_dump(evict_option::kept, options.evict.kept, options.common.dumps.size());
+  require_apart(options.common.out, options.budget.profiles);  // which a run writes under the same names
   const auto by_others = [&](const Dump& dump, const Compute& compute, const std::vector<std::string>& orders,
                              const std::vector<std::string>& files) {
     return std::make_unique<BudgetStage>(dump, by_profile(options.budget, orders, files),

@@ -76,6 +76,18 @@ std::vector<std::string> option_names(const CLI::App& app, const std::string& pr
   return names;
 }
 
+/// Where a config file may have those options, as a clause.
+std::string sections_in(const std::vector<std::string>& names) {
+  std::vector<std::string> sections;
+  for (const std::string& name : names) {
+    const auto dot = name.find('.');
+    const std::string section = name.substr(0, dot);
+    if (dot != std::string::npos && std::ranges::find(sections, section) == sections.end())
+      sections.push_back(section);
+  }
+  return sections.empty() ? "without sections" : fmt::format("or in a section {}", fmt::join(sections, ", "));
+}
+
 /// Whether a list has an item that says nothing.
 bool has_empty_item(const std::string& list) {
   const std::vector<std::string> items = items_of(list);
@@ -97,7 +109,7 @@ class TomlConfig : public CLI::ConfigTOML {
         throw ConfigFault{fmt::format("line {}: {}", line, what)};
       };
       if (node.is_table() || node.is_array_of_tables())
-        fault("expected options at the top level, without sections, found " + shown);
+        fault(fmt::format("expected options at the top level, {}, found {}", sections_in(names), shown));
       const CLI::Option* option = app_.get_option_no_throw("--" + key);
       if (option == nullptr) fault(fmt::format("unknown key {}{}", shown, did_you_mean(key, names)));
       const auto words = words_of(node);

@@ -36,9 +36,7 @@ std::string contents_fingerprint(std::span<const std::byte> bytes) {
   return fmt::format("{:016x}", contents_of(bytes).xxh3);
 }
 
-void take_infinities(std::vector<double>& values, const std::array<Index, 3>& shape,
-                     const std::string& where) {
-  const auto [layers, heads, l] = shape;
+void take_infinities(std::vector<double>& values, Index heads, Index l, const std::string& where) {
   for (std::ptrdiff_t begin = 0; begin < std::ssize(values); begin += l) {
     const std::span head(values.data() + begin, static_cast<std::size_t>(l));
     double least = 0, most = 0;
@@ -79,10 +77,12 @@ NamedFile OptionValue<NamedFile>::parse(const OptionFacts& option, const std::st
 void require_own_name(const OptionFacts& option, const std::string& name) {
   if (name.empty() || !is_plain(name))
     throw OptionError(option, "a name of letters, digits, '_' and '.'", fmt::format("'{}'", name));
-  if (spells_missing(name))
-    throw OptionError(option, "a name that tables can hold",
-                      fmt::format("'{}', which their readers take for a missing value", name));
   if (kTokenMetrics.named(name) || kBases.named(name) || name == "none") refuse_taken(option, name);
+  if (spells_missing(name))
+    throw OptionError(
+        option, "a name that tables can hold",
+        fmt::format("'{}', which their readers take for a missing value, an infinity or a truth value",
+                    name));
 }
 
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps) {
@@ -121,7 +121,7 @@ std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vect
         array.values = read_npy_bool(file, expected);
       } else {
         array.values = read_npy(file, expected);
-        take_infinities(array.values, expected, file);
+        take_infinities(array.values, expected[1], shape.l, file);
       }
     } catch (const InputError& error) {
       if (file == named.file) throw;

@@ -40,6 +40,11 @@ void require_own_name(const OptionFacts& option, const std::string& name);
 /// Throws OptionError where one of the files would stand for all of several dumps.
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps);
 
+/// Ranks are all that counts of scores, [heads, l] and whatever is before them: infinities, as code marks
+/// what it pins and what it masks, become numbers beyond the others of their head, so that what pools them
+/// has finite sums. Throws InputError at a NaN, of `where`.
+void take_infinities(std::vector<double>& values, Index heads, Index l, const std::string& where);
+
 /// A score or a kept set of the user's, [layers, n_kv, l] or [layers, n_q, l].
 template <class T>
 struct GivenArray {
@@ -52,12 +57,6 @@ struct GivenArray {
     return std::span(values).subspan((head * parts + (parts > 1 ? part : 0)) * l, l);
   }
 };
-
-/// Of scores [layers, heads, l] ranks are all that counts: infinities, as code marks what it pins and what it
-/// masks, become numbers beyond the others of their head, so that what pools them has finite sums. Throws
-/// InputError at a NaN.
-void take_infinities(std::vector<double>& values, const std::array<Index, 3>& shape,
-                     const std::string& where);
 
 /// Scores of every candidate, [layers, n_kv, l] numbers, higher is kept, infinite ones first and last; or
 /// kept sets, booleans. [layers, n_q, l] where query heads are told apart. Throws InputError for a name that

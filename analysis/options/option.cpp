@@ -282,9 +282,12 @@ void read_own_options(const OptionFacts& named_by, const std::string& text, cons
 }
 
 bool spells_missing(std::string_view text) {
-  constexpr std::string_view kMissing[] = {"nan",  "NaN",  "NA",  "N.A.", "na",       "null",
-                                           "NULL", "None", "inf", "Inf",  "infinity", "Infinity"};
-  return std::ranges::find(kMissing, text) != std::end(kMissing);
+  constexpr std::string_view kMissing[] = {"nan", "NaN", "NA", "N.A.", "na", "null", "NULL", "None"},
+                             kInAnyCase[] = {"inf", "infinity", "true", "false"};
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::ranges::find(kMissing, text) != std::end(kMissing) ||
+         std::ranges::find(kInAnyCase, lower) != std::end(kInAnyCase);
 }
 
 std::string alternatives(std::string_view given, const std::vector<std::string>& names) {

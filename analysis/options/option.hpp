@@ -307,7 +307,8 @@ std::vector<std::string> items_of(const std::string& list, bool of_files = false
 void read_own_options(const OptionFacts& named_by, const std::string& text, const BoundOptions& own,
                       const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect);
 
-/// Whether readers of tables take a text for a missing value, as pandas does "nan", "NA" and "null".
+/// Whether readers of tables take a text for a missing value, an infinity or a truth value, as pandas does
+/// "NA", "null", "INFINITY" and "True".
 bool spells_missing(std::string_view text);
 
 /// did_you_mean(), and where no name comes near "; there are: " with all of them.

@@ -55,7 +55,7 @@ BudgetFrame frame_of(const BudgetOptions& options, std::optional<Index> total, b
   if (total.has_value() == shared)
     throw InputError("total", "it, or keep, sigma or budget", shared ? "both" : "neither");
   if (!total) {
-    require_one(budget_option::keep, options.sigmas.size());
+    require_one_budget(budget_option::keep, options.sigmas);
     const Budget& budget = options.sigmas.front();
     if (!budget.tokens) return budget_frame(layers, heads, l, budget.sigma, lower);
     total = *budget.tokens * layers * heads;

@@ -45,6 +45,12 @@ BoundOptions joined(BoundOptions one, const BoundOptions& other);
 
 /// Throws OptionError where a list that a call wants one of has `found`.
 void require_one(const OptionFacts& option, std::size_t found);
+/// The same of budgets, of which keep is one way to say them.
+template <class Budget>
+void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budgets) {
+  const bool named = !budgets.empty() && budgets.front().asked_by != nullptr;
+  require_one(named ? *budgets.front().asked_by : keep, budgets.size());
+}
 
 /// "name: takes [otherwise]: meaning", a line each, of the options that a call takes: for its docstring.
 std::string described(const BoundOptions& options);
@@ -198,7 +204,7 @@ auto on_parts(const Dump& dump, const HeadParts& parts, const Work& work) {
 template <class Body>
 void for_each_head(const Dump& dump, Workers& workers, const Body& body) {
   const DumpShape& shape = dump.shape();
-  if (shape.n_kv > 1 && head_group_bytes(shape, dump.has(Tensor::wo), sizeof(double)) <= kLargeHeadGroup)
+  if (shape.n_kv > 1 && head_group_bytes(dump, sizeof(double)) <= kLargeHeadGroup)
     return workers.parallel_for(shape.n_kv, body);
   for (Index g = 0; g < shape.n_kv; ++g) body(g);
 }

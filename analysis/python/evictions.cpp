@@ -42,7 +42,7 @@ BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
 /// Throws OptionError unless there is one case, of a policy.
 void require_one_case(const EvictionOptions& options) {
   require_one(evict_option::policy, options.policies.size());
-  require_one(evict_option::keep, options.budgets.size());
+  require_one_budget(evict_option::keep, options.budgets);
   require_one(evict_option::phase, options.phases.size());
   if (!options.policies.front()) throw OptionError(evict_option::policy, "a policy", "'none'");
 }
@@ -52,16 +52,21 @@ BoundOptions options_of(Asked<EvictionOptions>& asked) {
 }
 Keywords<Asked<EvictionOptions>> g_evict_keywords(options_of);
 
-/// The user's scores, [n_kv, l] each.
-std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShape& shape) {
+/// The user's scores, [n_kv, l] each, or [n_q, l] where query heads are told apart.
+std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShape& shape,
+                                          bool per_query_head) {
   std::vector<GivenArray<double>> given;
   for (const auto& [key, array] : scores) {
-    const std::string name = nb::cast<std::string>(key);
+    const std::string name = nb::cast<std::string>(key), where = "score " + name;
     require_own_name(evict_option::score, name);
-    std::vector<Index> extents = {shape.n_kv, shape.l};
-    const std::string where = "score " + name;
-    given.push_back({name, numbers_of(where.c_str(), array, extents, /*finite=*/false)});
-    take_infinities(given.back().values, {1, shape.n_kv, shape.l}, where);
+    std::vector<Index> extents = {per_query_head ? -1 : shape.n_kv, shape.l};
+    given.push_back({name, numbers_of(where.c_str(), array, extents, false)});
+    if (extents[0] != shape.n_kv && extents[0] != shape.n_q)
+      throw InputError(where,
+                       fmt::format("shape [{}, {}] or [{}, {}]", shape.n_kv, shape.l, shape.n_q, shape.l),
+                       fmt::format("shape [{}, {}]", extents[0], extents[1]));
+    if (extents[0] == shape.n_q) given.back().parts = shape.group();
+    take_infinities(given.back().values, extents[0], shape.l, where);
   }
   return given;
 }
@@ -119,11 +124,13 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
 
 nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keywords) {
   const Dump& dump = layer.dump();
-  std::vector<GivenArray<double>> given = scores_of(scores, dump.shape());
   auto [options, call] = g_evict_keywords.read(keywords, [&](Asked<EvictionOptions>& asked) {
-    for (const GivenArray<double>& score : given) asked.of.scores.push_back({score.name, ""});
+    for (const auto& [name, array] : scores) {
+      require_own_name(evict_option::score, nb::cast<std::string>(name));
+      asked.of.scores.push_back({nb::cast<std::string>(name), ""});
+    }
   });
-  const EvictionPlan plan = plan_of(dump, options, std::move(given));
+  const EvictionPlan plan = plan_of(dump, options, scores_of(scores, dump.shape(), options.per_query_head));
   std::vector<std::uint8_t> kept = computed(call, [&](const Compute& compute) {
     return in_float32(call.precision) ? layer_kept<float>(dump, plan, compute)
                                       : layer_kept<double>(dump, plan, compute);

@@ -45,7 +45,6 @@ nb::dict layer_arrays(const Dump& dump, Index layer) {
   nb::dict arrays;
   for (const TensorFacts& tensor : kTensors) {
     const bool other = tensor.id == Tensor::o || tensor.id == Tensor::residual_norm ||
-                       tensor.id == Tensor::gate ||
                        ((tensor.id == Tensor::g_window || tensor.id == Tensor::q_ref) &&
                         dump.shape().window_end != dump.shape().l);
     if (other || !dump.has(tensor.id)) continue;
@@ -63,6 +62,7 @@ nb::dict layer_facts(const Dump& dump, Index layer) {
   facts["scale"] = rule.scale;
   facts["causal"] = rule.causal;
   if (rule.sliding_window) facts["sliding_window"] = *rule.sliding_window;
+  if (rule.two_sided) facts["sliding_window_two_sided"] = true;
   if (rule.softcap) facts["logit_softcap"] = *rule.softcap;
   if (!rule.sink_logit.empty()) facts["sink_logit"] = rule.sink_logit;
   if (const auto rope = dump.rope(layer)) {

@@ -136,7 +136,7 @@ void compute_heads(const LayerPass& pass, Index layer, std::span<double> figures
     }
     head_done();
   };
-  if (head_group_bytes(pass.dump.shape(), pass.dump.has(Tensor::wo), sizeof(T)) <= kLargeHeadGroup)
+  if (head_group_bytes(pass.dump, sizeof(T)) <= kLargeHeadGroup)
     return pass.workers.parallel_for(n_kv, [&](Index g) { compute(load(g)); });
   // Two at a time in memory, one in use and one being read.
   HeadGroup<T> group = load(0), next;

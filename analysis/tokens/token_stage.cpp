@@ -117,8 +117,13 @@ TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const
     : Stage(dump, compute), plan_(token_plan(dump, options)), shape_(dump.shape()) {}
 
 std::vector<std::string> TokenStage::on_cpu() const {
-  const bool leverage = std::count(plan_.metrics.begin(), plan_.metrics.end(), TokenMetric::leverage) > 0;
-  return leverage ? std::vector<std::string>{"leverage"} : std::vector<std::string>{};
+  std::vector<std::string> parts;
+  for (const TokenMetric metric : plan_.metrics) {
+    const bool gated =
+        metric == TokenMetric::oracle_importance && dump_.has(Tensor::wo) && dump_.has(Tensor::gate);
+    if (metric == TokenMetric::leverage || gated) parts.emplace_back(name_of(metric));
+  }
+  return parts;
 }
 
 Json TokenStage::options() const {

@@ -441,8 +441,7 @@ VerifyResult verify(const Dump& dump, const VerifyOptions& options, const Comput
     const std::lock_guard lock(mutex);
     report(++done);
   };
-  const std::size_t bytes =
-      head_group_bytes(dump.shape(), dump.has(Tensor::wo), sizeof(double) + sizeof(float));
+  const std::size_t bytes = head_group_bytes(dump, sizeof(double) + sizeof(float));
   if (bytes > kLargeHeadGroup)
     for (Index at = 0; at < total; ++at) verify_head(at);
   else

@@ -15,7 +15,7 @@ struct ExpectedAttention {
   double epsilon = 0.02;
   Index n_sink = kExpectedAttentionFirst;  ///< first tokens, ranked above all and left out of the moments
   Index n_future = 512;                    ///< positions behind the prompt that the mean rotation covers
-  bool project_values = false;             ///< only where the group has wo
+  bool project_values = false;             ///< only where the group has wo, and no gate before it
   bool operator==(const ExpectedAttention&) const = default;
 };
 

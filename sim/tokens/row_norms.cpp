@@ -6,9 +6,10 @@
 #include "sim/tokens/value_rows.hpp"
 
 #include <Eigen/Cholesky>
+#include <Eigen/Eigenvalues>
 
 #include <algorithm>
-#include <vector>
+#include <cmath>
 
 namespace kvreplay {
 namespace {
@@ -52,23 +53,40 @@ Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers) {
 }
 
 template <class T>
+ProjectedNorms<T>::ProjectedNorms(const Matrix<T>& W, Workers& workers)
+    : gram_(gram_of_projection(W, workers)), factor_(square_panels<T>(projection_factor(gram_))) {}
+
+template <class T>
+void ProjectedNorms<T>::squares(const T* x, Index rows, double* squares) const {
+  constexpr Index W = kPanelWidth<T>;
+  const Index d_v = gram_.rows();
+  Eigen::Matrix<T, Eigen::Dynamic, W, Eigen::RowMajor> product(rows, W);
+  std::fill_n(squares, rows, 0.0);
+  for (Index c = 0; c < d_v; c += W) {
+    panel_gemm(rows, d_v, x, d_v, factor_.data() + c * d_v, product.data());
+    for (Index r = 0; r < rows; ++r) squares[r] += product.row(r).template cast<double>().squaredNorm();
+  }
+}
+
+template <class T>
+double ProjectedNorms<T>::most() const {
+  const Eigen::SelfAdjointEigenSolver<Matrix<double>> solver(gram_, Eigen::EigenvaluesOnly);
+  return std::sqrt(std::max(solver.eigenvalues().maxCoeff(), 0.0));
+}
+
+template <class T>
 Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers& workers) {
   if (group.wo.empty()) return row_norms(group.v, group.l, workers);
-  constexpr Index W = kPanelWidth<T>;
-  const Index d_v = group.d_v();
-  const std::vector<T> panels = square_panels<T>(projection_factor(gram_of_projection(group.wo[g], workers)));
+  const ProjectedNorms<T> norms(group.wo[g], workers);
   return norms_from(group.l, workers, [&](Index first, Index rows, double* squares) {
-    Eigen::Matrix<T, Eigen::Dynamic, W, Eigen::RowMajor> product(rows, W);
-    std::fill_n(squares, rows, 0.0);
-    for (Index c = 0; c < d_v; c += W) {
-      panel_gemm(rows, d_v, group.v.data() + first * d_v, d_v, panels.data() + c * d_v, product.data());
-      for (Index r = 0; r < rows; ++r) squares[r] += product.row(r).template cast<double>().squaredNorm();
-    }
+    norms.squares(group.v.data() + first * group.d_v(), rows, squares);
   });
 }
 
 template Vector<double> row_norms(const HeadMatrix<float>&, Index, Workers&);
 template Vector<double> row_norms(const HeadMatrix<double>&, Index, Workers&);
+template class ProjectedNorms<float>;
+template class ProjectedNorms<double>;
 template Vector<double> projected_value_norms(const HeadGroup<float>&, Index, Workers&);
 template Vector<double> projected_value_norms(const HeadGroup<double>&, Index, Workers&);
 

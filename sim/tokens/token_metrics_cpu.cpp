@@ -130,16 +130,22 @@ std::set<MetricRows> add_losses(TokenReadings<T>& readings, const HeadGroup<T>& 
   return lost;
 }
 
-template <class T>
-void add_oracles(TokenReadings<T>& readings, MetricRows rows, const std::vector<ColumnTotals>& totals,
-                 Collector& out) {
-  for (Index g = 0; g < std::ssize(totals); ++g) {
+void add_oracles(MetricRows rows, const std::vector<ColumnTotals>& totals, Collector& out) {
+  for (Index g = 0; g < std::ssize(totals); ++g)
     out.add(rows == MetricRows::next ? TokenMetric::oracle_next : TokenMetric::oracle_future, g,
             totals[g][RowScore::exact_remove]);
-    if (rows == MetricRows::future && out.wants(TokenMetric::oracle_importance))
-      out.add(TokenMetric::oracle_importance, g,
-              totals[g].max_attn.cwiseProduct(readings.projected_value_norms(g)));
-  }
+}
+
+template <class T>
+void add_importance(TokenReadings<T>& readings, const HeadGroup<T>& group, RowRange rows,
+                    const std::vector<ColumnTotals>& totals, Collector& out) {
+  Matrix<double> gated;
+  if (!group.gate.empty()) gated = readings.gated_importance(rows);
+  for (Index g = 0; g < group.G(); ++g)
+    out.add(TokenMetric::oracle_importance, g,
+            group.gate.empty()
+                ? Vector<double>(totals[g].max_attn.cwiseProduct(readings.projected_value_norms(g)))
+                : Vector<double>(gated.row(g).transpose()));
 }
 
 /// Finite inputs may overflow on the way.
@@ -182,9 +188,11 @@ std::set<MetricRows> add_attention(TokenReadings<T>& readings, const HeadGroup<T
     for (const ColumnTotals& t : totals)
       if (beyond_float32(oracle ? t.max_attn : t[RowScore::attention])) lost.insert(asked[i]);
     if (oracle)
-      add_oracles(readings, asked[i], totals, out);
+      add_oracles(asked[i], totals, out);
     else
       add_window_metrics(readings, totals, workers, out);
+    if (asked[i] == MetricRows::future && out.wants(TokenMetric::oracle_importance))
+      add_importance(readings, group, requests[i].rows, totals, out);
   }
   return lost;
 }

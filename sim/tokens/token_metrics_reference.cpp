@@ -238,10 +238,14 @@ void add_exact_errors(const Group& group, Index g, RowRange rows, TokenChange ch
 
 void set_oracle_importance(const Group& group, Index g, RowRange future, Matrix<double>& out) {
   Vector<double> norms(group.l);
-  for (Index p = 0; p < group.l; ++p) {
-    norms[p] = group.wo.empty() ? group.v.row(p).norm() : (group.v.row(p) * group.wo[g]).norm();
-  }
+  const auto set_norms = [&](const auto& written) {
+    for (Index p = 0; p < group.l; ++p)
+      norms[p] = group.wo.empty() ? written(p).norm() : (written(p) * group.wo[g]).norm();
+  };
+  set_norms([&](Index p) { return group.v.row(p); });
   for (Index i = future.begin; i < future.end; ++i) {
+    if (!group.gate.empty())
+      set_norms([&](Index p) { return group.v.row(p).cwiseProduct(group.gate_row(g, i)); });
     const Vector<double> a = attention_weights(group, g, attention_logits(group, g, i).z);
     for (Index p = 0; p < group.l; ++p) out(g, p) = std::max(out(g, p), a[p] * norms[p]);
   }

@@ -66,8 +66,8 @@ class CaoteHead {
   Vector<double> mean_;       // [d_v]
 };
 
-/// What a head group is asked for, on the CPU; a device overrides all of it. Each takes O(l d) or more and is
-/// asked once, or once for each query head or set of rows.
+/// What a head group is asked for, on the CPU; a device overrides all but gated_importance(). Each takes O(l
+/// d) or more and is asked once, or once for each query head or set of rows.
 template <class T>
 class TokenReadings {
  public:
@@ -91,6 +91,8 @@ class TokenReadings {
   virtual Matrix<double> expected_attention();
   /// sim/tokens/row_norms.hpp, [l].
   virtual Vector<double> projected_value_norms(Index g);
+  /// sim/tokens/gated_importance.hpp, [G, l].
+  virtual Matrix<double> gated_importance(RowRange rows);
   /// largest_repeat_attention(), [G, l].
   virtual Matrix<double> repeat_attention();
   /// kvreplay::loss_totals(), [G].

@@ -2,6 +2,7 @@
 #include "sim/simd/panel_gemm.hpp"
 #include "sim/softmax_lanes.hpp"
 #include "sim/tokens/expected_attention.hpp"
+#include "sim/tokens/gated_importance.hpp"
 #include "sim/tokens/keydiff.hpp"
 #include "sim/tokens/row_norms.hpp"
 #include "sim/tokens/token_readings.hpp"
@@ -183,6 +184,11 @@ Matrix<double> TokenReadings<T>::expected_attention() {
 template <class T>
 Vector<double> TokenReadings<T>::projected_value_norms(Index g) {
   return kvreplay::projected_value_norms(group_, g, workers_);
+}
+
+template <class T>
+Matrix<double> TokenReadings<T>::gated_importance(RowRange rows) {
+  return kvreplay::gated_importance(group_, rows, workers_);
 }
 
 template <class T>

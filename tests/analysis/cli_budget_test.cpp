@@ -236,6 +236,17 @@ TEST_CASE("a profile gives back the budgets that it was made from", "[cli][budge
   };
   CHECK(contains(error(""), "--profile: expected names of files, found ''"));
   CHECK(contains(error(temp / "none.npy"), "none.npy"));
+  // A run writes files of these names itself.
+  for (const char* own : {"budget_curves.npy", "curves/{order}~lu.npy"}) {
+    const std::string profile = temp / ("one/" + std::string(own)), before = file_text(file);
+    for (const char* how : {"--force", "--resume"}) {
+      const ProcessResult result =
+          run_kvreplay({"budget", dump, "--out", temp / "one", how, "--profile", profile});
+      CHECK(result.code == 2);
+      CHECK(contains(result.err, "--out: expected a folder apart from what is read, " + profile));
+    }
+    CHECK(file_text(file) == before);
+  }
   CHECK(contains(error(file + "," + dump + "/layer_00/k.npy"), "k.npy: expected prune ratios"));
   std::vector<float> broken = a;
   broken[4 * 7 + 3] = 1.5f;

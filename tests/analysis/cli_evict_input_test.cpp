@@ -204,6 +204,48 @@ TEST_CASE("mistakes in the user's arrays name the file, and leave no folder", "[
                  "a score is used as score:mine, or snapkv+mine"));
 }
 
+TEST_CASE("what differs from the run that is to go on is shown, wherever in a list it stands",
+          "[cli][evict]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", out = temp / "r";
+  make_small_dump(dump);
+  write_file(temp / "s.npy", npy("<f8", {2, 2, 61}, std::vector<double>(244, 1)).bytes());
+  const std::string most = "h2o+value,h2o+key,h2o+joint,h2o+caote,tova";
+  const std::vector<std::string> asked = {"evict", dump, "--out", out};
+  succeed(joined(asked, {"--policy", "h2o," + most + ",snapkv", "--budget", "9"}));
+  const auto complaint = [&](const std::string& policies, const std::vector<std::string>& more) {
+    const ProcessResult result =
+        run_kvreplay(joined(joined(asked, {"--resume", "--policy", policies}), more));
+    CHECK(result.code == 2);
+    CHECK(lines(result.err) == 1);
+    return result.err;
+  };
+  const std::vector<std::string> nine = {"--budget", "9"};
+  for (const auto& [policies, was, is] :
+       {std::tuple{"h2o," + most + ",snapkv,knorm", "snapkv\"]", "\"knorm\"]"},
+        {"h2o," + most + ",keydiff", "\"snapkv\"]", "\"keydiff\"]"},
+        {"streaming," + most + ",snapkv", "[\"h2o\"", "[\"streaming\""},
+        {"h2o," + most, "snapkv\"]", "tova\"]"}}) {
+    const std::string said = complaint(policies, nine);
+    INFO(said);
+    CHECK(contains(said, "cannot resume: options.evict.policies was "));
+    const std::size_t middle = said.find(", is ");
+    REQUIRE(middle != std::string::npos);
+    CHECK(contains(said.substr(0, middle), was));
+    CHECK(contains(said.substr(middle), is));
+  }
+  const std::string same = "h2o," + most + ",snapkv";
+  CHECK(contains(complaint(same, {"--budget", "9,8"}), "options.evict.budgets was [9], is [9,8]"));
+  CHECK(contains(complaint(same, {"--budget", "9", "--window", "3"}), "window was not given, is 3"));
+  CHECK(
+      contains(complaint(same, {"--budget", "9", "--per-query-head"}), "per_query_head was false, is true"));
+  CHECK(contains(complaint(same, {"--budget", "9", "--precision", "f64"}), "precision was f32, is f64"));
+  CHECK(contains(complaint(same, {"--budget", "9", "--layers", "1"}), "layers was [0,1], is [1]"));
+  CHECK(contains(complaint(same, {"--budget", "9", "--prompt-len", "60"}), "dump.l was 61, is 60"));
+  CHECK(contains(complaint(same + ",score:a", {"--budget", "9", "--score", "a=" + (temp / "s.npy").string()}),
+                 "options.evict.policies was"));
+}
+
 TEST_CASE("evictions have the same bytes for any number of threads, and after an interruption",
           "[cli][evict][interrupt]") {
   const TempDir temp;

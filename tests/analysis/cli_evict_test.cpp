@@ -347,7 +347,7 @@ TEST_CASE("a layer's change is set against the residual stream too, where the du
   }
 }
 
-TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in no norm of values",
+TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in what tokens are worth",
           "[cli][evict]") {
   const TempDir temp;
   const std::string dump = temp / "d";
@@ -358,8 +358,8 @@ TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in no 
     for (const char* layer : {"/layer_00/", "/layer_01/"}) write_file(dump + layer + name, array.bytes());
   };
   const auto run = [&](const std::string& out) {
-    succeed(
-        {"evict", dump, "--out", temp / out, "--policy", "snapkv", "--keep", "50%", "--precision", "f64"});
+    succeed({"evict", dump, "--out", temp / out, "--policy", "snapkv,oracle", "--keep", "50%", "--precision",
+             "f64"});
     return Evictions(temp / out);
   };
   const auto gate = [&](const auto& of) {
@@ -381,6 +381,7 @@ TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in no 
   };
   gate(of_channel);
   const Evictions gated = run("channels");
+  succeed({"verify", dump, "--tokens", "4"});
   // One that lets one row through leaves that row's error.
   const std::size_t last = rows - 1;
   gate([&](auto, std::size_t r, auto) { return r == last ? 1.0 : 0.0; });
@@ -389,6 +390,9 @@ TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in no 
   const double of_others = layer_error(run("others"), "future");
   for (const char* on : {"window", "future"}) {
     CHECK(layer_error(halved, on) == Approx(layer_error(plain, on)).epsilon(1e-12));
+    for (const char* policy : {"snapkv,paper,prefill,0.5", "oracle,paper,prefill,0.5"})
+      CHECK(halved.at("0,0", policy, "future", "eviction_loss") ==
+            Approx(plain.at("0,0", policy, "future", "eviction_loss") / 2).epsilon(1e-12));
     CHECK(halved.at("0,0", "snapkv,paper,prefill,0.5", on, "output_error") ==
           plain.at("0,0", "snapkv,paper,prefill,0.5", on, "output_error"));
   }
@@ -400,9 +404,16 @@ TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in no 
     weights[i] *= static_cast<float>(of_channel(i / (d_v * d_model), 0, i / d_model % d_v));
   each_layer("wo.npy", npy<float>("<f4", wo.shape, weights));
   const Evictions scaled = run("scaled");
+  for (const char* head : {"0,0", "0,1"})
+    for (const char* policy : {"snapkv,paper,prefill,0.5", "oracle,paper,prefill,0.5"}) {
+      const double loss = gated.at(head, policy, "future", "eviction_loss");
+      CHECK(loss == Approx(scaled.at(head, policy, "future", "eviction_loss")).epsilon(1e-6));
+      CHECK(loss != Approx(plain.at(head, policy, "future", "eviction_loss")).epsilon(1e-2));
+    }
   for (const char* on : {"window", "future"})
     CHECK(layer_error(gated, on) == Approx(layer_error(scaled, on)).epsilon(1e-6));
-  CHECK(contains(file_text(temp / "last/summary.json"), "a gate stands between the heads' outputs and wo"));
+  CHECK(contains(file_text(temp / "last/summary.json"),
+                 "a gate stands between the heads' outputs and wo: expected_attention"));
 }
 
 TEST_CASE("a cache that two layers read is there once, and it is said", "[cli][evict]") {

@@ -138,9 +138,12 @@ TEST_CASE("mistakes in a part's section of a file name the part, the file and th
   for (const auto& [text, part] :
        {std::pair{"[evict]\npolcy = \"h2o\"\n",
                   "line 2: unknown key 'evict.polcy'; did you mean 'evict.policy'"},
-        {"[evikt]\npolicy = \"h2o\"\n", "line 1: expected options at the top level"},
+        {"[evikt]\npolicy = \"h2o\"\n",
+         "line 1: expected options at the top level, or in a section tokens, evict, budget, channels, found "
+         "'evikt'"},
         {"[evict.policy]\nx = 1\n",
-         "line 1: expected options at the top level, without sections, found 'evict.policy'"},
+         "line 1: expected options at the top level, or in a section tokens, evict, budget, channels, found "
+         "'evict.policy'"},
         {"quiet = true\n[channels]\nwindow = \"x\"\n",
          "line 3: --channels.window: expected a whole number"}}) {
     write_file(config, text);

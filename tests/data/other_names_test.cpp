@@ -81,6 +81,47 @@ TEST_CASE("keys that say nothing of attention are listed, and noted unless they 
   CHECK(parsed(R"({"mask_kind": "prefix"})").notes.size() == 1);
 }
 
+TEST_CASE("what others call otherwise is refused by our name, at every level", "[manifest]") {
+  for (const auto& [theirs, ours] : {std::pair{R"("residual_multiplier": 0.22)", "output_multiplier"},
+                                     {R"("attention_out_multiplier": 2)", "output_multiplier"},
+                                     {R"("num_kv_shared_layers": 10)", "cache_of"},
+                                     {R"("two_sided": true)", "sliding_window_two_sided"},
+                                     {R"("local_attention": 128)", "sliding_window"},
+                                     {R"("Window": 8)", "sliding_window"},
+                                     {R"("s_aux": [[1, 2]])", "sink_logit"},
+                                     {R"("query_pre_attn_scalar": 256)", "1 / sqrt"},
+                                     {R"("rope": {"style": "half", "base": 100})", "theta"},
+                                     {R"("rope": {"style": "half", "theta": 100, "dim": 4})", "rotary_dim"}})
+    expect_error([&, text = "{" + std::string(theirs) + "}"] { parsed(text); },
+                 {"m.json", "unknown key", "the key for it is", ours});
+  for (const auto& [slip, ours] :
+       {std::pair{R"("Causal": false)", "'causal'"},
+        {R"("sliding_windows": 8)", "'sliding_window'"},
+        {R"("prompt-len": 8)", "'prompt_len'"},
+        {R"("cache_off": [0])", "'cache_of'"},
+        {R"("rope": {"style": "half", "theta": 100, "rotary-dim": 4})", "'rotary_dim'"},
+        {R"("gradients": {"sample": 3})", "'samples'"},
+        {R"("reference_rows": {"kinds": "repeat"})", "'kind'"}})
+    expect_error([&, text = "{" + std::string(slip) + "}"] { parsed(text); },
+                 {"m.json", "unknown key", "did you mean", ours});
+  for (const char* twice :
+       {R"({"scale": 1, "scale": 2})", R"({"rope": {"theta": 1, "style": "half", "theta": 2}})",
+        R"({"gradients": {"seed": 1, "seed": 1}})"})
+    expect_error([&] { parsed(twice); }, {"m.json: expected every key once", "twice"});
+}
+
+TEST_CASE("dtypes of the manifest have the names of Python's libraries", "[manifest]") {
+  for (const char* name : {"bfloat16", "torch.bfloat16", "bf16"})
+    CHECK(parsed(R"({"dtype": ")" + std::string(name) + "\"}").dtype == Dtype::bf16);
+  for (const char* name : {"float16", "torch.float16", "fp16", "half", "torch.half"})
+    CHECK(parsed(R"({"dtype": ")" + std::string(name) + "\"}").dtype == Dtype::f16);
+  for (const char* name : {"float32", "float", "fp32", "torch.float"})
+    CHECK(parsed(R"({"dtype": ")" + std::string(name) + "\"}").dtype == Dtype::f32);
+  for (const char* name : {"float8_e4m3fn", "int8", "torch.int8", "", "Half"})
+    expect_error([&] { parsed(R"({"dtype": ")" + std::string(name) + "\"}"); },
+                 {"m.json: dtype: expected float16, bfloat16, float32 or float64", name});
+}
+
 TEST_CASE("an encoder's window is one-sided unless the manifest says otherwise, which is noted",
           "[manifest]") {
   const SmallDump small;
@@ -169,6 +210,16 @@ TEST_CASE("layers of another shape are refused with the way out", "[dump]") {
   expect_error([&] { second({4, 9, 16}, {2, 9, 16}); }, {"layer_01/q.npy", "a dump of their own", "layers"});
   expect_error([&] { second({4, 9, 8}, {1, 9, 8}); }, {"layer_01/k.npy", "a dump of their own"});
   expect_error([&] { second({4, 9, 8}, {2, 3, 8}); }, {"layer_01/k.npy", "cut to its window"});
+}
+
+TEST_CASE("what Windows' editors write before a text is no part of it", "[json]") {
+  const std::string bom = "\xEF\xBB\xBF";
+  CHECK(parsed(bom + R"({"scale": 0.5})").scale == 0.5);
+  CHECK(parse_tokens(bom + "{\"text\": [\"a\", \"" + bom + "\"]}", "t.json", 2).text.back() == bom);
+  CHECK(parsed(bom + " {}").other_keys.empty());
+  expect_error([&] { parsed(bom + bom + "{}"); }, {"m.json: expected JSON", "line 1, column 4"});
+  expect_error([&] { parsed(bom); }, {"m.json: expected JSON"});
+  expect_error([] { parsed(std::string("\xFF\xFE{\0}\0", 6)); }, {"m.json: expected JSON", "zero byte"});
 }
 
 TEST_CASE("JSON of any size and content ends in one line", "[json]") {

@@ -5,10 +5,12 @@ import numpy as np
 class Attention:
     """q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] in float64."""
 
-    def __init__(self, q, k, v, scale=None, causal=True, sliding_window=None, logit_softcap=None, sink_logit=None):
+    def __init__(self, q, k, v, scale=None, causal=True, sliding_window=None, logit_softcap=None, sink_logit=None,
+                 sliding_window_two_sided=False):
         self.q, self.k, self.v = (np.asarray(x, np.float64) for x in (q, k, v))
         self.scale = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
         self.causal, self.sliding_window, self.cap, self.sink = causal, sliding_window, logit_softcap, sink_logit
+        self.two_sided = sliding_window_two_sided
         self.T, self.group = k.shape[1], q.shape[0] // k.shape[0]
         self.first_query = self.T - q.shape[1]
 
@@ -20,6 +22,8 @@ class Attention:
             seen[i + 1:] = False
         if self.sliding_window is not None:
             seen[:max(i + 1 - self.sliding_window, 0)] = False
+            if self.two_sided:
+                seen[i + self.sliding_window:] = False
         z = raw if self.cap is None else self.cap * np.tanh(raw / self.cap)
         return raw, np.where(seen, z, -np.inf)
 

@@ -240,6 +240,8 @@ class Reference(unittest.TestCase):
             facts = {name: value for name, value in facts.items() if value is not None}
             if random.integers(2):
                 facts["sink_logit"] = random.normal(size=n_kv * group)
+            if facts.get("causal") is False and "sliding_window" in facts and random.integers(2):
+                facts["sliding_window_two_sided"] = True
             numbers, arrays = [], []
             for heads, rows, columns, size in ((n_kv * group, T_q, d, 3), (n_kv, T, d, 1), (n_kv, T, d_v, 1)):
                 values = size * random.normal(size=(heads, rows, columns))
@@ -287,6 +289,20 @@ class Reference(unittest.TestCase):
         both = kvreplay.output_error(q, k, v, np.stack([found.kept, np.ones_like(want)]), prompt_len=30)
         self.assertEqual(both.output_error.tolist(), [errors[0], 0.0])
         self.assertEqual(kvreplay.evict(q, k, v, 30, keep=7, policy="h2o", per_query_head=True).kept.shape, (4, 30))
+        # Of query heads told apart each is kept by its own score, or by its KV head's.
+        apart = np.stack([score[0], -score[0], score[1], -score[1]])
+        lowest = np.zeros((2, 30), bool)
+        for head in range(2):
+            lowest[head, np.argsort(score[head])[:7]] = True
+        for of_heads, wanted in ((apart, np.stack([want[0], lowest[0], want[1], lowest[1]])), (score, np.repeat(want, 2, axis=0))):
+            for given in (of_heads, lambda q, k, v, of_heads=of_heads: of_heads):
+                kept = kvreplay.evict(q, k, v, 30, keep=7, score=given, per_query_head=True).kept
+                self.assertTrue((kept == wanted).all())
+        # Infinite ones are kept first and last, and integers are numbers.
+        ranks = np.argsort(np.argsort(score))
+        self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=ranks).kept == want).all())
+        pinned = np.where(ranks < 4, np.inf, np.where(ranks > 26, -np.inf, score))
+        self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=pinned).kept == ((ranks < 4) | ((ranks > 23) & (ranks < 27)))).all())
         # A cache that lost positions is seen through a window as they stand in the sequence.
         there = np.r_[0:10, 20:40]
         cache = kvreplay.Layer(q[:, 20:], k[:, there], v[:, there], sliding_window=15, positions=there)
@@ -331,6 +347,38 @@ class Reference(unittest.TestCase):
         self.assertEqual((bare.reference, bare.notes), ("window", ["fits look at the last 16 queries of the prompt, which are not shifted: "
                                                                   "no rope is given"]))
         self.assertEqual(kvreplay.compensate(q, k, v, 50, keep=kept, window=16, reference="window").notes, [])
+
+    def test_gates(self):
+        """What stands between the heads and W_O counts behind it, in a Layer and in a dump's."""
+        random = np.random.default_rng(12)
+        q, k, v = (random.normal(size=(1, n, 24, 5)) for n in (4, 2, 2))
+        wo, gate = random.normal(size=(1, 4, 5, 7)), random.random((1, 4, 24, 5))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, array in {"q": q, "k": k, "v": v, "wo": wo, "gate": gate}.items():
+                np.save(Path(folder) / f"{name}.npy", array)
+            (Path(folder) / "manifest.json").write_text(json.dumps({"prompt_len": 18}))
+            of_dump = kvreplay.Dump(folder)[0]
+        attention, kept = Attention(q[0], k[0], v[0]), random.random((2, 18)) < 0.5
+        importance, change, full = np.zeros((4, 18)), np.zeros((6, 7)), np.zeros((6, 7))
+        for head in range(4):
+            values = v[0, head // 2]
+            gone = np.r_[~kept[head // 2], np.zeros(6, bool)]
+            for i in range(18, 24):
+                z = attention.row(head, i)[1]
+                written = (values * gate[0, head, i]) @ wo[0, head]
+                importance[head] = np.maximum(importance[head], np.linalg.norm(attention.weights(head, z)[:, None] * written, axis=-1)[:18])
+                full[i - 18] += attention.weights(head, z) @ written
+                change[i - 18] += attention.weights(head, np.where(gone, -np.inf, z)) @ written - attention.weights(head, z) @ written
+        for layer in (of_dump, kvreplay.Layer(q[0], k[0], v[0], 18, wo=wo[0], gate=gate[0])):
+            for precision, tolerance in (("f64", 1e-12), ("f32", 1e-5)):
+                found = kvreplay.token_metrics(layer, metrics="oracle_importance", precision=precision)["oracle_importance"]
+                self.near(found, importance.reshape(2, 2, 18).sum(1), tolerance, "oracle_importance")
+                error = kvreplay.output_error(layer, keep=kept, precision=precision).layer_output_error
+                self.near(error, (change ** 2).sum() / (full ** 2).sum(), tolerance, "layer_output_error")
+            self.assertTrue(any("a gate stands between" in note for note in layer.notes))
+        best = np.argsort(-importance.reshape(2, 2, 18).sum(1), axis=-1)[:, :5]
+        found = kvreplay.evict(of_dump, policy="oracle", keep=5).kept
+        self.assertEqual([set(np.flatnonzero(head)) for head in found], [set(head) for head in best])
 
     def test_gradients_and_projection(self):
         random = np.random.default_rng(4)
@@ -438,7 +486,17 @@ class Refusals(unittest.TestCase):
         kept = np.ones((2, 8), bool)
         for says, call in (
                 ("prompt length: expected 1 to 10, the positions of the dump, found 11", lambda: kvreplay.Layer(self.q, self.k, self.v, 11)),
+                ("prompt length: expected a whole number, found 7.5", lambda: kvreplay.Layer(self.q, self.k, self.v, 7.5)),
+                ("prompt length: expected 1 to 10", lambda: kvreplay.Layer(self.q, self.k, self.v, 10**30)),
+                ("prompt length: expected a whole number, found '8'", lambda: kvreplay.Layer(self.q, self.k, self.v, "8")),
                 ("scale", lambda: kvreplay.Layer(self.q, self.k, self.v, scale="big")),
+                ("scale: expected finite numbers, found inf", lambda: kvreplay.Layer(self.q, self.k, self.v, scale=1e999)),
+                ("logit_softcap: expected finite numbers, found nan", lambda: kvreplay.Layer(self.q, self.k, self.v, logit_softcap=np.nan)),
+                ("sink_logit: expected finite numbers", lambda: kvreplay.Layer(self.q, self.k, self.v, sink_logit=[0, np.inf, 0, 0])),
+                ("sliding_window_two_sided: expected \"causal\": false",
+                 lambda: kvreplay.Layer(self.q, self.k, self.v, sliding_window=3, sliding_window_two_sided=True)),
+                ("gate: expected shape [4, 10, 4]", lambda: kvreplay.Layer(self.q, self.k, self.v, wo=np.ones((4, 4, 5)), gate=np.ones((4, 10, 3)))),
+                ("rope: unknown key \"rotary_dims\"; did you mean", lambda: kvreplay.Layer(self.q, self.k, self.v, rope={"style": "half", "rotary_dims": 2})),
                 ("sink_logit", lambda: kvreplay.Layer(self.q, self.k, self.v, sink_logit=[1.0])),
                 ("rope", lambda: kvreplay.Layer(self.q, self.k, self.v, rope={"style": "odd"})),
                 ("positions: expected 10 of them", lambda: kvreplay.Layer(self.q, self.k, self.v, positions=[1, 2])),
@@ -451,13 +509,17 @@ class Refusals(unittest.TestCase):
                 ("policy: unknown policy 'snap'; did you mean 'snapkv'", lambda: kvreplay.evict(layer, policy="snap", keep=0.5)),
                 ("policy: expected one, found none", lambda: kvreplay.evict(layer, keep=0.5)),
                 ("keep: expected one, found none", lambda: kvreplay.evict(layer, policy="h2o")),
+                ("sigma: expected one, found 2", lambda: kvreplay.evict(layer, policy="h2o", sigma="0,8")),
+                ("budget: expected a whole number of at least 1, or a share as 20%, found '0'; a comma separates budgets",
+                 lambda: kvreplay.evict(layer, policy="h2o", budget="0,2")),
+                ("keep: expected one, found 2", lambda: kvreplay.evict(layer, policy="h2o", keep=[0.2, 0.3])),
                 ("keep: expected at most 8 tokens, the prompt's length, found 9", lambda: kvreplay.evict(layer, policy="h2o", keep=9)),
                 ("phase: expected prefill or blockwise:N, found decode", lambda: kvreplay.evict(layer, policy="h2o", keep=4, phase="decode")),
                 ("scale: expected finite numbers, found nan", lambda: kvreplay.Layer(self.q, self.k, self.v, scale=float("nan"))),
                 ("sink_logit: expected finite numbers", lambda: kvreplay.Layer(self.q, self.k, self.v, sink_logit=np.full(4, -np.inf))),
                 ("rope: expected finite numbers", lambda: kvreplay.Layer(self.q, self.k, self.v, rope={"style": "half", "theta": np.inf})),
-                ("prompt_len: expected a whole number, found 7.6", lambda: kvreplay.Layer(self.q, self.k, self.v, 0.76 * 10)),
-                ("prompt_len: expected a whole number, found True", lambda: kvreplay.Layer(self.q, self.k, self.v, True)),
+                ("prompt length: expected a whole number, found 7.6", lambda: kvreplay.Layer(self.q, self.k, self.v, 0.76 * 10)),
+                ("prompt length: expected a whole number, found True", lambda: kvreplay.Layer(self.q, self.k, self.v, True)),
                 ("positions: expected a whole number, found 0.0", lambda: kvreplay.Layer(self.q, self.k, self.v, positions=np.arange(10.0))),
                 ("score mine: expected numbers, found NaN at layer 0, head 0, position 0",
                  lambda: kvreplay.evict(layer, keep=4, score=np.full((2, 8), np.nan))),
@@ -469,7 +531,14 @@ class Refusals(unittest.TestCase):
                  lambda: kvreplay.evict(layer, keep=4, score=np.ma.masked_equal(np.arange(16.0).reshape(2, 8), 3))),
                 ("q: expected an array: NumPy's, torch's or any with DLPack or the buffer protocol, found ndarray of >f4",
                  lambda: kvreplay.Layer(self.q.astype(">f4"), self.k, self.v)),
+                ("score mine: expected numbers, found NaN at layer 0, head 1, position 3",
+                 lambda: kvreplay.evict(layer, keep=4, score=np.where(np.arange(16).reshape(2, 8) == 11, np.nan, 1))),
+                (r"score mine: expected shape [2, 8] or [4, 8], found shape [3, 8]",
+                 lambda: kvreplay.evict(layer, keep=4, score=np.ones((3, 8)), per_query_head=True)),
+                ("score mine: expected shape [2, 8], found shape [4, 8]", lambda: kvreplay.evict(layer, keep=4, score=np.ones((4, 8)))),
                 ("score mine: expected shape [2, 8], found shape [2, 9]", lambda: kvreplay.evict(layer, keep=4, score=np.ones((2, 9)))),
+                ("score: expected a name that tables can hold, found 'True'", lambda: kvreplay.evict(layer, keep=4, score={"True": np.ones((2, 8))})),
+                ("score: expected a name that tables can hold, found 'INF'", lambda: kvreplay.evict(layer, keep=4, score={"INF": np.ones((2, 8))})),
                 ("score: expected a name of its own, found 'attn', which is taken", lambda: kvreplay.evict(layer, keep=4, score={"attn": np.ones((2, 8))})),
                 ("keep: expected shape [n, 2, 8], found shape [1, 2, 7]", lambda: kvreplay.output_error(layer, keep=kept[:, :7])),
                 ("keep: expected booleans, found float64", lambda: kvreplay.output_error(layer, keep=kept.astype(float))),
@@ -658,6 +727,13 @@ class Process(unittest.TestCase):
                            for one in (dump[number], by_hand)]
                 self.assertEqual(metrics[0].tobytes(), metrics[1].tobytes())
             self.assertIsNone(kvreplay.output_error(kvreplay.Dump(folder, 15)[0], keep=np.ones((2, 15), bool), rows="window").loss_row)
+            encoder = {"causal": False, "sliding_window": [None, 6], "sliding_window_two_sided": True}
+            (Path(folder) / "manifest.json").write_text(json.dumps({"prompt_len": 16, **encoder}))
+            for number, window in enumerate((None, 6)):
+                want = Attention(q[number], k[number], v[number], causal=False, sliding_window=window, sliding_window_two_sided=True)
+                kept = random.random((2, 16)) < 0.5
+                error = kvreplay.output_error(kvreplay.Dump(folder)[number], keep=kept, precision="f64").output_error
+                self.assertAlmostEqual(error, want.output_error(kept, (16, 20)), places=12)
 
     def test_scores_of_dumps_and_verdicts(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -12,6 +12,7 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -123,6 +124,37 @@ TEST_CASE("a head group holds its KV head, the query heads that read it and thei
         8u * static_cast<unsigned>(3 * kT * kD + kT * kD + kT * kDv));
   CHECK(bytes_of(group) == head_group_bytes(dump.shape(), true, 4));
   CHECK(bytes_of(converted<double>(group)) == head_group_bytes(dump.shape(), true, 8));
+}
+
+TEST_CASE("a gate is that of the decoding steps that have a query", "[head_group]") {
+  const TempDir folder;
+  for (const auto& [T_q, l, rows] : {std::array<Index, 3>{kT, 6, 3}, {kT, 2, 7}, {2, 6, 2}, {5, 9, 0}}) {
+    write_dump(folder.path(), T_q, true, R"({"prompt_len": )" + std::to_string(l) + "}");
+    for (Index layer = 0; layer < kLayers; ++layer)
+      write_tensor(folder.path() / ("layer_0" + std::to_string(layer)) / "gate.npy", 4, layer, kQueryHeads,
+                   T_q, kDv);
+    const Dump dump = Dump::open(folder.path());
+    for (const Index first_row : {0, 5, 8}) {
+      const HeadGroup<double> group = load_head_group<double>(dump, 1, 1, {.first_row = first_row});
+      REQUIRE(group.gate.size() == 3);
+      for (Index g = 0; g < 3; ++g) {
+        REQUIRE((group.gate[g].rows() == rows && group.gate[g].cols() == kDv));
+        for (Index r = 0; r < rows; ++r)
+          for (Index c = 0; c < kDv; ++c) {
+            CHECK(group.gate[g](r, c) == element(4, 1, 3 + g, T_q - rows + r, c));
+            CHECK(group.gate_row(g, kT - rows + r)[c] == group.gate[g](r, c));
+          }
+      }
+    }
+    CHECK(bytes_of(load_head_group<float>(dump, 1, 1)) == head_group_bytes(dump, 4));
+    CHECK(load_head_group<float>(dump, 1, 1, {.others = false}).gate.empty());
+    for (Index layer = 0; layer < kLayers; ++layer)  // nothing behind it
+      std::filesystem::remove(folder.path() / ("layer_0" + std::to_string(layer)) / "wo.npy");
+    const Dump without = Dump::open(folder.path());
+    CHECK(load_head_group<float>(without, 1, 1).gate.empty());
+    CHECK(bytes_of(load_head_group<float>(without, 1, 1)) == head_group_bytes(without, 4));
+    CHECK(without.notes().back() == "gate is not used: there is no wo behind it");
+  }
 }
 
 TEST_CASE("fewer queries, no output projection, no sink logits, no RoPE", "[head_group]") {

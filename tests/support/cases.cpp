@@ -95,6 +95,20 @@ std::vector<TokenCase> small_cases() {
   list.add("rope, interleaved on part of the channels, factor",
            {.d = 11, .rope = rope_of(Rope::Style::interleaved, 4, 500.0, 1.3)}, 8);
   list.add("rope and wide logits", {.logit_std = 8.0, .rope = rope_of(Rope::Style::half, 8)}, 8, true);
+
+  list.add("gate", {.d_model = 24, .gate = true, .rope = half}, 8);
+  list.add("gate, G = 3, per query head", {.G = 3, .d_model = 7, .gate = true}, 8, true);
+  list.add("gate, d = 5, d_v = 3", {.d = 5, .d_v = 3, .d_model = 6, .gate = true}, 40);
+  list.add("gate, d_v = 17", {.d_v = 17, .d_model = 9, .gate = true}, 8);
+  list.add("gate, no decoding steps", {.T = 40, .d_model = 9, .gate = true}, 8);
+  list.add("gate, queries of later decoding steps only", {.T_q = 3, .d_model = 9, .gate = true}, 8);
+  list.add("gate, a sink of 1 - 1e-9", {.d_model = 9, .gate = true, .attention_sink = 0}, 8);
+  list.add(
+      "gate, soft cap, sink logit, sliding window",
+      {.d_model = 9, .gate = true, .logit_std = 5.0, .sliding_window = 12, .softcap = 8.0, .sink_logit = 1.0},
+      8);
+  list.add("gate, not causal, two-sided window 12",
+           {.d_model = 9, .gate = true, .causal = false, .sliding_window = 12, .two_sided = true}, 8);
   return list.take();
 }
 
@@ -119,6 +133,8 @@ std::vector<TokenCase> large_cases() {
            {.l = 700, .T = 703, .G = 4, .d = 64, .d_v = 16, .d_model = 32, .logit_std = 4.0}, 33);
   list.add("non-causal, l = w = 257",
            {.l = 257, .T = 260, .G = 1, .d = 64, .d_v = 16, .attention_sink = 3, .causal = false}, 257);
+  list.add("gate on 70 decoding steps",
+           {.l = 300, .T = 370, .d = 16, .d_v = 40, .d_model = 48, .gate = true, .logit_std = 3.0}, 33);
   return list.take();
 }
 
@@ -131,6 +147,9 @@ std::vector<TokenCase> held_cases() {
              {.l = 70, .T = 75, .attention_sink = 0, .worthless_by = gap}, 8, true);
     list.add("sink logit " + std::to_string(gap), {.value_offset = 3.0, .sink_logit = gap + 10}, 8);
   }
+  for (const double gap : {45.0, 150.0})
+    list.add("gate and worthless sink " + std::to_string(gap),
+             {.d_model = 5, .gate = true, .value_offset = 0.5, .attention_sink = 0, .worthless_by = gap}, 8);
   return list.take();
 }
 

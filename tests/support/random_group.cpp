@@ -88,6 +88,10 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
                                     spec.samples, of_gradients);
   group.g_future = random_gradients(spec, future, spec.samples, of_gradients);
   group.g_nll = random_gradients(spec, future, spec.samples > 0 ? 1 : 0, of_gradients);
+  Normal of_gate(spec.seed + 0x9a7e);
+  for (Index g = 0; g < spec.G && spec.gate; ++g)
+    group.gate.emplace_back(
+        of_gate.matrix(future.count(), spec.d_v).unaryExpr([](double x) { return 1 + std::tanh(3 * x); }));
   return group;
 }
 

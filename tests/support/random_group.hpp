@@ -17,6 +17,7 @@ struct GroupSpec {
   Index d = 8;
   Index d_v = 8;
   Index d_model = 0;  ///< 0: no output projection
+  bool gate = false;  ///< before that, on the decoding steps: factors from 0 to 2
   double logit_std = 1.0;
   double logit_shift = 0.0;
   double value_offset = 0.0;  ///< added to every value

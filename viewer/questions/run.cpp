@@ -93,7 +93,7 @@ std::shared_ptr<const HeadGroup<float>> Run::head(Index layer, Index kv_head) co
   check_contents(layer);
   const auto read = [&] {
     return std::pair(std::make_shared<const HeadGroup<float>>(load_head_group<float>(*dump_, layer, kv_head)),
-                     head_group_bytes(dump_->shape(), dump_->has(Tensor::wo), sizeof(float)));
+                     head_group_bytes(*dump_, sizeof(float)));
   };
   return heads_.get({layer, kv_head}, read, [] {});
 }

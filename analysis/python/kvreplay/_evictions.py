@@ -51,7 +51,7 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. The budget
     is one of keep (0.2, "20%", or 410 tokens), sigma and budget.
 
-    score: [n_kv, l], higher is kept, or a function of the prompt's (q, k, v) that gives it: called "mine" in policy,
+    score: [n_kv, l] ([n_q, l] too with per_query_head), higher is kept, infinite ones first and last, or a function of the prompt's (q, k, v) that gives it: called "mine" in policy,
     "score:mine" (which is the default then) or "snapkv+mine"; {name: score} for another name.
     """
     asked = layer_of(q, k, v, prompt_len, layer)

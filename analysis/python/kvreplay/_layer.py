@@ -20,11 +20,13 @@ class Layer(_core.Layer):
         scale           of the logits q . k; None: 1 / sqrt(d)
         causal          None: yes
         sliding_window  a query at position i sees positions above i - sliding_window
+        sliding_window_two_sided  True: and those below i + sliding_window; without causality
         logit_softcap   c in c tanh(z / c)
         sink_logit      [n_q], a column more in every softmax, of value 0
         rope            {"style": "half" or "interleaved", "theta": .. or "inv_freq": [..], "rotary_dim": .., "attention_factor": ..}
         positions       [T], ascending: where the rows of k stand in the sequence, in a cache that lost some; for sliding windows
         wo              [n_q, d_v, d_model], the output projection
+        gate            [n_q, T_q, d_v], what the heads' outputs are multiplied by before wo
         g_future        [n_q, S, rows, d_v], gradients of sampled labels with respect to outputs of the last positions
         g_window        [n_q, S, rows, d_v], the same of the prompt's last positions
         g_nll           [n_q, rows, d_v], gradients of the negative log-likelihood
@@ -32,16 +34,18 @@ class Layer(_core.Layer):
     """
 
     def __init__(self, q: Any, k: Any, v: Any, prompt_len: Optional[int] = None, *, scale: Optional[float] = None,
-                 causal: Optional[bool] = None, sliding_window: Optional[int] = None, logit_softcap: Optional[float] = None,
+                 causal: Optional[bool] = None, sliding_window: Optional[int] = None,
+                 sliding_window_two_sided: Optional[bool] = None, logit_softcap: Optional[float] = None,
                  sink_logit: Optional[Sequence[float]] = None, rope: Optional[Mapping[str, Any]] = None,
-                 positions: Optional[Sequence[int]] = None, wo: Any = None, g_future: Any = None, g_window: Any = None,
-                 g_nll: Any = None, q_ref: Any = None) -> None:
-        stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window, "logit_softcap": logit_softcap,
+                 positions: Optional[Sequence[int]] = None, wo: Any = None, gate: Any = None, g_future: Any = None,
+                 g_window: Any = None, g_nll: Any = None, q_ref: Any = None) -> None:
+        stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window,
+                  "sliding_window_two_sided": sliding_window_two_sided, "logit_softcap": logit_softcap,
                   "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope}
         manifest = "{" + ", ".join(f'"{name}": {_json(name, value)}' for name, value in stated.items() if value is not None) + "}"
-        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "g_future": g_future, "g_window": g_window, "g_nll": g_nll,
-                          "q_ref": q_ref},
-                         manifest, None if prompt_len is None else _whole("prompt_len", prompt_len),
+        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window,
+                          "g_nll": g_nll, "q_ref": q_ref},
+                         manifest, None if prompt_len is None else _whole("prompt length", prompt_len),
                          [] if positions is None else [_whole("positions", at) for at in _plain(positions)])
         self.arrays = (q, k, v)
 
@@ -105,8 +109,8 @@ def _whole(name: str, value: Any) -> int:
     except TypeError:
         found = None
     if found is None or isinstance(value, bool):
-        raise _core.InputError(f"{name}: expected a whole number, found {value}")
-    return found
+        raise _core.InputError(f"{name}: expected a whole number, found {value!r}")
+    return max(min(found, 2**62), -(2**62))  # beyond either, no less out of range
 
 
 def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[str, Any]) -> Layer:
