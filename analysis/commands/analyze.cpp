@@ -211,6 +211,7 @@ constexpr StageEntry kStages[] = {
      "kvreplay evict DUMP --out DIR --policy snapkv --diff paper,official,kvpress --budget 128,512\n"
      "kvreplay evict DUMP --out DIR --phase decode --budget 1024 --sinks 4 --recent 256\n"
      "kvreplay evict DUMP --out DIR --policy none,snapkv --channels iap:0.5 --bits 4\n"
+     "kvreplay evict DUMP --out DIR --policy none --bits k16v4,k4v16,q4_0 --rotate none,hadamard\n"
      "kvreplay evict DUMP --out DIR --score mine=mine.npy --policy snapkv,snapkv+mine,score:mine\n"
      "kvreplay evict DUMP --out DIR --policy 'snapkv,snapkv[window=64,pool=7]'",
      [](AnalyzeOptions& options) { return bound(options.evict); },

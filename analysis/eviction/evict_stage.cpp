@@ -37,6 +37,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       columns_(plan_),
       kept_("kept", cache_rows(), dump.shape().l, file_names(plan_)),
       pruned_("pruned", cache_rows(), dump.shape().d, file_names(plan_)),
+      key_costs_("key_costs", cache_rows(), dump.shape().d, file_names(plan_)),
       last_rows_("last_rows", cache_rows(), dump.shape().T, decode_file_names(plan_)),
       measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())),
       compensations_(dump, options, plan_, columns_.count(), compute),
@@ -83,6 +84,7 @@ Json EvictStage::options() const {
 void EvictStage::begin_layer(Index layer) {
   kept_.begin();
   pruned_.begin();
+  key_costs_.begin();
   last_rows_.begin();
   measured_.begin();
   compensations_.begin_layer();
@@ -160,6 +162,13 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
+      if (const CacheCase& cache = chosen->caches.cases[c];
+          cache.quantization && cache.quantization->k.format != NumberFormat::exact &&
+          count(cache.kept) == l) {
+        const Vector<double> costs =
+            channel_costs(mine, cache, plan_.future.count() > 0 ? plan_.future : plan_.window);
+        key_costs_.at(c, kept_row).assign(costs.begin(), costs.end());
+      }
       kept_.at(c, kept_row) = std::move(found.kept);
       pruned_.at(c, kept_row) = std::move(found.pruned);
       last_rows_.at(c, kept_row) = std::move(found.last_rows);
@@ -203,6 +212,7 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   compensations_.write_layer(folder, layer);
   kept_.write(folder, layer);
   pruned_.write(folder, layer);
+  key_costs_.write(folder, layer);
   last_rows_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
 }

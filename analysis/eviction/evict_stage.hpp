@@ -70,6 +70,7 @@ class EvictStage final : public Stage {
   EvictionColumns columns_;
   LayerScores layer_scores_;
   KeptLayer kept_, pruned_;
+  CaseRows<double> key_costs_;
   CaseRows<std::int32_t> last_rows_;
   MeasuredLayer measured_;
   CompensatedCases compensations_;

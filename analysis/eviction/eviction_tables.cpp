@@ -334,6 +334,29 @@ std::string shared_report(const EvictionPlan& plan, const EvictionTable& table, 
   return text;
 }
 
+/// Of the whole prompt in every format, the layers that lose most: which to spare.
+std::string dearest_layers(const EvictionPlan& plan, const EvictionTable& table) {
+  std::string text;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    const EvictionCase& which = plan.cases[c];
+    if (which.run || which.kept != plan.l || plan.compression->formats.empty()) continue;
+    std::vector<std::pair<double, Index>> errors;
+    for (const auto& [scope, layer] : table.layers())
+      if (const auto error = table.value(c, scope, EvictionFigure::output_error, table.best_rows());
+          error && !std::isnan(*error))
+        errors.emplace_back(*error, layer);
+    if (errors.size() < 4) continue;
+    std::ranges::sort(errors, std::greater<>());
+    if (errors.front().first == 0) continue;
+    text += fmt::format("{}:", which.policy);
+    for (std::size_t n = 0; n < 3; ++n)
+      text += fmt::format("{} {} ({:.3g})", n > 0 ? "," : "", errors[n].second, errors[n].first);
+    text += fmt::format("; median layer {:.3g}\n", errors[errors.size() / 2].first);
+  }
+  return text.empty() ? ""
+                      : "\nlayers that lose most of their output, to be spared with ;LAYERS:FORMAT\n" + text;
+}
+
 std::vector<JudgedCase> judged(const EvictionPlan& plan, const EvictionTable& table) {
   std::vector<JudgedCase> cases;
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {
@@ -382,6 +405,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
                           tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c),
                           bytes_text(plan, table, c));
     }
+  if (plan.compression) text += dearest_layers(plan, table);
   text += nats_report(plan, table, lines, widths);
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();

@@ -21,6 +21,12 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   double median_head(std::size_t which, EvictionFigure figure, RowSet rows) const {
     return scoped_.median_head([&](Scope scope) { return value(which, scope, figure, rows); });
   }
+  /// The layers of the run, each a scope, by their numbers in the dump.
+  std::vector<std::pair<Scope, Index>> layers() const {
+    std::vector<std::pair<Scope, Index>> all;
+    for (const Index at : scoped_.layers_in({})) all.push_back({{at, {}}, *scoped_.layer_of({at, {}})});
+    return all;
+  }
   /// Calls `visit(scope, case, figure, rows, value)` for every value that there is, and `begin(scope, case)`
   /// before those of each case, in the order of evictions.csv: every head, layer by layer with the layer
   /// behind its heads, then the model.

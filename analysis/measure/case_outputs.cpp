@@ -301,5 +301,6 @@ void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
 
 template class CaseRows<std::uint8_t>;
 template class CaseRows<std::int32_t>;
+template class CaseRows<double>;
 
 }  // namespace kvreplay

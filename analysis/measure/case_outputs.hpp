@@ -89,7 +89,8 @@ class MeasuredLayer {
   std::vector<std::vector<double>> steps_;  // of every KV head, as a layer's `whole`
 };
 
-/// Numbers of every row of a layer (its KV heads, or its query heads) in every case: booleans, or int32.
+/// Numbers of every row of a layer (its KV heads, or its query heads) in every case: booleans, int32 or
+/// float64.
 template <class T>
 class CaseRows {
  public:

@@ -113,6 +113,52 @@ std::optional<Figure> layer_figure(const Tables& tables) {
       "policy that fails everywhere. An error is a share of its own layer's output.");
 }
 
+/// What storing the prompt's keys in a format costs their channels: which of them are out of its reach.
+std::optional<Figure> key_cost_figure(const Tables& tables) {
+  const FigureTable& table = tables.evictions;
+  const ResultReader& results = tables.results;
+  Variants maps("key-costs");
+  const auto layers = std::ssize(results.layers());
+  for (const auto& entry : table.entries()) {
+    if (table.key(entry, "metric") != "bytes") continue;
+    const std::string file =
+        fmt::format("{}-{}-{}-{}.npy", file_word(table.key(entry, "policy")), table.key(entry, "semantics"),
+                    file_word(table.key(entry, "phase")), entry.kept);
+    Matrix<double> shares = Matrix<double>::Constant(layers, results.shape().d, kNan);
+    bool any = false;
+    for (Index at = 0; at < layers; ++at) {
+      const auto path = std::filesystem::path(layer_name(results.layers()[at])) / "key_costs" / file;
+      if (!results.has(path)) continue;
+      const std::vector<double> costs = results.array(path).values;
+      any = true;
+      shares.row(at).setZero();
+      double sum = 0;
+      for (std::size_t i = 0; i < costs.size(); ++i) {
+        shares(at, static_cast<Index>(i) % shares.cols()) += costs[i];
+        sum += costs[i];
+      }
+      if (sum > 0) shares.row(at) /= sum;
+    }
+    if (!any) continue;
+    CellMap map;
+    map.row_label = "layer";
+    map.column_label = "key channel";
+    for (const Index layer : results.layers()) map.rows.push_back(std::to_string(layer));
+    for (Index c = 0; c < shares.cols(); ++c) map.columns.push_back(std::to_string(c));
+    map.scale = {false, false, 0, std::max(largest({shares.data(), shares.data() + shares.size()}), 0.01)};
+    map.values = std::move(shares);
+    map.title = fmt::format("What storing keys costs each channel, {}", table.key(entry, "policy"));
+    map.value_label = "share of the squared change of the layer's logits";
+    maps.add({table.key(entry, "policy")}, std::move(map));
+  }
+  return maps.figure({"format"}, "Which key channels a format fails",
+                     "Layers down, channels across: what the change of a channel does to the logits, as a "
+                     "share of its layer's "
+                     "(the channels apart, heads together). A dark cell is a channel whose keys the format "
+                     "cannot hold: keep its layer "
+                     "in more bits, turn the keys, or let groups lie along tokens.");
+}
+
 /// decode/ holds runs that only append under a name of their own.
 constexpr std::string_view kAppendOnly = "~append-only";
 
@@ -175,10 +221,10 @@ std::optional<Figure> decode_figure(const Tables& tables) {
 }  // namespace
 
 Section eviction_section(const Tables& tables) {
-  return section_of(
-      "evictions", "Evictions",
-      {bytes_figure(tables.evictions), budget_figure(tables), layer_figure(tables), decode_figure(tables)},
-      "No evictions; kvreplay evict DUMP --out DIR measures them.");
+  return section_of("evictions", "Evictions",
+                    {bytes_figure(tables.evictions), budget_figure(tables), layer_figure(tables),
+                     key_cost_figure(tables), decode_figure(tables)},
+                    "No evictions; kvreplay evict DUMP --out DIR measures them.");
 }
 
 namespace {

@@ -132,6 +132,7 @@ std::string_view panel_of_figure(std::string_view name) {
                                  {"policies", "what-if"},
                                  {"error-by-budget", "what-if"},
                                  {"error-by-bytes", "what-if"},
+                                 {"key-costs", "channels"},
                                  {"methods", "what-if"},
                                  {"compensation-by-budget", "what-if"},
                                  {"error-split", "what-if"},

@@ -76,7 +76,7 @@ OVER_DUMPS = {name: _Kind("", "layer,metric,n,mean,sd,ci_low,ci_high", f"{name}_
 OVER_DUMPS["comparisons"] = _Kind("", "table,left,right,budget,metric,prompts,log_ratio,difference,low,high,wins,p", "comparison_rows")
 # The folders of arrays, one a layer or one for all, each with a command that writes it.
 LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "last_rows": DECODE, "pruned": "evict --channels iap:0.5",
-                "diff": DIFF, "channels": "channels"}
+                "diff": DIFF, "channels": "channels", "key_costs": "evict --policy none --bits 4"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other",
          "name", "model", "fingerprint", "table", "left", "right")
@@ -317,7 +317,7 @@ class Results(_Folder):
         return list(self.table("agreement")["reference"].unique())
 
     def names(self, kind: str) -> list[str]:
-        """The arrays of a kind that are there: of tokens, kept, last_rows, pruned, diff, channels, maps, curves or decode."""
+        """The arrays of a kind that are there: of tokens, kept, last_rows, pruned, diff, channels, key_costs, maps, curves or decode."""
         command = {**LAYER_ARRAYS, **WHOLE_ARRAYS}.get(kind)
         if command is None:
             raise ResultsError(f"no arrays are called {kind}: expected {', '.join([*LAYER_ARRAYS, *WHOLE_ARRAYS])}")
@@ -343,6 +343,10 @@ class Results(_Folder):
     def pruned(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, channel], true where the kept keys of an eviction lose the channel: "h2o-paper-prefill-448"."""
         return self.array("pruned", name, layer)
+
+    def key_costs(self, name: str, layer: Optional[int] = None) -> Array:
+        """[layer, head, channel]: what storing the whole prompt's keys in a format costs the logits: "none~k4v16-paper-prefill-448"."""
+        return self.array("key_costs", name, layer)
 
     def kept_difference(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, token]: 1 where only the first of two semantics keeps a token, -1 where only the other does."""
@@ -422,7 +426,7 @@ class Results(_Folder):
         return self.array("decode", name)
 
     def array(self, kind: str, name: str, layer: Optional[int] = None) -> Array:
-        """Any array, by its folder (tokens, kept, last_rows, pruned, diff, channels, maps, curves, decode) and its file name
+        """Any array, by its folder (tokens, kept, last_rows, pruned, diff, channels, key_costs, maps, curves, decode) and its file name
         without .npy."""
         if name not in (names := self.names(kind)):
             raise ResultsError(f"{self.folder}: no {name}.npy of {kind}; {_alternatives(name, names)}")
@@ -532,7 +536,7 @@ def _axes(kind: str, name: str) -> tuple[str, ...]:
         last = {"maps": (), "curves": ("budget",), "decode": ("step",)}[kind]
         return ("sigma", "layer", "kv_head") if sigmas else ("layer", "kv_head", *last)
     if kind != "channels":
-        return ("head", {"last_rows": "position", "pruned": "channel"}.get(kind, "token"))
+        return ("head", {"last_rows": "position", "pruned": "channel", "key_costs": "channel"}.get(kind, "token"))
     if name == "rope_pair":
         return ("channel",)
     if name.startswith("query_"):

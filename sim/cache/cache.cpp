@@ -31,6 +31,19 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   return cache;
 }
 
+template <class T>
+Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, RowRange rows) {
+  const Cache<T> cache = compressed_cache(group, which);
+  Vector<double> queries = Vector<double>::Zero(group.d()), changes = queries;
+  for (const HeadMatrix<T>& q : group.q)
+    for (Index i = rows.begin; i < rows.end; ++i)
+      queries += q.row(i - group.first_query()).transpose().template cast<double>().cwiseAbs2();
+  for (const Index p : positions(which.kept))
+    if (cache.k.size() > 0)
+      changes += (cache.k.row(p) - group.k.row(p)).transpose().template cast<double>().cwiseAbs2();
+  return group.rule.scale * group.rule.scale * queries.cwiseProduct(changes);
+}
+
 namespace {
 
 /// Bytes of the scales of one token's n stored numbers.
@@ -76,6 +89,8 @@ double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElemen
 
 template decltype(keys_held<float>) keys_held<float>;
 template decltype(keys_held<double>) keys_held<double>;
+template decltype(channel_costs<float>) channel_costs<float>;
+template decltype(channel_costs<double>) channel_costs<double>;
 template decltype(compressed_cache<float>) compressed_cache<float>;
 template decltype(compressed_cache<double>) compressed_cache<double>;
 

@@ -78,6 +78,13 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which);
 template <class T>
 Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache);
 
+/// What every channel of the keys that a case stores costs the logits of `rows`, [d]: scale^2 times the sum
+/// of q_c^2 over rows and query heads times the sum over the kept tokens of the squared change of k_c. The
+/// sum over the channels is the logits' squared change where what channels change is independent, every row
+/// sees every token and nothing caps. O((|rows| G + |kept|) d) and what storing takes.
+template <class T>
+Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, RowRange rows);
+
 struct CacheElements {
   Index key = 2, value = 2;  ///< bytes of a stored number that is not quantized
 };

@@ -343,6 +343,16 @@ TEST_CASE("several formats in one run are the runs of each", "[cli][compress]") 
   CHECK(all.at(",", "none~q4_0+hadamard,paper,prefill,", "", "bytes") == 6 * q4_0);
   CHECK(all.at("0,0", "none~kfp8vnvfp4,paper,prefill,", "", "bytes") == 57 * (32 + 16 + 2) + 4 * 2 * 32 * 2);
   CHECK(all.at("0,0", "none~tq3,paper,prefill,", "", "bytes") == 57 * 2 * (12 + 2) + 4 * 2 * 32 * 2);
+  // What keys' channels cost is written where nothing is evicted and keys are stored in fewer bits.
+  const auto costs = [&](int layer, const std::string& name) {
+    return temp / fmt::format("all/layer_0{}/key_costs/{}-paper-prefill-61.npy", layer, name);
+  };
+  const Npy of_q4_0 = npy_file(costs(0, "none~q4_0"));
+  CHECK(of_q4_0.shape == std::vector<std::size_t>{2, 32});
+  for (const double cost : of_q4_0.as<double>()) CHECK(cost > 0);
+  CHECK(fs::exists(costs(1, "none~8;0,last_k16v4")));
+  CHECK_FALSE(fs::exists(costs(0, "none~8;0,last_k16v4")));
+  CHECK_FALSE(fs::exists(temp / "all/layer_00/key_costs/h2o~q4_0-paper-prefill-40.npy"));
   const Json stored = Json::parse(file_text(temp / "all/summary.json"))["options"]["evict"]["stored"];
   CHECK(stored.size() == 15);
   CHECK(stored["8;0,last:k16v4+hadamard"][1] == Json({{"k", "8"},

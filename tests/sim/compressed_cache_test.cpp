@@ -2,6 +2,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -26,12 +27,14 @@ double bytes_by_count(const KeptSet& kept, const ChannelSet& pruned, const KeptS
     for (Index c = 0; c < d; ++c) {
       if (!pruned.empty() && prunable[p] != 0 && pruned[c] != 0) continue;
       const bool in_group = quantization && n < quantized_keys(all, *quantization);
-      bytes += in_group ? kNumberFormats[quantization->k.format].bits / 8.0 : static_cast<double>(elements.key);
+      bytes +=
+          in_group ? kNumberFormats[quantization->k.format].bits / 8.0 : static_cast<double>(elements.key);
       if (in_group) key_groups.insert({n / quantization->group, c});
     }
     for (Index c = 0; c < d_v; ++c) {
       const bool in_group = quantization && n < quantized_values(all, *quantization);
-      bytes += in_group ? kNumberFormats[quantization->v.format].bits / 8.0 : static_cast<double>(elements.value);
+      bytes +=
+          in_group ? kNumberFormats[quantization->v.format].bits / 8.0 : static_cast<double>(elements.value);
       if (in_group) value_groups.insert({n, c / quantization->group});
     }
     ++n;
@@ -146,4 +149,25 @@ TEST_CASE("bytes are those of every stored number and group", "[compressed_cache
                   bytes_by_count(kept, pruned, prunable, 5, 7, std::nullopt, {2, 4}));
           }
         }
+}
+
+TEST_CASE("what a channel costs is its queries times its change", "[compressed_cache]") {
+  const HeadGroup<double> group = random_group({.l = 40, .T = 44, .T_q = 12, .G = 3, .d = 6, .d_v = 5});
+  KeptSet kept(40, 1);
+  kept[7] = kept[20] = 0;
+  const CacheCase which{kept, {}, {}, Quantization{{NumberFormat::int3, true}, {}, 8, 5}};
+  const Matrix<double> held = compressed_cache(group, which).k;
+  const RowRange rows{36, 44};
+  Vector<double> want = Vector<double>::Zero(6);
+  for (Index c = 0; c < 6; ++c)
+    for (Index g = 0; g < 3; ++g)
+      for (Index i = rows.begin; i < rows.end; ++i)
+        for (Index p = 0; p < 40; ++p)
+          if (kept[p] != 0)
+            want[c] += std::pow(group.rule.scale * group.q[g](i - 32, c) * (held(p, c) - group.k(p, c)), 2);
+  const Vector<double> found = channel_costs(group, which, rows);
+  for (Index c = 0; c < 6; ++c) CHECK(found[c] == Approx(want[c]));
+  CHECK(want.minCoeff() > 0);
+  // One query, one token: the channels' changes are the logit's.
+  CHECK(channel_costs(group, {kept}, rows).isZero(0));
 }
