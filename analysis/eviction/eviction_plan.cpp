@@ -231,8 +231,8 @@ class Planner {
       for (const Semantics semantics : plan_.semantics) {
         PolicyRun run{policy, semantics, {}};
         for (const Budget& budget : plan_.budgets)
-          run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
-                                      dump_.projects_values()));
+          run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l,
+                                      kept_of(policy, semantics, budget), dump_.projects_values()));
         const EvictionRule& rule = run.rules.front();
         const auto refuse = [&](const OptionFacts& own, const char* than, Index found) {
           throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy.name, own.name),
@@ -271,7 +271,7 @@ class Planner {
   void check_pins(const PolicyRun& run) {
     for (std::size_t b = 0; b < run.rules.size(); ++b) {
       const EvictionRule& rule = run.rules[b];
-      const Index l = dump_.shape().l, kept = plan_.budgets[b].kept(l, run.semantics);
+      const Index l = dump_.shape().l, kept = kept_of(run.policy, run.semantics, plan_.budgets[b]);
       const Index all = pinned_tokens(rule.sinks, rule.recent, rule.page, l);
       if (all <= kept) continue;
       const PolicyOverrides& own = run.policy.own;
@@ -287,8 +287,9 @@ class Planner {
             own.sinks || own.recent || rule.page > 1
                 ? option_text("{}: '{}': sinks and recent", evict_option::policy, run.policy.name)
                 : option_text("{} and {}", evict_option::sinks, evict_option::recent),
-            fmt::format("at most the budget of {} tokens together", kept),
-            fmt::format("{}{}", pinned, rule.page > 1 ? " in whole pages" : ""));
+            fmt::format("at most the budget of {} tokens{} together", kept,
+                        rule.page > 1 ? " in whole pages" : ""),
+            fmt::format("{}", pinned));
       if (kBases[rule.policy.base].pins_all && kept >= pinned_tokens(rule.sinks, 0, rule.page, l)) continue;
       cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", all, plan_.budgets[b].label(),
                             kept)]
@@ -301,16 +302,22 @@ class Planner {
     return fmt::format("{} ({})", run.policy.name, name_of(run.semantics));
   }
 
-  /// What whole pages leave unused of a budget.
-  void note_pages(const PolicyRun& run, std::size_t budget) {
-    const EvictionRule& rule = run.rules[budget];
-    const Index l = dump_.shape().l, tokens = plan_.budgets[budget].kept(l, run.semantics);
-    if (rule.page == 1) return;
-    const Index kept = count(keep_by(rule, Vector<double>::Zero(l), tokens));
-    if (kept < tokens)
-      short_pages_[fmt::format("whole pages keep {} of the {} tokens of budget {}", kept, tokens,
-                               plan_.budgets[budget].label())]
-          .push_back(name_in_notes(run));
+  /// The tokens that a policy keeps at a budget.
+  Index kept_of(const Policy& policy, Semantics semantics, const Budget& budget) const {
+    const Index l = dump_.shape().l;
+    return tokens_of_pages(budget.kept(l, semantics), policy.own.page.value_or(1), l);
+  }
+
+  /// What whole pages leave unused of the budgets.
+  void note_pages(const PolicyRun& run) {
+    for (const Budget& budget : plan_.budgets) {
+      const Index tokens = budget.kept(dump_.shape().l, run.semantics),
+                  kept = kept_of(run.policy, run.semantics, budget);
+      if (kept < tokens)
+        short_pages_[fmt::format("whole pages keep {} of the {} tokens of budget {}", kept, tokens,
+                                 budget.label())]
+            .push_back(name_in_notes(run));
+    }
   }
 
   void note_window(const EvictionRule& rule) {
@@ -349,12 +356,13 @@ class Planner {
       used = true;
       for (std::size_t b = 0; b < plan_.budgets.size(); ++b) {
         plan_.cases.push_back({run.policy.name, number, b, phase,
-                               plan_.budgets[b].kept(dump_.shape().l, run.semantics),
+                               kept_of(run.policy, run.semantics, plan_.budgets[b]),
                                std::string(name_of(run.semantics)), plan_.budgets[b].label()});
-        if (phase.kind == Phase::Kind::prefill && rule.block == 0) note_pages(run, b);
       }
     }
-    if (used) plan_.runs.push_back(run);
+    if (!used) return;
+    note_pages(run);
+    plan_.runs.push_back(run);
   }
 
   bool causal() const {

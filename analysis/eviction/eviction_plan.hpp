@@ -37,12 +37,10 @@ struct EvictionCase {
   std::size_t budget =
       0;  ///< number of the budget, or of the user's kept set; beyond these: the whole prompt
   Phase phase;
-  /// The budget in tokens, of which whole pages may keep fewer, or how many a kept set of the user's has;
-  /// empty where that differs between heads.
-  std::optional<Index> kept;
-  std::string semantics;     ///< "paper", ..., or "given"
-  std::string budget_label;  ///< empty for a kept set of the user's
-  std::size_t format = 0;    ///< of the plan's compression
+  std::optional<Index> kept;  ///< tokens; empty where the user's kept set differs between heads
+  std::string semantics;      ///< "paper", ..., or "given"
+  std::string budget_label;   ///< empty for a kept set of the user's
+  std::size_t format = 0;     ///< of the plan's compression
   /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
   std::string file_name() const;
   /// "snapkv+joint", with "~append-only" behind it in that phase: its name in decode.csv.

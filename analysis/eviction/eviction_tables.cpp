@@ -37,11 +37,9 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
                                             EvictionBase reference) const {
   const EvictionCase& mine = plan_.cases[which];
   if (mine.phase.decodes() || !mine.kept) return std::nullopt;
-  const auto tokens =
-      mine.run && plan_.runs[*mine.run].rules[mine.budget].page > 1 ? kept(which, {}) : mine.kept;
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const EvictionCase& other = plan_.cases[c];
-    if (!other.run || other.phase.kind != Phase::Kind::prefill || other.kept != tokens) continue;
+    if (!other.run || other.phase.kind != Phase::Kind::prefill || other.kept != mine.kept) continue;
     const EvictionRule& rule = plan_.runs[*other.run].rules[other.budget];
     const Policy& policy = rule.policy;
     if (policy.base != reference || policy.metric || policy.given || policy.start) continue;

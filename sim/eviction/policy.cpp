@@ -163,6 +163,11 @@ Index pinned_tokens(Index sinks, Index recent, Index page, Index l) {
   return std::min(pages_of(sinks, page) * page + recent + std::max<Index>(l - recent, 0) % page, l);
 }
 
+Index tokens_of_pages(Index budget, Index page, Index l) {
+  const Index last = l % page;
+  return budget < last ? 0 : last + (budget - last) / page * page;
+}
+
 Index kept_tokens(double sigma, Index l, Semantics semantics) {
   const double kept = static_cast<double>(l) * (1 - sigma);
   // 0.9 has no exact binary form: what is a half but for the last bits is one.

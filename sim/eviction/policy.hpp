@@ -90,6 +90,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
 /// where it is not full; of pages of one token sinks + recent, as asked for.
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l);
 
+/// What whole pages keep of l tokens within a budget: the last page as far as it is there, and full ones.
+Index tokens_of_pages(Index budget, Index page, Index l);
+
 /// How many of l tokens a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress
 /// int(l (1 - sigma)) in floating point.
 Index kept_tokens(double sigma, Index l, Semantics semantics);

@@ -473,12 +473,13 @@ TEST_CASE("whole pages are evicted, of a head or of all heads of a layer", "[cli
       runs.run("r", {"--score", "mine=" + (runs / "mine.npy").string(), "--policy",
                      "score:mine[page=8,page_heads=head/layer],score:mine[page=8,page_by=max],greedy_exact,"
                      "snapkv[page=8],tova[page=8]",
-                     "--budget", "30,29", "--phase", "prefill,blockwise:16"});
+                     "--budget", "30,29,40", "--phase", "prefill,blockwise:16"});
   CHECK(contains(done.out + file_text(runs / "r/summary.json"),
                  "whole pages keep 29 of the 30 tokens of budget 30: "));
-  // The last page is there, and three full ones: those of the largest mean or maximum, of one head or of
-  // both.
-  const auto expected = [&](std::size_t layer, std::vector<std::size_t> heads, bool by_max) {
+  // The last page is there, and three or four full ones: those of the largest mean or maximum, of one head or
+  // of both.
+  const auto expected = [&](std::size_t layer, std::vector<std::size_t> heads, bool by_max,
+                            std::size_t full) {
     std::vector<std::pair<double, std::size_t>> pages;
     for (std::size_t page = 0; page < kFull; ++page) {
       double worth = 0;
@@ -492,28 +493,30 @@ TEST_CASE("whole pages are evicted, of a head or of all heads of a layer", "[cli
     std::sort(pages.begin(), pages.end());
     std::string kept(kTokens, '\0');
     for (std::size_t p = kTokens - kShort; p < kTokens; ++p) kept[p] = '\x01';
-    for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t n = 0; n < full; ++n)
       for (std::size_t p = 0; p < kPage; ++p) kept[pages[n].second * kPage + p] = '\x01';
     return kept;
   };
   for (const std::size_t layer : {0, 1})
-    for (const char* budget : {"30", "29"}) {
+    for (const std::size_t full : {3, 4}) {
       const auto kept = [&](const char* policy) {
-        return runs.kept("r", static_cast<int>(layer), fmt::format("{}-paper-prefill-{}", policy, budget))
+        return runs
+            .kept("r", static_cast<int>(layer),
+                  fmt::format("{}-paper-prefill-{}", policy, kShort + full * kPage))
             .data;
       };
       CHECK(kept("score_mine[page=8,page_heads=head]") ==
-            expected(layer, {0}, false) + expected(layer, {1}, false));
+            expected(layer, {0}, false, full) + expected(layer, {1}, false, full));
       CHECK(kept("score_mine[page=8,page_by=max]") ==
-            expected(layer, {0}, true) + expected(layer, {1}, true));
+            expected(layer, {0}, true, full) + expected(layer, {1}, true, full));
       CHECK(kept("score_mine[page=8,page_heads=layer]") ==
-            expected(layer, {0, 1}, false) + expected(layer, {0, 1}, false));
+            expected(layer, {0, 1}, false, full) + expected(layer, {0, 1}, false, full));
     }
   const Evictions csv(runs / "r");
   std::set<std::string> counts;
   for (const CsvRow& row : csv.rows())
-    if (contains(row.at("policy"), "page=8")) counts.insert(row.at("phase") + " " + row.at("kept"));
-  CHECK(counts == std::set<std::string>{"blockwise:16 29", "prefill 29"});
+    if (contains(row.at("policy"), "page=8")) counts.insert(row.at("budget") + " " + row.at("kept"));
+  CHECK(counts == std::set<std::string>{"29 29", "30 29", "40 37"});
   for (const char* budget : {"30", "29"}) {
     const std::string run = fmt::format("snapkv[page=8],paper,prefill,{}", budget);
     CHECK(csv.at("0,1", run, "", "bytes") == 29 * kBytesPerToken);

@@ -102,6 +102,19 @@ TEST_CASE("pages: what is pinned, counted", "[pages]") {
   CHECK(pinned_tokens(3, 0, 100, 7) == 7);
 }
 
+TEST_CASE("pages: what whole pages keep of a budget", "[pages]") {
+  CHECK(tokens_of_pages(180, 1, 900) == 180);
+  CHECK(tokens_of_pages(180, 16, 900) == 180);  // 4 and 11 pages
+  CHECK(tokens_of_pages(179, 16, 900) == 164);
+  CHECK(tokens_of_pages(180, 64, 900) == 132);
+  CHECK(tokens_of_pages(180, 16, 896) == 176);
+  CHECK(tokens_of_pages(899, 900, 900) == 0);
+  CHECK(tokens_of_pages(900, 900, 900) == 900);
+  CHECK(tokens_of_pages(3, 16, 900) == 0);
+  CHECK(tokens_of_pages(4, 16, 900) == 4);
+  CHECK(tokens_of_pages(0, 16, 896) == 0);
+}
+
 TEST_CASE("pages: laws", "[pages]") {
   for (const Index n : {1, 2, 7, 16, 33, 48})
     for (const Index page : {1, 2, 5, 16, 33})
@@ -121,6 +134,9 @@ TEST_CASE("pages: laws", "[pages]") {
               // As many whatever the scores are, so that all heads of a layer agree.
               REQUIRE(std::ssize(kept_of(rule, random_scores(n, 77, different), budget)) == std::ssize(kept));
               if (page == 1) REQUIRE(std::ssize(kept) == budget);
+              const Index whole = tokens_of_pages(budget, page, n);
+              REQUIRE(whole <= budget);
+              REQUIRE(std::ssize(kept_of(rule, scores, whole)) == whole);  // whatever is pinned
               if (page >= n) REQUIRE((kept.empty() || std::ssize(kept) == n));
               if (pinned_tokens(sinks, recent, page, n) <= budget)
                 for (Index p = 0; p < n; ++p)
