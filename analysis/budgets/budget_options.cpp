@@ -96,6 +96,9 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
         option_text("{}: unknown order '{}'{}", budget_option::order, name, alternatives(name, known)));
   }
   BudgetOrder order{name, policy(name)};
+  if (order.policy.own.page)
+    throw OptionError(option_text("{}: '{}': {} has no effect: heads share their budgets token by token",
+                                  budget_option::order, name, evict_option::page.name));
   const EvictionBaseFacts& facts = kBases[order.policy.base];
   if (facts.searches || (!facts.metric && !facts.alone))
     throw OptionError(budget_option::order, "a policy that ranks by a score",

@@ -270,6 +270,11 @@ std::optional<TokenMetric> metric_of(const Policy& policy) {
   return policy.metric || policy.given ? policy.metric : kBases[policy.start.value_or(policy.base)].metric;
 }
 
+bool is_of_pages(const OptionFacts& option) {
+  using namespace evict_option;
+  return &option == &page || &option == &page_by || &option == &page_heads;
+}
+
 /// Why one of the policy's own options would do nothing, as one clause.
 std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts& option) {
   const EvictionBaseFacts& facts = kBases[policy.base];
@@ -284,6 +289,12 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
     return base == EvictionBase::expected_attention
                ? std::nullopt
                : std::optional<std::string>("it is one of expected_attention");
+  if (is_of_pages(option)) {
+    if (facts.searches) return "it searches token by token";
+    if (&option != &page && !policy.given && !metric_of(policy))
+      return "it goes by position, and not by scores";
+    return std::nullopt;
+  }
   if (only_searches(policy)) return "it searches, and neither ranks nor pins";
   if (&option != &evict_option::window || kBases[base].pins_window || base == EvictionBase::h2o)
     return std::nullopt;
@@ -320,7 +331,10 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(by, overrides.by),
           bind_option(n_sink, overrides.n_sink),
           bind_option(n_future, overrides.n_future),
-          bind_option(epsilon, overrides.epsilon)};
+          bind_option(epsilon, overrides.epsilon),
+          bind_option(page, overrides.page),
+          bind_option(page_by, overrides.page_by),
+          bind_option(page_heads, overrides.page_heads)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {
@@ -360,6 +374,10 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
   if (has_score) read_score(found, score, scores, named_by);
   read_own_options(named_by, text, bound(found.own),
                    [&](const OptionFacts& option) { return why_no_effect(found, option); });
+  for (const auto& [given, option] : {std::pair(found.own.page_by.has_value(), &evict_option::page_by),
+                                      std::pair(found.own.page_heads.has_value(), &evict_option::page_heads)})
+    if (given && !found.own.page)
+      fail(named_by, text, fmt::format("{} has no effect without {}", option->name, evict_option::page.name));
   return found;
 }
 

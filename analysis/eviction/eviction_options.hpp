@@ -83,7 +83,8 @@ struct EvictionOptions {
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(EvictionOptions& options);
-/// The options of one policy alone: window, sinks, recent, pool, by, and those of expected_attention.
+/// The options of one policy alone: window, sinks, recent, pool, by, those of expected_attention, and of
+/// pages.
 BoundOptions bound(PolicyOverrides& overrides);
 
 namespace evict_option {
@@ -113,6 +114,14 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     n_future{"n_future", "N", "Positions behind the prompt that expected_attention expects queries at", "512",
              1},
     epsilon{"epsilon", "X", "What expected_attention adds to every weight", "the policy's own"},
+    page{"page", "N", "Keep or evict N neighbouring tokens together, as engines with tables of blocks do",
+         "1", 1},
+    page_by{"page_by", "WHAT", "What a page is worth of its tokens' scores: mean, max or sum", "mean"},
+    page_heads{
+        "page_heads", "WHOSE",
+        "Pages are chosen for every KV head, or by the sum of their scores for all of a layer: head or "
+        "layer",
+        "head"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     channels{"channels", "METHOD:RATIO",
@@ -184,6 +193,12 @@ struct OptionValue<Compensation> : NamedValue<kCompensations, Listed::some> {};
 
 template <>
 struct OptionValue<Reference> : NamedValue<kReferences, Listed::all> {};
+
+template <>
+struct OptionValue<PageScore> : NamedValue<kPageScores, Listed::one_of> {};
+
+template <>
+struct OptionValue<PageHeads> : NamedValue<kPageHeads, Listed::one_of> {};
 
 template <>
 struct OptionValue<SearchBy> {

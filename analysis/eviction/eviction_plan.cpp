@@ -143,6 +143,8 @@ class Planner {
     for (const auto& [what, policies] : cut_pins_)
       plan_.notes.push_back(fmt::format("{}, cut to it, first positions first, then the most recent: {}",
                                         what, fmt::join(policies, ", ")));
+    for (const auto& [what, policies] : short_pages_)
+      plan_.notes.push_back(fmt::format("{}: {}", what, fmt::join(policies, ", ")));
     note_choices();
     pair_semantics();
     add_given_kept();
@@ -229,14 +231,17 @@ class Planner {
       for (const Semantics semantics : plan_.semantics) {
         PolicyRun run{policy, semantics, {}};
         for (const Budget& budget : plan_.budgets)
-          run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, budget.kept(shape.l, semantics),
-                                      dump_.projects_values()));
+          run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l,
+                                      kept_of(policy, semantics, budget), dump_.projects_values()));
         const EvictionRule& rule = run.rules.front();
+        const auto refuse = [&](const OptionFacts& own, const char* than, Index found) {
+          throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy.name, own.name),
+                            fmt::format("{} the prompt's {} tokens", than, shape.l),
+                            fmt::format("{}", found));
+        };
         if (policy.own.n_sink && rule.expected.n_sink >= shape.l)
-          throw OptionError(
-              option_text("{}: '{}': {}", evict_option::policy, policy.name, evict_option::n_sink),
-              fmt::format("fewer than the prompt's {} tokens", shape.l),
-              fmt::format("{}", rule.expected.n_sink));
+          refuse(evict_option::n_sink, "fewer than", rule.expected.n_sink);
+        if (rule.page > std::max<Index>(shape.l, 1)) refuse(evict_option::page, "at most", rule.page);
         auto why = why_unavailable(rule, plan_, dump_);
         if (why && asked)
           throw OptionError(
@@ -266,26 +271,52 @@ class Planner {
   void check_pins(const PolicyRun& run) {
     for (std::size_t b = 0; b < run.rules.size(); ++b) {
       const EvictionRule& rule = run.rules[b];
-      const Index kept = plan_.budgets[b].kept(dump_.shape().l, run.semantics);
-      if (!rule.pins_exceed(kept)) continue;
+      const Index l = dump_.shape().l, kept = kept_of(run.policy, run.semantics, plan_.budgets[b]);
+      const Index all = pinned_tokens(rule.sinks, rule.recent, rule.page, l);
+      if (all <= kept) continue;
       const PolicyOverrides& own = run.policy.own;
       const PolicyOverrides asked = own.before(overrides_);
       const auto of_prompt = [&](const std::optional<Positions>& positions) {
-        return positions ? positions->of(dump_.shape().l) : 0;
+        return positions ? positions->of(l) : 0;
       };
-      const Index pinned = of_prompt(asked.sinks) + of_prompt(asked.recent);
+      const Index pinned = asked.sinks || asked.recent
+                               ? pinned_tokens(of_prompt(asked.sinks), of_prompt(asked.recent), rule.page, l)
+                               : 0;
       if (pinned > kept)
         throw OptionError(
-            own.sinks || own.recent
+            own.sinks || own.recent || rule.page > 1
                 ? option_text("{}: '{}': sinks and recent", evict_option::policy, run.policy.name)
                 : option_text("{} and {}", evict_option::sinks, evict_option::recent),
-            fmt::format("at most the budget of {} tokens together", kept), fmt::format("{}", pinned));
-      if (kBases[rule.policy.base].pins_all && kept >= rule.sinks) continue;
-      cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", rule.sinks + rule.recent,
-                            plan_.budgets[b].label(), kept)]
-          .push_back(run.policy.name + (plan_.semantics.size() > 1
-                                            ? fmt::format(" ({})", name_of(run.semantics))
-                                            : std::string()));
+            fmt::format("at most the budget of {} tokens{} together", kept,
+                        rule.page > 1 ? " in whole pages" : ""),
+            fmt::format("{}", pinned));
+      if (kBases[rule.policy.base].pins_all && kept >= pinned_tokens(rule.sinks, 0, rule.page, l)) continue;
+      cut_pins_[fmt::format("more is pinned ({}) than budget {} keeps ({})", all, plan_.budgets[b].label(),
+                            kept)]
+          .push_back(name_in_notes(run));
+    }
+  }
+
+  std::string name_in_notes(const PolicyRun& run) const {
+    if (plan_.semantics.size() < 2) return run.policy.name;
+    return fmt::format("{} ({})", run.policy.name, name_of(run.semantics));
+  }
+
+  /// The tokens that a policy keeps at a budget.
+  Index kept_of(const Policy& policy, Semantics semantics, const Budget& budget) const {
+    const Index l = dump_.shape().l;
+    return tokens_of_pages(budget.kept(l, semantics), policy.own.page.value_or(1), l);
+  }
+
+  /// What whole pages leave unused of the budgets.
+  void note_pages(const PolicyRun& run) {
+    for (const Budget& budget : plan_.budgets) {
+      const Index tokens = budget.kept(dump_.shape().l, run.semantics),
+                  kept = kept_of(run.policy, run.semantics, budget);
+      if (kept < tokens)
+        short_pages_[fmt::format("whole pages keep {} of the {} tokens of budget {}", kept, tokens,
+                                 budget.label())]
+            .push_back(name_in_notes(run));
     }
   }
 
@@ -308,7 +339,7 @@ class Planner {
     bool used = false;
     for (const Phase& phase : phases_) {
       std::optional<std::string> why;
-      if (phase.kind == Phase::Kind::blockwise) why = why_not_in_blocks(rule);
+      if (phase.kind == Phase::Kind::blockwise || rule.block > 0) why = why_not_in_blocks(rule);
       if (phase.kind == Phase::Kind::blockwise && !why && needs_rows(rule) && dump_.shape().first_query() > 0)
         why = "the dump does not hold the queries of every block";
       if (phase.decodes()) why = why_not_in_decoding(rule);
@@ -323,12 +354,15 @@ class Planner {
         continue;
       }
       used = true;
-      for (std::size_t b = 0; b < plan_.budgets.size(); ++b)
+      for (std::size_t b = 0; b < plan_.budgets.size(); ++b) {
         plan_.cases.push_back({run.policy.name, number, b, phase,
-                               plan_.budgets[b].kept(dump_.shape().l, run.semantics),
+                               kept_of(run.policy, run.semantics, plan_.budgets[b]),
                                std::string(name_of(run.semantics)), plan_.budgets[b].label()});
+      }
     }
-    if (used) plan_.runs.push_back(run);
+    if (!used) return;
+    note_pages(run);
+    plan_.runs.push_back(run);
   }
 
   bool causal() const {
@@ -427,7 +461,8 @@ class Planner {
   EvictionPlan plan_;
   PolicyOverrides overrides_;
   std::vector<Phase> phases_;
-  std::map<std::string, std::vector<std::string>> cut_pins_;  // policies, by what is cut
+  // Policies, by what is cut, and by what is left.
+  std::map<std::string, std::vector<std::string>> cut_pins_, short_pages_;
 };
 
 }  // namespace

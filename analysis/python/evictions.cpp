@@ -137,10 +137,10 @@ nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keyw
   });
   const DumpShape& shape = dump.shape();
   const EvictionCase& which = plan.cases.front();
-  return nb::make_tuple(
-      numpy_of<bool>(std::move(kept),
-                     {extent(plan.per_query_head ? shape.n_q : shape.n_kv), extent(shape.l)}),
-      which.policy, which.semantics, which.phase.name(), which.kept.value_or(0), texts_of(plan.notes));
+  const Index tokens = std::count(kept.begin(), kept.begin() + shape.l, std::uint8_t{1});  // as in any head
+  return nb::make_tuple(numpy_of<bool>(std::move(kept), {extent(plan.per_query_head ? shape.n_q : shape.n_kv),
+                                                         extent(shape.l)}),
+                        which.policy, which.semantics, which.phase.name(), tokens, texts_of(plan.notes));
 }
 
 BoundOptions growing_options_of(Asked<EvictionOptions>& asked) {

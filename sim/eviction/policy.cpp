@@ -10,6 +10,30 @@ namespace {
 /// round(x) = floor(x + 1/2)
 Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 
+/// How many pages n tokens begin.
+Index pages_of(Index n, Index page) { return n / page + (n % page > 0 ? 1 : 0); }
+
+/// Keeps the `more` largest scores besides what is kept. In a vector of their own: no score marks what is
+/// kept already, infinity may be one.
+void keep_largest(KeptSet& kept, const Vector<double>& scores, Index more) {
+  std::vector<Index> rest;
+  rest.reserve(kept.size());
+  for (Index p = 0; p < scores.size(); ++p)
+    if (kept[p] == 0) rest.push_back(p);
+  Vector<double> rest_scores(std::ssize(rest));
+  for (Index r = 0; r < rest_scores.size(); ++r) rest_scores[r] = scores[rest[r]];
+  const KeptSet best = largest(rest_scores, more);
+  for (std::size_t r = 0; r < rest.size(); ++r)
+    if (best[r] != 0) kept[rest[r]] = 1;
+}
+
+/// The n tokens of pages.
+KeptSet tokens_of(const KeptSet& pages, Index page, Index n) {
+  KeptSet tokens(n);
+  for (Index p = 0; p < n; ++p) tokens[p] = pages[p / page];
+  return tokens;
+}
+
 }  // namespace
 
 PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
@@ -20,7 +44,10 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           by ? by : others.by,
           n_sink ? n_sink : others.n_sink,
           n_future ? n_future : others.n_future,
-          epsilon ? epsilon : others.epsilon};
+          epsilon ? epsilon : others.epsilon,
+          page ? page : others.page,
+          page_by ? page_by : others.page_by,
+          page_heads ? page_heads : others.page_heads};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -119,6 +146,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.expected.n_sink = overrides.n_sink.value_or(rule.expected.n_sink);
   rule.expected.n_future = overrides.n_future.value_or(rule.expected.n_future);
   rule.expected.epsilon = overrides.epsilon.value_or(rule.expected.epsilon);
+  rule.page = overrides.page.value_or(rule.page);
+  rule.page_by = overrides.page_by.value_or(rule.page_by);
+  if (overrides.page_heads == PageHeads::layer) rule.shared_by_layer = true;
   const EvictionBaseFacts& facts = kBases[policy.base];
   rule.by = facts.searches && !facts.greedy && overrides.by ? overrides.by : facts.searches;
   if (policy.metric || policy.given) {
@@ -126,6 +156,16 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     rule.given = policy.given;
   }
   return rule;
+}
+
+Index pinned_tokens(Index sinks, Index recent, Index page, Index l) {
+  if (page == 1) return sinks + recent;
+  return std::min(pages_of(sinks, page) * page + recent + std::max<Index>(l - recent, 0) % page, l);
+}
+
+Index tokens_of_pages(Index budget, Index page, Index l) {
+  const Index last = l % page;
+  return budget < last ? 0 : last + (budget - last) / page * page;
 }
 
 Index kept_tokens(double sigma, Index l, Semantics semantics) {
@@ -150,34 +190,42 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
   return result;
 }
 
+Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore by) {
+  Vector<double> pages(pages_of(scores.size(), page));
+  for (Index at = 0; at < pages.size(); ++at) {
+    const auto tokens = scores.segment(at * page, std::min(page, scores.size() - at * page));
+    double sum = 0;
+    for (const double score : tokens) sum += score;  // always in order: equal pages have to tie
+    if (by == PageScore::max)
+      pages[at] = tokens.maxCoeff();
+    else
+      pages[at] = by == PageScore::sum ? sum : sum / static_cast<double>(tokens.size());
+  }
+  return pages;
+}
+
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
-  const Index n = scores.size();
+  const Index n = scores.size(), page = rule.page;
   budget = std::clamp<Index>(budget, 0, n);
   if (rule.pool.kind != Pooling::Kind::none) scores = pooled(scores, rule.pool, rule.pool_window);
+  if (page > 1) scores = page_scores(scores, page, rule.page_by);
 
-  KeptSet kept(n, 0);
-  Index left = budget;
-  const auto pin = [&](Index p) {
-    if (left == 0 || kept[p] != 0) return;
-    kept[p] = 1;
-    --left;
+  KeptSet kept(scores.size(), 0);  // by pages
+  Index left = budget;             // in tokens
+  const auto pin = [&](Index at) {
+    const Index tokens = std::min(page, n - at * page);
+    if (left < tokens || kept[at] != 0) return;
+    kept[at] = 1;
+    left -= tokens;
   };
-  for (Index p = 0; p < std::min(rule.sinks, n); ++p) pin(p);
-  for (Index p = n - 1; p >= std::max<Index>(n - rule.recent, 0); --p) pin(p);
-  if (left == 0) return kept;
-  if (left == budget) return largest(scores, left);
-
-  // The rest by score, in a vector of their own: no score marks a pinned token, infinity may be one.
-  std::vector<Index> rest;
-  rest.reserve(kept.size());
-  for (Index p = 0; p < n; ++p)
-    if (kept[p] == 0) rest.push_back(p);
-  Vector<double> rest_scores(std::ssize(rest));
-  for (Index r = 0; r < rest_scores.size(); ++r) rest_scores[r] = scores[rest[r]];
-  const KeptSet best = largest(rest_scores, left);
-  for (std::size_t r = 0; r < rest.size(); ++r)
-    if (best[r] != 0) kept[rest[r]] = 1;
-  return kept;
+  for (Index at = 0; at < pages_of(std::min(rule.sinks, n), page); ++at) pin(at);
+  // A last page that is not full is pinned too: the next tokens go there.
+  for (Index at = scores.size() - 1; at >= std::max<Index>(n - rule.recent, 0) / page; --at) pin(at);
+  if (left == budget)
+    kept = largest(scores, left / page);
+  else if (left >= page)
+    keep_largest(kept, scores, left / page);
+  return page > 1 ? tokens_of(kept, page, n) : kept;
 }
 
 }  // namespace kvreplay

@@ -29,6 +29,9 @@ struct PolicyOverrides {
   std::optional<SearchBy> by;
   std::optional<Index> n_sink, n_future;  ///< of expected_attention, as epsilon
   std::optional<double> epsilon;
+  std::optional<Index> page;
+  std::optional<PageScore> page_by;
+  std::optional<PageHeads> page_heads;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -63,7 +66,9 @@ struct EvictionRule {
   Index pool_window = 0;
   Index sinks = 0;   ///< pinned: the first `sinks` positions
   Index recent = 0;  ///< pinned: the last `recent` positions
-  Index block = 0;   ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
+  Index page = 1;    ///< so many neighbouring tokens of a cache are kept or evicted together
+  PageScore page_by = PageScore::mean;
+  Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
   ExpectedAttention expected;    ///< the form of expected_attention
@@ -73,9 +78,6 @@ struct EvictionRule {
   bool exchanges() const { return by && !kBases[policy.base].greedy; }
   /// The greedy search whose kept set this is, or starts from.
   std::optional<SearchBy> greedy_by() const;
-
-  /// Whether all tokens pinned are more than `budget`.
-  bool pins_exceed(Index budget) const { return sinks + recent > budget; }
 };
 
 /// The rows of the window that a policy looks at unless it has a reading of its own.
@@ -84,6 +86,13 @@ inline constexpr Index kUsualWindow = 32;
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo);
 
+/// How many of l tokens are pinned with `sinks` first and `recent` last ones: whole pages, and the last one
+/// where it is not full; of pages of one token sinks + recent, as asked for.
+Index pinned_tokens(Index sinks, Index recent, Index page, Index l);
+
+/// What whole pages keep of l tokens within a budget: the last page as far as it is there, and full ones.
+Index tokens_of_pages(Index budget, Index page, Index l);
+
 /// How many of l tokens a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress
 /// int(l (1 - sigma)) in floating point.
 Index kept_tokens(double sigma, Index l, Semantics semantics);
@@ -91,8 +100,12 @@ Index kept_tokens(double sigma, Index l, Semantics semantics);
 /// scores, pooled as the rule says; `scores` has one value for each position of a cache, in order.
 Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index window);
 
+/// What pages of `page` scores, the last of which may have fewer, are worth.
+Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore by);
+
 /// The kept set of a cache: what is pinned (sinks first, then the most recent), then the largest scores, ties
-/// to the lower position. `scores` are what rule_scores ranks by, in order of position; they must not be NaN.
+/// to the lower position; pages go whole, and one that does not fit into what is left of the budget goes out.
+/// `scores` are what rule_scores ranks by, in order of position; they must not be NaN.
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget);
 
 }  // namespace kvreplay

@@ -39,6 +39,31 @@ inline constexpr auto kSearchBy = facts_table<SearchByFacts>({
 });
 constexpr std::string_view name_of(SearchBy by) { return kSearchBy[by].name; }
 
+/// What a page of tokens is worth.
+enum class PageScore { mean, max, sum };
+
+struct PageScoreFacts {
+  PageScore id;
+  std::string_view name;
+};
+inline constexpr auto kPageScores = facts_table<PageScoreFacts>({
+    {PageScore::mean, "mean"},
+    {PageScore::max, "max"},
+    {PageScore::sum, "sum"},
+});
+
+/// Whose choice of pages is one.
+enum class PageHeads { head, layer };
+
+struct PageHeadsFacts {
+  PageHeads id;
+  std::string_view name;
+};
+inline constexpr auto kPageHeads = facts_table<PageHeadsFacts>({
+    {PageHeads::head, "head"},
+    {PageHeads::layer, "layer"},
+});
+
 enum class EvictionBase {
   streaming,
   h2o,

@@ -474,6 +474,84 @@ TEST_CASE("scores and kept sets are read whatever their paths and numbers look l
   CHECK(contains(refused.err, "scores.npy: expected numbers, found NaN at layer 1, head 1, position 7"));
 }
 
+TEST_CASE("whole pages are evicted, of a head or of all heads of a layer", "[cli][evict]") {
+  const EvictRuns runs;
+  constexpr std::size_t kPage = 8, kFull = kTokens / kPage, kShort = kTokens % kPage;
+  std::vector<double> scores(2 * 2 * kTokens);
+  for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = static_cast<double>(i * i * 7919 % 1009);
+  write_file(runs / "mine.npy", npy<double>("<f8", {2, 2, kTokens}, scores).bytes());
+  const ProcessResult done =
+      runs.run("r", {"--score", "mine=" + (runs / "mine.npy").string(), "--policy",
+                     "score:mine[page=8,page_heads=head/layer],score:mine[page=8,page_by=max],greedy_exact,"
+                     "snapkv[page=8],tova[page=8]",
+                     "--budget", "30,29,40", "--phase", "prefill,blockwise:16"});
+  CHECK(contains(done.out + file_text(runs / "r/summary.json"),
+                 "whole pages keep 29 of the 30 tokens of budget 30: "));
+  // The last page is there, and three or four full ones: those of the largest mean or maximum, of one head or
+  // of both.
+  const auto expected = [&](std::size_t layer, std::vector<std::size_t> heads, bool by_max,
+                            std::size_t full) {
+    std::vector<std::pair<double, std::size_t>> pages;
+    for (std::size_t page = 0; page < kFull; ++page) {
+      double worth = 0;
+      for (std::size_t p = page * kPage; p < (page + 1) * kPage; ++p) {
+        double token = 0;
+        for (const std::size_t head : heads) token += scores[(2 * layer + head) * kTokens + p];
+        worth = by_max ? std::max(worth, token) : worth + token;
+      }
+      pages.emplace_back(-worth, page);
+    }
+    std::sort(pages.begin(), pages.end());
+    std::string kept(kTokens, '\0');
+    for (std::size_t p = kTokens - kShort; p < kTokens; ++p) kept[p] = '\x01';
+    for (std::size_t n = 0; n < full; ++n)
+      for (std::size_t p = 0; p < kPage; ++p) kept[pages[n].second * kPage + p] = '\x01';
+    return kept;
+  };
+  for (const std::size_t layer : {0, 1})
+    for (const std::size_t full : {3, 4}) {
+      const auto kept = [&](const char* policy) {
+        return runs
+            .kept("r", static_cast<int>(layer),
+                  fmt::format("{}-paper-prefill-{}", policy, kShort + full * kPage))
+            .data;
+      };
+      CHECK(kept("score_mine[page=8,page_heads=head]") ==
+            expected(layer, {0}, false, full) + expected(layer, {1}, false, full));
+      CHECK(kept("score_mine[page=8,page_by=max]") ==
+            expected(layer, {0}, true, full) + expected(layer, {1}, true, full));
+      CHECK(kept("score_mine[page=8,page_heads=layer]") ==
+            expected(layer, {0, 1}, false, full) + expected(layer, {0, 1}, false, full));
+    }
+  const Evictions csv(runs / "r");
+  std::set<std::string> counts;
+  for (const CsvRow& row : csv.rows())
+    if (contains(row.at("policy"), "page=8")) counts.insert(row.at("budget") + " " + row.at("kept"));
+  CHECK(counts == std::set<std::string>{"29 29", "30 29", "40 37"});
+  for (const char* budget : {"30", "29"}) {
+    const std::string run = fmt::format("snapkv[page=8],paper,prefill,{}", budget);
+    CHECK(csv.at("0,1", run, "", "bytes") == 29 * kBytesPerToken);
+    // Compared at what is kept, whatever the budget was.
+    CHECK(csv.at("0,1", run, "window", "excess_over_greedy_exact") ==
+          csv.at("0,1", run, "window", "output_error") -
+              csv.at("0,1", "greedy_exact,paper,prefill,29", "window", "output_error"));
+  }
+}
+
+TEST_CASE("whole pages under several semantics", "[cli][evict]") {
+  const EvictRuns runs;
+  runs.run("d", {"--policy", "tova[page=8],snapkv[page=8]", "--sigma", "0.5", "--diff", "paper,kvpress"});
+  const auto table =
+      csv_rows(runs / "d/diff.csv", "layer,kv_head,policy,phase,budget,semantics,other,rows,metric,value");
+  for (const CsvRow& row : table)
+    if (row.at("layer") == "1" && row.at("kv_head") == "0" && row.at("metric") == "kept")
+      CHECK(row.at("value") == "29");
+  for (const char* policy : {"tova[page=8]", "snapkv[page=8]"})
+    CHECK(
+        npy_file(runs / "d" / fmt::format("layer_01/diff/{}-paper-kvpress-prefill-0.5.npy", policy)).shape ==
+        std::vector<std::size_t>{2, kTokens});
+}
+
 TEST_CASE("what is kept of each query head can be given back", "[cli][evict]") {
   const EvictRuns runs;
   const std::vector<std::string> apart = {"--per-query-head", "--policy", "h2o", "--budget", "20"};

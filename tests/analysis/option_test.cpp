@@ -89,9 +89,14 @@ TEST_CASE("option: a policy reads back with options of its own", "[options]") {
   CHECK(policy.own.window == 64);
   CHECK(policy.own.pool == Pooling{Pooling::Kind::max, 7});
   CHECK_FALSE(policy.own.sinks);
+  const Policy pages = parse_policy("h2o+joint[page=32,page_by=max,page_heads=layer]", {});
+  CHECK(pages.own.page == 32);
+  CHECK(pages.own.page_by == PageScore::max);
+  CHECK(pages.own.page_heads == PageHeads::layer);
   CHECK(parse_policy("score:caote", {}).metric == TokenMetric::caote);
   EvictionOptions given, read;
-  given.policies = policies_named({"snapkv[window=64,pool=7]", "score:value", "exchange+snapkv[recent=3]"});
+  given.policies = policies_named(
+      {"snapkv[window=64,pool=7]", "score:value", "exchange+snapkv[recent=3]", "tova[page=16,page_by=sum]"});
   read_json(bound(read), {{"policies", to_json(bound(given))["policies"]}}, "options");
   CHECK(read.policies == given.policies);
 }

@@ -68,7 +68,8 @@ class GrowingCaches(unittest.TestCase):
 
     def test_blocks_evict_what_evict_evicts(self):
         q, k, v = arrays(2)
-        for policy in ("h2o", "tova", "snapkv", "snapkv+caote", "h2o+key", "keydiff", "knorm", "streaming", "snapkv[window=16,pool=3]"):
+        for policy in ("h2o", "tova", "snapkv", "snapkv+caote", "h2o+key", "keydiff", "knorm", "streaming", "snapkv[window=16,pool=3]", "knorm[page=4]",
+                       "snapkv[window=3,page=5,page_by=max]"):
             for block in (1, 7, 16, 60):
                 for options in ({}, {"per_query_head": True}, {"sliding_window": WINDOW}, {"semantics": "kvpress"}):
                     if policy == "tova" and "semantics" in options:

@@ -49,7 +49,7 @@ class Program(unittest.TestCase):
         cls.folders = {}
         for precision in ("f32", "f64"):
             for command in ("tokens --metrics attn,joint,caote,expected_attention,exact_remove,oracle_future",
-                            "evict --policy h2o,tova,snapkv[window=16],keydiff,expected_attention,oracle_exact --keep 0.2",
+                            "evict --policy h2o,tova,snapkv[window=16],snapkv[page=16],snapkv[page=64,page_heads=layer],keydiff,expected_attention,oracle_exact --keep 0.2",
                             f"evict --policy snapkv,keydiff --keep 0.2 --semantics kvpress --compensate {','.join(METHODS)}",
                             "channels --ratio 0.5 --method think,iap,output,optimal", "budget --order snapkv --sigma 0.8"):
                 name, *options = command.split()
@@ -90,8 +90,11 @@ class Program(unittest.TestCase):
         for precision, layer in self.each():
             with open(self.folders["evict", precision] / "evictions.csv", newline="") as file:
                 rows = list(csv.DictReader(file))
-            for policy in ("h2o", "tova", "snapkv[window=16]", "keydiff", "expected_attention", "oracle_exact"):
+            for policy in ("h2o", "tova", "snapkv[window=16]", "snapkv[page=16]", "snapkv[page=64,page_heads=layer]", "keydiff",
+                           "expected_attention", "oracle_exact"):
                 found = kvreplay.evict(layer, policy=policy, keep=0.2, precision=precision)
+                self.assertEqual(found.kept.sum(1).tolist(), [found.tokens] * len(found.kept))
+                self.assertEqual(found.tokens, {"snapkv[page=16]": 176, "snapkv[page=64,page_heads=layer]": 128}.get(policy, 179))
                 want = self.array("evict", precision, f"kept/{policy}-paper-prefill-{found.tokens}.npy")
                 self.assertEqual(found.kept.tobytes(), want.tobytes(), policy)
                 for on in ("window", "future"):

@@ -1,4 +1,5 @@
 #include "sim/eviction/prompt_eviction.hpp"
+#include "tests/sim/page_cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 
@@ -163,6 +164,12 @@ KeptSet evicted_naively(const Group& group, const EvictionRule& rule, Index budg
         scores[c] /= static_cast<double>(
             std::count_if(rows.begin(), rows.end(), [&](Index i) { return i >= cache[c]; }));
     scores = pooled_naively(scores, rule.pool, n - std::min(n, static_cast<std::size_t>(window)));
+    Positions left;
+    if (rule.page > 1) {
+      for (const Index c : pages_kept_naively(scores, rule, budget)) left.push_back(cache[c]);
+      cache = left;
+      continue;
+    }
     // Sinks, then the most recent, then the best; among equals the earlier.
     std::vector<int> order_class(n, 2);
     for (std::size_t c = 0; c < n; ++c) {
@@ -178,7 +185,6 @@ KeptSet evicted_naively(const Group& group, const EvictionRule& rule, Index budg
     });
     order.resize(keep);
     std::sort(order.begin(), order.end());
-    Positions left;
     for (const std::size_t c : order) left.push_back(cache[c]);
     cache = left;
   }
@@ -201,8 +207,9 @@ std::vector<NamedRule> rules(Index l, Index budget) {
     policy.metric = metric;
     const EvictionRule rule = rule_of(policy, semantics, overrides, l, budget, false);
     if (why_not_in_blocks(rule)) return;
-    all.push_back(
-        {fmt::format("{}+{}, {}", name_of(base), metric ? name_of(*metric) : "", name_of(semantics)), rule});
+    all.push_back({fmt::format("{}+{}, {}, pages of {}", name_of(base), metric ? name_of(*metric) : "",
+                               name_of(semantics), rule.page),
+                   rule});
   };
   for (const EvictionBase base : kBases.all())
     for (const Semantics semantics : {Semantics::paper, Semantics::official, Semantics::kvpress})
@@ -215,6 +222,16 @@ std::vector<NamedRule> rules(Index l, Index budget) {
   for (const TokenMetric metric : kTokenMetrics.all()) {
     add(EvictionBase::snapkv, Semantics::kvpress, metric, some);
     add(EvictionBase::h2o, Semantics::kvpress, metric);
+  }
+  for (const Index page : {2, 5}) {
+    PolicyOverrides pages;
+    pages.page = page;
+    for (const EvictionBase base : {EvictionBase::streaming, EvictionBase::h2o, EvictionBase::tova,
+                                    EvictionBase::snapkv, EvictionBase::knorm}) {
+      pages.page_by = page == 2 ? PageScore::mean : PageScore::max;
+      add(base, Semantics::paper, {}, pages);
+      add(base, Semantics::kvpress, {}, pages);
+    }
   }
   return all;
 }

@@ -438,8 +438,6 @@ TEST_CASE("pinned tokens rank above any score, within the budget", "[policy]") {
   CHECK(kept_of(pinning(6, 6), scores, 8) == Places{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(kept_of(pinning(5, 5), scores, 7) == Places{0, 1, 2, 3, 4, 6, 7});
   CHECK(kept_of(pinning(2, 1), vec({1, 2}), 2) == Places{0, 1});
-  CHECK(pinning(2, 3).pins_exceed(4));
-  CHECK(!pinning(2, 3).pins_exceed(5));
 }
 
 TEST_CASE("keep_by pools before it pins and cuts", "[policy]") {
