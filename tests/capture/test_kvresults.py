@@ -50,6 +50,7 @@ COMMANDS = {
     "profile": "budget --sigma 0.8 --order snapkv --method uniform --profile {work}/budget/budget_curves.npy",
     "profiles": "budget --sigma 0.8 --method uniform --profile {work}/budget/curves/{{order}}~lu.npy",
     "channels": "channels --ratio 0.5 --png",
+    "formats": "evict --policy none --bits k4v16 --layers 2",
     "levers": "evict --policy snapkv --sigma 0.5 --channels iap:0.5 --protect 5:15 --layers 2",
     "official": "channels --ratio 0.4 --method think,iap --semantics official --layers 4",
     "fit": "evict --policy snapkv --sigma 0.9 --compensate none,mass,mean --layers 2",
@@ -70,6 +71,7 @@ AXES = {
     "compared tokens/mine": "layer 1 x kv_head 2 x token 896, float32",
     "decode last_rows/h2o-paper-decode-256": "layer 2 x kv_head 2 x position 1024, int32",
     "levers pruned/snapkv-paper-prefill-448": "layer 1 x kv_head 2 x channel 64, bool",
+    "formats key_costs/none-paper-prefill-896": "layer 1 x kv_head 2 x channel 64, float64",
     "decode decode/h2o~append-only-paper-256": "layer 2 x kv_head 2 x step 128, float64",
     "budget kept/keydiff-lu-0.5": "layer 6 x kv_head 2 x token 896, bool",
     "budget curves/snapkv": "layer 6 x kv_head 2 x budget 897, float64",
@@ -127,7 +129,7 @@ class KvresultsTest(unittest.TestCase):
         seen = set()
         for name in COMMANDS:
             results, folder = self.open(name), self.work / name
-            for kind in ("tokens", "kept", "last_rows", "pruned", "diff", "channels", "maps", "curves", "decode"):
+            for kind in ("tokens", "kept", "last_rows", "pruned", "diff", "channels", "key_costs", "maps", "curves", "decode"):
                 found = {path.stem for at in ("layer_*/", "") for path in folder.glob(f"{at}{kind}/*.npy")}
                 if found:
                     self.assertEqual(results.names(kind), sorted(found))
@@ -174,7 +176,7 @@ class KvresultsTest(unittest.TestCase):
 
     def reached(self, results, relative):
         """The array of a file, in the way that a user asks for it."""
-        method = {"tokens": "tokens", "kept": "kept", "last_rows": "last_rows", "pruned": "pruned", "diff": "kept_difference", "channels": "channel_array", "maps": "maps",
+        method = {"tokens": "tokens", "kept": "kept", "last_rows": "last_rows", "pruned": "pruned", "key_costs": "key_costs", "diff": "kept_difference", "channels": "channel_array", "maps": "maps",
                   "curves": "curves", "decode": "decode_steps"}
         if relative.name == "budget_curves.npy":
             return results.budget_curves().values
