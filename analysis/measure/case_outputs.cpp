@@ -176,14 +176,13 @@ void each_in_panel(Index panel, Index d_v, const Visit& visit) {
 /// A panel's rows o of all heads become o / r, r^2 = mean(o^2) + eps.
 template <class T>
 void apply_norm(PanelRows<T>& full, Index panel, Index d_v, double eps) {
-  std::array<double, kPanelWidth<T>> sq{};
+  std::array<double, kPanelWidth<T>> sq{}, r{};
   for (const std::vector<T>& o : full)
     each_in_panel<T>(panel, d_v, [&](Index row, Index at) { sq[row] += double{o[at]} * o[at]; });
   const double count = static_cast<double>(full.size()) * static_cast<double>(d_v);
+  for (std::size_t row = 0; row < r.size(); ++row) r[row] = std::sqrt(sq[row] / count + eps);
   for (std::vector<T>& o : full)
-    each_in_panel<T>(panel, d_v, [&](Index row, Index at) {
-      o[at] = static_cast<T>(o[at] / std::sqrt(sq[row] / count + eps));
-    });
+    each_in_panel<T>(panel, d_v, [&](Index row, Index at) { o[at] = static_cast<T>(o[at] / r[row]); });
 }
 
 /// Changes D of such rows become (o + D) / r' - o / r, r' of o + D. With the larger of r and r' under D, it

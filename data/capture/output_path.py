@@ -4,7 +4,8 @@ number.
 A few tokens pass through the model several times, while every attention returns what it is told to. Where the heads'
 outputs go is seen by what changes: the projection is the first product with a weight of their size whose factor does,
 and what it reads where the heads return ones is what their outputs are multiplied by before it, unless a module in
-between proves to be their root mean square norm. What the projection returns is then replaced, and looked for in what the block's other modules are called with.
+between proves to be their root mean square norm. What the projection returns is then replaced, and looked for in what
+the block's other modules are called with.
 """
 from __future__ import annotations
 
@@ -192,38 +193,44 @@ def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: 
 
 
 def find_norm(first: Pass, projection: Call, tolerance: float) -> OutputNorm | None:
-    """What a module makes of the heads' outputs, all of which the projection reads, where that is their root mean square
-    norm: by its own weight and eps, for rows of any length."""
+    """The module that makes of the heads' outputs what the projection reads, where it is a root mean square norm of all
+    of a row, of any length."""
+    size = first.heads.shape[2] * first.heads.shape[3]
     for call in first.calls:
         if call.module is projection.module:
-            return None
-        size = first.heads.shape[2] * first.heads.shape[3]
-        if call.input.numel() != first.heads.numel() or call.output.numel() != first.heads.numel():
-            continue
-        if not (near(call.input, first.heads, tolerance) and near(projection.input, call.output, tolerance)):
-            continue
-        generator = torch.Generator().manual_seed(0)
-        rows = torch.randn(call.input.numel() // size, size, generator=generator, dtype=torch.float64)
-        rows *= 2.0 ** torch.linspace(-20, 4, len(rows), dtype=torch.float64)[:, None]
-        rows = rows.to(call.input)
-        with torch.no_grad():
-            made = first_tensor(as_tuple(call.module(rows.reshape(call.input.shape))))
-        made = made.double().reshape(rows.shape)
-        for norm in possible_norms(call.module, size, rows):
-            off = (norm.of(rows) - made).norm(dim=-1) / made.norm(dim=-1)
-            if bool((off <= tolerance).all()):
-                return norm
+            break
+        whole = call.input.numel() == call.output.numel() == first.heads.numel()
+        between = whole and near(call.input, first.heads, tolerance) and near(call.output, projection.input, tolerance)
+        norms = possible_norms(call.module, size, call.input) if between else []
+        if norms:
+            try:
+                rows, made = some_rows(call, size)
+            except TypeError:  # it takes more than its input
+                break
+            scale = made.norm(dim=-1)
+            fits = (norm for norm in norms if bool(((norm.of(rows) - made).norm(dim=-1) <= tolerance * scale).all()))
+            return next(fits, None)
     return None
 
 
-def possible_norms(module: torch.nn.Module, size: int, rows: torch.Tensor) -> Iterator[OutputNorm]:
+def possible_norms(module: torch.nn.Module, size: int, like: torch.Tensor) -> list[OutputNorm]:
     """With what the module has that may be a weight [size] (or less 1, as Gemma's) and an eps."""
     weight = getattr(module, "weight", None)
-    weight = torch.ones(size).to(rows) if weight is None else weight.detach()
-    epses = [x for name, x in vars(module).items() if "eps" in name and (x is None or type(x) is float and x > 0)]
-    for eps in epses if weight.shape == (size,) else ():
-        for factor in (weight, 1 + weight):
-            yield OutputNorm(torch.finfo(rows.dtype).eps if eps is None else eps, factor)
+    weight = torch.ones(size).to(like) if weight is None else weight.detach()
+    found = [x for name, x in vars(module).items() if "eps" in name and (x is None or type(x) is float and x > 0)]
+    eps = [torch.finfo(like.dtype).eps if x is None else x for x in found]
+    return [OutputNorm(x, w) for x in eps for w in (weight, 1 + weight)] if weight.shape == (size,) else []
+
+
+def some_rows(call: Call, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[rows, size], and what the module makes of them: their lengths differ, so that eps shows, and so do means and
+    lengths of their parts, so that no other norm goes for one of all."""
+    rows = torch.randn(call.input.numel() // size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = (rows + 1) * torch.linspace(0.5, 2, size, dtype=torch.float64)
+    rows = (rows * 2.0 ** torch.linspace(-20, 4, len(rows), dtype=torch.float64)[:, None]).to(call.input)
+    with torch.no_grad():
+        made = first_tensor(as_tuple(call.module(rows.reshape(call.input.shape))))
+    return rows, made.double().reshape(rows.shape)
 
 
 def paired(one: Pass, two: Pass) -> Iterator[tuple[Call, Call]]:

@@ -136,14 +136,28 @@ class OutputPath(Case):
             def forward(self, x):
                 return torch.nn.functional.rms_norm(x, (64,), eps=1e-3)
 
+        class Gated(Rms):
+            def forward(self, x, gate):
+                return super().forward(x) * gate
+
+        class Asked(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = Gated()
+
+            def forward(self, x):
+                return self.norm(x, 1.0)
+
         float32 = torch.finfo(torch.float32).eps
         for make, eps in ((Rms, 1e-3), (lambda: Rms(offset=0.0), 1e-3), (lambda: torch.nn.RMSNorm(64, eps=0.5), 0.5),
                           (lambda: torch.nn.RMSNorm(64), float32), (lambda: torch.nn.RMSNorm(64, 1e-6, False), 1e-6),
                           (lambda: Rms(exponent=0.4), None), (lambda: torch.nn.LayerNorm(64), None), (Heads, None), (Wrong, None),
-                          (Unsaid, None)):
-            model = build("bitnet (norms its heads)")
+                          (Unsaid, None), (Asked, None), (lambda: Rms().bfloat16(), 1e-3),
+                          (lambda: torch.nn.LayerNorm(64).bfloat16(), None), (lambda: Heads().bfloat16(), None)):
+            norm = make()
+            model = build("bitnet (norms its heads)", next((x.dtype for x in norm.parameters()), torch.float32))
             for layer in model.model.layers:
-                layer.self_attn.attn_sub_norm = make()
+                layer.self_attn.attn_sub_norm = norm
             with capture(model, self.dump, prompt_len=PROMPT, force=True):
                 decode(model, prompt(), 0)
             self.judge(self.dump)
