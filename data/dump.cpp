@@ -123,6 +123,12 @@ void check_axes(const Manifest& manifest, const DumpOptions& options, const Stor
                   shape.n_q, shape.T, shape.n_q, shape.T));
 }
 
+/// Refuses a norm beside a gate: no model is known to have both, so that nothing says which comes first.
+void check_output_norm(const Manifest& manifest, const StoredLayers& stored) {
+  if (manifest.output_norm && !stored.by_layer[static_cast<int>(Tensor::gate)].empty())
+    throw InputError(manifest.where + ": output_norm", "null beside gate", "a norm");
+}
+
 /// Checks that gradients are of rows that have a query, and of those that their name says.
 void check_gradients(const Manifest& manifest, const StoredLayers& stored, const DumpShape& shape) {
   const auto check = [&](Tensor tensor, Index rows, Index most, const std::string& of) {
@@ -193,6 +199,7 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
   shape = stored.shape;
   shape.l = prompt_length(manifest, options, shape);
   check_manifest(manifest, shape);
+  check_output_norm(manifest, stored);
   check_axes(manifest, options, stored);
   shape.window_end = prompt_length(manifest, {}, shape);
   check_gradients(manifest, stored, shape);
@@ -208,6 +215,12 @@ void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, cons
                            ? "gate is not used: there is no wo behind it"
                            : "a gate stands between the heads' outputs and wo: expected_attention, which "
                              "has no row of it, takes the norms of values without either");
+  if (manifest.output_norm)
+    notes.emplace_back(
+        stored.by_layer[static_cast<int>(Tensor::wo)].empty()
+            ? "output_norm is not used: there is no wo behind it"
+            : "a norm of all heads' outputs stands before wo: oracle_importance and "
+              "expected_attention, which look at one head's, take the norms of values without either");
   for (Index layer = 0; layer < std::ssize(manifest.cache_of); ++layer)
     if (const Index of = manifest.cache_of[static_cast<std::size_t>(layer)]; of != layer)
       notes.push_back(fmt::format(
@@ -288,6 +301,7 @@ Index Dump::model_layer(Index layer) const {
 AttentionRule Dump::rule(Index layer) const { return attention_rule(impl_->manifest, impl_->shape, layer); }
 std::optional<Rope> Dump::rope(Index layer) const { return layer_rope(impl_->manifest, impl_->shape, layer); }
 const std::string& Dump::rope_note() const { return impl_->manifest.rope_note; }
+std::optional<double> Dump::output_norm() const { return impl_->manifest.output_norm; }
 double Dump::output_multiplier(Index layer) const {
   const std::vector<double>& all = impl_->manifest.output_multiplier;
   return all.empty() ? 1 : all[all.size() > 1 ? static_cast<std::size_t>(layer) : 0];

@@ -206,9 +206,13 @@ class Dump {
   /// Why rope() is empty, as one clause; empty where it is not.
   const std::string& rope_note() const;
   bool has(Tensor tensor) const;
-  /// Whether W_O alone stands behind the values, whatever the row: not where the dump has none, or a gate
-  /// before it.
-  bool projects_values() const { return has(Tensor::wo) && !has(Tensor::gate); }
+  /// eps, where W_O multiplies o_i / sqrt(mean(o_i^2) + eps), the mean over all heads' outputs of a row.
+  std::optional<double> output_norm() const;
+  /// Whether W_O stands behind the values of a head alone: not where the dump has none, or a norm of all
+  /// heads before it.
+  bool projects_heads() const { return has(Tensor::wo) && !output_norm(); }
+  /// Whether it does whatever the row, without a gate.
+  bool projects_values() const { return projects_heads() && !has(Tensor::gate); }
   /// What the output of a layer's attention is multiplied by before it is added to the residual stream.
   double output_multiplier(Index layer) const;
   /// The layer of this dump whose cache a layer reads: its own, or an earlier one's.

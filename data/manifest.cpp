@@ -43,7 +43,8 @@ constexpr std::string_view kKeys[] = {"model",
                                       "sliding_window_two_sided",
                                       "output_multiplier",
                                       "residual_note",
-                                      "cache_of"};
+                                      "cache_of",
+                                      "output_norm"};
 constexpr std::string_view kRopeKeys[] = {"style",  "theta", "inv_freq", "rotary_dim", "attention_factor",
                                           "scaling"};
 
@@ -79,6 +80,7 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"scaling", "scale, or rope's scaling"},
     {"sm_scale", "scale"},
     {"attention_multiplier", "scale"},
+    {"attn_sub_norm", "output_norm, {\"kind\": \"rms\", \"eps\": ...}"},
     {"query_pre_attn_scalar", "scale, 1 / sqrt of it"},
     {"rope_theta", "rope, {\"style\": \"half\", \"theta\": ...}"},
     {"rope_scaling", "rope, with inv_freq"},
@@ -219,6 +221,18 @@ void parse_output_multiplier(const JsonFields& fields, Manifest& manifest) {
   manifest.output_multiplier = fields.numbers(value.is_array() ? value : Json::array({value}), where, false);
   for (const double number : manifest.output_multiplier)
     if (number == 0) throw InputError(where, "numbers other than 0", "0");
+}
+
+/// {"kind": "rms", "eps": 1e-5}: what divides the heads' outputs before wo. There is no other kind.
+void parse_output_norm(const JsonFields& fields, Manifest& manifest) {
+  const auto norm = fields.object("output_norm");
+  if (!norm) return;
+  constexpr std::string_view kNormKeys[] = {"kind", "eps"};
+  norm->check_keys(kNormKeys);
+  if (norm->text("kind") != "rms")
+    throw InputError(norm->where("kind"), "\"rms\"", json_text(norm->at("kind")));
+  manifest.output_norm = norm->positive_number("eps");
+  if (!manifest.output_norm) throw InputError(norm->where("eps"), "a positive number", "none");
 }
 
 void parse_cache_of(const JsonFields& fields, Manifest& manifest) {
@@ -397,6 +411,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   parse_rope(fields, manifest);
   parse_gradients(fields, manifest);
   check_reference_rows(fields);
+  parse_output_norm(fields, manifest);
   parse_output_multiplier(fields, manifest);
   parse_cache_of(fields, manifest);
   manifest.residual_note = reason(fields, "residual_note", "no residual_norm: ");

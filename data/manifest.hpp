@@ -41,6 +41,7 @@ struct Manifest {
   std::optional<GradientFacts> gradients;
   std::string wo_note;                    ///< why the dump has no wo, where the capture says
   std::string residual_note;              ///< why it has no residual_norm
+  std::optional<double> output_norm;      ///< eps of the norm before wo; empty: there is no norm
   std::vector<double> output_multiplier;  ///< empty; one; or one per layer
   std::vector<Index> cache_of;            ///< empty, or the layer whose cache each layer reads
   std::vector<std::string> notes;         ///< about keys that say something which nothing here reads

@@ -45,7 +45,7 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const
   const Index prompt_queries = future_rows(shape.l, shape.T, shape.first_query()).begin - shape.first_query();
   for (Index h = kv_head * G; h < (kv_head + 1) * G; ++h) {
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, unasked));
-    if (parts.others && dump.has(Tensor::wo)) {
+    if (parts.others && dump.projects_heads()) {
       group.wo.push_back(read(Tensor::wo, h, shape.d_v, shape.d_model));
       if (dump.has(Tensor::gate))
         group.gate.push_back(read(Tensor::gate, h, shape.T_q, shape.d_v, prompt_queries));
@@ -183,7 +183,7 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
 
 std::size_t head_group_bytes(const Dump& dump, std::size_t element_size) {
   const DumpShape& shape = dump.shape();
-  std::size_t bytes = head_group_bytes(shape, dump.has(Tensor::wo), element_size);
+  std::size_t bytes = head_group_bytes(shape, dump.projects_heads(), element_size);
   if (dump.has(Tensor::wo) && dump.has(Tensor::gate))
     bytes +=
         shape.group() * future_rows(shape.l, shape.T, shape.first_query()).count() * shape.d_v * element_size;

@@ -6,6 +6,8 @@
 #include "sim/loss/change_loss.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -163,6 +165,70 @@ void apply_gate(std::vector<T>& panels, const Matrix<T>& gate, Index first) {
     for (Index c = 0; c < d_v; ++c) panels[panel_entry<T>(c, r, d_v)] *= gate(first + r, c);
 }
 
+/// Calls visit(row, at) for the numbers of a panel's rows in a query head.
+template <class T, class Visit>
+void each_in_panel(Index panel, Index d_v, const Visit& visit) {
+  constexpr Index W = kPanelWidth<T>;
+  for (Index first = panel * d_v * W; first < (panel + 1) * d_v * W; first += W)
+    for (Index row = 0; row < W; ++row) visit(row, first + row);
+}
+
+/// A panel's rows o of all heads become o / r, r^2 = mean(o^2) + eps.
+template <class T>
+void apply_norm(PanelRows<T>& full, Index panel, Index d_v, double eps) {
+  std::array<double, kPanelWidth<T>> sq{}, r{};
+  for (const std::vector<T>& o : full)
+    each_in_panel<T>(panel, d_v, [&](Index row, Index at) { sq[row] += double{o[at]} * o[at]; });
+  const double count = static_cast<double>(full.size()) * static_cast<double>(d_v);
+  for (std::size_t row = 0; row < r.size(); ++row) r[row] = std::sqrt(sq[row] / count + eps);
+  for (std::vector<T>& o : full)
+    each_in_panel<T>(panel, d_v, [&](Index row, Index at) { o[at] = static_cast<T>(o[at] / r[row]); });
+}
+
+/// Changes D of such rows become (o + D) / r' - o / r, r' of o + D. With the larger of r and r' under D, it
+/// is D / r' - o c or D / r - (o + D) c, c = (r'^2 - r^2) / (r r' (r + r')), and r'^2 - r^2 = mean((2 o + D)
+/// D): neither a small change cancels nor one to or from next to nothing.
+template <class T>
+void apply_norm_to_change(const PanelRows<T>& full, PanelRows<T>& change, Index panel, Index d_v,
+                          double eps) {
+  std::array<double, kPanelWidth<T>> sq{}, changed_sq{}, more_sq{}, under{}, c{}, with_change{};
+  for (std::size_t h = 0; h < full.size(); ++h)
+    each_in_panel<T>(panel, d_v, [&](Index row, Index at) {
+      const double o = full[h][at], D = change[h][at];
+      sq[row] += o * o;
+      changed_sq[row] += (o + D) * (o + D);
+      more_sq[row] += (2 * o + D) * D;
+    });
+  const double count = static_cast<double>(full.size()) * static_cast<double>(d_v);
+  for (std::size_t row = 0; row < c.size(); ++row) {
+    const double r = std::sqrt(sq[row] / count + eps), changed = std::sqrt(changed_sq[row] / count + eps);
+    under[row] = std::max(r, changed);
+    c[row] = more_sq[row] / count / (r + changed) / r / changed;
+    with_change[row] = changed < r ? 1 : 0;
+  }
+  for (std::size_t h = 0; h < full.size(); ++h)
+    each_in_panel<T>(panel, d_v, [&](Index row, Index at) {
+      const double o = full[h][at], D = change[h][at];
+      change[h][at] = static_cast<T>(D / under[row] - (o + with_change[row] * D) * c[row]);
+    });
+}
+
+/// What the norm before W_O makes of [1 + cases][n_q]: outputs, and their changes.
+template <class T>
+void apply_norm(std::vector<PanelRows<T>>& all, Index d_v, double eps, Workers& workers) {
+  const auto is_whole = [](const PanelRows<T>& heads) {
+    return std::ranges::none_of(heads, [](const auto& head) { return head.empty(); });
+  };
+  PanelRows<T>& full = all.front();
+  if (!is_whole(full)) return;
+  const Index panels = std::ssize(full.front()) / (d_v * kPanelWidth<T>), cases = std::ssize(all) - 1;
+  workers.parallel_for(cases * panels, [&](Index item) {
+    PanelRows<T>& change = all[1 + item / panels];
+    if (is_whole(change)) apply_norm_to_change(full, change, item % panels, d_v, eps);
+  });
+  workers.parallel_for(panels, [&](Index panel) { apply_norm(full, panel, d_v, eps); });
+}
+
 }  // namespace
 
 MeasuredLayer::MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns)
@@ -250,12 +316,12 @@ void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figur
 }
 
 /// What the layer's W_O makes of the outputs of all heads.
-void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const {
-  const auto project_outputs = [&]<class T>(const Outputs<T>& outputs) {
+void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) {
+  const auto project_outputs = [&]<class T>(Outputs<T>& outputs) {
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);
-    const auto project_rows = [&](const std::vector<PanelRows<T>>& on_rows,
-                                  const MeasureColumns::OnRows& columns) {
+    const auto project_rows = [&](std::vector<PanelRows<T>>& on_rows, const MeasureColumns::OnRows& columns) {
       if (columns.layer_full < 0) return;
+      if (const auto eps = dump_.output_norm()) apply_norm(on_rows, dump_.shape().d_v, *eps, workers);
       constexpr double kLeast = sizeof(T) == 4 ? 1e-60 : std::numeric_limits<double>::min();
       const std::vector<double> sq = projected(on_rows, wo, workers);
       const bool lost = sq.front() < kLeast;  // below what T's digits reach down to: 0, and no change is none

@@ -79,7 +79,7 @@ class MeasuredLayer {
   template <class T>
   void add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured, RowSet rows,
                   std::span<double> figures, Workers& workers);
-  void project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) const;
+  void project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads);
 
   const Dump& dump_;
   Precision precision_;

@@ -73,6 +73,12 @@ nb::dict layer_facts(const Dump& dump, Index layer) {
     rotation["attention_factor"] = rope->attention_factor;
     facts["rope"] = rotation;
   }
+  if (const auto eps = dump.output_norm()) {
+    nb::dict norm;
+    norm["kind"] = "rms";
+    norm["eps"] = *eps;
+    facts["output_norm"] = norm;
+  }
   return facts;
 }
 

@@ -239,7 +239,7 @@ class capture:
                     os.replace(layer.folder / "shorter.npy", layer.folder / f"{name}.npy")
             layer.files = {}
             if not self._wo_note():
-                wo = to_file(layer.path.weight, self.dtype, f"layer {i}, wo")
+                wo = to_file(layer.path.wo(), self.dtype, f"layer {i}, wo")
                 allocate(layer.folder / "wo.npy", *kinds["wo"])[:] = wo
         if self.ids is not None and len(self.ids) == seen[0]:
             write_json(self.out / "tokens.json", {"ids": self.ids})
@@ -259,7 +259,11 @@ class capture:
         """Why there is no wo, of the first layer that has none: a dump has it in all layers or in none."""
         unlike = (f"no wo: layer {i} changes its heads' outputs before it projects them"
                   for i, layer in self.layers.items() if layer.unlike)
-        return next(filter(None, (*(layer.path.wo_note for layer in self.layers.values()), *unlike)), "")
+        eps = {i: eps_of(layer.path) for i, layer in self.layers.items()}
+        first = self.chosen[0]
+        others = (f"no wo: layers {first} and {i} do not norm their heads' outputs alike (eps {eps[first]} and {eps[i]})"
+                  for i in eps if eps[i] != eps[first])
+        return next(filter(None, (*(layer.path.wo_note for layer in self.layers.values()), *others, *unlike)), "")
 
     def _residual_note(self) -> str:
         return next(filter(None, (layer.path.residual_note for layer in self.layers.values())), "")
@@ -285,6 +289,9 @@ class capture:
         """What the manifest says of the way from the heads' outputs to the residual stream."""
         notes = {"wo_note": self._wo_note(), "residual_note": self._residual_note()}
         found = {key: note for key, note in notes.items() if note}
+        eps = eps_of(self.first.path)
+        if eps is not None and "wo_note" not in found:
+            found["output_norm"] = {"kind": "rms", "eps": eps}
         each = [layer.path.multiplier for layer in self.layers.values()]
         if "residual_note" not in found and set(each) != {1.0}:
             found["output_multiplier"] = each[0] if len(set(each)) == 1 else each
@@ -359,7 +366,13 @@ class Layer:
         """Behind the projection, which may have been called with less than went to it."""
         if self.returned is not None:
             x, o, self.returned = args[0], self.returned, None
+            o = self.path.norm.of(o) if self.path.norm else o
             self.unlike = self.unlike or not near(x, o, TOLERANCES[str(x.dtype).replace("torch.", "")])
+
+
+def eps_of(path: OutputPath) -> float | None:
+    """Of a norm before the projection."""
+    return path.norm.eps if path.norm else None
 
 
 def equal_rows(_attention, args, kwargs):

@@ -83,6 +83,8 @@ def read_manifest(path: Path, layers: int) -> dict[str, Any]:
              lambda x: each_layer(x, lambda row: isinstance(row, list) and all(map(number, row)))),
             (("gradients",), "an object with a number of samples",
              lambda x: isinstance(x, dict) and whole(x.get("samples"))),
+            (("output_norm",), "a kind, rms, and an eps",
+             lambda x: isinstance(x, dict) and x.get("kind") == "rms" and number(x.get("eps"), 1e-300)),
             (("output_multiplier",), "a number, or one for each layer", lambda x: number(x) or each_layer(x, number)),
             (("cache_of",), "a layer for each layer", lambda x: isinstance(x, list) and len(x) >= layers and all(
                 type(cache) is int and 0 <= cache <= layer for layer, cache in enumerate(x))),

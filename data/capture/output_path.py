@@ -1,9 +1,11 @@
-"""What stands between the outputs of a layer's heads and the residual stream: a gate, the output projection, a number.
+"""What stands between the outputs of a layer's heads and the residual stream: a gate or a norm, the output projection, a
+number.
 
 A few tokens pass through the model several times, while every attention returns what it is told to. Where the heads'
 outputs go is seen by what changes: the projection is the first product with a weight of their size whose factor does,
-and what it reads where the heads return ones is what their outputs are multiplied by before it. What the projection
-returns is then replaced, and looked for in what the block's other modules are called with.
+and what it reads where the heads return ones is what their outputs are multiplied by before it, unless a module in
+between proves to be their root mean square norm. What the projection returns is then replaced, and looked for in what
+the block's other modules are called with.
 """
 from __future__ import annotations
 
@@ -20,16 +22,35 @@ LIKE_A_NUMBER = 0.1  # of what is added, which a norm makes differ by half of it
 SAME_NUMBER = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 1e-5}  # of a multiplier
 
 
+class OutputNorm(NamedTuple):
+    """Of all heads' outputs x of a row: x weight / sqrt(mean(x^2) + eps)."""
+
+    eps: float
+    weight: torch.Tensor  # [n_q d_v]
+
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        """[rows, n_q d_v] in float64, of as many numbers of any shape"""
+        x = x.double().reshape(-1, len(self.weight))
+        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight.double()
+
+
 @dataclass
 class OutputPath:
     """A layer's."""
 
     projection: torch.nn.Module | None = None  # what the heads' outputs go through
-    weight: torch.Tensor | None = None  # wo [n_q, d_v, d_model], where what is returned is sum_h (o_h gate_h) wo_h
-    gated: bool = False
+    weight: torch.Tensor | None = None  # [n_q, d_v, d_model], of a projection that does no more than multiply with it
+    gated: bool = False  # are the heads' outputs multiplied by something before?
+    norm: OutputNorm | None = None  # or what norms them
     wo_note: str = ""  # why there is no weight
     multiplier: float = 1.0  # of what the projection returns, before it is added to the residual stream
     residual_note: str = ""  # why the block's input is not what it is added to
+
+    def wo(self) -> torch.Tensor:
+        """[n_q, d_v, d_model]: what is returned is sum_h (o_h gate_h) wo_h, or sum_h (o_h / rms) wo_h, rms of all heads."""
+        if self.norm is None:
+            return self.weight
+        return self.weight.double() * self.norm.weight.double().reshape(*self.weight.shape[:2], 1)
 
 
 class Call(NamedTuple):
@@ -157,7 +178,9 @@ def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: 
     product = call.input.double() @ weight.double() + (0.0 if bias is None else bias.detach().double())
     returned = next((c.output for c in first.calls if c.module is site.module), call.output)
     inside = call.module in site.module.modules()
-    if not near(call.input.reshape(factor.shape), first.heads * factor, tolerance):
+    multiplied = near(call.input.reshape(factor.shape), first.heads * factor, tolerance)
+    path.norm = None if multiplied else find_norm(first, call, tolerance)
+    if not multiplied and path.norm is None:
         path.wo_note = f"no wo: layer {layer} {before(site, first, ones, call)} before {name}"
     elif not near(call.output.double(), product, tolerance):
         path.wo_note = f"no wo: {name} of layer {layer} does more than multiply with its weight"
@@ -165,8 +188,49 @@ def find_projection(site: Site, layer: int, first: Pass, ones: Pass, tolerance: 
         path.wo_note = f"no wo: layer {layer} changes what {name} makes of its heads' outputs"
     else:
         path.weight = weight.reshape(shape.n_q, shape.d_v, shape.d_model)
-        path.gated = not bool((factor == 1).all())
+        path.gated = multiplied and not bool((factor == 1).all())
     return path
+
+
+def find_norm(first: Pass, projection: Call, tolerance: float) -> OutputNorm | None:
+    """The module that makes of the heads' outputs what the projection reads, where it is a root mean square norm of all
+    of a row, of any length."""
+    size = first.heads.shape[2] * first.heads.shape[3]
+    for call in first.calls:
+        if call.module is projection.module:
+            break
+        whole = call.input.numel() == call.output.numel() == first.heads.numel()
+        between = whole and near(call.input, first.heads, tolerance) and near(call.output, projection.input, tolerance)
+        norms = possible_norms(call.module, size, call.input) if between else []
+        if norms:
+            try:
+                rows, made = some_rows(call, size)
+            except TypeError:  # it takes more than its input
+                break
+            scale = made.norm(dim=-1)
+            fits = (norm for norm in norms if bool(((norm.of(rows) - made).norm(dim=-1) <= tolerance * scale).all()))
+            return next(fits, None)
+    return None
+
+
+def possible_norms(module: torch.nn.Module, size: int, like: torch.Tensor) -> list[OutputNorm]:
+    """With what the module has that may be a weight [size] (or less 1, as Gemma's) and an eps."""
+    weight = getattr(module, "weight", None)
+    weight = torch.ones(size).to(like) if weight is None else weight.detach()
+    found = [x for name, x in vars(module).items() if "eps" in name and (x is None or type(x) is float and x > 0)]
+    eps = [torch.finfo(like.dtype).eps if x is None else x for x in found]
+    return [OutputNorm(x, w) for x in eps for w in (weight, 1 + weight)] if weight.shape == (size,) else []
+
+
+def some_rows(call: Call, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[rows, size], and what the module makes of them: their lengths differ, so that eps shows, and so do means and
+    lengths of their parts, so that no other norm goes for one of all."""
+    rows = torch.randn(call.input.numel() // size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = (rows + 1) * torch.linspace(0.5, 2, size, dtype=torch.float64)
+    rows = (rows * 2.0 ** torch.linspace(-20, 4, len(rows), dtype=torch.float64)[:, None]).to(call.input)
+    with torch.no_grad():
+        made = first_tensor(as_tuple(call.module(rows.reshape(call.input.shape))))
+    return rows, made.double().reshape(rows.shape)
 
 
 def paired(one: Pass, two: Pass) -> Iterator[tuple[Call, Call]]:

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <set>
+#include <utility>
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;
@@ -414,6 +416,77 @@ TEST_CASE("a gate between heads and W_O counts where outputs meet it, and in wha
     CHECK(layer_error(gated, on) == Approx(layer_error(scaled, on)).epsilon(1e-6));
   CHECK(contains(file_text(temp / "last/summary.json"),
                  "a gate stands between the heads' outputs and wo: expected_attention"));
+}
+
+TEST_CASE("behind a norm of all heads, W_O multiplies what an eviction leaves of a row as the norm has it",
+          "[cli][evict]") {
+  const TempDir temp;
+  const std::string dump = temp / "d";
+  make_small_dump(dump);
+  const std::string which = "snapkv,paper,prefill,0.5";
+  const auto run = [&](const std::string& out, const std::string& precision) {
+    succeed({"evict", dump, "--out", temp / out, "--policy", "snapkv,oracle", "--keep", "50%", "--precision",
+             precision});
+    return Evictions(temp / out);
+  };
+  remove_tensor(dump, "wo");
+  const Evictions without = run("without", "f64");
+  fs::remove_all(dump);
+  make_small_dump(dump);
+  Json manifest = Json::parse(file_text(dump + "/manifest.json"));
+  manifest["output_norm"] = {{"kind", "rms"}, {"eps", 0.01}};
+  write_file(dump + "/manifest.json", manifest.dump());
+  const Evictions normed = run("normed", "f64"), in_float = run("float", "f32");
+
+  std::map<std::string, std::vector<float>> x;
+  for (const char* name : {"q", "k", "v", "wo"})
+    x[name] = npy_file(dump + "/layer_00/" + name + ".npy").as<float>();
+  const Npy kept = npy_file(temp / "normed/layer_00/kept/snapkv-paper-prefill-31.npy");
+  constexpr std::size_t n_q = 4, T = kTokens + kSteps, d = 8;
+  const std::size_t d_model = x["wo"].size() / (n_q * d);
+  const auto projected = [&](std::size_t i, bool evicted) {
+    std::vector<double> o(n_q * d, 0.0), y(d_model, 0.0);
+    double sq = 0;
+    for (std::size_t h = 0; h < n_q; ++h) {
+      double sum = 0;
+      for (std::size_t p = 0; p <= i; ++p) {
+        if (evicted && p < kTokens && kept.data[h / 2 * kTokens + p] == 0) continue;
+        double z = 0;
+        for (std::size_t c = 0; c < d; ++c)
+          z += double{x["q"][(h * T + i) * d + c]} * x["k"][(h / 2 * T + p) * d + c];
+        const double weight = std::exp(z / std::sqrt(8.0));
+        sum += weight;
+        for (std::size_t c = 0; c < d; ++c) o[h * d + c] += weight * x["v"][(h / 2 * T + p) * d + c];
+      }
+      for (std::size_t c = 0; c < d; ++c) o[h * d + c] /= sum > 0 ? sum : 1;  // of nothing: 0
+    }
+    for (const double one : o) sq += one * one;
+    for (std::size_t at = 0; at < o.size(); ++at)
+      for (std::size_t m = 0; m < d_model; ++m)
+        y[m] += o[at] / std::sqrt(sq / (n_q * d) + 0.01) * x["wo"][at * d_model + m];
+    return y;
+  };
+  const auto expected = [&](std::size_t first, std::size_t end) {
+    double change = 0, full = 0;
+    for (std::size_t i = first; i < end; ++i) {
+      const std::vector<double> y = projected(i, false), left = projected(i, true);
+      for (std::size_t m = 0; m < d_model; ++m) {
+        change += (left[m] - y[m]) * (left[m] - y[m]);
+        full += y[m] * y[m];
+      }
+    }
+    return change / full;
+  };
+  for (const auto& [rows, error] :
+       {std::pair{"window", expected(kTokens - 32, kTokens)}, {"future", expected(kTokens, T)}}) {
+    CHECK(normed.at("0,", which, rows, "layer_output_error") == Approx(error).epsilon(1e-9));
+    CHECK(in_float.at("0,", which, rows, "layer_output_error") == Approx(error).epsilon(1e-4));
+  }
+  for (const char* head : {"0,0", "0,1"})  // importance is of values as they are
+    for (const char* policy : {"snapkv", "oracle"})
+      CHECK(normed.at(head, std::string(policy) + ",paper,prefill,0.5", "future", "eviction_loss") ==
+            without.at(head, std::string(policy) + ",paper,prefill,0.5", "future", "eviction_loss"));
+  CHECK(contains(file_text(temp / "normed/summary.json"), "a norm of all heads' outputs stands before wo"));
 }
 
 TEST_CASE("a cache that two layers read is there once, and it is said", "[cli][evict]") {

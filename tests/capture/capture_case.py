@@ -135,6 +135,12 @@ def arrays(folder: Path, layer: int) -> dict[str, np.ndarray]:
     return {path.stem: np.load(path) for path in (folder / f"layer_{layer:02}").glob("*.npy")}
 
 
+def normed(manifest: dict, o: np.ndarray) -> np.ndarray:
+    """o [n_q, rows, d_v] in float64, divided as the manifest's `output_norm` says."""
+    o, norm = o.astype(float), manifest.get("output_norm")
+    return o / np.sqrt((o ** 2).mean((0, 2), keepdims=True) + norm["eps"]) if norm else o
+
+
 def files(folder: Path, pattern: str = "layer_*/g_*.npy") -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob(pattern))}
 

@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 # First: skips where numpy, torch or transformers is missing.
-from capture_case import EXPERTS, LINEAR, MAMBA, MLA, PROMPT, ROOT, SMALL, CaptureError, arrays, manifest_of, prompt, said, turned
+from capture_case import EXPERTS, LINEAR, MAMBA, MLA, PROMPT, ROOT, SMALL, CaptureError, arrays, manifest_of, normed, prompt, said, turned
 
 import numpy as np
 import torch
@@ -108,7 +108,7 @@ def taken(kind, folder):
     for layer, expected in returned.items():
         x = arrays(folder, layer)
         if "wo" in x:
-            found = np.einsum("htd,hdm->tm", x["o"].astype(float) * x.get("gate", 1.0), x["wo"])
+            found = np.einsum("htd,hdm->tm", normed(manifest, x["o"]) * x.get("gate", 1.0), x["wo"])
             expected = expected.reshape(found.shape).numpy()
             assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected), f"{kind}, wo of layer {layer}"
     rope = manifest.get("rope")
@@ -125,7 +125,7 @@ def taken(kind, folder):
     exact = "exact" if manifest["causal"] else "exact (encoder)"
     exact += f", layers {layers}" if len(layers) < len(layer_kinds(model.config)) else ""
     return [exact + (", shared caches" if "cache_of" in manifest else ""),
-            manifest.get("wo_note", "with gate" if "gate" in first else "yes").replace("no wo: ", ""),
+            manifest.get("wo_note", "with gate" if "gate" in first else "with norm" if "output_norm" in manifest else "yes").replace("no wo: ", ""),
             manifest.get("residual_note", residual).replace("no residual_norm: ", ""),
             (turns or manifest["rope_note"]).replace("no rope: ", "")]
 

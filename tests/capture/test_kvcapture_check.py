@@ -173,7 +173,7 @@ class CheckTest(unittest.TestCase):
 
     def test_every_key_with_every_wrong_value(self):
         path = self.dump / "manifest.json"
-        new = ("cache_of", "output_multiplier", "residual_note", "sliding_window_two_sided")
+        new = ("cache_of", "output_multiplier", "output_norm", "residual_note", "sliding_window_two_sided")
         for key in (*MANIFEST, *new, "incomplete", "wo_note"):
             for number, value in enumerate(WRONG):
                 with self.subTest(key, number=number), damaged(path, self.manifest(**{key: value})):
@@ -188,6 +188,8 @@ class CheckTest(unittest.TestCase):
             ({"causal": 0}, "causal: expected true or false"),
             ({"sliding_window_two_sided": 1}, "sliding_window_two_sided: expected true or false"),
             ({"cache_of": [0, 2]}, "cache_of: expected a layer for each layer"),
+            ({"output_norm": {"kind": "layer", "eps": 1e-5}}, "output_norm: expected a kind, rms, and an eps"),
+            ({"output_norm": {"kind": "rms", "eps": 0}}, "output_norm: expected a kind, rms, and an eps"),
             ({"output_multiplier": [0.5]}, "output_multiplier: expected a number, or one for each layer"),
             ({"sliding_window": [None]}, "sliding_window: expected a whole number, or one for each layer"),
             ({"sliding_window": 0}, "sliding_window: expected"),

@@ -8,7 +8,7 @@ capture_case.py says what that needs.
 import re
 
 # First: skips where numpy, torch or transformers is missing.
-from capture_case import DECODE, PROMPT, Case, arrays, build, decode, manifest_of, prompt, said, main
+from capture_case import DECODE, PROMPT, Case, arrays, build, decode, manifest_of, normed, prompt, said, main
 
 import numpy as np
 import torch
@@ -43,13 +43,13 @@ class OutputPath(Case):
         return ({at: np.concatenate([p.reshape(-1, p.shape[-1]) for p in parts]) for at, parts in found.items()} for found in (returned, streams))
 
     def follows(self, name, layers=None, **changes):
-        """Sum_h (o_h gate_h) wo_h is what every layer's attention returned."""
+        """Sum_h (o_h gate_h) wo_h, or that of normed outputs, is what every layer's attention returned."""
         returned, _ = self.taken(name, layers, **changes)
         manifest = manifest_of(self.dump)
         self.assertNotIn("wo_note", manifest)
         for layer, expected in returned.items():
             x = arrays(self.dump, layer)
-            found = np.einsum("htd,hdm->tm", x["o"].astype(float) * x.get("gate", 1.0), x["wo"])
+            found = np.einsum("htd,hdm->tm", normed(manifest, x["o"]) * x.get("gate", 1.0), x["wo"])
             self.assertLess(np.linalg.norm(found - expected), 1e-5 * np.linalg.norm(expected), (name, layer))
         return manifest, arrays(self.dump, 0)
 
@@ -85,7 +85,7 @@ class OutputPath(Case):
     def test_estimates_and_replaced_dumps(self):
         (self.folder / "ids.json").write_text(str(prompt()[0].tolist()))
         for name, layers in (("qwen 3 next (gated)", "1,2"), ("afmoe (gated)", "0-2"), ("gemma 2", "1"), ("olmo 2 (post-norm)", "0-2"),
-                             ("granite", "0-2")):
+                             ("granite", "0-2"), ("bitnet (norms its heads)", "1")):
             with self.subTest(name):
                 build(name).save_pretrained(self.folder / name)
                 command = ["--model", str(self.folder / name), "--ids", str(self.folder / "ids.json"), "--decode", "3", "--layers", layers]
@@ -95,12 +95,99 @@ class OutputPath(Case):
                 self.assertEqual(total, sum(path.stat().st_size for path in self.dump.glob("*/*.npy")))
 
     def test_a_norm_before_the_projection(self):
-        self.taken("bitnet (norms its heads)")
-        manifest, first = manifest_of(self.dump), arrays(self.dump, 0)
-        self.assertEqual(manifest["wo_note"], "no wo: layer 0 norms its heads' outputs (self_attn.attn_sub_norm) before o_proj")
-        self.assertNotIn("wo", first)
-        self.assertIn("residual_norm", first)
-        self.assertIn("before o_proj", said(kvcapture.check, self.dump)[1])
+        for eps in (1e-5, 0.1):
+            manifest, first = self.follows("bitnet (norms its heads)", rms_norm_eps=eps)
+            self.assertEqual(manifest["output_norm"], {"kind": "rms", "eps": eps})
+            self.assertNotIn("gate", first)
+            self.assertIn("residual_norm", first)
+            self.assertTrue(said(kvcapture.check, self.dump)[0])
+
+    def test_a_norm_in_sixteen_bits(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            model = build("bitnet (norms its heads)", dtype)
+            with capture(model, self.dump, prompt_len=PROMPT, force=True):
+                decode(model, prompt(), 0)
+            self.assertEqual(manifest_of(self.dump)["output_norm"], {"kind": "rms", "eps": 1e-5}, dtype)
+
+    def test_norms_of_other_kinds(self):
+        """Of root mean squares, with weights as Gemma has them or none; others are no norm that a dump has."""
+        class Rms(torch.nn.Module):
+            def __init__(self, eps=1e-3, exponent=0.5, offset=1.0):
+                super().__init__()
+                self.eps, self.exponent, self.offset = eps, exponent, offset
+                self.weight = torch.nn.Parameter(torch.linspace(-0.5, 0.5, 64))
+
+            def forward(self, x):
+                return x * (x.square().mean(-1, keepdim=True) + self.eps) ** -self.exponent * (self.offset + self.weight)
+
+        class Heads(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = torch.nn.RMSNorm(16, eps=1e-3)
+
+            def forward(self, x):
+                return self.norm(x.unflatten(-1, (4, 16))).flatten(-2)
+
+        class Wrong(Rms):
+            def forward(self, x):
+                return super().forward(x) + 0.1 * x
+
+        class Unsaid(torch.nn.Module):
+            def forward(self, x):
+                return torch.nn.functional.rms_norm(x, (64,), eps=1e-3)
+
+        class Gated(Rms):
+            def forward(self, x, gate):
+                return super().forward(x) * gate
+
+        class Asked(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = Gated()
+
+            def forward(self, x):
+                return self.norm(x, 1.0)
+
+        float32 = torch.finfo(torch.float32).eps
+        for make, eps in ((Rms, 1e-3), (lambda: Rms(offset=0.0), 1e-3), (lambda: torch.nn.RMSNorm(64, eps=0.5), 0.5),
+                          (lambda: torch.nn.RMSNorm(64), float32), (lambda: torch.nn.RMSNorm(64, 1e-6, False), 1e-6),
+                          (lambda: Rms(exponent=0.4), None), (lambda: torch.nn.LayerNorm(64), None), (Heads, None), (Wrong, None),
+                          (Unsaid, None), (Asked, None), (lambda: Rms().bfloat16(), 1e-3),
+                          (lambda: torch.nn.LayerNorm(64).bfloat16(), None), (lambda: Heads().bfloat16(), None)):
+            norm = make()
+            model = build("bitnet (norms its heads)", next((x.dtype for x in norm.parameters()), torch.float32))
+            for layer in model.model.layers:
+                layer.self_attn.attn_sub_norm = norm
+            with capture(model, self.dump, prompt_len=PROMPT, force=True):
+                decode(model, prompt(), 0)
+            self.judge(self.dump)
+            manifest = manifest_of(self.dump)
+            self.assertEqual(manifest.get("output_norm"), eps and {"kind": "rms", "eps": eps})
+            self.assertEqual("wo" in arrays(self.dump, 0), eps is not None)
+            note = "no wo: layer 0 (norms|changes) its heads' outputs .self_attn.attn_sub_norm"
+            self.assertRegex(manifest.get("wo_note", ""), "^$" if eps else note)
+
+    def test_layers_of_several_norms(self):
+        for change, found in ((lambda norm: setattr(norm, "variance_epsilon", 1e-3), "1e-05 and 0.001"),
+                              (lambda norm: norm.register_forward_hook(lambda _, args, y: args[0]), "1e-05 and None")):
+            model = build("bitnet (norms its heads)")
+            change(model.model.layers[1].self_attn.attn_sub_norm)
+            with capture(model, self.dump, prompt_len=PROMPT, force=True):
+                decode(model, prompt(), 0)
+            self.judge(self.dump)
+            manifest = manifest_of(self.dump)
+            self.assertEqual(manifest["wo_note"], f"no wo: layers 0 and 1 do not norm their heads' outputs alike (eps {found})")
+            self.assertNotIn("output_norm", manifest)
+            self.assertNotIn("wo", arrays(self.dump, 0))
+
+    def test_a_norm_that_changes_behind_the_probe(self):
+        model = build("bitnet (norms its heads)")
+        with capture(model, self.dump, prompt_len=PROMPT):
+            model.model.layers[2].self_attn.attn_sub_norm.variance_epsilon = 10.0
+            decode(model, prompt(), 0)
+        manifest = manifest_of(self.dump)
+        self.assertEqual(manifest["wo_note"], "no wo: layer 2 changes its heads' outputs before it projects them")
+        self.assertNotIn("output_norm", manifest)
 
     def altered(self, change):
         """A Llama whose projection of layer 1 is altered; its wo_note."""

@@ -308,6 +308,31 @@ TEST_CASE("what is no dump at all is refused", "[dump]") {
   expect_error([&] { Dump::open(dir / "file.npz"); }, {"file.npz: expected an .npz (zip) archive, found"});
 }
 
+TEST_CASE("a norm of the heads' outputs stands before wo, and beside no gate", "[dump]") {
+  const SmallDump small;
+  const TempDir dir;
+  small.write(dir.path());
+  const Dump plain = Dump::open(dir.path());
+  CHECK_FALSE(plain.output_norm().has_value());
+  CHECK(plain.projects_values());
+  write_file(dir / "manifest.json", R"({"output_norm": {"kind": "rms", "eps": 1e-5}})");
+  const Dump normed = Dump::open(dir.path());
+  CHECK(normed.output_norm() == 1e-5);
+  CHECK(normed.has(Tensor::wo));
+  CHECK_FALSE(normed.projects_heads());
+  CHECK_FALSE(normed.projects_values());
+  CHECK(mentions(normed.notes(), "a norm of all heads' outputs stands before wo: oracle_importance and"));
+  for (const char* layer : {"layer_00", "layer_01"})
+    write_npy(dir / layer / "gate.npy", small.shape(Tensor::o), small.elements(Tensor::o, 0));
+  expect_error([&] { Dump::open(dir.path()); },
+               {"manifest.json: output_norm: expected null beside gate, found a norm"});
+  for (const char* layer : {"layer_00", "layer_01"}) {
+    std::filesystem::remove(dir / layer / "gate.npy");
+    std::filesystem::remove(dir / layer / "wo.npy");
+  }
+  CHECK(mentions(Dump::open(dir.path()).notes(), "output_norm is not used: there is no wo behind it"));
+}
+
 TEST_CASE("NaN and infinity are named by layer, head and position", "[dump]") {
   SmallDump small;
   small.T_q = 3;  // row 1 of q is position 3

@@ -45,7 +45,7 @@ KEYS = {
     "sliding_window": "null", "logit_softcap": "null", "sink_logit": "null",
     "rope": '{"style": "half", "theta": 10000.0}', "dtype": '"float32"', "incomplete": "false", "rope_note": "null",
     "wo_note": "null", "residual_note": "null", "sliding_window_two_sided": "false", "output_multiplier": "1",
-    "cache_of": "[0, 1]", **WHOLE
+    "cache_of": "[0, 1]", "output_norm": "null", **WHOLE
 }
 WINDOWS = {"int32", "int64-half", "int64", "million"}  # as long as the dump and longer: full attention
 POSITIVE = {"one", "two", "half", "three-halves", "int32", "int64-half", "int64", "int64-next", "uint64", "uint64-next",
@@ -104,6 +104,15 @@ PER_LAYER = {
     },
     "cache_of": {"[null, null]": S, "[0, 0]": E, "[0]": R, "[1, 1]": R, "[0, 2]": R, "[0, -1]": R, "[0, 0.0]": E,
                  '["0", 1]': R, "[[0], 1]": R},
+    "output_norm": {
+        '{"kind": "rms", "eps": 1e-05}': E, '{"kind": "rms", "eps": 5e-324}': E, '{"kind": "rms", "eps": 1e308}': E,
+        '{"eps": 1, "kind": "rms"}': E, '{"kind": "rms"}': R, '{"eps": 1e-05}': R, '{"kind": null, "eps": 1}': R,
+        '{"kind": "RMS", "eps": 1}': R, '{"kind": "layer", "eps": 1}': R, '{"kind": ["rms"], "eps": 1}': R,
+        '{"kind": "rms", "eps": 0}': R, '{"kind": "rms", "eps": -1}': R, '{"kind": "rms", "eps": 1e999}': R,
+        '{"kind": "rms", "eps": NaN}': R, '{"kind": "rms", "eps": [1, 1]}': R, '{"kind": "rms", "eps": true}': R,
+        '{"kind": "rms", "eps": 1, "weight": [1]}': R, '{"kind": "rms", "kind": "rms", "eps": 1}': R,
+        '[{"kind": "rms", "eps": 1}, null]': R
+    },
     "output_multiplier": {"[1, 1]": S, "[1, 2, 3]": R, "[1, 0]": R, "[]": R, "[1e999, 1]": R, "[null, 1]": R},
     "prompt_len": {"40": S, "48": E, "49": R, "47": E, "40.0": E, "4e1": E, "-40": R},
 }

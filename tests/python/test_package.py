@@ -383,6 +383,36 @@ class Reference(unittest.TestCase):
         found = kvreplay.evict(of_dump, policy="oracle", keep=5).kept
         self.assertEqual([set(np.flatnonzero(head)) for head in found], [set(head) for head in best])
 
+    def test_a_norm_before_the_projection(self):
+        """A row's outputs of all heads are divided by their root mean square, which changes with them."""
+        random, eps = np.random.default_rng(13), 0.05
+        q, k, v, wo = (random.normal(size=(1, *shape)) for shape in ((4, 24, 5), (2, 24, 5), (2, 24, 5), (4, 5, 7)))
+        norm = {"kind": "rms", "eps": eps}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, array in {"q": q, "k": k, "v": v, "wo": wo}.items():
+                np.save(Path(folder) / f"{name}.npy", array)
+            (Path(folder) / "manifest.json").write_text(json.dumps({"prompt_len": 18, "output_norm": norm}))
+            of_dump = kvreplay.Dump(folder)[0]
+        attention, kept = Attention(q[0], k[0], v[0]), random.random((2, 18)) < 0.5
+        outputs = np.zeros((2, 6, 4, 5))
+        for head in range(4):
+            gone = np.r_[~kept[head // 2], np.zeros(6, bool)]
+            for i in range(18, 24):
+                z = attention.row(head, i)[1]
+                outputs[:, i - 18, head] = attention.output(head, z), attention.output(head, np.where(gone, -np.inf, z))
+        normed = outputs / np.sqrt((outputs ** 2).mean((2, 3), keepdims=True) + eps)
+        full, left = np.einsum("nrhv,hvm->nrm", normed, wo[0])
+        for layer in (of_dump, kvreplay.Layer(q[0], k[0], v[0], 18, wo=wo[0], output_norm=norm)):
+            for precision, tolerance in (("f64", 1e-12), ("f32", 1e-5)):
+                error = kvreplay.output_error(layer, keep=kept, precision=precision).layer_output_error
+                self.near(error, ((left - full) ** 2).sum() / (full ** 2).sum(), tolerance, "layer_output_error")
+            self.assertTrue(any("a norm of all heads' outputs stands" in note for note in layer.notes))
+        plain = kvreplay.token_metrics(kvreplay.Layer(q[0], k[0], v[0], 18), metrics="oracle_importance")
+        np.testing.assert_array_equal(kvreplay.token_metrics(of_dump, metrics="oracle_importance")["oracle_importance"],
+                                      plain["oracle_importance"])
+        with self.assertRaisesRegex(ValueError, 'output_norm: kind: expected "rms", found "layer"'):
+            kvreplay.Layer(q[0], k[0], v[0], wo=wo[0], output_norm={"kind": "layer", "eps": eps})
+
     def test_gradients_and_projection(self):
         random = np.random.default_rng(4)
         q, k, v = (random.normal(size=(n, 24, 6)) for n in (2, 1, 1))

@@ -27,6 +27,7 @@ class Layer(_core.Layer):
         positions       [T], ascending: where the rows of k stand in the sequence, in a cache that lost some; for sliding windows
         wo              [n_q, d_v, d_model], the output projection
         gate            [n_q, T_q, d_v], what the heads' outputs are multiplied by before wo
+        output_norm     {"kind": "rms", "eps": ..}, what a row's outputs of all heads are divided by before wo
         g_future        [n_q, S, rows, d_v], gradients of sampled labels with respect to outputs of the last positions
         g_window        [n_q, S, rows, d_v], the same of the prompt's last positions
         g_nll           [n_q, rows, d_v], gradients of the negative log-likelihood
@@ -37,11 +38,13 @@ class Layer(_core.Layer):
                  causal: Optional[bool] = None, sliding_window: Optional[int] = None,
                  sliding_window_two_sided: Optional[bool] = None, logit_softcap: Optional[float] = None,
                  sink_logit: Optional[Sequence[float]] = None, rope: Optional[Mapping[str, Any]] = None,
-                 positions: Optional[Sequence[int]] = None, wo: Any = None, gate: Any = None, g_future: Any = None,
-                 g_window: Any = None, g_nll: Any = None, q_ref: Any = None) -> None:
+                 positions: Optional[Sequence[int]] = None, wo: Any = None, gate: Any = None,
+                 output_norm: Optional[Mapping[str, Any]] = None, g_future: Any = None, g_window: Any = None,
+                 g_nll: Any = None, q_ref: Any = None) -> None:
         stated = {"scale": scale, "causal": causal, "sliding_window": sliding_window,
                   "sliding_window_two_sided": sliding_window_two_sided, "logit_softcap": logit_softcap,
-                  "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope}
+                  "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope,
+                  "output_norm": output_norm}
         manifest = "{" + ", ".join(f'"{name}": {_json(name, value)}' for name, value in stated.items() if value is not None) + "}"
         super().__init__({"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window,
                           "g_nll": g_nll, "q_ref": q_ref},
