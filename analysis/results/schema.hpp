@@ -168,7 +168,8 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{kErrorKind.drawn(FigureScale::signed_log), "excess_over_exchange", "Excess over exchange",
       "Output error less that of exchange with as many tokens in the same run"},
      EvictionFigure::excess_over_exchange},
-    {{kBytesKind, "bytes", "Bytes", "Keys and values kept, in the dump's number format or as --bits stores them"},
+    {{kBytesKind, "bytes", "Bytes",
+      "Keys and values kept, in the dump's number format or as --bits stores them"},
      EvictionFigure::bytes},
     {{kErrorKind.of(kLayersAndModel), "residual_error", "Residual error",
       "Squared change of a layer's output behind W_O over the squared norm of the residual stream that it is "
