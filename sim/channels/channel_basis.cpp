@@ -2,6 +2,7 @@
 
 #include "data/error.hpp"
 #include "sim/backend.hpp"
+#include "sim/channels/channel_interaction.hpp"
 
 #include <string>
 

@@ -47,7 +47,7 @@ TEST_CASE("numbers that JSON has not are named", "[json]") {
   for (const auto& [text, found] : {std::pair{R"({"scale": NaN})", "NaN at line 1, column 11"},
                                     {"{\"a\":\n [0, -Infinity]}", "Infinity at line 2, column 7"},
                                     {R"(Infinity)", "Infinity at line 1, column 1"}})
-    test::expect_error([&] { parse_json(text, "m.json"); },
+    test::expect_error([&input = text] { parse_json(input, "m.json"); },
                        {std::string("m.json: expected JSON, whose numbers are finite, found ") + found});
 }
 
