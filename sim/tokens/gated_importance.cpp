@@ -39,7 +39,7 @@ template <class T>
 class LargestProducts {
  public:
   LargestProducts(const HeadGroup<T>& group, Index g, const ProjectedNorms<T>& norms, double most,
-                  Index first, Eigen::Ref<Eigen::RowVectorXd> largest)
+                  Index first, const Eigen::Ref<Eigen::RowVectorXd>& largest)
       : group_(group),
         g_(g),
         norms_(norms),

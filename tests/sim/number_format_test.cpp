@@ -105,7 +105,8 @@ TEST_CASE("llama.cpp's blocks by hand", "[number_format]") {
   std::fill(block.begin(), block.end() - 1, 2.5F);  // a step of 1: halves away from 0
   CHECK(read(NumberFormat::q8_0, block).front() == 3);
   for (const NumberFormat format : kNumberFormats.all())
-    CHECK(read(format, std::vector<float>(64, 0.0F)) == std::vector<float>(64, 0.0F));
+    if (!kNumberFormats[format].uniform)
+      CHECK(read(format, std::vector<float>(64, 0.0F)) == std::vector<float>(64, 0.0F));
 }
 
 TEST_CASE("scaled floats by hand", "[number_format]") {
