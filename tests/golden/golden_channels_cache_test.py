@@ -84,7 +84,7 @@ def test_figures_in_loops():
         k, v, held = layer.k.copy(), layer.v.copy(), []
         for g in range(2):
             at = np.flatnonzero(kept[g])
-            k[g, at], v[g, at], size_of_head = check.compression.cache(layer, g, at, [4, 4])
+            k[g, at], v[g, at], size_of_head = check.compression.cache(layer, g, at, [2, 2])  # a cache of fewer bits has 16 for the rest
             held.append(size_of_head)
         changed = Layer(layer.q, k, v, layer.wo, {"prompt_len": l, "scale": layer.scale, **manifest})
         for rows, where in (("window", range(l - 8, l)), ("future", range(l, layer.T))):
