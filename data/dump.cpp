@@ -315,11 +315,6 @@ std::vector<Index> Dump::readers(Index layer) const {
     if (cache_of(other) == cache_of(layer)) found.push_back(other);
   return found;
 }
-bool Dump::shares_caches() const {
-  for (Index layer = 0; layer < shape().layers; ++layer)
-    if (cache_of(layer) != layer) return true;
-  return false;
-}
 bool Dump::has(Tensor tensor) const { return !impl_->stored.by_layer[static_cast<int>(tensor)].empty(); }
 const std::vector<Index>& Dump::position() const { return impl_->position; }
 const std::vector<DumpFile>& Dump::files() const { return impl_->files; }

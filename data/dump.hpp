@@ -219,7 +219,6 @@ class Dump {
   Index cache_of(Index layer) const;
   /// The layers that read the cache of `layer`, ascending, itself among them. All have the rule of the first.
   std::vector<Index> readers(Index layer) const;
-  bool shares_caches() const;
   /// The position of every key, [T]; empty where they are 0 to T - 1.
   const std::vector<Index>& position() const;
   const std::vector<DumpFile>& files() const;

@@ -207,10 +207,9 @@ class BudgetMeasureStage final : public Stage {
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures) {
     const auto orders = orders_.of(group.layer, group.kv_head, [&] {
-      if (dump_.readers(group.layer).size() == 1)
-        return head_orders(group, plan_, dump_.shape().n_kv, compute_);
-      const auto readers = load_readers<T>(dump_, group.layer, group.kv_head);
-      return head_orders(readers, plan_, dump_.shape().n_kv, compute_);
+      return with_readers(dump_, group, [&](const HeadGroup<T>& readers) {
+        return head_orders(readers, plan_, dump_.shape().n_kv, compute_);
+      });
     });
     const std::size_t row = row_of(plan_.caches.first(place_of(group.layer)), group.kv_head);
     std::vector<CacheCase> caches(plan_.cases.size());
@@ -300,10 +299,9 @@ void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) 
   if (!plan_.caches.is_first(std::ranges::find(layers_, group.layer) - layers_.begin()))
     return void(std::ranges::fill(figures, 0));  // those of the cache stand with its first reader
   auto to = figures.begin();
-  for (const RankedTokens& ranked :
-       dump_.readers(group.layer).size() == 1
-           ? head_worths(group, plan_, n_kv, compute_)
-           : head_worths(load_readers<T>(dump_, group.layer, group.kv_head), plan_, n_kv, compute_)) {
+  for (const RankedTokens& ranked : with_readers(dump_, group, [&](const HeadGroup<T>& readers) {
+         return head_worths(readers, plan_, n_kv, compute_);
+       })) {
     to = std::copy(ranked.worth.begin(), ranked.worth.end(), to);
     to = std::copy(ranked.scores.begin(), ranked.scores.end(), to);
   }

@@ -83,7 +83,7 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
 /// A layer each: {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}.
 Json to_json(const CacheFormatRun& run);
 
-/// "keys 4 bits in groups of 32 tokens, values q4_0": a layer's.
+/// "keys 4 bits per channel (groups of 32 tokens); values q4_0": a layer's.
 std::string format_text(const Quantization& quantization);
 
 }  // namespace kvreplay

@@ -4,7 +4,6 @@
 #include "data/dump.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

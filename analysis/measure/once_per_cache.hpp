@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "sim/head_group.hpp"
 
 #include <map>
 #include <memory>
@@ -8,6 +9,13 @@
 #include <utility>
 
 namespace kvreplay {
+
+/// use() of the group with all that read its cache: itself, where it is alone.
+template <class T, class Use>
+auto with_readers(const Dump& dump, const HeadGroup<T>& group, const Use& use) {
+  if (dump.readers(group.layer).size() == 1) return use(group);
+  return use(load_readers<T>(dump, group.layer, group.kv_head));
+}
 
 /// What is found out about a cache once, for every layer that reads it. Several threads may ask at once, each
 /// for another head.

@@ -51,9 +51,9 @@ std::optional<Figure> bytes_figure(const FigureTable& table) {
     return std::nullopt;
   Variants plots("error-by-bytes");
   const std::vector<const FigureFacts*> offered = offered_figures(Table::evictions);
-  for (const FigureFacts* const facts : offered)
+  for (const FigureFacts* const facts : offered) {
+    if (facts->name == "bytes") continue;
     for (const Wanted& choice : table.choices({"rows", "phase", "semantics"}, {{"metric", facts->name}})) {
-      if (facts->name == "bytes") continue;
       LinePlot plot;
       std::vector<std::pair<double, std::pair<std::string, double>>> points;  // MiB, policy and figure
       std::vector<double> values;
@@ -88,6 +88,7 @@ std::optional<Figure> bytes_figure(const FigureTable& table) {
       picked.insert(picked.begin(), std::string(facts->name));
       plots.add(std::move(picked), std::move(plot));
     }
+  }
   return plots.figure(
       {"metric", "on the", "phase", "semantics"}, "Error by bytes",
       "Each mark is a policy in a format, at what its cache takes. Of two at the same height the left one "

@@ -33,14 +33,16 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
 
 template <class T>
 Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, RowRange rows) {
-  const Cache<T> cache = compressed_cache(group, which);
   Vector<double> queries = Vector<double>::Zero(group.d()), changes = queries;
+  if (!which.quantization) return changes;
+  const std::vector<Index> tokens = positions(which.kept);
+  Matrix<T> held = keys_held<T>(group, {which.kept, which.pruned, which.prunable});
+  quantize_keys(held, tokens, which.pruned, which.prunable, *which.quantization);
   for (const HeadMatrix<T>& q : group.q)
     for (Index i = rows.begin; i < rows.end; ++i)
       queries += q.row(i - group.first_query()).transpose().template cast<double>().cwiseAbs2();
-  for (const Index p : positions(which.kept))
-    if (cache.k.size() > 0)
-      changes += (cache.k.row(p) - group.k.row(p)).transpose().template cast<double>().cwiseAbs2();
+  for (const Index p : tokens)
+    changes += (held.row(p) - group.k.row(p)).transpose().template cast<double>().cwiseAbs2();
   return group.rule.scale * group.rule.scale * queries.cwiseProduct(changes);
 }
 
