@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 namespace {
 
 ProcessResult run_emulated(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), emulated_program());
+  arguments.insert(arguments.begin(), device_program());
   return run(arguments);
 }
 

@@ -11,9 +11,9 @@
 #include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
-#include "sim/cuda/runtime_emulated.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/no_device_memory.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -250,8 +250,8 @@ TEST_CASE("token metrics on a device take a dump's numbers as they are stored", 
   }
 }
 
-TEST_CASE("without device memory an analysis fails, or the CPU takes over", "[cuda][backend]") {
-  const cuda::EmulatedMemory memory(16);
+TEST_CASE("without device memory an analysis fails, or the CPU takes over", "[cuda][backend][hog]") {
+  const NoDeviceMemory none;
   for (const auto& [name, make] : analyses()) {
     INFO(name);
     const auto lenient = cuda_backend(true);
@@ -285,7 +285,13 @@ TEST_CASE("verify judges the device and says so", "[cuda][backend][verify]") {
   CHECK(has(channel_check.worst, ", float32 on cuda "));
   CHECK(channel_check.figures["backend"] == "cuda");
   CHECK(channel_check.figures["worst_f32_on_device"] < 1e-4);
+}
 
-  const cuda::EmulatedMemory memory(16);
+TEST_CASE("verify without device memory fails", "[cuda][backend][verify][hog]") {
+  VerifyOptions options;
+  options.layers = {0};
+  Workers workers(1);
+  const auto device = cuda_backend(false);
+  const NoDeviceMemory none;
   CHECK_THROWS_AS(verify(small_dump(), options, {workers, *device}), cuda::OutOfDeviceMemory);
 }

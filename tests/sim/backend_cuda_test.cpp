@@ -8,14 +8,15 @@
 #include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/runtime.hpp"
-#include "sim/cuda/runtime_emulated.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/cuda_devices.hpp"
 #include "tests/support/index_sets.hpp"
+#include "tests/support/no_device_memory.hpp"
 #include "tests/support/random_group.hpp"
 
 #include <algorithm>
@@ -185,13 +186,17 @@ constexpr Tolerance kBackends{1e-5, 1e-2, 1e-3, 1e-30};
 }  // namespace
 
 TEST_CASE("a CUDA backend computes on the most capable device", "[cuda][backend]") {
+  const std::vector<cuda::DeviceInfo> devices = all_devices();
+  const cuda::DeviceInfo best =
+      *std::max_element(devices.begin(), devices.end(),
+                        [](const auto& a, const auto& b) { return a.capability < b.capability; });
   const auto cuda = cuda_backend(false);
   CHECK(cuda->name() == "cuda");
   CHECK(cpu_backend().name() == "cpu");
   for (const Dispatched& what : dispatched()) {
     INFO(what.name);
     const Matrix<double> got = what.single(*cuda);
-    cuda::use_device(1);
+    cuda::use_device(best.index);
     CHECK(same_bytes(got, what.twin()));
     CHECK(mismatch(what.name, what.single(cpu_backend()), got, kBackends) == "");
   }
@@ -227,9 +232,9 @@ TEST_CASE("stored numbers take the place of a group's own on a device", "[cuda][
   CHECK(same_bytes(metrics(cpu_backend(), &stored), on_cpu));
 }
 
-TEST_CASE("a backend without device memory says so, or the CPU takes over", "[cuda][backend]") {
+TEST_CASE("a backend without device memory says so, or the CPU takes over", "[cuda][backend][hog]") {
   const auto strict = cuda_backend(false), lenient = cuda_backend(true);
-  const cuda::EmulatedMemory memory(16);
+  const NoDeviceMemory none;
   std::vector<std::pair<std::string, Numbers>> all = callers();
   for (const Dispatched& what : dispatched()) all.emplace_back(what.name, what.single);
   for (const auto& [name, numbers_of] : all) {
@@ -250,9 +255,9 @@ TEST_CASE("what asks a backend comes to the same figures on a device", "[cuda][b
   }
 }
 
-TEST_CASE("float64 runs on the CPU whatever the backend", "[cuda][backend]") {
+TEST_CASE("float64 runs on the CPU whatever the backend", "[cuda][backend][hog]") {
   const auto cuda = cuda_backend(false);
-  const cuda::EmulatedMemory memory(16);
+  const NoDeviceMemory none;
   for (const Dispatched& what : dispatched()) {
     INFO(what.name);
     CHECK(same_bytes(what.exact(*cuda), what.exact(cpu_backend())));

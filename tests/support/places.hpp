@@ -12,7 +12,8 @@ std::filesystem::path source_dir();
 /// The programs of this build; where nothing builds one, an empty path.
 std::filesystem::path program();
 std::filesystem::path viewer_program();
-std::filesystem::path emulated_program();
+/// The program on the processor that plays a device, or the one that KVREPLAY_DEVICE_PROGRAM names.
+std::filesystem::path device_program();
 
 /// mpirun; empty where the program has no MPI.
 std::filesystem::path mpirun();
