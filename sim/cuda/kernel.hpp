@@ -53,6 +53,10 @@ template <class T>
 KVREPLAY_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffU, value, mask);
 }
+template <class T>
+KVREPLAY_DEVICE T shuffle_from(T value, int lane) {
+  return __shfl_sync(0xffffffffU, value, lane);
+}
 /// Whether it holds for any lane.
 KVREPLAY_DEVICE bool any_lane(bool holds) { return __any_sync(0xffffffffU, holds) != 0; }
 /// Makes *at the larger of itself and x, both at least 0, whoever else does.
@@ -97,6 +101,10 @@ inline void sync_block() { emulation::sync_block(); }
 template <class T>
 T shuffle_xor(T value, int mask) {
   return emulation::shuffle(value, (emulation::this_thread().index % 32) ^ static_cast<unsigned>(mask));
+}
+template <class T>
+T shuffle_from(T value, int lane) {
+  return emulation::shuffle(value, static_cast<unsigned>(lane));
 }
 inline bool any_lane(bool holds) {
   int any = holds ? 1 : 0;

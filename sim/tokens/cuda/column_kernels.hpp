@@ -101,6 +101,11 @@ struct ColumnProblem {
   KVREPLAY_HOST_DEVICE int packed_rows() const { return G * padded_rows; }
 };
 
+/// Columns of a row and segment that were the largest for a while: their values join the sums at the end,
+/// when their weights are known, and not while a block of rows waits. Rows have some ln(steps) of them; what
+/// is beyond these joins at once.
+inline constexpr int kLosers = 8;
+
 /// Softmax states, [segments][G][padded_rows]; see SoftmaxPanel.
 struct SoftmaxStates {
   int segments;
@@ -110,7 +115,10 @@ struct SoftmaxStates {
   int* top_at;
   float* rest_max;
   float* rest_sum;
-  float* rest_out;  ///< [segments][G][padded_rows][d_v]
+  float* rest_out;  ///< [segments][G][padded_rows][d_v], without the losers
+  int* losers;      ///< how many
+  float* loser;     ///< [segments][G][padded_rows][kLosers] logits
+  int* loser_at;    ///< [segments][G][padded_rows][kLosers]
 };
 
 void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, const Stream& stream);

@@ -173,7 +173,10 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
              arrays_.make<int>(states),
              arrays_.make<float>(states),
              arrays_.make<float>(states),
-             arrays_.make<float>(states * d_v)};
+             arrays_.make<float>(states * d_v),
+             arrays_.make<int>(states),
+             arrays_.make<float>(states * kLosers),
+             arrays_.make<int>(states * kLosers)};
 
   pass_.future = columns == ColumnSet::future;
   pass_.segments =

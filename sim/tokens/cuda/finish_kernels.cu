@@ -4,7 +4,10 @@
 namespace kvreplay::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+/// Warps of a row with many segments, and rows of a block.
+constexpr int kManyWarps = 16;
+template <int kWarpsARow>
+constexpr int kRowsABlock = kWarpsARow > 1 ? 1 : 8;
 
 /// A row's softmax with its largest column set apart.
 struct RowSoftmax {
@@ -33,8 +36,50 @@ KVREPLAY_DEVICE Leader joined(const Leader& a, const Leader& b) {
   return a_leads ? a : b;
 }
 
-/// Merges a row's segments into the first one's place; returns what the softmax has become. kWarpsARow warps
-/// share the segments, a whole block or one alone.
+/// Channels that a warp sums at once, and each lane's of them.
+constexpr int kLaneChannels = 4, kChannels = 32 * kLaneChannels;
+/// A segment's columns that wait: its losers, and its largest where another segment has the row's.
+constexpr int kWaiting = kLosers + 1;
+static_assert(kWaiting <= 32, "a lane finds each");
+
+/// Adds a segment's part of the channels first + lane + 32 i, in weights under `most`.
+KVREPLAY_DEVICE void add_segment(const ColumnProblem& in, const SoftmaxStates& states, std::ptrdiff_t at,
+                                 bool leads, float most, int first, float (&sum)[kLaneChannels]) {
+  float of_segment[kLaneChannels];
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kLaneChannels; ++i) {
+    const int c = first + lane_id() + 32 * i;
+    of_segment[i] = c < in.d_v ? states.rest_out[at * in.d_v + c] : 0.0F;
+  }
+  const int losers = states.losers[at];
+  float waits = 0;
+  int waits_at = 0;
+  if (lane_id() < losers) {
+    waits = weight(states.loser[at * kLosers + lane_id()], most);
+    waits_at = states.loser_at[at * kLosers + lane_id()];
+  } else if (lane_id() == losers && !leads) {
+    waits = weight(states.top[at], most);
+    waits_at = states.top_at[at];
+  }
+  const float take = weight(states.rest_max[at], most);
+  if (take > 0) {
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kLaneChannels; ++i) sum[i] += take * of_segment[i];
+  }
+  for (int n = 0; n < losers + (leads ? 0 : 1); ++n) {
+    const float of_column = shuffle_from(waits, n);
+    const CentredValue value(in.v, shuffle_from(waits_at, n), in.d_v);
+    if (!(of_column > 0)) continue;
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kLaneChannels; ++i) {
+      const int c = first + lane_id() + 32 * i;
+      if (c < in.d_v) sum[i] += of_column * value[c];
+    }
+  }
+}
+
+/// Merges a row's segments, and the columns that wait, into the first one's place; returns what the softmax
+/// has become. kWarpsARow warps share the segments, a whole block or one alone.
 template <int kWarpsARow>
 KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const SoftmaxStates& states, int row) {
   // Every warp finds out for itself: they are few numbers.
@@ -50,36 +95,37 @@ KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const Softmax
     if (s != leader.segment) most = larger(most, states.top[state_at(in, s, row)]);
   }
   most = warp_largest(most);
-  // What a segment's sums count, and its largest column where another's is the row's.
-  const auto take = [&](int s) { return weight(states.rest_max[state_at(in, s, row)], most); };
-  const auto lost = [&](int s) {
-    return s == leader.segment ? 0.0F : weight(states.top[state_at(in, s, row)], most);
-  };
-  float sum = 0;
-  for (int s = lane_id(); s < states.segments; s += 32)
-    sum += states.rest_sum[state_at(in, s, row)] * take(s) + lost(s);
-  sum = warp_of(sum, [](float a, float b) { return a + b; });
-
-  auto* const parts = reinterpret_cast<float*>(shared_memory());  // [kWarpsARow][32]
-  const int own = warp_id() % kWarpsARow;
-  for (int first = 0; first < in.d_v; first += 32) {
-    const int c = first + lane_id();
-    float part = 0;
-    for (int s = own; c < in.d_v && s < states.segments; s += kWarpsARow) {
-      const std::ptrdiff_t at = state_at(in, s, row);
-      const float of_sums = take(s), of_top = lost(s);
-      if (of_sums > 0) part += of_sums * states.rest_out[at * in.d_v + c];
-      if (of_top > 0) part += of_top * CentredValue(in.v, states.top_at[at], in.d_v)[c];
-    }
-    if (kWarpsARow > 1) {
-      parts[thread_id()] = part;
-      sync_block();
-      for (int warp = 1; own == 0 && warp < kWarpsARow; ++warp) part += parts[warp * 32 + lane_id()];
-      sync_block();
-    }
-    if (own == 0 && c < in.d_v) states.rest_out[state_at(in, 0, row) * in.d_v + c] = part;
+  float rest_sum = 0;
+  for (int s = lane_id(); s < states.segments; s += 32) {
+    const std::ptrdiff_t at = state_at(in, s, row);
+    rest_sum += states.rest_sum[at] * weight(states.rest_max[at], most);
+    if (s != leader.segment) rest_sum += weight(states.top[at], most);
   }
-  return {leader.top, states.top_at[state_at(in, leader.segment, row)], most, sum};
+  rest_sum = warp_of(rest_sum, [](float a, float b) { return a + b; });
+
+  auto* const parts = reinterpret_cast<float*>(shared_memory());  // [kWarpsARow][kChannels]
+  const int own = warp_id() % kWarpsARow;
+  for (int first = 0; first < in.d_v; first += kChannels) {
+    float sum[kLaneChannels] = {};
+    for (int s = own; s < states.segments; s += kWarpsARow)
+      add_segment(in, states, state_at(in, s, row), s == leader.segment, most, first, sum);
+    if (kWarpsARow > 1) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < kLaneChannels; ++i) parts[own * kChannels + lane_id() + 32 * i] = sum[i];
+      sync_block();
+      for (int warp = 1; own == 0 && warp < kWarpsARow; ++warp) {
+        KVREPLAY_UNROLL
+        for (int i = 0; i < kLaneChannels; ++i) sum[i] += parts[warp * kChannels + lane_id() + 32 * i];
+      }
+      sync_block();
+    }
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kLaneChannels; ++i) {
+      const int c = first + lane_id() + 32 * i;
+      if (own == 0 && c < in.d_v) states.rest_out[state_at(in, 0, row) * in.d_v + c] = sum[i];
+    }
+  }
+  return {leader.top, states.top_at[state_at(in, leader.segment, row)], most, rest_sum};
 }
 
 /// A warp ends a row of the packed ones, whose softmax is merged; its lanes share the channels.
@@ -169,18 +215,14 @@ KVREPLAY_DEVICE void finish_padding(const FinishedRows& rows, int row) {
     put(rows.out, static_cast<std::ptrdiff_t>(row) * rows.out.depth + c, {0, 0});
 }
 
-/// One warp a row, or a block, whose warps share what segments there are.
+/// A warp's rows are one, or a row's warps are a block, where there are many segments to share.
 template <int kWarpsARow>
 KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, FinishedRows rows) {
-  static_assert(kWarpsARow == 1 || kWarpsARow == kWarps, "a row's warps meet as a block");
-  const int row = (static_cast<int>(block_id().x) * kWarps + warp_id()) / kWarpsARow;
+  const int row = static_cast<int>(block_id().x) * kRowsABlock<kWarpsARow> + warp_id() / kWarpsARow;
   if (row >= in.packed_rows()) return;
   const bool padding = row % in.padded_rows >= in.rows;
   RowSoftmax softmax{};
-  if (!padding && states.segments > 1)
-    softmax = merge_segments<kWarpsARow>(in, states, row);
-  else if (!padding)
-    softmax = {states.top[row], states.top_at[row], states.rest_max[row], states.rest_sum[row]};
+  if (!padding) softmax = merge_segments<kWarpsARow>(in, states, row);
   if (warp_id() % kWarpsARow > 0) return;
   if (padding)
     finish_padding(rows, row);
@@ -188,18 +230,22 @@ KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, Finis
     finish_row(in, states, rows, row, softmax);
 }
 
+template <int kWarpsARow>
+void start(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
+           const Stream& stream) {
+  constexpr int kRows = kRowsABlock<kWarpsARow>, kWarps = kRows * kWarpsARow;
+  launch(finish_kernel<kWarpsARow>, {blocks_of(problem.packed_rows(), kRows)}, 32 * kWarps,
+         kWarpsARow > 1 ? sizeof(float) * kWarpsARow * kChannels : 0, stream, problem, states, rows);
+}
+
 }  // namespace
 
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
                  const Stream& stream) {
-  const auto start = [&](auto kernel, int warps_a_row) {
-    launch(kernel, {blocks_of(problem.packed_rows(), kWarps / warps_a_row)}, kThreads,
-           sizeof(float) * kThreads, stream, problem, states, rows);
-  };
-  if (states.segments >= kWarps)
-    start(finish_kernel<kWarps>, kWarps);
+  if (states.segments >= kManyWarps)
+    start<kManyWarps>(problem, states, rows, stream);
   else
-    start(finish_kernel<1>, 1);
+    start<1>(problem, states, rows, stream);
 }
 
 }  // namespace kvreplay::cuda

@@ -1,7 +1,6 @@
 #include "sim/cuda/chunks.hpp"
 #include "sim/cuda/softmax.hpp"
 #include "sim/tokens/cuda/operands.hpp"
-#include "sim/tokens/cuda/stored_rows.hpp"
 
 namespace kvreplay::cuda {
 namespace {
@@ -44,12 +43,6 @@ KVREPLAY_DEVICE TopTwo over_row(TopTwo value) {
   return value;
 }
 
-/// number() out of line: what a row's former largest column takes must not cost
-/// every step registers.
-KVREPLAY_SELDOM float seldom_number(const void* data, NumberType type, std::ptrdiff_t at) {
-  return number({data, type}, at);
-}
-
 /// A row's softmax with its largest column set apart.
 struct RowState {
   float top;
@@ -60,8 +53,8 @@ struct RowState {
 /// What becomes of the sums when a later tile joins.
 struct Merge {
   float keep;   ///< factor of the sums so far
-  float loser;  ///< weight of the column that was the largest so far and is no
-                ///< more; 0: none
+  float loser;  ///< weight of the column that was the largest so far and is no more; 0: none
+  float loser_z;
   int loser_at;
   bool won;  ///< the tile has the new largest column
 };
@@ -69,19 +62,19 @@ struct Merge {
 /// `first`, at `first_at`, is the tile's largest logit and `rest` the largest
 /// of its others. Leaves rest_sum for the caller to finish.
 KVREPLAY_DEVICE Merge merge_maxima(float first, int first_at, float rest, RowState& state) {
-  Merge merge{1, 0, -1, first > state.top};
-  float new_max = larger(state.rest_max, rest), loser = kHidden;
+  Merge merge{1, 0, kHidden, -1, first > state.top};
+  float new_max = larger(state.rest_max, rest);
   if (merge.won) {
-    loser = state.top;
+    merge.loser_z = state.top;
     merge.loser_at = state.top_at;
     state.top = first;
     state.top_at = first_at;
-    new_max = larger(new_max, loser);
+    new_max = larger(new_max, merge.loser_z);
   } else {
     new_max = larger(new_max, first);
   }
   merge.keep = state.rest_max > kHidden ? fast_exp(state.rest_max - new_max) : 0.0F;
-  merge.loser = weight(loser, new_max);
+  merge.loser = weight(merge.loser_z, new_max);
   state.rest_max = new_max;
   state.rest_sum = state.rest_sum * merge.keep + merge.loser;
   return merge;
@@ -199,6 +192,7 @@ struct LaneRows {
   int first;
   bool active;  ///< the warp has rows
   RowState state[kRows];
+  int losers[kRows];  ///< set aside
   int visible_from[kRows], visible_to[kRows];
   float q_scale[kRows];
 
@@ -218,6 +212,7 @@ struct LaneRows {
       visible_from[i] = real ? in.first_visible[r] : 0;
       visible_to[i] = real ? smaller(in.end_visible[r], share.end) : 0;
       q_scale[i] = real ? in.q.unit[row] * in.scale : 0.0F;
+      losers[i] = 0;
       state[i] = {kHidden, -1, sink ? in.sink_logit[head] : kHidden, sink ? 1.0F : 0.0F};
     }
     KVREPLAY_UNROLL
@@ -286,21 +281,47 @@ KVREPLAY_DEVICE void find_leaders(const Scores& z, int first, const LaneRows& ro
   }
 }
 
+/// Where a lane row's states stand.
+KVREPLAY_DEVICE std::ptrdiff_t state_at(const ColumnProblem& in, const Share& share, const LaneRows& rows,
+                                        int i) {
+  return static_cast<std::ptrdiff_t>(share.segment) * in.packed_rows() + rows.first + Scores::row(0, 2 * i);
+}
+
+/// Row i's former largest column waits for the end; false where there is no room.
+KVREPLAY_DEVICE bool set_aside(const ColumnProblem& in, const Share& share, const Merge& merge, int i,
+                               const SoftmaxStates& states, LaneRows& rows) {
+  if (rows.losers[i] == kLosers) return false;
+  const std::ptrdiff_t at = state_at(in, share, rows, i) * kLosers + rows.losers[i]++;
+  if (share.first_out == 0 && lane_id() % 4 == 0) {
+    states.loser[at] = merge.loser_z;
+    states.loser_at[at] = merge.loser_at;
+  }
+  return true;
+}
+
+/// Adds two halves that lie side by side.
+KVREPLAY_DEVICE void add_pair(const HalfBits* halves, float (&to)[2]) {
+  const auto both = *reinterpret_cast<const std::uint32_t*>(halves);
+  to[0] += from_half(static_cast<HalfBits>(both & 0xffffU));
+  to[1] += from_half(static_cast<HalfBits>(both >> 16U));
+}
+
 /// Row i's former largest column joins its outputs.
 template <class Known>
 KVREPLAY_DEVICE void add_loser(const Known& known, int first_out, const Merge& merge, int i, Outputs& out) {
-  const ColumnProblem& in = known.in;
-  const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(merge.loser_at) * in.d_v;
-  const float loser = merge.loser * per_unit_of(out.unit);
+  const HalfMatrix& values = known.in.v.halves;
+  const std::ptrdiff_t own = static_cast<std::ptrdiff_t>(merge.loser_at) * known.value_depth() + first_out;
+  const float loser = merge.loser * kWeightUnit;
   KVREPLAY_UNROLL
   for (int n = 0; n < kOutColumns / 8; ++n) {
+    if (first_out + 8 * n >= known.value_depth()) continue;
+    float v[2] = {};
+    add_pair(values.high + own + Scores::col(n, 0), v);
+    if (known.values_two()) add_pair(values.low + own + Scores::col(n, 0), v);
     KVREPLAY_UNROLL
     for (int e = 0; e < 2; ++e) {
-      const int c = first_out + Scores::col(n, e);
-      if (c >= (Known::kKnown ? known.value_depth() : in.d_v)) continue;
       float& x = out.of[n][2 * i + e];
-      x = x * merge.keep +
-          loser * (seldom_number(in.v.values.data, in.v.values.type, at + c) - in.v.centre[c]);
+      x = x * merge.keep + loser * v[e];
     }
   }
 }
@@ -308,16 +329,16 @@ KVREPLAY_DEVICE void add_loser(const Known& known, int first_out, const Merge& m
 /// Takes a step's logits into the rows' states; leaves its weights, and what
 /// the outputs are to be kept of.
 template <class Known>
-KVREPLAY_DEVICE void weigh(const Known& known, int first_out, int first, const Scores& z,
-                           const TopTwo (&tile)[kRows], LaneRows& rows, Outputs& out, Weights& weights,
-                           float (&keep)[kRows]) {
+KVREPLAY_DEVICE void weigh(const Known& known, const Share& share, int first, const Scores& z,
+                           const TopTwo (&tile)[kRows], const SoftmaxStates& states, LaneRows& rows,
+                           Outputs& out, Weights& weights, float (&keep)[kRows]) {
   KVREPLAY_UNROLL
   for (int i = 0; i < kRows; ++i) {
     RowState& state = rows.state[i];
     const Merge merge = merge_maxima(tile[i].first, tile[i].at, tile[i].second, state);
     keep[i] = merge.keep;
-    if (merge.loser > 0) {
-      add_loser(known, first_out, merge, i, out);
+    if (merge.loser > 0 && !set_aside(known.in, share, merge, i, states, rows)) {
+      add_loser(known, share.first_out, merge, i, out);
       keep[i] = 1;
     }
     float sum = 0;
@@ -366,12 +387,13 @@ KVREPLAY_DEVICE void store_states(const ColumnProblem& in, const Share& share, c
   for (int i = 0; i < kRows; ++i) {
     const int row = rows.first + Scores::row(0, 2 * i);
     if (!rows.active || row % in.padded_rows >= in.rows) continue;
-    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(share.segment) * in.packed_rows() + row;
+    const std::ptrdiff_t at = state_at(in, share, rows, i);
     if (share.first_out == 0 && lane_id() % 4 == 0) {
       states.top[at] = rows.state[i].top;
       states.top_at[at] = rows.state[i].top_at;
       states.rest_max[at] = rows.state[i].rest_max;
       states.rest_sum[at] = rows.state[i].rest_sum;
+      states.losers[at] = rows.losers[i];
     }
     KVREPLAY_UNROLL
     for (int n = 0; n < kOutColumns / 8; ++n) {
@@ -422,7 +444,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
     find_leaders(z, first, rows, tile);
     Weights weights;
     float keep[kRows];
-    weigh(known, share.first_out, first, z, tile, rows, out, weights, keep);
+    weigh(known, share, first, z, tile, states, rows, out, weights, keep);
     KVREPLAY_UNROLL
     for (int chunk = 0; chunk < kOutChunks; ++chunk) {
       if (chunk >= chunks.outs) continue;
