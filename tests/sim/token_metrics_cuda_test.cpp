@@ -208,10 +208,10 @@ TEST_CASE("a row may have a new largest column at every step", "[cuda]") {
   for (const Index d : {64, 24}) {
     HeadGroup<float> group =
         to_float(random_group({.l = 511, .T = 512, .G = 2, .d = d, .d_v = d + d % 16, .logit_std = 0.2}));
-    // Logits rise by 1 a step: sixteen columns lead in turn, and all but the first few weigh.
+    // Logits rise by 1 a step of pass one: more columns lead in turn than are set aside, and all weigh.
     for (HeadMatrix<float>& q : group.q) q.col(0).setConstant(4);
     for (Index p = 0; p < group.k.rows(); ++p)
-      group.k(p, 0) = static_cast<float>(static_cast<double>(p) / (32 * 4 * group.rule.scale));
+      group.k(p, 0) = static_cast<float>(static_cast<double>(p) / (64 * 4 * group.rule.scale));
     const TokenOptions options{.window = 20, .per_query_head = true, .metrics = of_tokens()};
     const TokenMetrics want = token_metrics_reference(to_double(group), options);
     Workers workers(1);

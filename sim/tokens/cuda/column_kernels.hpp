@@ -29,7 +29,7 @@ inline constexpr int kSlab = 32;
 inline constexpr int kBlockRows = 128;
 inline constexpr int kScoredTokens = 128;
 /// Tokens of a step of pass one.
-inline constexpr int kSoftmaxStep = 32;
+inline constexpr int kSoftmaxStep = 64;
 /// Slabs of a step of pass two; each leaves sums of its own.
 inline constexpr int kScoredSlabs = 2;
 
@@ -104,7 +104,7 @@ struct ColumnProblem {
 /// Columns of a row and segment that were the largest for a while: their values join the sums at the end,
 /// when their weights are known, and not while a block of rows waits. Rows have some ln(steps) of them; what
 /// is beyond these joins at once.
-inline constexpr int kLosers = 8;
+inline constexpr int kLosers = 6;
 
 /// Softmax states, [segments][G][padded_rows]; see SoftmaxPanel.
 struct SoftmaxStates {

@@ -161,9 +161,8 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
   problem_.end_visible = problem_.first_visible + n;
   pass_.ranges = problem_.end_visible + n;
 
-  constexpr Index kLeastSteps = 8;
-  const Index segments =
-      parts_of_work(div_up(packed, kBlockRows), (end - begin) / (kLeastSteps * kSoftmaxStep));
+  constexpr Index kLeastTokens = 256, kLeastSteps = 8;
+  const Index segments = parts_of_work(div_up(packed, kBlockRows), (end - begin) / kLeastTokens);
   const Index per_segment = div_up(div_up(end - begin, segments), kSoftmaxStep) * kSoftmaxStep;
   const Index states = segments * packed;
   states_ = {narrow(segments),

@@ -38,45 +38,116 @@ KVREPLAY_DEVICE Leader joined(const Leader& a, const Leader& b) {
 
 /// Channels that a warp sums at once, and each lane's of them.
 constexpr int kLaneChannels = 4, kChannels = 32 * kLaneChannels;
+/// Rows of memory that are on their way at once: nothing else is there to hide how long that takes.
+constexpr int kAtOnce = 4;
 /// A segment's columns that wait: its losers, and its largest where another segment has the row's.
 constexpr int kWaiting = kLosers + 1;
-static_assert(kWaiting <= 32, "a lane finds each");
 
-/// Adds a segment's part of the channels first + lane + 32 i, in weights under `most`.
-KVREPLAY_DEVICE void add_segment(const ColumnProblem& in, const SoftmaxStates& states, std::ptrdiff_t at,
-                                 bool leads, float most, int first, float (&sum)[kLaneChannels]) {
-  float of_segment[kLaneChannels];
+/// The n-th lane's: a column, and the weight that it has at the end; 0: none.
+struct WaitingColumn {
+  float weight;
+  int at;
+};
+
+/// Brings the columns of all lanes to the first ones, in their order; how many there are.
+KVREPLAY_DEVICE int to_first_lanes(WaitingColumn& own) {
+  int upto = own.weight > 0 ? 1 : 0;  // columns of lanes up to this one
   KVREPLAY_UNROLL
-  for (int i = 0; i < kLaneChannels; ++i) {
-    const int c = first + lane_id() + 32 * i;
-    of_segment[i] = c < in.d_v ? states.rest_out[at * in.d_v + c] : 0.0F;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = shuffle_from(upto, larger(lane_id() - step, 0));
+    if (lane_id() >= step) upto += before;
   }
-  const int losers = states.losers[at];
-  float waits = 0;
-  int waits_at = 0;
-  if (lane_id() < losers) {
-    waits = weight(states.loser[at * kLosers + lane_id()], most);
-    waits_at = states.loser_at[at * kLosers + lane_id()];
-  } else if (lane_id() == losers && !leads) {
-    waits = weight(states.top[at], most);
-    waits_at = states.top_at[at];
+  int from = 0;  // the first lane up to which there are more than lane_id()
+  KVREPLAY_UNROLL
+  for (int step = 16; step > 0; step /= 2)
+    if (shuffle_from(upto, from + step - 1) <= lane_id()) from += step;
+  const int all = shuffle_from(upto, 31);
+  own = {shuffle_from(own.weight, from), shuffle_from(own.at, from)};
+  if (lane_id() >= all) own = {0, 0};
+  return all;
+}
+
+/// A warp's part of the sums over a row's segments: the segments own, own + kWarpsARow, ...
+template <int kWarpsARow>
+struct WarpSums {
+  const ColumnProblem& in;
+  const SoftmaxStates& states;
+  int row, own;
+  Leader leader;
+  float most;
+
+  KVREPLAY_DEVICE int segments() const { return (states.segments - own + kWarpsARow - 1) / kWarpsARow; }
+
+  /// A lane's column among those that wait: place 0 .. segments() kWaiting - 1.
+  KVREPLAY_DEVICE WaitingColumn waiting(int place) const {
+    if (place >= segments() * kWaiting) return {0, 0};
+    const int s = own + place / kWaiting * kWarpsARow, n = place % kWaiting;
+    const std::ptrdiff_t at = state_at(in, s, row);
+    if (n == kLosers)
+      return s == leader.segment ? WaitingColumn{0, 0}
+                                 : WaitingColumn{weight(states.top[at], most), states.top_at[at]};
+    if (n >= states.losers[at]) return {0, 0};
+    return {weight(states.loser[at * kLosers + n], most), states.loser_at[at * kLosers + n]};
   }
-  const float take = weight(states.rest_max[at], most);
-  if (take > 0) {
-    KVREPLAY_UNROLL
-    for (int i = 0; i < kLaneChannels; ++i) sum[i] += take * of_segment[i];
-  }
-  for (int n = 0; n < losers + (leads ? 0 : 1); ++n) {
-    const float of_column = shuffle_from(waits, n);
-    const CentredValue value(in.v, shuffle_from(waits_at, n), in.d_v);
-    if (!(of_column > 0)) continue;
-    KVREPLAY_UNROLL
-    for (int i = 0; i < kLaneChannels; ++i) {
-      const int c = first + lane_id() + 32 * i;
-      if (c < in.d_v) sum[i] += of_column * value[c];
+
+  template <NumberType kType>
+  KVREPLAY_DEVICE void add_columns(const WaitingColumn& column, int all, int first,
+                                   float (&sum)[kLaneChannels]) const {
+    for (int n = 0; n < all; n += kAtOnce) {
+      float of[kAtOnce], x[kAtOnce][kLaneChannels];
+      KVREPLAY_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        of[u] = shuffle_from(column.weight, (n + u) % 32);
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(shuffle_from(column.at, (n + u) % 32)) * in.d_v;
+        KVREPLAY_UNROLL
+        for (int i = 0; i < kLaneChannels; ++i) {
+          const int c = first + lane_id() + 32 * i;
+          x[u][i] = c < in.d_v ? number_of<kType>(in.v.values.data, at + c) - in.v.centre[c] : 0.0F;
+        }
+      }
+      KVREPLAY_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (n + u >= all) break;
+        KVREPLAY_UNROLL
+        for (int i = 0; i < kLaneChannels; ++i) sum[i] += of[u] * x[u][i];
+      }
     }
   }
-}
+
+  KVREPLAY_DEVICE void add_segments(int first, float (&sum)[kLaneChannels]) const {
+    for (int s = own; s < states.segments; s += kAtOnce * kWarpsARow) {
+      float take[kAtOnce], x[kAtOnce][kLaneChannels];
+      KVREPLAY_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        const bool real = s + u * kWarpsARow < states.segments;
+        const std::ptrdiff_t at = state_at(in, real ? s + u * kWarpsARow : s, row);
+        take[u] = real ? weight(states.rest_max[at], most) : 0.0F;
+        KVREPLAY_UNROLL
+        for (int i = 0; i < kLaneChannels; ++i) {
+          const int c = first + lane_id() + 32 * i;
+          x[u][i] = c < in.d_v ? states.rest_out[at * in.d_v + c] : 0.0F;
+        }
+      }
+      KVREPLAY_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (!(take[u] > 0)) continue;
+        KVREPLAY_UNROLL
+        for (int i = 0; i < kLaneChannels; ++i) sum[i] += take[u] * x[u][i];
+      }
+    }
+  }
+
+  /// Of the channels first + lane + 32 i.
+  template <NumberType kType>
+  KVREPLAY_DEVICE void add(int first, float (&sum)[kLaneChannels]) const {
+    add_segments(first, sum);
+    for (int place = 0; place < segments() * kWaiting; place += 32) {
+      WaitingColumn column = waiting(place + lane_id());
+      const int all = to_first_lanes(column);
+      add_columns<kType>(column, all, first, sum);
+    }
+  }
+};
 
 /// Merges a row's segments, and the columns that wait, into the first one's place; returns what the softmax
 /// has become. kWarpsARow warps share the segments, a whole block or one alone.
@@ -84,18 +155,21 @@ template <int kWarpsARow>
 KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const SoftmaxStates& states, int row) {
   // Every warp finds out for itself: they are few numbers.
   Leader leader{kHidden, 0x7fffffff};
+  KVREPLAY_UNROLL_BY(4)
   for (int s = lane_id(); s < states.segments; s += 32)
     leader = joined(leader, {states.top[state_at(in, s, row)], s});
   KVREPLAY_UNROLL
   for (int mask = 1; mask < 32; mask *= 2)
     leader = joined(leader, {shuffle_xor(leader.top, mask), shuffle_xor(leader.segment, mask)});
   float most = kHidden;
+  KVREPLAY_UNROLL_BY(4)
   for (int s = lane_id(); s < states.segments; s += 32) {
     most = larger(most, states.rest_max[state_at(in, s, row)]);
     if (s != leader.segment) most = larger(most, states.top[state_at(in, s, row)]);
   }
   most = warp_largest(most);
   float rest_sum = 0;
+  KVREPLAY_UNROLL_BY(4)
   for (int s = lane_id(); s < states.segments; s += 32) {
     const std::ptrdiff_t at = state_at(in, s, row);
     rest_sum += states.rest_sum[at] * weight(states.rest_max[at], most);
@@ -107,8 +181,18 @@ KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const Softmax
   const int own = warp_id() % kWarpsARow;
   for (int first = 0; first < in.d_v; first += kChannels) {
     float sum[kLaneChannels] = {};
-    for (int s = own; s < states.segments; s += kWarpsARow)
-      add_segment(in, states, state_at(in, s, row), s == leader.segment, most, first, sum);
+    const WarpSums<kWarpsARow> sums{in, states, row, own, leader, most};
+    switch (in.v.values.type) {
+      case NumberType::f32:
+        sums.template add<NumberType::f32>(first, sum);
+        break;
+      case NumberType::f16:
+        sums.template add<NumberType::f16>(first, sum);
+        break;
+      case NumberType::bf16:
+        sums.template add<NumberType::bf16>(first, sum);
+        break;
+    }
     if (kWarpsARow > 1) {
       KVREPLAY_UNROLL
       for (int i = 0; i < kLaneChannels; ++i) parts[own * kChannels + lane_id() + 32 * i] = sum[i];

@@ -36,18 +36,25 @@ KVREPLAY_KERNEL void rows_kernel(StoredRows from, HeadRows which, HalfMatrix to,
   if (needed != nullptr && two) set_flag(needed);
 }
 
-/// One thread a channel: the mean of some rows from all over the matrix.
+constexpr int kCentreWarps = 32;
+
+/// The mean of some rows from all over the matrix: a block has 32 channels, whose rows its warps share.
 KVREPLAY_KERNEL void centre_kernel(PreparedRows v, int d_v, int tokens) {
   constexpr int kSampled = 256;
-  const int c = static_cast<int>(block_id().x) * kThreads + thread_id();
-  if (c == 0) *v.largest = 0;
-  if (c >= d_v) return;
-  const int step = (tokens + kSampled - 1) / kSampled;
+  auto* const parts = reinterpret_cast<double*>(shared_memory());  // [kCentreWarps][32]
+  const int c = static_cast<int>(block_id().x) * 32 + lane_id();
+  if (c == 0 && warp_id() == 0) *v.largest = 0;
+  const int step = (tokens + kSampled - 1) / kSampled, all = (tokens + step - 1) / step;
   double sum = 0;
-  int n = 0;
-  for (int p = 0; p < tokens; p += step, ++n)
-    sum += static_cast<double>(number(v.values, static_cast<std::ptrdiff_t>(p) * d_v + c));
-  v.centre[c] = static_cast<float>(sum / n);
+  KVREPLAY_UNROLL_BY(4)
+  for (int n = warp_id(); n < all; n += kCentreWarps)
+    if (c < d_v)
+      sum += static_cast<double>(number(v.values, static_cast<std::ptrdiff_t>(n) * step * d_v + c));
+  parts[thread_id()] = sum;
+  sync_block();
+  if (warp_id() > 0 || c >= d_v) return;
+  for (int warp = 1; warp < kCentreWarps; ++warp) sum += parts[warp * 32 + lane_id()];
+  v.centre[c] = static_cast<float>(sum / all);
 }
 
 /// One warp a token: its key's halves, its value's norms.
@@ -108,7 +115,8 @@ void check_halves(const StoredRows& from, const HeadRows& which, int* needed, co
 void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
                     int tokens, int* needed, const Stream& stream) {
   const Grid a_warp_each{blocks_of(tokens, kWarps)};
-  launch(centre_kernel, {blocks_of(d_v, kThreads)}, kThreads, 0, stream, v, d_v, tokens);
+  launch(centre_kernel, {blocks_of(d_v, 32)}, 32 * kCentreWarps, sizeof(double) * 32 * kCentreWarps, stream,
+         v, d_v, tokens);
   launch(tokens_kernel, a_warp_each, kThreads, 0, stream, keys, d, k, v, d_v, tokens, needed);
   launch(values_kernel, a_warp_each, kThreads, 0, stream, v, d_v, tokens);
 }

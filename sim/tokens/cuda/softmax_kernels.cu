@@ -357,27 +357,35 @@ KVREPLAY_DEVICE void weigh(const Known& known, const Share& share, int first, co
   }
 }
 
-/// A chunk of the outputs := keep of it + the weights times the step's values.
+/// A chunk of the outputs := keep of it + the weights times the step's values. Products that add up to the
+/// same sums are as far apart as registers allow: one waits for the one before.
 template <class Known>
 KVREPLAY_DEVICE void add_values(const Known& known, const HalfRows& values, const Weights& weights,
                                 const float (&keep)[kRows], int chunk, Outputs& out) {
+  constexpr int kPairs = kChunk / 16;
+  HalfTile<1, 2> sum[kPairs];
   KVREPLAY_UNROLL
-  for (int n = 0; n < kChunk / 8; n += 2) {
-    HalfTile<1, 2> sum;
-    sum.fill(0);
+  for (int pair = 0; pair < kPairs; ++pair) sum[pair].fill(0);
+  KVREPLAY_UNROLL
+  for (int step = 0; step < kSoftmaxStep / 16; ++step) {
+    const int at = 16 * step * kChunkStride;
+    HalfB high[kPairs];
     KVREPLAY_UNROLL
-    for (int step = 0; step < kSoftmaxStep / 16; ++step) {
-      const int at = 16 * step * kChunkStride + 8 * n;
-      const HalfB high = load_b(values.high + at, kChunkStride);
-      if (known.values_two()) sum.add(0, &weights.high[step], load_b(values.low + at, kChunkStride));
-      if (known.exact()) sum.add(0, &weights.low[step], high);
-      sum.add(0, &weights.high[step], high);
+    for (int pair = 0; pair < kPairs; ++pair) {
+      high[pair] = load_b(values.high + at + 16 * pair, kChunkStride);
+      if (known.values_two())
+        sum[pair].add(0, &weights.high[step], load_b(values.low + at + 16 * pair, kChunkStride));
     }
     KVREPLAY_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      float& x = out.of[chunk * kChunk / 8 + n + i / 4][i % 4];
-      x = fused(x, keep[i % 4 / 2], sum.at[0][i / 4][i % 4]);
-    }
+    for (int pair = 0; known.exact() && pair < kPairs; ++pair)
+      sum[pair].add(0, &weights.low[step], high[pair]);
+    KVREPLAY_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) sum[pair].add(0, &weights.high[step], high[pair]);
+  }
+  KVREPLAY_UNROLL
+  for (int i = 0; i < kChunk / 2; ++i) {
+    float& x = out.of[chunk * kChunk / 8 + i / 4][i % 4];
+    x = fused(x, keep[i % 4 / 2], sum[i / 8].at[0][i / 4 % 2][i % 4]);
   }
 }
 

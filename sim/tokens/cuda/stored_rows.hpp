@@ -7,10 +7,16 @@
 
 namespace kvreplay::cuda {
 
+template <NumberType kType>
+KVREPLAY_DEVICE float number_of(const void* data, std::ptrdiff_t at) {
+  if (kType == NumberType::f32) return static_cast<const float*>(data)[at];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[at];
+  return kType == NumberType::f16 ? from_half(bits) : as_float(static_cast<std::uint32_t>(bits) << 16U);
+}
 KVREPLAY_DEVICE float number(const StoredRows& rows, std::ptrdiff_t at) {
-  if (rows.type == NumberType::f32) return static_cast<const float*>(rows.data)[at];
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(rows.data)[at];
-  return rows.type == NumberType::f16 ? from_half(bits) : as_float(static_cast<std::uint32_t>(bits) << 16U);
+  return rows.type == NumberType::f32   ? number_of<NumberType::f32>(rows.data, at)
+         : rows.type == NumberType::f16 ? number_of<NumberType::f16>(rows.data, at)
+                                        : number_of<NumberType::bf16>(rows.data, at);
 }
 
 KVREPLAY_DEVICE void put(const HalfMatrix& to, std::ptrdiff_t at, const HalfPair& halves) {
