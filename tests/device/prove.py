@@ -494,19 +494,21 @@ def peers(proof):
 
 
 def model(proof):
-    """One layer of an 8B model, from the command line."""
+    """Layers of an 8B model, from the command line: what the device starts with, a command pays once."""
     rows = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as temp:
-        shape = ["--layers", "1", "--kv-heads", "8", "--q-heads", "32", "--head-dim", "128", "--prompt", "32640", "--decode", "128", "--dtype", "float16"]
+        shape = ["--layers", "4", "--kv-heads", "8", "--q-heads", "32", "--head-dim", "128", "--prompt", "32640", "--decode", "128", "--dtype", "float16"]
         if proof.rehearse:
-            shape = ["--layers", "1", "--kv-heads", "1", "--q-heads", "2", "--head-dim", "16", "--prompt", "64", "--decode", "4", "--dtype", "float16"]
+            shape = ["--layers", "2", "--kv-heads", "1", "--q-heads", "2", "--head-dim", "16", "--prompt", "64", "--decode", "4", "--dtype", "float16"]
         dump = synthetic(proof, Path(temp), "model", shape)
         commands = {
-            "tokens, attention alone": ["tokens", "--metrics", "attn"],
-            "tokens": ["tokens"],
-            "evict": ["evict"],
-            "budget": ["budget"],
-            "channels": ["channels"],
+            "tokens, attention alone, 1 layer": ["tokens", "--metrics", "attn", "--layers", "0"],
+            "tokens, attention alone, 4 layers": ["tokens", "--metrics", "attn"],
+            "tokens, 1 layer": ["tokens", "--layers", "0"],
+            "tokens, 4 layers": ["tokens"],
+            "evict, 1 layer": ["evict", "--layers", "0"],
+            "budget, 1 layer": ["budget", "--layers", "0"],
+            "channels, 1 layer": ["channels", "--layers", "0"],
         }
         for what, arguments in commands.items():
             times = {}
@@ -517,7 +519,7 @@ def model(proof):
                 proof.case("model", f"{what}, {backend}", took, "" if code == 0 else f"exit {code}: {text[-1000:]}")
                 times.setdefault(backend, []).append(took)
             rows.append([what, f"{min(times['cuda']):.2f}", f"{min(times['cpu']):.2f}", f"{min(times['cpu']) / min(times['cuda']):.2f}"])
-    title = "One layer, 32 query heads on 8, d = 128, 32640 + 128 positions, float16: wall time of the command, s"
+    title = "Layers of 32 query heads on 8, d = 128, 32640 + 128 positions, float16: wall time of the command, s"
     proof.sections[title] = table(["command", "cuda", f"cpu ({os.cpu_count()} threads)", "ratio"], rows)
     proof.figures["model"] = rows
 

@@ -26,7 +26,7 @@ namespace kvreplay::cuda {
 /// Rows of one head that a warp takes at once.
 inline constexpr int kSlab = 32;
 /// Rows of a block of pass one, tokens of a block of pass two.
-inline constexpr int kBlockRows = 128;
+inline constexpr int kBlockRows = 64;
 inline constexpr int kScoredTokens = 128;
 /// Tokens of a step of pass one.
 inline constexpr int kSoftmaxStep = 64;
