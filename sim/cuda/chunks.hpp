@@ -282,7 +282,7 @@ struct ChunkAt {
                             RowAt row_at) const {
     constexpr int kTurns = (kRows * (kChunk / 8) + kThreads - 1) / kThreads;
     const int c = thread_id() % (kChunk / 8) * 8;
-    KVREPLAY_UNROLL_BY(kTurns <= 2 ? kTurns : 1)  // registers are dearer than a loop
+    KVREPLAY_UNROLL_BY(kTurns <= 4 ? kTurns : 1)  // registers are dearer than a loop
     for (int turn = 0; turn < kTurns; ++turn) {
       const int r = (turn * kThreads + thread_id()) / (kChunk / 8);
       if (kRows * (kChunk / 8) % kThreads != 0 && r >= kRows) break;

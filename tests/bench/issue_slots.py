@@ -176,9 +176,9 @@ ENTRIES = 32  # of a lane in a step of pass two
 # Kernel, its operands (Planes and depth in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and of an
 # entry behind the last matrix instruction.
 STEPS = [
-    ("softmax", "PlanesE1ELi128EEELb1E", "pass one, `tensor`", 720, None),
-    ("softmax", "PlanesE2ELi128EEELb1E", "pass one, `f32`, 16-bit dump", 880, None),
-    ("softmax", "PlanesE3ELi128EEELb1E", "pass one, `f32`, 32-bit dump", 980, None),
+    ("softmax", "PlanesE1ELi128EEELb1E", "pass one, `tensor`", 1250, None),
+    ("softmax", "PlanesE2ELi128EEELb1E", "pass one, `f32`, 16-bit dump", 1580, None),
+    ("softmax", "PlanesE3ELi128EEELb1E", "pass one, `f32`, 32-bit dump", 1800, None),
     ("score", "PlanesE1ELi128EEELb1ELb0E", "pass two, window, `tensor`", 2190, 51),
     ("score", "PlanesE2ELi128EEELb1ELb0E", "pass two, window, `f32`, 16-bit dump", 2380, 51),
     ("score", "PlanesE3ELi128EEELb1ELb0E", "pass two, window, `f32`, 32-bit dump", 2570, 51),
