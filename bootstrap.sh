@@ -91,10 +91,6 @@ build() {
     [ -x $python ] || python3 -m venv --system-site-packages build/python-venv
     $python -m pip install -q "${python_packages[@]}"
   fi
-  if has_gpu && [ -z "${CUDAARCHS:-}" ]; then
-    CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
-    export CUDAARCHS
-  fi
   say "Building: program $*"
   cmake --preset release "${options[@]}" >/dev/null
   cmake --build --preset release "${targets[@]}"
