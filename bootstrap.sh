@@ -37,7 +37,10 @@ option_of() {
   case $1 in
     viewer) echo -DKVREPLAY_VIEWER=ON ;;
     ranks) echo -DKVREPLAY_MPI=AUTO ;;
-    cuda) echo -DKVREPLAY_CUDA=AUTO ;;
+    cuda)
+      echo -DKVREPLAY_CUDA=AUTO
+      if has_gpu; then echo -DKVREPLAY_BENCH=ON; fi  # cuda_bench
+      ;;
     tests) echo -DKVREPLAY_TESTS=ON "-DPython3_EXECUTABLE=$PWD/$python" ;;
     bench) echo -DKVREPLAY_BENCH=ON ;;
     python) echo -DKVREPLAY_PYTHON=ON "-DPython_EXECUTABLE=$PWD/$python" ;;
