@@ -37,7 +37,10 @@ option_of() {
   case $1 in
     viewer) echo -DKVREPLAY_VIEWER=ON ;;
     ranks) echo -DKVREPLAY_MPI=AUTO ;;
-    cuda) echo -DKVREPLAY_CUDA=AUTO ;;
+    cuda)
+      echo -DKVREPLAY_CUDA=AUTO
+      if has_gpu; then echo -DKVREPLAY_BENCH=ON; fi  # cuda_bench
+      ;;
     tests) echo -DKVREPLAY_TESTS=ON "-DPython3_EXECUTABLE=$PWD/$python" ;;
     bench) echo -DKVREPLAY_BENCH=ON ;;
     python) echo -DKVREPLAY_PYTHON=ON "-DPython_EXECUTABLE=$PWD/$python" ;;
@@ -90,10 +93,6 @@ build() {
   if [ ${#python_packages[@]} -gt 0 ]; then
     [ -x $python ] || python3 -m venv --system-site-packages build/python-venv
     $python -m pip install -q "${python_packages[@]}"
-  fi
-  if has_gpu && [ -z "${CUDAARCHS:-}" ]; then
-    CUDAARCHS=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
-    export CUDAARCHS
   fi
   say "Building: program $*"
   cmake --preset release "${options[@]}" >/dev/null

@@ -4,6 +4,7 @@
 #include "analysis/run/ranks.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
+#include "sim/cuda/runtime.hpp"
 #include "sim/freed_memory.hpp"
 #include "sim/schedule.hpp"
 
@@ -94,6 +95,9 @@ Ending ending_of(const std::vector<std::string>& arguments) {
     return {kBadUsage, complaint("kvreplay", failure.what()), true};
   } catch (const Interrupted&) {
     return {InterruptGuard::kExitCode, interrupt_message(), false};
+  } catch (const cuda::DeviceError& error) {
+    return {kBadUsage, complaint("kvreplay", fmt::format("{}; use --backend auto or cpu", error.what())),
+            false};
   } catch (const std::bad_alloc&) {
     return {kBadUsage, "kvreplay: out of memory\n", false};
   } catch (const std::exception& error) {

@@ -4,7 +4,9 @@
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
 
+#include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +23,19 @@ struct OutputChanges;
 struct PrunableKeys;
 struct TokenMetrics;
 struct TokenOptions;
+
+/// A GPU, and what this build has for it.
+struct ComputeDevice {
+  int number = 0;  ///< as CUDA counts them
+  std::string name = {};
+  int capability = 0;        ///< compute capability, 10 major + minor
+  std::size_t memory = 0;    ///< bytes
+  int code = 0;              ///< the capability that the code it runs is written for; 0: it runs none
+  bool from_ptx = false;     ///< the driver made that code: the build has none for the card itself
+  int driver = 0;            ///< the newest CUDA that the driver supports, 10 major + minor
+  int runtime = 0;           ///< the CUDA of this build
+  std::string why_not = {};  ///< where nothing can be computed on it, one clause
+};
 
 /// What a Backend computes of head groups in T. Each function is documented where that of its name is.
 template <class T>
@@ -66,8 +81,12 @@ class Backend : public BackendOf<float>, public BackendOf<double> {
   virtual std::string_view name() const { return "cpu"; }
   /// Whether token_metrics() is quicker with the group's numbers as its dump holds them.
   virtual bool reads_stored() const { return false; }
+  /// The GPUs that it takes, all of one capability; none where it is the CPU.
+  virtual std::vector<ComputeDevice> devices() const { return {}; }
   /// How many calls the CPU took over for want of device memory.
   virtual Index fell_back() const { return 0; }
+  /// What a device failed at: the CPU takes over every call since. Empty where none has.
+  virtual std::string failure() const { return ""; }
 
   virtual GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep,
                                   Workers& workers) const;

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <future>
 #include <new>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ struct Arguments {
   int threads = 0;
   int cache = 1024;
   std::string backend = "auto";
+  std::optional<Index> device;
   std::string screenshot, panel;
   std::string session;
   bool fresh = false;
@@ -55,6 +57,18 @@ void parse_size(const std::string& text, int& width, int& height) {
     throw InputError("--size", "WIDTHxHEIGHT from 320x240 to 16384x16384", "'" + text + "'");
 }
 
+/// A GPU takes its time to start, and the first picture does not wait for it. What is asked for and cannot be
+/// had is said before there is a window.
+ComingBackend backend_of(const Arguments& given) {
+  const ComputeWish wish{.backend = OptionValue<BackendChoice>::parse(compute_option::backend, given.backend),
+                         .device = given.device};
+  const bool may_wait = wish.backend == BackendChoice::automatic && !wish.device;
+  ComingBackend backend = std::async(may_wait ? std::launch::async : std::launch::deferred,
+                                     [wish] { return choose_compute(wish).backend; });
+  if (!may_wait) backend.get();
+  return backend;
+}
+
 AppOptions app_options(const Arguments& given) {
   AppOptions options;
   options.open.assign(given.open.begin(), given.open.end());
@@ -66,9 +80,7 @@ AppOptions app_options(const Arguments& given) {
   options.sample = find_sample({std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path(),
                                 std::filesystem::current_path(ignored)});
   options.threads = given.threads;
-  options.backend = choose_compute(OptionValue<BackendChoice>::parse(compute_option::backend, given.backend),
-                                   Precision::f32, true)
-                        .backend;
+  options.backend = backend_of(given);
   options.cache_bytes = static_cast<std::size_t>(given.cache) << 20;
   return options;
 }
@@ -144,6 +156,8 @@ int run(int argc, char** argv) {
           },
           "auto|cpu|cuda"))
       ->capture_default_str();
+  parser.add_option("--device", given.device, std::string(compute_option::device.meaning))
+      ->check(CLI::NonNegativeNumber);
   parser.add_option("--cache", given.cache, "MiB of answers to keep")
       ->check(CLI::Range(16, 1 << 22))
       ->capture_default_str();

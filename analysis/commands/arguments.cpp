@@ -394,8 +394,9 @@ void CommonOptions::add_dumps(CommandLine& app) {
 }
 
 void CommonOptions::add_compute(CommandLine& app) {
-  app.add({bind_option(compute_option::backend, backend), bind_option(compute_option::precision, precision),
-           bind_option(compute_option::threads, threads), bind_option(run_option::layers, layers)});
+  app.add({bind_option(compute_option::backend, backend), bind_option(compute_option::device, device),
+           bind_option(compute_option::precision, precision), bind_option(compute_option::threads, threads),
+           bind_option(run_option::layers, layers)});
 }
 
 void CommonOptions::add_folder(CommandLine& app) {
@@ -425,9 +426,19 @@ Dump CommonOptions::open() const {
   return Dump::open(dump, {.prompt_len = prompt_len, .name = name.empty() ? DumpSet().name_of(dump) : name});
 }
 
-ChosenCompute CommonOptions::chosen_compute(bool may_fall_back) const {
-  return choose_compute(backend, precision, may_fall_back,
-                        this_run().size() > 1 ? std::optional(this_run().local_rank()) : std::nullopt);
+ComputeWish CommonOptions::compute_wish() const {
+  ComputeWish wish{.backend = backend, .precision = precision, .device = device};
+  if (this_run().size() > 1) wish.share = this_run().local_rank();
+  return wish;
+}
+
+ChosenCompute CommonOptions::chosen_compute(const Dump& dump_) const {
+  const DumpShape& s = dump_.shape();
+  ComputeWish wish = compute_wish();
+  // Logits and outputs of all queries: what is asked takes a part of that, or a few times as much.
+  wish.multiply_adds = static_cast<double>(std::ssize(chosen_layers(dump_)) * s.n_q * (s.d + s.d_v)) *
+                       static_cast<double>(s.T_q) * static_cast<double>(s.T);
+  return choose_compute(wish);
 }
 
 std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {

@@ -103,6 +103,7 @@ struct CommonOptions {
   std::string label;               ///< which of several dumps this is; empty: the only one
   std::string out;
   BackendChoice backend = BackendChoice::automatic;
+  std::optional<Index> device;
   Precision precision = Precision::f32;
   Index threads = 0;               ///< 0: all cores, a fair share of them under mpirun
   std::vector<LayerRange> layers;  ///< none: all
@@ -117,15 +118,16 @@ struct CommonOptions {
 
   void add_dump(CommandLine& app);     ///< DUMP, --prompt-len
   void add_dumps(CommandLine& app);    ///< DUMP..., --prompt-len
-  void add_compute(CommandLine& app);  ///< --backend, --precision, --threads, --layers
+  void add_compute(CommandLine& app);  ///< --backend, --device, --precision, --threads, --layers
   void add_folder(CommandLine& app);   ///< --out, --resume, --force
   void add_results(CommandLine& app);  ///< --out, --resume, --force, --shard
   void add_output(CommandLine& app);   ///< --quiet, --json
 
   /// The dump, opened; InputError where it is not one.
   Dump open() const;
-  /// As choose_compute().
-  ChosenCompute chosen_compute(bool may_fall_back = true) const;
+  ComputeWish compute_wish() const;
+  /// choose_compute() for that dump.
+  ChosenCompute chosen_compute(const Dump& dump) const;
   std::vector<Index> chosen_layers(const Dump& dump) const;
   Existing existing() const;
 };

@@ -2,11 +2,15 @@
 #include "analysis/run/run.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
+#include "sim/backend/backend_cuda.hpp"
+#include "sim/cuda/runtime.hpp"
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -246,20 +250,70 @@ void read_all_values(const Dump& dump, Workers& workers) {
   });
 }
 
-constexpr OptionFacts kValues{"values", "", "Read every value too, in search of NaN and infinity"};
+Json json_of(const std::vector<ComputeDevice>& devices) {
+  Json all = Json::array();
+  for (const ComputeDevice& device : devices)
+    all.push_back({{"number", device.number},
+                   {"name", device.name},
+                   {"capability", cuda::dotted(device.capability)},
+                   {"memory", device.memory},
+                   {"code", device.code > 0 ? Json(code_text(device)) : Json()},
+                   {"usable", device.why_not.empty()},
+                   {"why_not", device.why_not}});
+  return {{"devices", all}, {"why_none", why_no_cuda()}};
+}
+
+std::string text_of(const std::vector<ComputeDevice>& devices) {
+  if (devices.empty()) return fmt::format("no GPU: {}\n", why_no_cuda());
+  std::vector<std::array<std::string, 6>> rows = {{"GPU", "name", "capability", "memory", "code", "usable"}};
+  for (const ComputeDevice& device : devices)
+    rows.push_back({fmt::format("{}", device.number), displayable(device.name),
+                    cuda::dotted(device.capability), bytes_text(device.memory),
+                    device.code > 0 ? code_text(device) : "none",
+                    device.why_not.empty() ? "yes" : "no: " + device.why_not});
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& each : rows) width = std::max(width, each[column].size());
+      line += fmt::format("{:<{}}", row[column], column + 1 < row.size() ? width + 2 : 0);
+    }
+    text += line + "\n";
+  }
+  const ComputeDevice& first = devices.front();
+  if (first.runtime > 0)
+    text += fmt::format("CUDA {}; the driver supports {}\n", cuda::dotted(first.runtime),
+                        cuda::dotted(first.driver));
+  return text;
+}
+
+constexpr OptionFacts kValues{"values", "", "Read every value too, in search of NaN and infinity"},
+    kDevices{"devices", "", "Instead of a dump: the GPUs, and whether this build can compute on them"};
 
 }  // namespace
 
 int run_info(const Arguments& arguments) {
   const auto app =
       make_app("info", "Says what a dump holds, and checks the header, size and shape of every file.",
-               "kvreplay info data/samples/pystdlib-lm");
+               "kvreplay info data/samples/pystdlib-lm\nkvreplay info --devices");
   CommonOptions options;
-  bool values = false;
+  bool values = false, devices = false;
   options.add_dump(*app);
-  app->add({bind_option(kValues, values)});
+  app->get_option("DUMP")->required(false);
+  app->add({bind_option(kValues, values), bind_option(kDevices, devices)});
   options.add_output(*app);
   if (parse(*app, arguments)) return 0;
+  if (devices) {
+    if (app->count("DUMP") > 0) throw InputError("info: --devices takes no DUMP");
+    const std::vector<ComputeDevice> all = cuda_devices();
+    if (options.json)
+      print_json(json_of(all));
+    else if (!options.quiet)
+      say("{}", text_of(all));
+    return 0;
+  }
+  if (app->count("DUMP") == 0) throw InputError("info: DUMP is required");
   const Dump dump = options.open();
   if (values) {
     Workers workers;

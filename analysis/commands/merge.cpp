@@ -64,7 +64,7 @@ WholeRun whole_run(const Part& part, const MergeOptions& options) {
   if (whole.command == nullptr)
     throw InputError(path.string(), "a command that fills a result folder", fmt::format("'{}'", name));
 
-  std::vector<std::string> replaced = {"--out", "--shard", "--threads"};
+  std::vector<std::string> replaced = {"--out", "--shard", "--threads", "--device"};
   if (options.other_backend) replaced.emplace_back("--backend");
   whole.arguments = without(whole.arguments, replaced, {"--resume", "--force", "--quiet", "--json"});
   const auto given = std::ranges::find(whole.arguments, dump);

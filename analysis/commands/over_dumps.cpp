@@ -103,7 +103,7 @@ namespace fs = std::filesystem;
 /// The dumps, opened one after the other, with what a run would compute of each: whatever is wrong with one
 /// is found before anything is computed.
 DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
-  const ChosenCompute chosen = options.chosen_compute();
+  std::optional<ChosenCompute> chosen;
   Workers nothing(1);
   DumpSet set;
   for (const std::string& path : options.dumps) {
@@ -111,10 +111,11 @@ DumpSet dump_set(const CommonOptions& options, const MakeStages& make_stages) {
     one.dump = path;
     one.name = set.name_of(path);
     const Dump dump = one.open();
+    if (!chosen) chosen = one.chosen_compute(dump);
     RunOptions run;
-    run.precision = chosen.precision;
+    run.precision = chosen->precision;
     run.layers = one.chosen_layers(dump);
-    set.add(path, dump, run_settings(dump, make_stages(dump, chosen.on(nothing)).stages, run));
+    set.add(path, dump, run_settings(dump, make_stages(dump, chosen->on(nothing)).stages, run));
   }
   return set;
 }

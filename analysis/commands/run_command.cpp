@@ -7,7 +7,7 @@
 #include "data/console.hpp"
 #include "data/error.hpp"
 #include "sim/backend.hpp"
-#include "sim/backend/backend_cuda.hpp"
+#include "sim/cuda/runtime.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -32,30 +32,53 @@ std::string host_name() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
+/// What the CPU took over, on all ranks.
+struct Fallen {
+  Index for_memory = 0;  ///< computations
+  std::string failure;   ///< the first that a rank tells
+};
+
+Fallen fallen_on(Ranks& ranks, const Backend& backend) {
+  Fallen all;
+  for (const std::string& count : ranks.gather(fmt::format("{}", backend.fell_back())))
+    all.for_memory += std::stoll(count);
+  for (const std::string& failure : ranks.gather(backend.failure()))
+    if (all.failure.empty()) all.failure = failure;
+  return all;
+}
+
 /// What does not run where it was asked to, in one line; empty where everything does.
-std::string backend_note(const ChosenCompute& chosen, const Stages& stages, Index fell_back) {
+std::string backend_note(const ChosenCompute& chosen, const Stages& stages, const Fallen& fallen) {
   const Backend& backend = *chosen.backend;
   if (backend.name() == "cpu") return chosen.note;
   std::vector<std::string> parts;
   for (const auto& stage : stages)
     if (const auto on_cpu = stage->on_cpu(); !on_cpu.empty())
       parts.push_back(fmt::format("{} ({})", fmt::join(on_cpu, ", "), stage->name()));
-  std::string note = parts.empty() ? "" : fmt::format("on the CPU: {}", fmt::join(parts, ", "));
-  if (fell_back > 0)
-    note += fmt::format("{}{} on the CPU for want of device memory", note.empty() ? "" : "; ",
-                        counted(fell_back, "computation"));
-  return note;
+  std::vector<std::string> notes;
+  if (!parts.empty()) notes.push_back(fmt::format("on the CPU: {}", fmt::join(parts, ", ")));
+  if (fallen.for_memory > 0)
+    notes.push_back(
+        fmt::format("{} on the CPU for want of device memory", counted(fallen.for_memory, "computation")));
+  if (!fallen.failure.empty())
+    notes.push_back(fmt::format("everything on the CPU since the device failed ({})", fallen.failure));
+  return fmt::format("{}", fmt::join(notes, "; "));
 }
 
-std::string threads_text(const Ranks& ranks, const Workers& workers) {
-  return ranks.size() == 1 ? fmt::format("{} threads", workers.threads())
-                           : fmt::format("{} ranks x {} threads", ranks.size(), workers.threads());
+std::string hardware_text(const Ranks& ranks, const Workers& workers, const Backend& backend) {
+  std::string text = ranks.size() == 1
+                         ? fmt::format("{} threads", workers.threads())
+                         : fmt::format("{} ranks x {} threads", ranks.size(), workers.threads());
+  if (const auto devices = backend.devices(); !devices.empty())
+    text += fmt::format(", {}{}", devices.size() > 1 ? fmt::format("{} x ", devices.size()) : "",
+                        displayable(devices.front().name));
+  return text;
 }
 
 /// What is asked for, opened and checked, before anything is written.
 struct Preparation {
   Preparation(const CommonOptions& options, const MakeStages& make_stages, Workers& workers)
-      : chosen(options.chosen_compute()), dump(options.open()) {
+      : dump(options.open()), chosen(options.chosen_compute(dump)) {
     require_apart(options.out, {options.dump});
     require_apart(options.out, options.parts);
     run.precision = chosen.precision;
@@ -72,13 +95,13 @@ struct Preparation {
 
   /// Different hardware, different bits.
   std::string hardware() const {
-    const Backend& backend = *chosen.backend;
-    return backend.name() == "cpu" ? "the CPU"
-                                   : fmt::format("a GPU of capability {}", cuda_capability() / 10.0);
+    const std::vector<ComputeDevice> devices = chosen.backend->devices();
+    return devices.empty() ? "the CPU"
+                           : fmt::format("a GPU of capability {}", cuda::dotted(devices[0].capability));
   }
 
-  ChosenCompute chosen;
   Dump dump;
+  ChosenCompute chosen;
   RunOptions run;
   Stages stages;
   Json settings;
@@ -110,6 +133,21 @@ ResultFolder take_up_folder(Ranks& ranks, const CommonOptions& options, const Pr
   return std::move(*folder);
 }
 
+/// The first of several: they are alike.
+Json device_json(const std::vector<ComputeDevice>& devices) {
+  if (devices.empty()) return nullptr;
+  const ComputeDevice& device = devices.front();
+  std::vector<int> numbers;
+  for (const ComputeDevice& each : devices) numbers.push_back(each.number);
+  return {{"name", device.name},
+          {"numbers", numbers},
+          {"capability", cuda::dotted(device.capability)},
+          {"memory", device.memory},
+          {"code", code_text(device)},
+          {"driver", cuda::dotted(device.driver)},
+          {"runtime", cuda::dotted(device.runtime)}};
+}
+
 Json run_json(const Invocation& invocation, const CommonOptions& options, const Backend& backend,
               const std::string& note, const Ranks& ranks, const Workers& workers, const RunResult& result,
               std::time_t started, double seconds) {
@@ -125,6 +163,7 @@ Json run_json(const Invocation& invocation, const CommonOptions& options, const 
           {"host", host_name()},
           {"backend", backend.name()},
           {"backend_note", note},
+          {"device", device_json(backend.devices())},
           {"ranks", ranks.size()},
           {"threads", workers.threads()},
           {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started))},
@@ -208,7 +247,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
     with_dashes([&] { prepared = std::make_unique<Preparation>(options, make_stages, workers); });
   });
   if (ranks.size() > 1) require_equal_hardware(ranks, *prepared);
-  auto& [chosen, dump, run, stages, settings, fingerprints, parts] = *prepared;
+  auto& [dump, chosen, run, stages, settings, fingerprints, parts] = *prepared;
 
   ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
@@ -237,14 +276,12 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   }
   const double seconds = seconds_since(begin);
   const Backend& backend = *chosen.backend;
-  Index fell_back = 0;
-  for (const std::string& count : ranks.gather(fmt::format("{}", backend.fell_back())))
-    fell_back += std::stoll(count);
+  const Fallen fallen = fallen_on(ranks, backend);
   if (!speaks) {
     ranks.gather("");  // until rank 0 has written everything: should it fail, so does the run
     return 0;
   }
-  const std::string note = backend_note(chosen, stages, fell_back);
+  const std::string note = backend_note(chosen, stages, fallen);
   folder.write_json("run.json",
                     run_json(invocation, options, backend, note, ranks, workers, result, started, seconds));
   folder.finish(result.summary);
@@ -260,7 +297,8 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
           result.layers_computed);
     if (!result.report.empty()) say("\n{}", result.report);
     if (const std::string found = text_of(findings_in(folder.path())); !found.empty()) say("\n{}", found);
-    say("\nresults: {} ({:.1f} s, {})\n", displayable(options.out), seconds, threads_text(ranks, workers));
+    say("\nresults: {} ({:.1f} s, {})\n", displayable(options.out), seconds,
+        hardware_text(ranks, workers, backend));
   }
   return 0;
 }

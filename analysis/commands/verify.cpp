@@ -6,6 +6,7 @@
 #include "data/atomic_file.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
+#include "sim/cuda/runtime.hpp"
 
 #include <fmt/format.h>
 
@@ -93,7 +94,9 @@ int run_verify(const Arguments& arguments) {
   if (common.precision == Precision::tensor)
     throw InputError(
         "--precision tensor: verify judges f32 and f64; a run with tensor measures its own digits");
-  const ChosenCompute chosen = common.chosen_compute(false);
+  ComputeWish wish = common.compute_wish();
+  wish.may_fall_back = false;
+  const ChosenCompute chosen = choose_compute(wish);
   const Dump dump = common.open();
   options.layers = common.chosen_layers(dump);
   std::optional<AtomicFile> table;  // what cannot be written is known before anything is computed
@@ -105,7 +108,11 @@ int run_verify(const Arguments& arguments) {
     ProgressBar bar(!common.quiet);
     options.on_progress = [&](Index done, Index total) { bar.show(done, total); };
     layer_fingerprints(dump, options.layers, workers);  // archives agree with their checksums
-    result = verify(dump, options, chosen.on(workers));
+    try {
+      result = verify(dump, options, chosen.on(workers));
+    } catch (const cuda::DeviceError& error) {
+      throw InputError(fmt::format("{}; use --backend cpu", error.what()));
+    }
   }
   if (table) write_medians(std::move(*table), result.table);
 

@@ -196,7 +196,8 @@ ChosenCompute chosen_compute(const CallOptions& options) {
   const std::pair key(options.backend, options.precision);
   auto found = chosen.find(key);
   if (found == chosen.end())
-    found = chosen.emplace(key, choose_compute(options.backend, options.precision, true)).first;
+    found = chosen.emplace(key, choose_compute({.backend = options.backend, .precision = options.precision}))
+                .first;
   return found->second;
 }
 

@@ -24,6 +24,22 @@ std::string text_in(const Json& json, const char* key) {
   return found == json.end() || found->is_null() ? "" : unquoted(*found);
 }
 
+namespace {
+
+/// "cpu", or "cuda: NVIDIA H200, compute capability 9.0, code for 9.0, driver's CUDA 13.0; what its note
+/// says".
+std::string hardware_in(const Json& run) {
+  std::string text = text_in(run, "backend");
+  const auto device = run.find("device");
+  if (device == run.end() || !device->is_object()) return text;
+  text += fmt::format(": {}, compute capability {}, code for {}, driver's CUDA {}", text_in(*device, "name"),
+                      text_in(*device, "capability"), text_in(*device, "code"), text_in(*device, "driver"));
+  if (const std::string note = text_in(run, "backend_note"); !note.empty()) text += "; " + note;
+  return text;
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& results) {
   const auto& summary = results.summary();
   const auto run = run_json(results);
@@ -41,7 +57,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const ResultReader& re
   add("analyses", commands);
   if (!window.empty()) add("window", fmt::format("last {} prompt queries", window));
   add("precision", text_in(summary, "precision"));
-  add("computed on", text_in(run, "backend"));
+  add("computed on", hardware_in(run));
   add("host", text_in(run, "host"));
   add("started", text_in(run, "started"));
   if (const std::string version = text_in(run, "version"); !version.empty()) add("by", "kvreplay " + version);

@@ -2,6 +2,7 @@
 
 #include "analysis/results/figures.hpp"
 #include "sim/backend/backend_cuda.hpp"
+#include "sim/cuda/runtime.hpp"
 
 #include <fmt/format.h>
 
@@ -29,25 +30,41 @@ constexpr std::array kPrecisions{Precision::f32, Precision::f64, Precision::tens
 
 }  // namespace
 
-ChosenCompute choose_compute(BackendChoice choice, Precision precision, bool may_fall_back,
-                             std::optional<int> share) {
-  const bool tensor = precision == Precision::tensor;
-  ChosenCompute chosen{std::make_shared<const Backend>(), precision, ""};
+ChosenCompute choose_compute(const ComputeWish& wish) {
+  using enum BackendChoice;
+  const bool tensor = wish.precision == Precision::tensor, asked_for = tensor || wish.device.has_value();
+  ChosenCompute chosen{std::make_shared<const Backend>(), wish.precision, ""};
   std::string why_no_device;
-  if (choice != BackendChoice::cpu)
-    why_no_device = precision == Precision::f64 ? "float64 is computed on the CPU" : why_no_cuda();
-  if (choice == BackendChoice::cuda && !why_no_device.empty())
-    throw OptionError(option_text("{} cuda: {}; use auto or cpu", compute_option::backend, why_no_device));
-  if (choice != BackendChoice::cpu && why_no_device.empty()) {
-    chosen.backend = cuda_backend(may_fall_back && choice == BackendChoice::automatic,
-                                  tensor ? Products::tensor : Products::f32, share);
-    return chosen;
+  if (wish.backend != cpu) {
+    if (wish.precision == Precision::f64) {
+      why_no_device = "float64 is computed on the CPU";
+    } else if (wish.backend == automatic && !asked_for && wish.multiply_adds &&
+               too_little_for_cuda(*wish.multiply_adds)) {
+      why_no_device = "it is done there before a GPU has started";
+    } else {
+      try {
+        chosen.backend = cuda_backend(wish.may_fall_back && wish.backend == automatic,
+                                      tensor ? Products::tensor : Products::f32,
+                                      {.share = wish.share, .number = wish.device});
+        return chosen;
+      } catch (const cuda::DeviceError& error) {
+        why_no_device = error.what();
+        if (wish.device)
+          throw OptionError(option_text("{} {}: {}", compute_option::device, *wish.device, why_no_device));
+      }
+    }
+    if (wish.backend == cuda)
+      throw OptionError(option_text("{} cuda: {}; use auto or cpu", compute_option::backend, why_no_device));
+    chosen.note = fmt::format("auto: {}", why_no_device);
   }
-  if (!why_no_device.empty()) chosen.note = fmt::format("auto: {}", why_no_device);
   if (tensor)
     throw OptionError(option_text("{} tensor: {}; use f32 or f64", compute_option::precision,
                                   why_no_device.empty() ? "it is computed on a GPU" : why_no_device));
   return chosen;
+}
+
+std::string code_text(const ComputeDevice& device) {
+  return cuda::dotted(device.code) + (device.from_ptx ? ", by the driver from PTX" : "");
 }
 
 std::string OptionValue<BackendChoice>::complaint(const OptionFacts&, const std::string& word) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/options/option.hpp"
-#include "sim/compute.hpp"
+#include "sim/backend.hpp"
 
 #include <memory>
 #include <optional>
@@ -16,6 +16,12 @@ enum class BackendChoice { automatic, cpu, cuda };
 namespace compute_option {
 inline constexpr OptionFacts backend{"backend", "NAME",
                                      "What computes: auto (a GPU where there is one), cpu or cuda"},
+    device{"device",
+           "N",
+           "The GPU to compute on, numbered as kvreplay info --devices does",
+           "all that are as capable as the best",
+           0,
+           1023},
     precision{"precision", "NAME",
               "Arithmetic: f32, f64 or tensor (matrix units: 3 digits on a GPU, 2 on a CPU)"},
     threads{"threads",
@@ -33,11 +39,24 @@ struct ChosenCompute {
   Compute on(Workers& workers) const { return {workers, *backend, precision}; }
 };
 
-/// Throws OptionError where this build or machine cannot do what is asked for. Where the choice is left to
-/// the program and it `may_fall_back`, the CPU takes over what a GPU has no memory for. `share`: as
-/// cuda_backend() takes it.
-ChosenCompute choose_compute(BackendChoice choice, Precision precision, bool may_fall_back,
-                             std::optional<int> share = std::nullopt);
+/// What is asked for.
+struct ComputeWish {
+  BackendChoice backend = BackendChoice::automatic;
+  Precision precision = Precision::f32;
+  std::optional<Index> device = {};  ///< the number of a GPU
+  std::optional<int> share = {};     ///< as cuda_backend() takes it
+  /// Where the choice is left to the program: whether the CPU takes over what a GPU fails at.
+  bool may_fall_back = true;
+  /// About what there is to compute, where that is known: little is left to the CPU where the choice is the
+  /// program's.
+  std::optional<double> multiply_adds = {};
+};
+
+/// Throws OptionError where this build or machine cannot do what is asked for.
+ChosenCompute choose_compute(const ComputeWish& wish);
+
+/// "9.0, by the driver from PTX": what a GPU runs.
+std::string code_text(const ComputeDevice& device);
 
 template <>
 struct OptionValue<BackendChoice> {

@@ -13,7 +13,10 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -21,41 +24,77 @@
 namespace kvreplay {
 namespace {
 
-std::vector<cuda::DeviceInfo> most_capable_devices() {
-  const cuda::Devices devices = cuda::find_devices();
-  if (devices.found.empty()) throw cuda::DeviceError(devices.why_none);
-  int best = 0;
-  for (const cuda::DeviceInfo& device : devices.found) best = std::max(best, device.capability);
-  std::vector<cuda::DeviceInfo> chosen;
-  for (const cuda::DeviceInfo& device : devices.found)
-    if (device.capability == best) chosen.push_back(device);
+ComputeDevice asked(const cuda::DeviceInfo& device) {
+  ComputeDevice of{
+      .number = device.index, .name = device.name, .capability = device.capability, .memory = device.memory};
+  try {
+    const cuda::Versions versions = cuda::versions();
+    of.driver = versions.driver;
+    of.runtime = versions.runtime;
+    cuda::use_device(device.index);
+    const cuda::DeviceCode code = cuda::device_code();
+    of.code = code.architecture;
+    of.from_ptx = code.from_ptx;
+  } catch (const cuda::DeviceError& error) {
+    of.why_not = error.what();
+  }
+  return of;
+}
+
+struct Chosen {
+  std::vector<ComputeDevice> devices;  ///< of one capability
+  std::string why_none;
+};
+
+/// Only those that may be taken are asked: that takes memory on them, which may be others'.
+Chosen chosen_devices(const CudaChoice& choice) {
+  const cuda::Devices all = cuda::find_devices();
+  std::map<int, std::vector<cuda::DeviceInfo>, std::greater<>> by_capability;
+  for (const cuda::DeviceInfo& device : all.found)
+    if (!choice.number || device.index == *choice.number) by_capability[device.capability].push_back(device);
+  Chosen chosen;
+  for (auto& [capability, devices] : by_capability) {
+    if (choice.share) devices = {devices[static_cast<std::size_t>(*choice.share) % devices.size()]};
+    for (const cuda::DeviceInfo& device : devices) {
+      ComputeDevice of = asked(device);
+      if (of.why_not.empty())
+        chosen.devices.push_back(std::move(of));
+      else if (chosen.why_none.empty())
+        chosen.why_none = of.why_not;
+    }
+    if (!chosen.devices.empty()) return {std::move(chosen.devices), ""};
+  }
+  if (chosen.why_none.empty()) chosen.why_none = all.why_none;
+  if (chosen.why_none.empty())
+    chosen.why_none = "GPU " + std::to_string(*choice.number) + " is none of those that there are";
   return chosen;
 }
 
-std::vector<int> chosen_devices(std::optional<int> share) {
-  std::vector<int> indices;
-  for (const cuda::DeviceInfo& device : most_capable_devices()) indices.push_back(device.index);
-  if (share) indices = {indices[static_cast<std::size_t>(*share) % indices.size()]};
-  return indices;
+std::vector<ComputeDevice> devices_or_error(const CudaChoice& choice) {
+  Chosen chosen = chosen_devices(choice);
+  if (chosen.devices.empty()) throw cuda::DeviceError(chosen.why_none);
+  return std::move(chosen.devices);
 }
-
-/// Calls at once on a device: one computes while another's numbers are read, prepared and copied.
-constexpr int kAtOnce = 4;
 
 class CudaBackend final : public Backend {
  public:
   using Backend::output_interaction, Backend::decode_replays;
   using Backend::token_metrics, Backend::output_changes, Backend::gram_f64, Backend::query_gram;
 
-  CudaBackend(bool falls_back, Products products, std::optional<int> share)
+  CudaBackend(bool falls_back, Products products, const CudaChoice& choice)
       : falls_back_(falls_back),
         products_(products),
-        devices_(chosen_devices(share)),
-        gate_(devices_.size(), kAtOnce) {}
+        devices_(devices_or_error(choice)),
+        gate_(devices_.size(), cuda::kCallsAtOnce) {}
 
   std::string_view name() const override { return "cuda"; }
   bool reads_stored() const override { return true; }
+  std::vector<ComputeDevice> devices() const override { return devices_; }
   Index fell_back() const override { return fell_back_; }
+  std::string failure() const override {
+    const std::lock_guard lock(failure_mutex_);
+    return failure_;
+  }
 
   TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                              const StoredGroup* stored) const override {
@@ -113,16 +152,27 @@ class CudaBackend final : public Backend {
   template <class Work>
   std::optional<std::invoke_result_t<Work>> on_device(const Work& work) const {
     std::optional<std::invoke_result_t<Work>> found;
+    if (failed_) return found;
     try {
       cuda::in_turn(gate_, [&](std::size_t place) {
-        cuda::use_device(devices_[place]);
+        if (failed_) return;
+        cuda::use_device(devices_[place].number);
         found = work();
       });
     } catch (const cuda::OutOfDeviceMemory&) {
       if (!falls_back_) throw;
       ++fell_back_;
+    } catch (const cuda::DeviceError& error) {
+      if (!falls_back_) throw;
+      give_up(error.what());
     }
     return found;
+  }
+  /// A device that failed once is not asked again: most errors stay, and each is slow to come.
+  void give_up(const char* why) const {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_.empty()) failure_ = why;
+    failed_ = true;
   }
   template <class Work, class OnCpu>
   std::invoke_result_t<Work> on_device(const Work& work, const OnCpu& on_cpu) const {
@@ -132,19 +182,36 @@ class CudaBackend final : public Backend {
 
   bool falls_back_;
   Products products_;
-  std::vector<int> devices_;
+  std::vector<ComputeDevice> devices_;
   mutable cuda::DeviceGate gate_;
   mutable std::atomic<Index> fell_back_{0};
+  mutable std::atomic<bool> failed_{false};
+  mutable std::mutex failure_mutex_;
+  mutable std::string failure_;
 };
 
 }  // namespace
 
-std::string why_no_cuda() { return cuda::find_devices().why_none; }
+std::vector<ComputeDevice> cuda_devices() {
+  const cuda::Devices all = cuda::find_devices();
+  std::vector<ComputeDevice> devices;
+  for (const cuda::DeviceInfo& device : all.found) devices.push_back(asked(device));
+  for (const cuda::DeviceInfo& device : all.too_old)
+    devices.push_back({.number = device.index,
+                       .name = device.name,
+                       .capability = device.capability,
+                       .memory = device.memory,
+                       .why_not = "kernels need compute capability 7.5 or later"});
+  std::ranges::sort(devices, {}, &ComputeDevice::number);
+  return devices;
+}
 
-int cuda_capability() { return most_capable_devices().front().capability; }
+std::string why_no_cuda() { return chosen_devices({}).why_none; }
 
-std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products, std::optional<int> share) {
-  return std::make_shared<const CudaBackend>(falls_back, products, share);
+bool too_little_for_cuda(double multiply_adds) { return multiply_adds < cuda::work_of_a_start(); }
+
+std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products, const CudaChoice& choice) {
+  return std::make_shared<const CudaBackend>(falls_back, products, choice);
 }
 
 }  // namespace kvreplay

@@ -6,23 +6,35 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvreplay {
+
+/// All GPUs of this machine, in CUDA's order, each asked for the code that it runs; none where the build has
+/// no CUDA backend or there is no driver (why_no_cuda() says which).
+std::vector<ComputeDevice> cuda_devices();
 
 /// Why this machine and build cannot compute on a CUDA device, as one clause; empty where they can.
 std::string why_no_cuda();
 
-/// The compute capability of the devices that cuda_backend() takes, 10 major + minor. Throws
-/// cuda::DeviceError where why_no_cuda().
-int cuda_capability();
+/// Whether so many multiply-adds are done on the CPU before a device has started.
+bool too_little_for_cuda(double multiply_adds);
 
-/// The CUDA devices of this machine, those that are as capable as the best one, so that two runs give the
-/// same bits; a call takes the one with the fewest calls. Where one has no memory for a call, not even with
-/// the device to itself, the CPU takes it over if `falls_back`, else cuda::OutOfDeviceMemory goes out.
-/// With `share` only one of the devices is taken, that of number share % devices: for processes that share a
-/// machine. `products` are those of token metrics; everything else has float32's. Throws cuda::DeviceError
-/// where why_no_cuda().
+/// Which of a machine's GPUs; with neither, all that are as capable as the best.
+struct CudaChoice {
+  /// The one of these of number share % GPUs: for processes that share a machine.
+  std::optional<int> share = {};
+  /// This one, as CUDA counts them.
+  std::optional<int> number = {};
+};
+
+/// The CUDA devices of this machine, those that are as capable as the best one that has code in this build,
+/// so that two runs give the same bits; a call takes the one with the fewest calls. If it `falls_back`, the
+/// CPU takes over the calls that a device has no memory for, not even with the device to itself, and all
+/// calls from the first on at which a device fails; else cuda::OutOfDeviceMemory and cuda::DeviceError go
+/// out. `products` are those of token metrics; everything else has float32's. Throws cuda::DeviceError where
+/// there is no such device, or no code for it.
 std::shared_ptr<const Backend> cuda_backend(bool falls_back, Products products = Products::f32,
-                                            std::optional<int> share = std::nullopt);
+                                            const CudaChoice& choice = {});
 
 }  // namespace kvreplay

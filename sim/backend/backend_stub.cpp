@@ -5,12 +5,14 @@
 
 namespace kvreplay {
 
+std::vector<ComputeDevice> cuda_devices() { return {}; }
+
 std::string why_no_cuda() { return "this build has no CUDA backend"; }
 
-int cuda_capability() { throw cuda::DeviceError(why_no_cuda()); }
+bool too_little_for_cuda(double /*multiply_adds*/) { return false; }
 
 std::shared_ptr<const Backend> cuda_backend(bool /*falls_back*/, Products /*products*/,
-                                            std::optional<int> /*share*/) {
+                                            const CudaChoice& /*choice*/) {
   throw cuda::DeviceError(why_no_cuda());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -20,32 +21,44 @@ class BlockList {
   }
 
   void give(void* block, std::size_t bytes) {
-    blocks_[bytes].push_back(block);
+    blocks_[bytes].push_back({block, ++given_});
     bytes_ += bytes;
   }
   /// The block of exactly that size that was given last; null where there is none.
   void* take(std::size_t bytes) {
     const auto found = blocks_.find(bytes);
     if (found == blocks_.end()) return nullptr;
-    void* const block = found->second.back();
+    void* const block = found->second.back().at;
     found->second.pop_back();
     if (found->second.empty()) blocks_.erase(found);
     bytes_ -= bytes;
     return block;
   }
-  std::vector<void*> take_all() {
-    std::vector<void*> all;
-    for (const auto& [bytes, blocks] : blocks_) all.insert(all.end(), blocks.begin(), blocks.end());
-    blocks_.clear();
-    bytes_ = 0;
-    return all;
+  /// Those that have lain there longest, so that what is left is at most `bytes`.
+  std::vector<void*> take_beyond(std::size_t bytes) {
+    std::vector<void*> taken;
+    while (bytes_ > bytes) {
+      const auto oldest = std::min_element(blocks_.begin(), blocks_.end(), [](const auto& a, const auto& b) {
+        return a.second.front().given < b.second.front().given;
+      });
+      taken.push_back(oldest->second.front().at);
+      oldest->second.pop_front();
+      bytes_ -= oldest->first;
+      if (oldest->second.empty()) blocks_.erase(oldest);
+    }
+    return taken;
   }
+  std::vector<void*> take_all() { return take_beyond(0); }
   /// What is on the list.
   std::size_t bytes() const { return bytes_; }
 
  private:
-  std::map<std::size_t, std::vector<void*>> blocks_;
-  std::size_t bytes_ = 0;
+  struct Block {
+    void* at;
+    std::size_t given;  ///< the how-many-eth
+  };
+  std::map<std::size_t, std::deque<Block>> blocks_;  // of each size in the order in which they came
+  std::size_t bytes_ = 0, given_ = 0;
 };
 
 }  // namespace kvreplay::cuda

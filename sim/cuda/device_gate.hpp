@@ -12,6 +12,12 @@
 
 namespace kvreplay::cuda {
 
+/// Calls at once on a device: one computes while another's numbers are read, prepared and copied.
+inline constexpr int kCallsAtOnce = 4;
+/// What a call may take of its device's memory for work that can be done in smaller pieces, so that the
+/// others that come find as much.
+inline std::size_t fair_share_of_memory() { return free_memory() / (kCallsAtOnce + 1); }
+
 /// Calls that share devices of one capability: at most so many at once on each, so that their memory is
 /// bounded. Whoever has a turn must not ask for another before it ends: two that did would wait for each
 /// other. No device is needed to have a gate.

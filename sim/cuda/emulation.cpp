@@ -2,6 +2,7 @@
 
 #include "sim/cuda/race_check.hpp"
 #include "sim/cuda/runtime.hpp"
+#include "sim/cuda/runtime_emulated.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -371,6 +372,7 @@ std::int64_t runs() { return all_runs; }
 
 void run(Size3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body) {
   check_launch(grid, threads, shared_bytes);
+  detail::emulated_call(DeviceCall::launch);
   ++all_runs;
   static thread_local Order order;
   std::vector<Size3> blocks = blocks_of(grid);

@@ -2,6 +2,7 @@
 
 #include "sim/cuda/kernel.hpp"
 
+#include <cmath>
 #include <cstdint>
 
 #if !defined(__CUDACC__)

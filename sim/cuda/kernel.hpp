@@ -37,8 +37,9 @@ struct Grid {
 constexpr unsigned blocks_of(std::ptrdiff_t n, std::ptrdiff_t size) {
   return static_cast<unsigned>((n + size - 1) / size);
 }
-/// Whether the calling thread's device has matrix units for TF32 (mma.hpp).
-inline bool has_tf32() { return capability() >= 80; }
+/// Whether the code that the calling thread's device runs has instructions of matrix units for TF32
+/// (mma.hpp): not that of PTX for an older device.
+inline bool has_tf32() { return device_code().architecture >= 80; }
 
 #if defined(__CUDACC__)
 

@@ -29,12 +29,37 @@ struct DeviceInfo {
   std::size_t memory = 0;  ///< bytes
 };
 
-/// The devices that can run this build's kernels; where there are none, `why_none` is one clause.
+/// The devices that kernels can be compiled for, capability 7.5 and later; where there are none, `why_none`
+/// is one clause. Whether one has code in this build and works is device_code()'s: that takes memory on it.
 struct Devices {
   std::vector<DeviceInfo> found;
   std::string why_none;
+  std::vector<DeviceInfo> too_old;
 };
 Devices find_devices();
+
+/// Of this build, what a device runs.
+struct DeviceCode {
+  int architecture = 0;   ///< that it is written for, 10 major + minor: what __CUDA_ARCH__ says in it
+  bool from_ptx = false;  ///< made by the driver: this build has none for the device itself
+};
+/// That of the calling thread's device. Throws DeviceError, one clause, where there is none or the device
+/// does not work.
+DeviceCode device_code();
+/// The architectures that this build has code for, lowest first; none where the compiler did not say.
+std::vector<int> built_architectures();
+/// CUDA's: the newest that the driver supports, and the runtime's; 10 major + minor.
+struct Versions {
+  int driver = 0, runtime = 0;
+};
+Versions versions();
+/// Multiply-adds that a processor does while a device starts (its context, its code): fewer are done sooner
+/// there.
+double work_of_a_start();
+/// "8.0": of a capability, an architecture or a version.
+inline std::string dotted(int number) {
+  return std::to_string(number / 10) + "." + std::to_string(number % 10);
+}
 
 /// Bytes free on the calling thread's device.
 std::size_t free_memory();

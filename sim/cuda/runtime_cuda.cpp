@@ -47,6 +47,7 @@ struct Memory {
   std::mutex mutex;
   std::unordered_map<void*, Block> in_use;
   std::map<int, BlockList> kept;
+  std::map<int, std::size_t> most_kept;  ///< bytes
 };
 Memory& memory_of_all() {
   static Memory& all = *new Memory;  // there to the end: the driver may be gone before
@@ -61,6 +62,14 @@ void to_driver(int where, void* memory) {
     cudaFreeHost(memory);
   else
     cudaFree(memory);
+}
+
+/// Half of a device's memory, so that other programs find some; of the host's a small part.
+std::size_t most_kept(int where) {
+  if (where == kHost) return std::size_t{1} << 30;
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  return total / 2;
 }
 
 void give_back_kept(int where) {
@@ -97,9 +106,9 @@ Devices find_devices() {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
     const int capability = 10 * properties.major + properties.minor;
-    if (capability < 75) continue;
-    devices.found.push_back(
-        {i, properties.name, capability, properties.multiProcessorCount, properties.totalGlobalMem});
+    (capability < 75 ? devices.too_old : devices.found)
+        .push_back(
+            {i, properties.name, capability, properties.multiProcessorCount, properties.totalGlobalMem});
   }
   if (devices.found.empty()) devices.why_none = "no GPU here has compute capability 7.5 or later";
   return devices;
@@ -114,6 +123,16 @@ std::size_t free_memory() {
 }
 
 void use_device(int index) { check(cudaSetDevice(index)); }
+
+Versions versions() {
+  const auto in_tens = [](int version) { return version / 1000 * 10 + version % 1000 / 10; };
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver));
+  check(cudaRuntimeGetVersion(&runtime));
+  return {in_tens(driver), in_tens(runtime)};
+}
+
+double work_of_a_start() { return 1e9; }
 
 int current_device() {
   int device = 0;
@@ -205,6 +224,7 @@ void* allocate(Place place, std::size_t bytes) {
       return kept;
     }
   }
+  const std::size_t most = most_kept(where);
   void* memory = nullptr;
   cudaError_t error = from_driver(where, &memory, taken);
   if (error == cudaErrorMemoryAllocation) {
@@ -220,6 +240,7 @@ void* allocate(Place place, std::size_t bytes) {
   check(error);
   const std::lock_guard lock(all.mutex);
   all.in_use[memory] = {where, taken};
+  all.most_kept[where] = most;
   return memory;
 }
 
@@ -227,14 +248,20 @@ void release(Place place, void* memory) noexcept {
   if (memory == nullptr) return;
   finish_own_work();  // else the next owner would find it in use
   Memory& all = memory_of_all();
+  int where = kHost;
+  std::vector<void*> beyond;
   try {
     const std::lock_guard lock(all.mutex);
     const auto found = all.in_use.find(memory);
-    all.kept[found->second.where].give(memory, found->second.bytes);
+    where = found->second.where;
+    BlockList& kept = all.kept[where];
+    kept.give(memory, found->second.bytes);
     all.in_use.erase(found);
+    beyond = kept.take_beyond(all.most_kept[where]);
   } catch (const std::bad_alloc&) {
     to_driver(place == Place::device ? 0 : kHost, memory);
   }
+  for (void* const block : beyond) to_driver(where, block);
 }
 
 void copy(void* to, const void* from, std::size_t bytes, const Stream& stream) {

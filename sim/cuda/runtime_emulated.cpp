@@ -3,6 +3,7 @@
 #include "sim/cuda/emulation.hpp"
 #include "sim/cuda/runtime.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +13,8 @@
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 // Every call is done when it returns. Device memory is memory of its own, so that address sanitizer finds
 // what compute-sanitizer's memcheck would, and full of NaN until it is written.
@@ -23,6 +26,11 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 thread_local int current = 0;
+
+constexpr int kDevices = 2;
+constexpr const char* kNames[kDevices] = {"the processor, as an old GPU", "the processor, as a GPU"};
+constexpr int kCapabilities[kDevices] = {75, 90};
+std::array<std::atomic<int>, kDevices> code_of{kCapabilities[0], kCapabilities[1]};
 
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 std::atomic<std::size_t> available{kMemory};
@@ -65,19 +73,77 @@ void move_bytes(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
+constexpr const char* kCallNames[] = {"find", "code", "allocate", "copy", "launch", "synchronize"};
+constexpr int kNoFailure = -1;
+/// Calls of that kind up to the one that fails; 0: it has.
+struct Failure {
+  std::mutex mutex;
+  DeviceCall call = DeviceCall::find;
+  int left = kNoFailure;
+
+  Failure() {
+    const char* const given = std::getenv("KVREPLAY_EMULATION_FAILURE");
+    if (given == nullptr) return;
+    const std::string_view text = given;
+    const std::size_t colon = text.find(':');
+    for (std::size_t i = 0; i < std::size(kCallNames); ++i)
+      if (text.substr(0, colon) == kCallNames[i]) {
+        call = static_cast<DeviceCall>(i);
+        left = std::atoi(given + colon + 1);
+      }
+  }
+} failure;
+
 }  // namespace
+
+void detail::emulated_call(DeviceCall call) {
+  const std::lock_guard lock(failure.mutex);
+  if (failure.left == kNoFailure) return;
+  if (failure.left > 0 && (call != failure.call || --failure.left > 0)) return;
+  throw DeviceError(std::string("CUDA: the emulated device fails at ") +
+                    kCallNames[static_cast<std::size_t>(failure.call)]);
+}
+EmulatedFailure::EmulatedFailure(DeviceCall call, int nth) {
+  const std::lock_guard lock(failure.mutex);
+  failure.call = call;
+  failure.left = nth;
+}
+EmulatedFailure::~EmulatedFailure() {
+  const std::lock_guard lock(failure.mutex);
+  failure.left = kNoFailure;
+}
 
 /// One device without and one with matrix units for TF32.
 Devices find_devices() {
-  return {
-      {{0, "the processor, as an old GPU", 75, 2, kMemory}, {1, "the processor, as a GPU", 90, 2, kMemory}},
-      {}};
+  try {
+    detail::emulated_call(DeviceCall::find);
+  } catch (const DeviceError& error) {
+    return {{}, error.what(), {}};
+  }
+  Devices devices;
+  for (int i = 0; i < kDevices; ++i) devices.found.push_back({i, kNames[i], kCapabilities[i], 2, kMemory});
+  return devices;
 }
+DeviceCode device_code() {
+  detail::emulated_call(DeviceCall::code);
+  const int architecture = code_of[static_cast<std::size_t>(current)];
+  if (architecture == 0)
+    throw DeviceError(std::string("GPU ") + std::to_string(current) + " has no code here");
+  return {architecture, architecture < capability()};
+}
+EmulatedCode::EmulatedCode(int device, int architecture) : device_(device) {
+  code_of[static_cast<std::size_t>(device)] = architecture;
+}
+EmulatedCode::~EmulatedCode() { code_of[static_cast<std::size_t>(device_)] = kCapabilities[device_]; }
+std::vector<int> built_architectures() { return {kCapabilities[0], kCapabilities[1]}; }
+Versions versions() { return {130, 124}; }
+double work_of_a_start() { return 1e4; }
+
 std::size_t free_memory() { return available; }
 EmulatedMemory::EmulatedMemory(std::size_t bytes) { available = bytes; }
 EmulatedMemory::~EmulatedMemory() { available = kMemory; }
 void use_device(int index) {
-  if (index < 0 || index > 1) throw DeviceError("there is no such emulated device");
+  if (index < 0 || index >= kDevices) throw DeviceError("there is no such emulated device");
   current = index;
 }
 int current_device() { return current; }
@@ -88,13 +154,13 @@ bool is_pageable(const void* memory) {
 DeviceRequests emulated_requests() {
   return {emulation::runs(), fills, uploads.number, downloads.number, uploads.bytes, downloads.bytes};
 }
-int capability() { return current == 0 ? 75 : 90; }
+int capability() { return kCapabilities[current]; }
 std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 227); }
 
 Stream::Stream() = default;
 Stream::~Stream() = default;
 void* Stream::handle() const { return handle_; }
-void Stream::synchronize() const {}
+void Stream::synchronize() const { detail::emulated_call(DeviceCall::synchronize); }
 void Stream::wait_for(const Stream&) const {}
 
 Event::Event() : handle_(new Clock::time_point()) {}
@@ -111,6 +177,7 @@ double Event::milliseconds(const Event& from, const Event& to) {
 namespace detail {
 
 void* allocate(Place place, std::size_t bytes) {
+  emulated_call(DeviceCall::allocate);
   if (place == Place::device && bytes > free_memory())
     throw OutOfDeviceMemory("out of device memory: " + std::to_string(bytes) + " bytes wanted, " +
                             std::to_string(free_memory()) + " free");
@@ -130,12 +197,16 @@ void release(Place, void* memory) noexcept {
   std::free(memory);
 }
 void copy(void* to, const void* from, std::size_t bytes, const Stream&) {
+  emulated_call(DeviceCall::copy);
   // A device may do so when the memory is another's.
   if (is_pageable(from) && !is_pageable(to))
     throw std::logic_error("a copy from ordinary host memory that nobody waits for");
   move_bytes(to, from, bytes);
 }
-void copy_now(void* to, const void* from, std::size_t bytes, const Stream&) { move_bytes(to, from, bytes); }
+void copy_now(void* to, const void* from, std::size_t bytes, const Stream&) {
+  emulated_call(DeviceCall::copy);
+  move_bytes(to, from, bytes);
+}
 void fill_zero(void* to, std::size_t bytes, const Stream&) {
   ++fills;
   std::memset(to, 0, bytes);

@@ -16,6 +16,38 @@ class EmulatedMemory {
   EmulatedMemory& operator=(const EmulatedMemory&) = delete;
 };
 
+/// While it lives, an emulated device runs code that is written for that architecture, as if this build had
+/// no other; 0: none at all. One at a time.
+class EmulatedCode {
+ public:
+  EmulatedCode(int device, int architecture);
+  ~EmulatedCode();
+  EmulatedCode(const EmulatedCode&) = delete;
+  EmulatedCode& operator=(const EmulatedCode&) = delete;
+
+ private:
+  int device_;
+};
+
+/// What a device can fail at.
+enum class DeviceCall { find, code, allocate, copy, launch, synchronize };
+
+/// While it lives, the `nth` such call from now on (1: the next), on any thread, and whatever any device is
+/// asked for after it, is a DeviceError: that of a device that is lost. One at a time. A program is given one
+/// for all its life by KVREPLAY_EMULATION_FAILURE=launch:3.
+class EmulatedFailure {
+ public:
+  explicit EmulatedFailure(DeviceCall call, int nth = 1);
+  ~EmulatedFailure();
+  EmulatedFailure(const EmulatedFailure&) = delete;
+  EmulatedFailure& operator=(const EmulatedFailure&) = delete;
+};
+
+namespace detail {
+/// Every emulated call begins here: throws what an EmulatedFailure has it throw.
+void emulated_call(DeviceCall call);
+}  // namespace detail
+
 /// What all threads have asked the emulated devices for since the program began. A copy is a piece of at most
 /// 4 MiB (staging.cpp).
 struct DeviceRequests {

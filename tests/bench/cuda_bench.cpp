@@ -114,12 +114,14 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) command.append(" ").append(argv[i]);
   const cuda::DeviceInfo device = devices.found[index];
   cuda::use_device(device.index);
+  const cuda::DeviceCode code = cuda::device_code();  // or why there is none
   const DeviceFacts facts = device_facts();
   const std::string release = driver_release();
   Report report({{"date", today()},
                  {"command", command},
                  {"device", device.name},
                  {"capability", device.capability},
+                 {"code", code.architecture},
                  {"multiprocessors", device.multiprocessors},
                  {"memory", device.memory},
                  {"l2", facts.l2_bytes},

@@ -151,7 +151,7 @@ DeviceFloor measure_floor(const FloorEffort& effort, int multiprocessors) {
   for (const Kind& kind : {Kind{Product::half, "half precision", &ProductRates::half},
                            Kind{Product::tf32, "TF32", &ProductRates::tf32},
                            Kind{Product::fma, "float32", &ProductRates::fma}}) {
-    if (kind.product == Product::tf32 && cuda::capability() < 80) continue;
+    if (kind.product == Product::tf32 && cuda::device_code().architecture < 80) continue;
     check_tile(kind.product, kind.name, stream);
     // A multiprocessor takes one such block at a time, or two: whole rounds of either.
     floor.tiles.*kind.rate = tile_rate(kind.product, effort, 2 * all, stream);

@@ -239,7 +239,7 @@ def run_tests(proof, program, names, at_once, seconds):
     return held
 
 
-def tests(proof, tags="~[hog]~[planted]", at_once=8, seconds=100, name="assertions"):
+def tests(proof, tags="~[hog]~[planted]~[played]", at_once=8, seconds=100, name="assertions"):
     least_of = json.loads((HERE / "assertions.json").read_text())
     for short in ("kvreplay_cuda_tests", "kvreplay_analysis_cuda_tests"):
         program = proof.program(short)

@@ -37,7 +37,23 @@ TEST_CASE("a block is used again for a request of its size only", "[cuda][blocks
   CHECK(list.take(512) == nullptr);
   CHECK(list.bytes() == 1024);
   list.give(&b, 256);
-  CHECK(list.take_all() == std::vector<void*>{&b, &c});
+  CHECK(list.take_all() == std::vector<void*>{&c, &b});
   CHECK(list.bytes() == 0);
   CHECK(list.take(1024) == nullptr);
+}
+
+TEST_CASE("beyond a bound the blocks that lay there longest go", "[cuda][blocks]") {
+  BlockList list;
+  std::byte a, b, c, d;
+  list.give(&a, 512);
+  list.give(&b, 1024);
+  list.give(&c, 512);
+  list.give(&d, 2048);
+  CHECK(list.take_beyond(4096).empty());
+  CHECK(list.take_beyond(3500) == std::vector<void*>{&a, &b});
+  CHECK(list.bytes() == 2560);
+  list.give(list.take(512), 512);  // used since: c is the newest
+  CHECK(list.take_beyond(2048) == std::vector<void*>{&d});
+  CHECK(list.take(512) == &c);
+  CHECK(list.take_beyond(0).empty());
 }

@@ -1,6 +1,7 @@
 // What a device refuses, or what hangs there, is an error where the processor plays it.
 
 #include "sim/cuda/chunks.hpp"
+#include "sim/cuda/runtime_emulated.hpp"
 #include "tests/support/catch.hpp"
 
 #include <stdexcept>
@@ -90,4 +91,20 @@ TEST_CASE("uploads of any size are read before they are asked to go on without t
     CHECK_THROWS_WITH(detail::copy(on_device.data(), back.data(), n * sizeof(float), stream),
                       Contains("nobody waits for"));
   }
+}
+
+TEST_CASE("what a kernel may use is its code's, not its device's", "[emulation]") {
+  for (const int device : {0, 1}) {
+    use_device(device);
+    CHECK(device_code().architecture == capability());
+    CHECK(has_tf32() == (device == 1));
+  }
+  {
+    const EmulatedCode old(1, 75);
+    CHECK(capability() == 90);
+    CHECK(device_code().from_ptx);
+    CHECK_FALSE(has_tf32());
+  }
+  const EmulatedCode none(1, 0);
+  CHECK_THROWS_AS(device_code(), DeviceError);
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -216,4 +218,31 @@ TEST_CASE("a desk that is closed ends its jobs") {
     wait_until([&] { return desk.jobs().front().running; });
   }
   SUCCEED("it came back");
+}
+
+TEST_CASE("a job waits for the backend that has not started yet, and no other does") {
+  class Late final : public Backend {
+   public:
+    std::string_view name() const override { return "late"; }
+  };
+  std::promise<std::shared_ptr<const Backend>> start;
+  Desk desk({2, std::size_t{1} << 20, {}, start.get_future().share()});
+  const auto name = [&] {
+    return desk.ask<std::string>(named("name"),
+                                 [](JobControl& job) { return std::string(job.compute().backend.name()); });
+  };
+  const auto other = [&] { return desk.ask<int>(named("other"), [](JobControl&) { return 7; }); };
+  CHECK(name().pending);
+  other();
+  wait_until([&] { return static_cast<bool>(other()); });
+  CHECK(name().pending);
+  start.set_value(std::make_shared<const Late>());
+  REQUIRE(desk.wait_idle(10min));
+  CHECK(*name() == "late");
+
+  Desk on_cpu({1, std::size_t{1} << 20, {}});
+  on_cpu.ask<std::string>(named("name"),
+                          [](JobControl& job) { return std::string(job.compute().backend.name()); });
+  REQUIRE(on_cpu.wait_idle(10min));
+  CHECK(*on_cpu.ask<std::string>(named("name"), [](JobControl&) { return std::string(); }) == "cpu");
 }

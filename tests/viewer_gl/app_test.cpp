@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <imgui.h>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace kvreplay;
@@ -336,4 +339,23 @@ TEST_CASE("a session restores runs, selection, views, layout and settings", "[ap
   CHECK(again.app.state().comparison.window == 7);
   CHECK(again.app.layout() == saved.layout);
   CHECK(text_of(again.app.save()) == text_of(saved));
+}
+
+TEST_CASE("a GPU that failed is told", "[app]") {
+  class FailedGpu final : public Backend {
+   public:
+    std::vector<ComputeDevice> devices() const override { return {{.name = "a card"}}; }
+    std::string failure() const override { return "CUDA: it was lost"; }
+  };
+  std::promise<std::shared_ptr<const Backend>> start;
+  AppOptions options = Dashboard::options({});
+  options.backend = start.get_future().share();
+  App app(std::move(options));
+  ScriptedHost host(app, 1280, 800, 1);
+  host.frame();
+  CHECK(app.state().message().empty());
+  start.set_value(std::make_shared<const FailedGpu>());
+  host.frame();
+  CHECK(app.state().message() == "The GPU failed, and the CPU goes on: CUDA: it was lost");
+  CHECK(app.state().message_is_error());
 }

@@ -129,7 +129,7 @@ struct AppOptions {
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
   std::string date;                                ///< that figures bear; empty: today's
   std::function<void()> wake;                      ///< called from any thread when there is something new
-  std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
+  ComingBackend backend = {};
 };
 
 /// The dashboard: panels, what they share, and everything around them. Shown by a host (viewer/gl/host.hpp).
@@ -227,6 +227,8 @@ class App final : public Client {
   void draw_menu_bar();
   void draw_head_controls();
   void draw_status_bar(float height);
+  /// The GPU that computes; empty where none does. Says once where one has failed.
+  std::string hardware();
   float draw_findings(const Area& area);
   void draw_panels(const Area& area);
   void draw_slot(const Layout::Slot& slot);
@@ -274,6 +276,7 @@ class App final : public Client {
   std::filesystem::path export_path(std::string_view extension) const;
 
   AppOptions options_;
+  bool failure_said_ = false;  ///< of the GPU
   AppState state_;
   Desk desk_;
   Layout layout_ = Layout::standard();

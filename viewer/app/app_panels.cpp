@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -164,6 +165,18 @@ void App::draw_head_controls() {
       "themselves (not to those that look at all rows, or the last). Enter applies.");
 }
 
+std::string App::hardware() {
+  const ComingBackend& backend = options_.backend;
+  if (!backend.valid() || backend.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return "";
+  const std::vector<ComputeDevice> devices = backend.get()->devices();
+  if (devices.empty()) return "";
+  const std::string failure = backend.get()->failure();
+  if (failure.empty()) return devices.front().name + " \xC2\xB7 ";
+  if (!std::exchange(failure_said_, true))
+    state_.say("The GPU failed, and the CPU goes on: " + failure, true);
+  return "CPU, the GPU failed \xC2\xB7 ";
+}
+
 void App::draw_status_bar(float height) {
   const Theme& t = theme();
   const ImGuiViewport* view = ImGui::GetMainViewport();
@@ -171,8 +184,9 @@ void App::draw_status_bar(float height) {
   if (std::exchange(seen_answers_, desk_.answers()) != seen_answers_) state_.status_line().went_well();
   if (std::string failure = desk_.take_failure(); !failure.empty()) state_.say(std::move(failure), true);
   const auto open_jobs = static_cast<Index>(desk_.open_jobs());
-  const std::string right = fmt::format("{} \xC2\xB7 {}", open_jobs > 0 ? counted(open_jobs, "job") : "ready",
-                                        bytes_text(static_cast<double>(desk_.cached_bytes())));
+  const std::string right =
+      fmt::format("{}{} \xC2\xB7 {}", hardware(), open_jobs > 0 ? counted(open_jobs, "job") : "ready",
+                  bytes_text(static_cast<double>(desk_.cached_bytes())));
   const float right_at = view->Size.x - t.px(12) - ImGui::CalcTextSize(right.c_str()).x;
   ImGui::GetWindowDrawList()->AddText({view->Pos.x + right_at, y}, t.dim, right.c_str());
 

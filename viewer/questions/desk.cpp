@@ -126,7 +126,7 @@ void Desk::State::run(std::unique_lock<std::mutex>& lock,
   Entry& waiting_entry = entries.at(key);
   // Shared with the entry: an entry that is abandoned meanwhile leaves the job its own end.
   const std::shared_ptr<JobControl> job(
-      new JobControl(waiting_entry.question.all_cores ? cores : 1, *options.backend));
+      new JobControl(waiting_entry.question.all_cores ? cores : 1, options.backend));
   waiting_entry.job = job;
   waiting_entry.stage = Stage::running;
   waiting_entry.started = Clock::now();

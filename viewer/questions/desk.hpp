@@ -9,11 +9,13 @@
 #include <concepts>
 #include <cstddef>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <typeindex>
+#include <utility>
 #include <vector>
 
 // Where panels ask for what takes time. A question has a key that says all that its answer depends on; the
@@ -29,13 +31,16 @@ enum class Urgency {
   background,  ///< everything else
 };
 
+/// What computes, now or once it has started; not valid: the CPU.
+using ComingBackend = std::shared_future<std::shared_ptr<const Backend>>;
+
 /// A job's view of itself.
 class JobControl {
  public:
   /// Threads for this job alone; they throw Interrupted once it is cancelled.
   Workers& workers() { return workers_; }
-  /// This job's threads with the desk's backend, in float32.
-  Compute compute() { return {workers_, backend_}; }
+  /// This job's threads with the desk's backend, in float32; waits for its start.
+  Compute compute() { return {workers_, backend_.valid() ? *backend_.get() : cpu_backend()}; }
   bool cancelled() const { return workers_.stopping(); }
   /// Throws Interrupted where cancelled: for loops of the job's own.
   void check() const {
@@ -46,9 +51,9 @@ class JobControl {
 
  private:
   friend class Desk;
-  JobControl(int threads, const Backend& backend) : workers_(threads), backend_(backend) {}
+  JobControl(int threads, ComingBackend backend) : workers_(threads), backend_(std::move(backend)) {}
   Workers workers_;
-  const Backend& backend_;
+  ComingBackend backend_;
   std::atomic<double> progress_{0};
 };
 
@@ -116,7 +121,7 @@ class Desk {
     int threads = 0;                                 ///< 0: one a core
     std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers kept
     std::function<void()> on_answer;                 ///< called from a job's thread: wakes the window
-    std::shared_ptr<const Backend> backend = std::make_shared<const Backend>();
+    ComingBackend backend = {};
   };
   explicit Desk(Options options);
   ~Desk();

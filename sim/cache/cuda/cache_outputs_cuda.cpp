@@ -1,5 +1,6 @@
 #include "sim/cache/cache_outputs.hpp"
 #include "sim/cache/cuda/kept_kernels.hpp"
+#include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/transfer.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/column_totals.hpp"
@@ -134,7 +135,7 @@ class DeviceProblem {
     all_.end_visible = arrays_.copy_of<int>(seen_.end);
     all_.bad = arrays_.zeros<int>(G_ * n_);
     stream_.synchronize();  // what was uploaded lives here
-    workspace_ = std::min(workspace, free_memory() / 2);
+    workspace_ = std::min(workspace, fair_share_of_memory());
   }
 
   OutputChanges<float> changes(const Workers& workers) const {

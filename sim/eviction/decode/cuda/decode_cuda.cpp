@@ -1,3 +1,4 @@
+#include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/transfer.hpp"
 #include "sim/eviction/decode/cuda/decode_kernels.hpp"
 #include "sim/eviction/decode/decode_run.hpp"
@@ -266,7 +267,7 @@ std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& gro
       full_sq[step] += head.row(static_cast<Index>(step)).cast<double>().squaredNorm();
 
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
-    const std::size_t room = std::min(workspace, free_memory() / 2);
+    const std::size_t room = std::min(workspace, fair_share_of_memory());
     RunArrays sizes;
     for (; end < runs.size(); ++end) {
       task_of(group, runs[end], sizes);
