@@ -17,12 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sums over the rows of one token, by RowScore: all of the window, the first two of the weights,
-/// exact_remove alone of the future.
-constexpr Index sums_of(ColumnSet columns) {
-  if (columns == ColumnSet::window) return kRowSums;
-  return columns == ColumnSet::weights ? 2 : 1;
-}
 constexpr int kAttention = sum_at(RowScore::attention), kAttentionSq = sum_at(RowScore::attention_sq);
 static_assert(kAttention == 0 && kAttentionSq == 1, "the sums of the weights are the first");
 
@@ -331,7 +325,7 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         z[n] = in.logits ? in.logits.at(panel, tile) : z_tiles + n * kTokensPerTile * W;
         vo[n] = vo_tiles + n * kTokensPerTile * W;
         if (!in.logits) TileLogits(in, panel, tile, tokens, z[n]);
-        if constexpr (kColumns != ColumnSet::weights)
+        if constexpr (needs_outputs(kColumns))
           PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v,
                        out_panels + panel * in.d_v * W, nullptr, vo[n]);
         rows[n] = row_constants + panel * kRowConstants * W;

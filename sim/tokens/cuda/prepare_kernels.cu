@@ -37,17 +37,17 @@ KVREPLAY_KERNEL void rows_kernel(StoredRows from, HeadRows which, HalfMatrix to,
 }
 
 /// One thread a channel: the mean of some rows from all over the matrix.
-KVREPLAY_KERNEL void centre_kernel(PreparedRows v, int d_v, int tokens) {
+KVREPLAY_KERNEL void centre_kernel(StoredRows values, int d_v, int tokens, float* centre, float* largest) {
   constexpr int kSampled = 256;
   const int c = static_cast<int>(block_id().x) * kThreads + thread_id();
-  if (c == 0) *v.largest = 0;
+  if (c == 0) *largest = 0;
   if (c >= d_v) return;
   const int step = (tokens + kSampled - 1) / kSampled;
   double sum = 0;
   int n = 0;
   for (int p = 0; p < tokens; p += step, ++n)
-    sum += static_cast<double>(number(v.values, static_cast<std::ptrdiff_t>(p) * d_v + c));
-  v.centre[c] = static_cast<float>(sum / n);
+    sum += static_cast<double>(number(values, static_cast<std::ptrdiff_t>(p) * d_v + c));
+  centre[c] = static_cast<float>(sum / n);
 }
 
 /// One warp a token: its key's halves, its value's norms.
@@ -55,11 +55,13 @@ KVREPLAY_KERNEL void tokens_kernel(StoredRows keys, int d, HalfMatrix k, Prepare
                                    int* needed) {
   const int p = static_cast<int>(block_id().x) * kWarps + warp_id();
   if (p >= tokens) return;
-  if (k.high == keys.data) {
+  if (d > 0 && k.high == keys.data) {
     if (lane_id() == 0) k.unit[p] = 1;
-  } else if (take_row(keys, static_cast<std::ptrdiff_t>(p) * d, d, k.depth, p, k) && needed != nullptr) {
+  } else if (d > 0 && take_row(keys, static_cast<std::ptrdiff_t>(p) * d, d, k.depth, p, k) &&
+             needed != nullptr) {
     set_flag(needed);
   }
+  if (d_v == 0) return;
 
   const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(p) * d_v;
   double value_sq = 0, centred_sq = 0, centre_dot = 0;
@@ -105,12 +107,17 @@ void check_halves(const StoredRows& from, const HeadRows& which, int* needed, co
          HalfMatrix{}, needed);
 }
 
+void find_centre(const StoredRows& values, int d_v, int tokens, float* centre, float* largest,
+                 const Stream& stream) {
+  launch(centre_kernel, {blocks_of(d_v, kThreads)}, kThreads, 0, stream, values, d_v, tokens, centre,
+         largest);
+}
+
 void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
                     int tokens, int* needed, const Stream& stream) {
   const Grid a_warp_each{blocks_of(tokens, kWarps)};
-  launch(centre_kernel, {blocks_of(d_v, kThreads)}, kThreads, 0, stream, v, d_v, tokens);
   launch(tokens_kernel, a_warp_each, kThreads, 0, stream, keys, d, k, v, d_v, tokens, needed);
-  launch(values_kernel, a_warp_each, kThreads, 0, stream, v, d_v, tokens);
+  if (d_v > 0) launch(values_kernel, a_warp_each, kThreads, 0, stream, v, d_v, tokens);
 }
 
 }  // namespace kvreplay::cuda
