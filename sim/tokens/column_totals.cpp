@@ -22,6 +22,11 @@ ColumnTotals empty_totals(Index l, ColumnSet columns) {
   return totals;
 }
 
+bool needs_outputs(std::span<const ColumnRequest> requests) {
+  return std::any_of(requests.begin(), requests.end(),
+                     [](const ColumnRequest& request) { return needs_outputs(request.columns); });
+}
+
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals) {
   for (const LargestScores& s : rows) {
     if (s.at >= l) continue;  // a decoded position is no candidate

@@ -29,17 +29,22 @@ KVREPLAY_HOST_DEVICE constexpr int sum_at(RowScore score) { return static_cast<i
 
 /// Which columns pass two adds up.
 enum class ColumnSet {
-  window,   ///< every RowScore's
-  weights,  ///< attention and its square, for which no value is needed: d_v may be 0
-  future,   ///< exact_remove and max_attn, the largest weight
+  window,    ///< every RowScore's
+  future,    ///< exact_remove and max_attn, the largest weight
+  weights,   ///< attention and its square, for which no value is needed: d_v may be 0; nor is it for:
+  max_attn,  ///< that alone
 };
 KVREPLAY_HOST_DEVICE constexpr bool has_sum(ColumnSet columns, RowScore score) {
   const bool of_weights = score == RowScore::attention || score == RowScore::attention_sq;
-  return columns == ColumnSet::window ||
-         (columns == ColumnSet::weights ? of_weights : score == RowScore::exact_remove);
+  return columns == ColumnSet::window || (columns == ColumnSet::weights && of_weights) ||
+         (columns == ColumnSet::future && score == RowScore::exact_remove);
 }
-KVREPLAY_HOST_DEVICE constexpr bool has_max_attn(ColumnSet columns) { return columns == ColumnSet::future; }
-KVREPLAY_HOST_DEVICE constexpr bool needs_outputs(ColumnSet columns) { return columns != ColumnSet::weights; }
+KVREPLAY_HOST_DEVICE constexpr bool has_max_attn(ColumnSet columns) {
+  return columns == ColumnSet::future || columns == ColumnSet::max_attn;
+}
+KVREPLAY_HOST_DEVICE constexpr bool needs_outputs(ColumnSet columns) {
+  return columns == ColumnSet::window || columns == ColumnSet::future;
+}
 /// Where a score stands among the sums of a set; how many they are; and with max_attn, which is behind them.
 KVREPLAY_HOST_DEVICE constexpr int sum_at(ColumnSet columns, RowScore score) {
   int before = 0;

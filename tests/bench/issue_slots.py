@@ -173,7 +173,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CYCLES = 4  # of a matrix unit for mma.m16n8k16, four units and four schedulers a multiprocessor (H100)
 ENTRIES = 32  # of a lane in a step of pass two
 
-WINDOW, WEIGHTS, FUTURE = "LNS_9ColumnSetE0E", "LNS_9ColumnSetE1E", "LNS_9ColumnSetE2E"  # sim/tokens/row_scores.hpp
+WINDOW, FUTURE, WEIGHTS, MAX_ATTN = (f"LNS_9ColumnSetE{number}E" for number in range(4))  # sim/tokens/row_scores.hpp
 
 # Kernel, its operands (Planes, depth and values in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and
 # of an entry behind the last matrix instruction.
@@ -189,6 +189,7 @@ STEPS = [
     ("score", "PlanesE2ELi128ELb1EEELb1E" + FUTURE, "pass two, future, `f32`, 16-bit dump", 1430, 22),
     ("score", "PlanesE1ELi128ELb0EEELb1E" + WEIGHTS, "pass two, weights, 16-bit dump", 610, 9.5),
     ("score", "PlanesE3ELi128ELb0EEELb1E" + WEIGHTS, "pass two, weights, 32-bit dump", 790, 9.5),
+    ("score", "PlanesE1ELi128ELb0EEELb1E" + MAX_ATTN, "pass two, largest weights, 16-bit dump", 650, 9.5),
 ]
 
 

@@ -145,18 +145,37 @@ TEST_CASE("kernels of weights that know their operands agree with the reference"
 
 TEST_CASE("values come to a device for what is asked after weights", "[cuda]") {
   Workers workers(1);
-  HeadGroup<float> group =
-      to_float(random_group({.l = 200, .T = 210, .G = 2, .d = 64, .d_v = 48, .repeat = 30}));
-  const TokenOptions options{.window = 50, .metrics = {TokenMetric::attn, TokenMetric::kvzip}};
-  for (const Products products : {Products::f32, Products::tensor}) {
+  for (const Index channels : {64, 48}) {
+    const HeadGroup<float> group = to_float(random_group(
+        {.l = 200, .T = 210, .G = 2, .d = 64, .d_v = channels, .samples = 2, .window_gradients = 50}));
+    const TokenOptions options{.window = 50, .metrics = {TokenMetric::attn, TokenMetric::exact_loss}};
     const TokenMetrics want = token_metrics_reference(to_double(group), options);
-    on_devices([&] {
-      const TokenMetrics got =
-          cuda::token_metrics_of(group, cuda::stored_numbers(group), options, products, workers);
-      if (products == Products::f32) CHECK(mismatches("", want, got, kSingle) == "");
-      for (const TokenMetric m : {TokenMetric::attn, TokenMetric::kvzip})
-        CHECK((got[m] - want[m]).norm() < 5e-3 * want[m].norm());
-    });
+    on_devices(
+        [&] { CHECK(mismatches("", want, token_metrics_cuda(group, options, workers), kSingle) == ""); });
+  }
+}
+
+TEST_CASE("the largest weights of decoding steps and of a second reading agree with the reference",
+          "[cuda]") {
+  using M = TokenMetric;
+  Workers workers(1);
+  for (const Index channels : {64, 128, 40}) {
+    HeadGroup<float> group = to_float(random_group(
+        {.l = 200, .T = 270, .G = 2, .d = channels, .d_v = 48, .sink_logit = 0.5, .repeat = 70}));
+    group.k.row(0) *= 3;
+    const TokenOptions options{
+        .window = 50, .per_query_head = true, .metrics = {M::oracle_importance, M::kvzip}};
+    const TokenMetrics want = token_metrics_reference(to_double(group), options);
+    for (const Products products : {Products::f32, Products::tensor}) {
+      on_devices([&] {
+        INFO(channels << " channels, products " << static_cast<int>(products));
+        const TokenMetrics got =
+            cuda::token_metrics_of(group, cuda::stored_numbers(group), options, products, workers);
+        if (products == Products::f32) CHECK(mismatches("", want, got, kSingle) == "");
+        for (const M m : {M::oracle_importance, M::kvzip})
+          CHECK((got[m] - want[m]).norm() < 5e-3 * want[m].norm());
+      });
+    }
   }
 }
 

@@ -111,18 +111,47 @@ struct SlabEntries {
     return first + 32 <= known.in.candidates && !any_lane(!(inside && ordinary));
   }
 
-  template <bool kAllInside>
-  KVREPLAY_DEVICE void add(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
+  KVREPLAY_DEVICE void add_inside(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
     KVREPLAY_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       KVREPLAY_UNROLL
-      for (int e = 0; e < 2; ++e) add_row<kAllInside>(n, e, z, v_dot_o, sums);
+      for (int e = 0; e < 2; ++e) add_row<true>(n, e, column_of(z, n), column_of(v_dot_o, n), sums);
+    }
+  }
+  /// For what is seldom, borders of the mask and operands that are not known: a loop whose column tiles go
+  /// through memory, for unrolled it would take as long to compile as all the rest.
+  template <bool kAllInside>
+  KVREPLAY_DEVICE void add_in_loop(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
+    Column of_z[kColumnTiles], of_v[kColumnTiles];
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      of_z[n] = column_of(z, n);
+      if (Known::kValues) of_v[n] = column_of(v_dot_o, n);
+    }
+    KVREPLAY_UNROLL_BY(1)
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e) add_row<kAllInside>(n, e, of_z[n], of_v[n], sums);
     }
   }
 
  private:
+  /// One column tile of products.
+  struct Column {
+    float at[kTiles][4];
+  };
+  KVREPLAY_DEVICE static Column column_of(const Tile& tile, int n) {
+    Column column;
+    KVREPLAY_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < 4; ++i) column.at[m][i] = tile.at[m][n][i];
+    }
+    return column;
+  }
+
   template <bool kAllInside>
-  KVREPLAY_DEVICE void add_row(int n, int e, const Tile& z, const Tile& v_dot_o,
+  KVREPLAY_DEVICE void add_row(int n, int e, const Column& z, const Column& v_dot_o,
                                float (&sums)[kTokens][kSums]) const {
     constexpr Range kRange = kAllInside ? Range::finite : Range::any;
     const int row_at = first_row + Tile::col(n, e);
@@ -135,7 +164,7 @@ struct SlabEntries {
       counts[i] = kAllInside || (p >= row.first_visible && p < row.end_visible && p != row.apart &&
                                  p < known.in.candidates);
       const EntryLogit<float> logit =
-          entry_logit(z.at[i / 2][n][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, known.softcap());
+          entry_logit(z.at[i / 2][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, known.softcap());
       const float a = fast_exp(logit.z - row.entry.lse);
       entry[i] = {a, logit.z, logit.taylor, token[i].value.value_sq, {}};
     }
@@ -143,7 +172,7 @@ struct SlabEntries {
       KVREPLAY_UNROLL
       for (int i = 0; i < kTokens; ++i)
         entry[i].to =
-            entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][n][i % 2 * 2 + e], row.o_scale);
+            entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][i % 2 * 2 + e], row.o_scale);
       take_differences(row, row_at, counts, entry);
     }
     KVREPLAY_UNROLL
@@ -360,10 +389,12 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
     if (!active) continue;
     const int first_row = own.row(slabs), head = own.head;
     const SlabEntries<Known, kColumns> entries{known, finished, pass, token, first_row};
-    if (Known::kKnown && entries.all_inside(first_token + token_warp * 32))
-      entries.template add<true>(z, v_dot_o, sums);
+    if (!entries.all_inside(first_token + token_warp * 32))
+      entries.template add_in_loop<false>(z, v_dot_o, sums);
+    else if constexpr (Known::kKnown)
+      entries.add_inside(z, v_dot_o, sums);
     else
-      entries.template add<false>(z, v_dot_o, sums);
+      entries.template add_in_loop<true>(z, v_dot_o, sums);
     own.go_on_by_step(slabs);
     const bool last = step + 1 == steps || own.number >= slabs.all;
     if (last || own.head != head || step % kStepsAtOnce == kStepsAtOnce - 1)
@@ -401,10 +432,12 @@ ScoreKernel kernel_for(const ColumnProblem& problem, ColumnSet columns, bool res
   switch (columns) {
     case ColumnSet::window:
       return kernel_for<ColumnSet::window>(problem, resident);
-    case ColumnSet::weights:
-      return kernel_for<ColumnSet::weights>(problem, resident);
     case ColumnSet::future:
       return kernel_for<ColumnSet::future>(problem, resident);
+    case ColumnSet::weights:
+      return kernel_for<ColumnSet::weights>(problem, resident);
+    case ColumnSet::max_attn:
+      return kernel_for<ColumnSet::max_attn>(problem, resident);
   }
   return nullptr;
 }

@@ -130,9 +130,7 @@ const DeviceGroup& DeviceReadings::attended(bool outputs) {
 
 std::vector<std::vector<ColumnTotals>> DeviceReadings::column_totals(
     std::span<const ColumnRequest> requests) {
-  const bool outputs = std::any_of(requests.begin(), requests.end(), [](const ColumnRequest& request) {
-    return needs_outputs(request.columns);
-  });
+  const bool outputs = needs_outputs(requests);
   std::deque<ColumnRun> runs;
   for (const auto& [rows, columns] : requests)
     runs.emplace_back(attended(outputs), rows_at(group_, numbers_, rows), columns).launch();
@@ -152,7 +150,7 @@ Matrix<double> DeviceReadings::repeat_attention() {
   Matrix<double> largest = Matrix<double>::Zero(group_.G(), group_.l);
   if (rows.count == 0) return largest;
   for (const HeadMatrix<float>& q : group_.q_ref) rows.q.push_back(q.data());
-  const ColumnRun run(attended(true), std::move(rows), ColumnSet::future);
+  const ColumnRun run(attended(false), std::move(rows), ColumnSet::max_attn);
   run.launch();
   const std::vector<ColumnTotals> totals = run.totals();
   for (Index g = 0; g < group_.G(); ++g) largest.row(g) = totals[g].max_attn.cwiseMin(1.0).transpose();
