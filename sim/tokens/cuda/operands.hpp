@@ -12,15 +12,16 @@ namespace kvreplay::cuda {
 /// Which numbers are the sum of two halves.
 enum class Planes {
   any,     ///< the problem says
-  none,    ///< Products::tensor
+  none,    ///< Products::tensor, and without values a dump in 16 bits
   values,  ///< values, outputs and weights: a dump in 16 bits
   all,     ///< queries and keys too
 };
 
 /// kDepth: channels of keys and values, without a soft cap; 0: the problem says. Without kHasValues there are
 /// no values and no outputs: ColumnProblem::d_v is 0.
-template <Planes kPlanes, int kDepth, bool kHasValues>
+template <Planes kTwo, int kDepth, bool kHasValues>
 struct Operands {
+  static constexpr Planes kPlanes = kTwo;
   static constexpr bool kKnown = kPlanes != Planes::any, kValues = kHasValues;
   static_assert(kKnown == (kDepth > 0), "all is known or nothing");
   static_assert(kValues || kPlanes != Planes::values, "no such planes");

@@ -425,7 +425,10 @@ ScoreKernel kernel_for(const ColumnProblem& problem, bool resident) {
   constexpr bool kValues = needs_outputs(kColumns);
   if (!resident) return score_kernel<AnyOperands<kValues>, false, kColumns>;
   return with_operands<kValues>(problem, [](const auto& known) -> ScoreKernel {
-    return score_kernel<std::decay_t<decltype(known)>, true, kColumns>;
+    using Known = std::decay_t<decltype(known)>;
+    // Decoding steps are few and seldom asked in tensor products: not worth what it takes to compile them.
+    constexpr bool kSeldom = kColumns == ColumnSet::future && Known::kPlanes == Planes::none;
+    return score_kernel<std::conditional_t<kSeldom, AnyOperands<kValues>, Known>, true, kColumns>;
   });
 }
 ScoreKernel kernel_for(const ColumnProblem& problem, ColumnSet columns, bool resident) {
