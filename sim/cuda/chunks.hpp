@@ -277,12 +277,13 @@ struct ChunkAt {
   HalfBits* high;
   bool has_low;
 
-  template <int kThreads, class RowAt>
+  /// Turns are unrolled where there are at most kUnrolled: registers are dearer than a loop.
+  template <int kThreads, int kUnrolled = 2, class RowAt>
   KVREPLAY_DEVICE void copy(const HalfBits* from_high, const HalfBits* from_low, int depth, int chunk,
                             RowAt row_at) const {
     constexpr int kTurns = (kRows * (kChunk / 8) + kThreads - 1) / kThreads;
     const int c = thread_id() % (kChunk / 8) * 8;
-    KVREPLAY_UNROLL_BY(kTurns <= 4 ? kTurns : 1)  // registers are dearer than a loop
+    KVREPLAY_UNROLL_BY(kTurns <= kUnrolled ? kTurns : 1)
     for (int turn = 0; turn < kTurns; ++turn) {
       const int r = (turn * kThreads + thread_id()) / (kChunk / 8);
       if (kRows * (kChunk / 8) % kThreads != 0 && r >= kRows) break;

@@ -18,8 +18,13 @@ ColumnTotals empty_totals(Index l, ColumnSet columns) {
   const Vector<double> zero = Vector<double>::Zero(l);
   for (int s = 0; s < kRowSums; ++s)
     if (has_sum(columns, static_cast<RowScore>(s))) totals.sums[s] = zero;
-  if (columns == ColumnSet::future) totals.max_attn = zero;
+  if (has_max_attn(columns)) totals.max_attn = zero;
   return totals;
+}
+
+bool needs_outputs(std::span<const ColumnRequest> requests) {
+  return std::any_of(requests.begin(), requests.end(),
+                     [](const ColumnRequest& request) { return needs_outputs(request.columns); });
 }
 
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals) {
@@ -27,7 +32,7 @@ void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l
     if (s.at >= l) continue;  // a decoded position is no candidate
     for (int k = 0; k < kRowSums; ++k)
       if (has_sum(columns, static_cast<RowScore>(k))) totals.sums[k](s.at) += s.sums[k];
-    if (columns == ColumnSet::future)
+    if (has_max_attn(columns))
       totals.max_attn(s.at) = std::max(totals.max_attn(s.at), s[RowScore::attention]);
   }
 }
@@ -76,7 +81,7 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
   for (const RowBatch& batch : row_batches(group, rows, most_logits)) {
     std::vector<HeadRows<T>> heads =
         softmax_rows(group, values, batch.rows,
-                     {.outputs = columns != ColumnSet::weights, .keep_logits = batch.keep_logits}, workers);
+                     {.outputs = needs_outputs(columns), .keep_logits = batch.keep_logits}, workers);
 
     // Pass two. An item owns its columns, so that every sum is added up by one thread in order of the rows.
     const Index first = first_scored(group, batch.rows);

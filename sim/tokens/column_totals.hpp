@@ -59,7 +59,7 @@ void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l
 inline constexpr Index kMostLogits = Index{32} << 20;
 
 /// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
-/// ColumnSet::weights needs no values, which may then be empty. most_logits: bytes of them that
+/// Where the columns need no outputs the values may be empty. most_logits: bytes of them that
 /// pass one leaves for pass two.
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
@@ -89,6 +89,8 @@ struct ColumnRequest {
   RowRange rows;
   ColumnSet columns;
 };
+/// Whether one of them needs outputs.
+bool needs_outputs(std::span<const ColumnRequest> requests);
 
 /// One query head's rows after pass one.
 template <class T>

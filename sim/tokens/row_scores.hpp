@@ -27,6 +27,35 @@ inline constexpr int kRowScores = static_cast<int>(RowScore::value) + 1;
 inline constexpr int kRowSums = static_cast<int>(RowScore::value);
 KVREPLAY_HOST_DEVICE constexpr int sum_at(RowScore score) { return static_cast<int>(score); }
 
+/// Which columns pass two adds up.
+enum class ColumnSet {
+  window,    ///< every RowScore's
+  future,    ///< exact_remove and max_attn, the largest weight
+  weights,   ///< attention and its square, for which no value is needed: d_v may be 0; nor is it for:
+  max_attn,  ///< that alone
+};
+KVREPLAY_HOST_DEVICE constexpr bool has_sum(ColumnSet columns, RowScore score) {
+  const bool of_weights = score == RowScore::attention || score == RowScore::attention_sq;
+  return columns == ColumnSet::window || (columns == ColumnSet::weights && of_weights) ||
+         (columns == ColumnSet::future && score == RowScore::exact_remove);
+}
+KVREPLAY_HOST_DEVICE constexpr bool has_max_attn(ColumnSet columns) {
+  return columns == ColumnSet::future || columns == ColumnSet::max_attn;
+}
+KVREPLAY_HOST_DEVICE constexpr bool needs_outputs(ColumnSet columns) {
+  return columns == ColumnSet::window || columns == ColumnSet::future;
+}
+/// Where a score stands among the sums of a set; how many they are; and with max_attn, which is behind them.
+KVREPLAY_HOST_DEVICE constexpr int sum_at(ColumnSet columns, RowScore score) {
+  int before = 0;
+  for (int s = 0; s < sum_at(score); ++s) before += has_sum(columns, static_cast<RowScore>(s)) ? 1 : 0;
+  return before;
+}
+KVREPLAY_HOST_DEVICE constexpr int sums_of(ColumnSet columns) { return sum_at(columns, RowScore::value); }
+KVREPLAY_HOST_DEVICE constexpr int columns_of(ColumnSet columns) {
+  return sums_of(columns) + (has_max_attn(columns) ? 1 : 0);
+}
+
 /// A token that is not its row's largest column.
 template <class T>
 struct RowEntry {

@@ -144,18 +144,6 @@ struct ColumnSums {
   double* max_attn;      ///< largest a instead of a sum
 };
 
-/// Which columns pass two adds up.
-enum class ColumnSet {
-  window,   ///< every RowScore's
-  weights,  ///< attention and its square, for which no value is needed: d_v may be 0
-  future,   ///< exact_remove and max_attn
-};
-constexpr bool has_sum(ColumnSet columns, RowScore score) {
-  const bool of_weights = score == RowScore::attention || score == RowScore::attention_sq;
-  return columns == ColumnSet::window ||
-         (columns == ColumnSet::weights ? of_weights : score == RowScore::exact_remove);
-}
-
 /// What one instruction set has.
 template <class T>
 struct TilesSimd {

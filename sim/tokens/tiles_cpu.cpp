@@ -17,12 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace kvreplay::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sums over the rows of one token, by RowScore: all of the window, the first two of the weights,
-/// exact_remove alone of the future.
-constexpr Index sums_of(ColumnSet columns) {
-  if (columns == ColumnSet::window) return kRowSums;
-  return columns == ColumnSet::weights ? 2 : 1;
-}
 constexpr int kAttention = sum_at(RowScore::attention), kAttentionSq = sum_at(RowScore::attention_sq);
 static_assert(kAttention == 0 && kAttentionSq == 1, "the sums of the weights are the first");
 
@@ -154,10 +148,11 @@ HWY_INLINE void AddWindowRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
   accumulate(RowScore::exact_joint, on.MulAdd(ga, cross, alone), w_sq);
 }
 
-/// Adds the sums of the weights alone, with the bits that they have among all.
-template <bool kCapped, class D, class T = hn::TFromD<D>>
+/// Adds what is made of weights alone, with the bits that it has among all.
+template <ColumnSet kColumns, bool kCapped, class D, class T = hn::TFromD<D>>
 HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT row,
-                              const T* HWY_RESTRICT tile_z, hn::Vec<D>* HWY_RESTRICT sum) {
+                              const T* HWY_RESTRICT tile_z, hn::Vec<D>* HWY_RESTRICT sum,
+                              hn::Vec<D>& max_attn) {
   using P = Pack<D>;
   const PackOps<D> on(d);
   P z = on.Load(tile_z);
@@ -167,8 +162,12 @@ HWY_INLINE void AddWeightRows(D d, const TileInput<T>& in, const T* HWY_RESTRICT
     z = on.IfThenElse(visible, cap * on.Tanh(finite / cap), z);
   }
   const P a = on.SoftmaxExp(z - on.Load(row + kLse * kPanelWidth<T>));
-  sum[kAttention] = hn::Add(sum[kAttention], on.Sum(a));
-  sum[kAttentionSq] = hn::Add(sum[kAttentionSq], on.Sum(a * a));
+  if constexpr (kColumns == ColumnSet::weights) {
+    sum[kAttention] = hn::Add(sum[kAttention], on.Sum(a));
+    sum[kAttentionSq] = hn::Add(sum[kAttentionSq], on.Sum(a * a));
+  } else {
+    max_attn = hn::Max(max_attn, hn::Max(a.lo, a.hi));
+  }
 }
 
 /// Adds what the oracles sum over future rows.
@@ -263,19 +262,19 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
     const Index p = tile + t;
     constexpr Index kSums = sums_of(kColumns);
     T* sums = lanes.sums + (p - item) * kSums * N;
-    hn::Vec<D> sum[kSums];
+    hn::Vec<D> sum[std::max<Index>(kSums, 1)];
 #pragma GCC unroll 8
     for (Index s = 0; s < kSums; ++s) sum[s] = first ? hn::Zero(d) : hn::LoadU(d, sums + s * N);
-    if constexpr (kColumns == ColumnSet::weights) {
+    T* max_at = lanes.max_attn + (p - item) * N;
+    auto max_attn = hn::LoadU(d, max_at);
+    if constexpr (!needs_outputs(kColumns)) {
       for (Index b = 0; b < n; ++b)
         for (Index r = 0; r < W; r += 2 * N)
-          AddWeightRows<kCapped>(d, in, rows[b] + r, z[b] + t * W + r, sum);
+          AddWeightRows<kColumns, kCapped>(d, in, rows[b] + r, z[b] + t * W + r, sum, max_attn);
     } else {
       const auto centred_sq = hn::Set(d, token.value_centred_sq[p]);
       const auto centre_dot = hn::Set(d, token.centre_dot_value[p]);
       const T* value = in.v_centred + p * in.d_v;
-      T* max_at = lanes.max_attn + (p - item) * N;
-      auto max_attn = hn::LoadU(d, max_at);
       for (Index b = 0; b < n; ++b) {
         for (Index r = 0; r < W; r += 2 * N) {
           const Index at = t * W + r;
@@ -288,8 +287,8 @@ HWY_INLINE void AddTile(const TileInput<T>& in, const T* const* rows, const T* c
                                    sum[0], max_attn);
         }
       }
-      if constexpr (kColumns == ColumnSet::future) hn::StoreU(max_attn, d, max_at);
     }
+    if constexpr (has_max_attn(kColumns)) hn::StoreU(max_attn, d, max_at);
 #pragma GCC unroll 8
     for (Index s = 0; s < kSums; ++s) hn::StoreU(sum[s], d, sums + s * N);
   }
@@ -331,7 +330,7 @@ HWY_INLINE void ScoreItem(const TileInput<T>& in, const T* row_constants, const 
         z[n] = in.logits ? in.logits.at(panel, tile) : z_tiles + n * kTokensPerTile * W;
         vo[n] = vo_tiles + n * kTokensPerTile * W;
         if (!in.logits) TileLogits(in, panel, tile, tokens, z[n]);
-        if constexpr (kColumns != ColumnSet::weights)
+        if constexpr (needs_outputs(kColumns))
           PanelGemm<T>(tokens, in.v_centred + tile * in.d_v, in.d_v, 1, in.d_v,
                        out_panels + panel * in.d_v * W, nullptr, vo[n]);
         rows[n] = row_constants + panel * kRowConstants * W;
@@ -368,6 +367,8 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
       ScoreItem<ColumnSet::window, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
     else if (columns == ColumnSet::weights)
       ScoreItem<ColumnSet::weights, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
+    else if (columns == ColumnSet::max_attn)
+      ScoreItem<ColumnSet::max_attn, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
     else
       ScoreItem<ColumnSet::future, kCapped>(in, row_constants, out_panels, token, begin, end, lanes);
   };
@@ -378,24 +379,19 @@ HWY_NOINLINE void ScoreTiles(const TileInput<T>& in, const T* row_constants, con
 
   for (Index t = 0; t < tokens; ++t) {
     const double* const total = lanes.totals + t * sums_of(columns);
-    // Rounding may leave a sum of squares just below 0.
-    const auto add = [&](RowScore score, double sum) {
-      sums.of[sum_at(score)][begin + t] += std::max(sum, 0.0);
-    };
-    if (columns == ColumnSet::future) {
-      add(RowScore::exact_remove, total[0]);
-      const T largest = hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N)));
-      double& max_attn = sums.max_attn[begin + t];
-      max_attn = std::max(max_attn, static_cast<double>(largest));
-      continue;
+    for (int s = 0; s < kRowSums; ++s) {
+      const auto score = static_cast<RowScore>(s);
+      if (!has_sum(columns, score)) continue;
+      double sum = total[sum_at(columns, score)];
+      if (score == RowScore::joint)
+        sum = RowFormula<RowScore::joint>::whole(sum, total[kAttentionSq], total[sum_at(RowScore::key)],
+                                                 static_cast<double>(token.value_sq[begin + t]));
+      sums.of[s][begin + t] += std::max(sum, 0.0);  // rounding may leave a sum of squares just below 0
     }
-    for (Index s = 0; s < sums_of(columns); ++s) {
-      const RowScore score = static_cast<RowScore>(s);
-      add(score, score == RowScore::joint ? RowFormula<RowScore::joint>::whole(
-                                                total[s], total[kAttentionSq], total[sum_at(RowScore::key)],
-                                                static_cast<double>(token.value_sq[begin + t]))
-                                          : total[s]);
-    }
+    if (!has_max_attn(columns)) continue;
+    const T largest = hn::GetLane(hn::MaxOfLanes(d, hn::LoadU(d, lanes.max_attn + t * N)));
+    double& max_attn = sums.max_attn[begin + t];
+    max_attn = std::max(max_attn, static_cast<double>(largest));
   }
 }
 

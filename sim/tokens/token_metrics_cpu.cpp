@@ -178,13 +178,14 @@ std::set<MetricRows> add_attention(TokenReadings<T>& readings, const HeadGroup<T
   };
   ask(MetricRows::window, window_rows(group.l, group.first_query(), window), window_columns(out));
   ask(MetricRows::next, {group.l, group.l + 1}, ColumnSet::future);
-  ask(MetricRows::future, future_rows(group.l, group.T_all(), group.first_query()), ColumnSet::future);
+  ask(MetricRows::future, future_rows(group.l, group.T_all(), group.first_query()),
+      out.wants(TokenMetric::oracle_future) ? ColumnSet::future : ColumnSet::max_attn);
   std::set<MetricRows> lost;
   if (requests.empty()) return lost;
   const std::vector<std::vector<ColumnTotals>> totals_of = readings.column_totals(requests);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const std::vector<ColumnTotals>& totals = totals_of[i];
-    const bool oracle = requests[i].columns == ColumnSet::future;
+    const bool oracle = has_max_attn(requests[i].columns);
     for (const ColumnTotals& t : totals)
       if (beyond_float32(oracle ? t.max_attn : t[RowScore::attention])) lost.insert(asked[i]);
     if (oracle)

@@ -142,10 +142,7 @@ const PreparedValues<T>& TokenReadings<T>::values() {
 template <class T>
 std::vector<std::vector<ColumnTotals>> TokenReadings<T>::column_totals(
     std::span<const ColumnRequest> requests) {
-  const bool weights_alone = std::all_of(requests.begin(), requests.end(), [](const ColumnRequest& request) {
-    return request.columns == ColumnSet::weights;
-  });
-  const PreparedValues<T> none, &values = weights_alone ? none : this->values();
+  const PreparedValues<T> none, &values = needs_outputs(requests) ? this->values() : none;
   std::vector<std::vector<ColumnTotals>> totals;
   for (const auto& [rows, columns] : requests)
     totals.push_back(kvreplay::column_totals(group_, values, rows, columns, workers_));

@@ -24,6 +24,7 @@ struct Section {
 };
 constexpr Section kSections[] = {{"window", window_section},
                                  {"rows", rows_section},
+                                 {"weights", weights_section},
                                  {"transfer", transfer_section},
                                  {"long", long_section}};
 

@@ -16,6 +16,9 @@ TEST_CASE("a pass's work counts every visible pair once", "[cuda]") {
   CHECK(shape.pass_one(4).flops + shape.pass_two(4).flops == shape.both(4).flops);
   CHECK(shape.input_bytes(2) == 2 * 16 * (7 + 7 + 2 * 3));
   CHECK(shape.both(4).bytes < shape.pass_two(4).bytes);
+  const PassShape weights{7, 3, 2, 16, false};
+  CHECK(weights.both(4).flops == 4 * pairs * 16);
+  CHECK(weights.input_bytes(2) == 2 * 16 * (7 + 2 * 3));
 }
 
 TEST_CASE("a floor is the larger of what flops and bytes cost", "[cuda]") {

@@ -181,6 +181,12 @@ void rows_section(Bench& bench) {
              {{l, w, 1}, {l, w, 4}, {4 * l, w, 1}, {4 * l, w, 4}});
 }
 
+void weights_section(Bench& bench) {
+  const Index l = bench.options.tokens, w = std::min<Index>(32, l);
+  pass_table(bench, "weights", "The window's weights alone (H2O, SnapKV, CAOTE), d = 128",
+             {{l, l, 1, 128, false}, {l, w, 4, 128, false}});
+}
+
 void transfer_section(Bench& bench) {
   bench.report.table(
       "transfer",

@@ -29,6 +29,8 @@ void check_section(Bench& bench);
 void window_section(Bench& bench);
 /// The last 32 rows, 1 and 4 query heads.
 void rows_section(Bench& bench);
+/// Both of these of weights alone.
+void weights_section(Bench& bench);
 /// A run of head groups from pinned host memory to their sums.
 void transfer_section(Bench& bench);
 /// The longest prompt, every row, 4 query heads: time and device memory.

@@ -61,7 +61,7 @@ Copies::Copies(const Bench& bench, const PassShape& shape, const HeadGroup<float
   for (std::size_t i = 0; i < n; ++i) {
     groups_.emplace_back(group, numbers.stored(), way.products, stream);
     runs_.emplace_back(groups_.back().group, rows_at(group, numbers.stored(), rows_of(shape)),
-                       ColumnSet::window);
+                       shape.outputs ? ColumnSet::window : ColumnSet::weights);
   }
 }
 

@@ -36,8 +36,10 @@ struct OnDevice {
            const cuda::Stream& stream)
       : keys(stored.k, stored.type, of.T_all(), of.d(), stream),
         values(stored.v, stored.type, of.T_all(), of.d_v(), stream),
-        group(of, keys, values, products, stream) {}
+        centred(values, of.T_all(), of.d_v(), stream),
+        group(of, keys, &centred, products, stream) {}
   cuda::DeviceRows keys, values;
+  cuda::CentredValues centred;
   DeviceGroup group;
 };
 

@@ -173,16 +173,23 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CYCLES = 4  # of a matrix unit for mma.m16n8k16, four units and four schedulers a multiprocessor (H100)
 ENTRIES = 32  # of a lane in a step of pass two
 
-# Kernel, its operands (Planes and depth in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and of an
-# entry behind the last matrix instruction.
+WINDOW, FUTURE, WEIGHTS, MAX_ATTN = (f"LNS_9ColumnSetE{number}E" for number in range(4))  # sim/tokens/row_scores.hpp
+
+# Kernel, its operands (Planes, depth and values in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and
+# of an entry behind the last matrix instruction.
 STEPS = [
-    ("softmax", "PlanesE1ELi128EEELb1E", "pass one, `tensor`", 1250, None),
-    ("softmax", "PlanesE2ELi128EEELb1E", "pass one, `f32`, 16-bit dump", 1580, None),
-    ("softmax", "PlanesE3ELi128EEELb1E", "pass one, `f32`, 32-bit dump", 1800, None),
-    ("score", "PlanesE1ELi128EEELb1ELb0E", "pass two, window, `tensor`", 2190, 51),
-    ("score", "PlanesE2ELi128EEELb1ELb0E", "pass two, window, `f32`, 16-bit dump", 2380, 51),
-    ("score", "PlanesE3ELi128EEELb1ELb0E", "pass two, window, `f32`, 32-bit dump", 2570, 51),
-    ("score", "PlanesE2ELi128EEELb1ELb1E", "pass two, future, `f32`, 16-bit dump", 1430, 22),
+    ("softmax", "PlanesE1ELi128ELb1EEELb1E", "pass one, `tensor`", 1250, None),
+    ("softmax", "PlanesE2ELi128ELb1EEELb1E", "pass one, `f32`, 16-bit dump", 1580, None),
+    ("softmax", "PlanesE3ELi128ELb1EEELb1E", "pass one, `f32`, 32-bit dump", 1800, None),
+    ("softmax", "PlanesE1ELi128ELb0EEELb1E", "pass one, weights, 16-bit dump", 840, None),
+    ("softmax", "PlanesE3ELi128ELb0EEELb1E", "pass one, weights, 32-bit dump", 1050, None),
+    ("score", "PlanesE1ELi128ELb1EEELb1E" + WINDOW, "pass two, window, `tensor`", 2190, 51),
+    ("score", "PlanesE2ELi128ELb1EEELb1E" + WINDOW, "pass two, window, `f32`, 16-bit dump", 2380, 51),
+    ("score", "PlanesE3ELi128ELb1EEELb1E" + WINDOW, "pass two, window, `f32`, 32-bit dump", 2570, 51),
+    ("score", "PlanesE2ELi128ELb1EEELb1E" + FUTURE, "pass two, future, `f32`, 16-bit dump", 1430, 22),
+    ("score", "PlanesE1ELi128ELb0EEELb1E" + WEIGHTS, "pass two, weights, 16-bit dump", 610, 9.5),
+    ("score", "PlanesE3ELi128ELb0EEELb1E" + WEIGHTS, "pass two, weights, 32-bit dump", 790, 9.5),
+    ("score", "PlanesE1ELi128ELb0EEELb1E" + MAX_ATTN, "pass two, largest weights, 16-bit dump", 650, 9.5),
 ]
 
 

@@ -44,6 +44,24 @@ TEST_CASE("a few rows of a group take few launches, their own queries and one do
   CHECK(spent.downloaded == G * (7 * l * Index{sizeof(double)} + w * Index{sizeof(LargestScores)}));
 }
 
+TEST_CASE("weights alone bring no values and take two sums back", "[emulation]") {
+  const Index l = 640, w = 32, G = 4, d = 128;
+  const GroupIn16Bits in(to_float(random_group({.l = l, .T = l + 1, .G = G, .d = d, .d_v = d})),
+                         cuda::NumberType::f16);
+  const ColumnRequest weights{{l - w, l}, ColumnSet::weights};
+  Workers workers(1);
+  const auto spent = requests_of([&] {
+    cuda::DeviceReadings(in.group(), in.stored(), Products::f32, workers)
+        .column_totals(std::span(&weights, 1));
+  });
+  CHECK(spent.launches == 5);
+  CHECK(spent.fills == 0);
+  CHECK(spent.uploads == 2 + G);  // K, what rows see, the rows of each head
+  CHECK(spent.uploaded == 2 * d * (l + 1 + G * w) + 4 * (2 * w + 2 * (l / cuda::kScoredTokens)));
+  CHECK(spent.downloads == 1);
+  CHECK(spent.downloaded == G * (2 * l * Index{sizeof(double)} + w * Index{sizeof(LargestScores)}));
+}
+
 TEST_CASE("a second set of rows brings its queries alone", "[emulation]") {
   const Index l = 640, w = 32, G = 4, d = 128;
   const GroupIn16Bits in(to_float(random_group({.l = l, .T = l + 10, .G = G, .d = d, .d_v = d})),
@@ -111,6 +129,7 @@ TEST_CASE("all that a device has metrics of brings keys and values once", "[emul
   CHECK(of({M::knorm, M::keydiff}).uploaded == 2 * d * T);
   CHECK(of({M::knorm}).launches == 1);
   CHECK(of({M::keydiff}).launches == 4);
-  CHECK((of({M::attn, M::caote, M::fastcaote}) - of({M::attn})).launches == 3);
+  CHECK((of({M::attn, M::caote, M::fastcaote}) - of({M::attn})).launches == 4);  // the centre too
+  CHECK(of({M::attn}).uploaded == 2 * d * (T + G * w) + 4 * 2 * (w + l / cuda::kScoredTokens));
   CHECK(of({M::expected_attention}).launches == 3 + 4 * G);
 }

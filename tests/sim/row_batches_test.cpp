@@ -55,6 +55,7 @@ void check_batches(const GroupSpec& spec, Index window) {
     const std::vector<ColumnTotals> again = totals_of(ColumnSet::window, alone);
     const std::vector<ColumnTotals> weights = totals_of(ColumnSet::weights, workers);
     const std::vector<ColumnTotals> future = totals_of(ColumnSet::future, workers);
+    const std::vector<ColumnTotals> largest = totals_of(ColumnSet::max_attn, workers);
     for (std::size_t s = 0; s < kSums.size(); ++s) {
       const TokenMetric metric = kSums[s];
       Matrix<double> got(group.G(), group.l);
@@ -70,6 +71,7 @@ void check_batches(const GroupSpec& spec, Index window) {
         CHECK(weights[g][score] == all[g][score]);
       CHECK(alike<T>(all[g][RowScore::exact_remove], future[g][RowScore::exact_remove]) == "");
       CHECK(alike<T>(none_kept[g].max_attn, future[g].max_attn) == "");
+      CHECK(largest[g].max_attn == future[g].max_attn);
     }
   }
 }
@@ -151,7 +153,8 @@ TEST_CASE("batches of a long prompt's rows give what all rows at once do", "[tok
         GroupSpec{.l = 700, .T = 703, .causal = false, .sliding_window = 90, .two_sided = true}}) {
     const HeadGroup<float> group = to_float(random_group(spec));
     const PreparedValues<float> values = prepare_values(group, workers);
-    for (const ColumnSet columns : {ColumnSet::window, ColumnSet::weights, ColumnSet::future}) {
+    for (const ColumnSet columns :
+         {ColumnSet::window, ColumnSet::future, ColumnSet::weights, ColumnSet::max_attn}) {
       INFO("l = " << spec.l << ", columns " << static_cast<int>(columns));
       const RowRange rows{150, group.l};
       const std::vector<ColumnTotals> want = column_totals(group, values, rows, columns, workers);

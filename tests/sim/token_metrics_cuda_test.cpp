@@ -29,6 +29,15 @@ void check(const TokenCase& token_case, const Tolerance& tolerance = kSingle) {
   }
 }
 
+/// Those that are made of the window's weights alone, and values without the passes.
+MetricSet of_weights(const MetricSet& metrics = MetricSet::all()) {
+  using M = TokenMetric;
+  MetricSet weights;
+  for (const M m : {M::attn, M::attn_sq, M::value, M::caote, M::fastcaote})
+    if (metrics.contains(m)) weights.insert(m);
+  return weights;
+}
+
 /// All that a group without RoPE has.
 MetricSet of_tokens() {
   MetricSet metrics = MetricSet::all();
@@ -67,6 +76,119 @@ TEST_CASE("the CUDA twin agrees with the reference across tile edges, in the sam
       }
     }
   }
+}
+
+TEST_CASE("weights alone agree with the reference, in the same bits in every run", "[cuda]") {
+  Workers workers(1);
+  for (const auto* const cases : {&small_token_cases(), &large_token_cases()}) {
+    for (const TokenCase& token_case : *cases) {
+      TokenOptions options = token_case.options;
+      options.metrics = of_weights(options.metrics);
+      const HeadGroup<float> group = to_float(token_case.group());
+      const TokenMetrics want = token_metrics_reference(to_double(group), options);
+      for (const cuda::DeviceInfo& device : all_devices()) {
+        cuda::use_device(device.index);
+        const std::string name = fmt::format("{} on {}", token_case.name, device.name);
+        const TokenMetrics once = token_metrics_cuda(group, options, workers),
+                           again = token_metrics_cuda(group, options, workers);
+        CHECK(mismatches(name, want, once, kSingle) == "");
+        INFO(name);
+        CHECK(same_bytes(once[TokenMetric::attn], again[TokenMetric::attn]));
+        CHECK(once[TokenMetric::joint].size() == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("weights of rows that one column holds are as good as float64", "[cuda]") {
+  for (TokenCase token_case : held_token_cases()) {
+    token_case.options.metrics = of_weights(token_case.options.metrics);
+    check(token_case, kDouble);
+  }
+}
+
+TEST_CASE("kernels of weights that know their operands agree with the reference", "[cuda]") {
+  using cuda::NumberType;
+  struct Shape {
+    Index l, d, d_v, window;
+  };
+  Workers workers(1);
+  // Every row; few rows of a prompt in segments; a head of more channels than a block holds; odd ones.
+  for (const auto& [l, d, d_v, window] : std::vector<Shape>{{260, 64, 64, 260},
+                                                            {260, 128, 128, 260},
+                                                            {150, 128, 40, 150},
+                                                            {1100, 64, 64, 20},
+                                                            {2060, 128, 128, 3},
+                                                            {150, 576, 512, 100},
+                                                            {150, 21, 35, 150}}) {
+    HeadGroup<float> group =
+        to_float(random_group({.l = l, .T = l + 2, .G = 3, .d = d, .d_v = d_v, .sink_logit = 1.0}));
+    group.k.row(0) *= 3;
+    group.k.row(l / 2) = group.k.row(l / 2 + 60) *= 3;  // equal logits, the first is apart
+    const auto check_on_devices = [&, length = l, channels = d, rows = window](
+                                      const HeadGroup<float>& of, const cuda::StoredNumbers& numbers) {
+      const TokenOptions options{.window = rows, .per_query_head = true, .metrics = of_weights()};
+      const TokenMetrics want = token_metrics_reference(to_double(of), options);
+      on_devices([&] {
+        INFO(length << " tokens, " << channels << " channels, type " << static_cast<int>(numbers.type));
+        CHECK(mismatches("", want, cuda::token_metrics_of(of, numbers, options, Products::f32, workers),
+                         kSingle) == "");
+      });
+    };
+    check_on_devices(group, cuda::stored_numbers(group));
+    for (const NumberType type : {NumberType::f16, NumberType::bf16}) {
+      const GroupIn16Bits in_16(group, type);
+      check_on_devices(in_16.group(), in_16.stored());
+    }
+  }
+}
+
+TEST_CASE("values come to a device for what is asked after weights", "[cuda]") {
+  Workers workers(1);
+  for (const Index channels : {64, 48}) {
+    const HeadGroup<float> group = to_float(random_group(
+        {.l = 200, .T = 210, .G = 2, .d = 64, .d_v = channels, .samples = 2, .window_gradients = 50}));
+    const TokenOptions options{.window = 50, .metrics = {TokenMetric::attn, TokenMetric::exact_loss}};
+    const TokenMetrics want = token_metrics_reference(to_double(group), options);
+    on_devices(
+        [&] { CHECK(mismatches("", want, token_metrics_cuda(group, options, workers), kSingle) == ""); });
+  }
+}
+
+TEST_CASE("the largest weights of decoding steps and of a second reading agree with the reference",
+          "[cuda]") {
+  using M = TokenMetric;
+  Workers workers(1);
+  for (const Index channels : {64, 128, 40}) {
+    HeadGroup<float> group = to_float(random_group(
+        {.l = 200, .T = 270, .G = 2, .d = channels, .d_v = 48, .sink_logit = 0.5, .repeat = 70}));
+    group.k.row(0) *= 3;
+    const TokenOptions options{
+        .window = 50, .per_query_head = true, .metrics = {M::oracle_importance, M::kvzip}};
+    const TokenMetrics want = token_metrics_reference(to_double(group), options);
+    for (const Products products : {Products::f32, Products::tensor}) {
+      on_devices([&] {
+        INFO(channels << " channels, products " << static_cast<int>(products));
+        const TokenMetrics got =
+            cuda::token_metrics_of(group, cuda::stored_numbers(group), options, products, workers);
+        if (products == Products::f32) CHECK(mismatches("", want, got, kSingle) == "");
+        for (const M m : {M::oracle_importance, M::kvzip})
+          CHECK((got[m] - want[m]).norm() < 5e-3 * want[m].norm());
+      });
+    }
+  }
+}
+
+TEST_CASE("a device refuses weights beyond float32", "[cuda]") {
+  HeadGroup<float> group = to_float(random_group({.l = 70, .T = 75, .G = 2, .d = 8, .d_v = 8}));
+  group.q[1].row(41).setConstant(1e20F);
+  group.k.row(3).setConstant(1e20F);
+  Workers workers(1);
+  on_devices([&] {
+    CHECK_THROWS_AS(token_metrics_cuda(group, {.window = 70, .metrics = {TokenMetric::attn}}, workers),
+                    InputError);
+    CHECK_NOTHROW(token_metrics_cuda(group, {.window = 1, .metrics = {TokenMetric::attn}}, workers));
+  });
 }
 
 TEST_CASE("where one column holds all but 1e-13 the CUDA twin is as good as float64", "[cuda]") {

@@ -56,8 +56,8 @@ struct HalfMatrix {
 /// What becomes of the values, [tokens][d_v] and [tokens].
 struct PreparedRows {
   StoredRows values;        ///< as they lie
-  float* centre;            ///< [d_v], near the mean of the values
-  float* largest;           ///< the largest |v - centre| of all
+  const float* centre;      ///< [d_v], near the mean of the values
+  float* largest;           ///< the largest |v - centre| of all, 0 at first
   float* value_sq;          ///< ||v||^2
   float* value_centred_sq;  ///< ||v - centre||^2
   float* centre_dot_value;  ///< centre . (v - centre)
@@ -73,19 +73,19 @@ void prepare_rows(const StoredRows& from, const HeadRows& which, const HalfMatri
 /// Makes *needed 1 where some number of theirs takes more than one half.
 void check_halves(const StoredRows& from, const HeadRows& which, int* needed, const Stream& stream);
 
-/// Keys [tokens][d] and values, which v names. Halves are made of the keys unless k's are the keys
-/// themselves. Makes *needed 1 where some number of the keys takes more than one half; null: nobody asks.
+/// centre [d_v] := near the mean of values [tokens][d_v], for PreparedRows; *largest := 0.
+void find_centre(const StoredRows& values, int d_v, int tokens, float* centre, float* largest,
+                 const Stream& stream);
+/// Keys [tokens][d] and values, which v names; either may be nothing, with d or d_v 0. Halves are made of the
+/// keys unless k's are the keys themselves. Makes *needed 1 where some number of the keys takes more than one
+/// half; null: nobody asks.
 void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
                     int tokens, int* needed, const Stream& stream);
 
-/// Column sums of pass two over future rows: of exact_remove, and the largest weight. Over a window's they
-/// are every RowScore's.
-enum FutureSum { kFutureRemove, kFutureMaxAttn, kFutureSums };
-KVREPLAY_HOST_DEVICE constexpr int column_sums(bool future) { return future ? int{kFutureSums} : kRowSums; }
-
 /// Rows of all query heads against all tokens. Pointers are to device memory.
 struct ColumnProblem {
-  int G, rows, padded_rows, tokens, d, d_v;
+  int G, rows, padded_rows, tokens, d;
+  int d_v;         ///< 0: for a ColumnSet that needs no outputs; v is then nothing
   int candidates;  ///< tokens that are scored: 0 .. candidates - 1
   bool exact;      ///< weights and outputs in two halves each
   HalfMatrix q;    ///< [G][padded_rows]
@@ -125,8 +125,8 @@ void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, con
 
 /// What pass two needs of a row. A row of the padding sees nothing.
 struct alignas(16) RowConstants {
-  EntryRow<float> entry;
   float q_scale;  ///< makes a logit of a product of halves, before the token's unit
+  EntryRow<float> entry;
   float o_scale;  ///< makes (v - centre) . (o - centre) of one
   int first_visible, end_visible;
   int apart;  ///< its largest column
@@ -144,12 +144,12 @@ void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, cons
                  const Stream& stream);
 
 struct ScorePass {
-  bool future;               ///< which sums
+  ColumnSet columns;         ///< which sums
   int segments;              ///< parts that the slabs of a token block are cut into
   const int* ranges;         ///< [blocks of tokens][2]: the rows that see some token of the block
   const float* out_centred;  ///< [G][padded_rows][d_v]
-  /// [segments][kScoredSlabs][G][sums][candidates], 0 at first; where a head has one slab,
-  /// [G][sums][candidates], whatever it is at first
+  /// [segments][kScoredSlabs][G][columns_of()][candidates], 0 at first; where a head has one slab,
+  /// [G][columns_of()][candidates], whatever it is at first
   double* sums;
 };
 

@@ -71,23 +71,23 @@ DeviceRows::DeviceRows(const void* rows, NumberType type, Index n, Index width, 
   copy(data_.data(), static_cast<const std::uint8_t*>(rows), data_.size(), stream);
 }
 
-DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, const DeviceRows& values,
+CentredValues::CentredValues(const DeviceRows& values, Index tokens, Index d_v, const Stream& stream)
+    : values_(values), numbers_(d_v + 1) {
+  find_centre(stored(), narrow(d_v), narrow(tokens), numbers_.data(), numbers_.data() + d_v, stream);
+}
+
+DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, const CentredValues* values,
                          Products products, const Stream& stream)
-    : group_(group),
-      type_(keys.stored().type),
-      products_(products),
-      stream_(stream),
-      arrays_(stream),
-      v_halves_(group.T_all(), group.d_v(), products == Products::f32, 1) {
-  const int T = narrow(group.T_all()), d = narrow(group.d()), d_v = narrow(group.d_v());
+    : group_(group), type_(keys.stored().type), products_(products), stream_(stream), arrays_(stream) {
+  const int T = narrow(group.T_all()), d = narrow(group.d());
   if (type_ == NumberType::f16 && half_depth(d) == d) {
     k_ = {static_cast<std::uint16_t*>(keys.data()), nullptr, arrays_.make<float>(T), d};
   } else {
     k_halves_ = HalfBuffers(T, d, !known_to_be_one_half(), T);
     k_ = k_halves_.view();
   }
-  v_ = {values.stored(),        arrays_.make<float>(d_v), arrays_.make<float>(1), arrays_.make<float>(T),
-        arrays_.make<float>(T), arrays_.make<float>(T),   v_halves_.view()};
+  if (values != nullptr) take(*values);
+  const int d_v = values != nullptr ? narrow(group.d_v()) : 0;
   if (!group.rule.sink_logit.empty()) {
     const std::vector<float> sinks(group.rule.sink_logit.begin(), group.rule.sink_logit.end());
     sink_logit_ = arrays_.copy_of<float>(sinks);
@@ -103,6 +103,19 @@ DeviceGroup::DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, 
   k_ = k_halves_.view();
 }
 
+void DeviceGroup::take(const CentredValues& values) {
+  const Index T = group_.T_all(), d_v = group_.d_v();
+  v_halves_ = HalfBuffers(T, d_v, products_ == Products::f32, 1);
+  v_ = {values.stored(),        values.centre(),        values.numbers_.data() + d_v,
+        arrays_.make<float>(T), arrays_.make<float>(T), arrays_.make<float>(T),
+        v_halves_.view()};
+}
+
+void DeviceGroup::bring(const CentredValues& values) {
+  take(values);
+  prepare_tokens({}, 0, {}, v_, narrow(group_.d_v()), narrow(group_.T_all()), nullptr, stream_);
+}
+
 AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& numbers, RowRange rows) {
   if (rows.begin < numbers.first_query) throw std::logic_error("queries before those that were read");
   AttendingRows attending{rows.count(), numbers.type, {}, visibility(group, rows), {}};
@@ -113,13 +126,12 @@ AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& number
 }
 
 ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet columns)
-    : group_(on_device),
-      rows_(std::move(rows)),
-      columns_(columns == ColumnSet::weights ? ColumnSet::window : columns),
-      arrays_(on_device.stream_) {
+    : group_(on_device), rows_(std::move(rows)), arrays_(on_device.stream_) {
   const HeadGroup<float>& group = on_device.group_;
   const Stream& stream = on_device.stream_;
-  const Index G = group.G(), n = rows_.count, d = group.d(), d_v = group.d_v();
+  const bool outputs = needs_outputs(columns);
+  if (outputs && !on_device.has_values()) throw std::logic_error("outputs of values that were not brought");
+  const Index G = group.G(), n = rows_.count, d = group.d(), d_v = outputs ? group.d_v() : 0;
   const Index padded = div_up(n, kSlab) * kSlab, packed = G * padded;
   const Index begin = rows_.seen.first.front(), end = rows_.seen.end.back();
   const Index candidates = std::min(group.l, end);
@@ -130,9 +142,9 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
   problem_.d = narrow(d);
   problem_.d_v = narrow(d_v);
   problem_.candidates = narrow(candidates);
-  problem_.exact = on_device.products_ == Products::f32;
+  problem_.exact = outputs && on_device.products_ == Products::f32;
   problem_.k = on_device.k_;
-  problem_.v = on_device.v_;
+  if (outputs) problem_.v = on_device.v_;
   problem_.scale = static_cast<float>(group.rule.scale);
   problem_.softcap = static_cast<float>(group.rule.softcap.value_or(0));
   problem_.sink_logit = on_device.sink_logit_;
@@ -164,7 +176,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
   constexpr Index kLeastTokens = 256, kLeastSteps = 8;
   const Index segments = parts_of_work(div_up(packed, kBlockRows), (end - begin) / kLeastTokens);
   const Index per_segment = div_up(div_up(end - begin, segments), kSoftmaxStep) * kSoftmaxStep;
-  const Index states = segments * packed;
+  const Index states = segments * packed, with_losers = d_v > 0 ? states : 0;
   states_ = {narrow(segments),
              narrow(per_segment),
              narrow(begin),
@@ -173,11 +185,11 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
              arrays_.make<float>(states),
              arrays_.make<float>(states),
              arrays_.make<float>(states * d_v),
-             arrays_.make<int>(states),
-             arrays_.make<float>(states * kLosers),
-             arrays_.make<int>(states * kLosers)};
+             arrays_.make<int>(with_losers),
+             arrays_.make<float>(with_losers * kLosers),
+             arrays_.make<int>(with_losers * kLosers)};
 
-  pass_.future = columns == ColumnSet::future;
+  pass_.columns = columns;
   pass_.segments =
       narrow(parts_of_work(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab)));
   pass_.out_centred = states_.rest_out;
@@ -189,7 +201,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
 }
 
 Index ColumnRun::sums_of_pass() const {
-  return Index{problem_.G} * column_sums(pass_.future) * problem_.candidates;
+  return Index{problem_.G} * columns_of(pass_.columns) * problem_.candidates;
 }
 
 Index ColumnRun::row_results() const {
@@ -237,6 +249,7 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
   const HeadGroup<float>& group = group_.group_;
   const Index G = group.G(), n = rows_.count, candidates = problem_.candidates;
   const Index in_head = sums_of_pass() / G;
+  const ColumnSet columns = pass_.columns;
   const std::vector<double> results =
       downloaded(results_.data(), row_results() + sums_of_pass(), group_.stream_);
   std::vector<LargestScores> scores(G * n);
@@ -246,19 +259,18 @@ std::vector<ColumnTotals> ColumnRun::totals() const {
   std::vector<ColumnTotals> totals;
   for (Index g = 0; g < G; ++g) {
     const auto own = scores.begin() + g * n;
-    totals.push_back(empty_totals(group.l, columns_));
+    totals.push_back(empty_totals(group.l, columns));
     ColumnTotals& t = totals.back();
     const auto sum_of = [&](int which, Vector<double>& into) {
       std::copy_n(added + g * in_head + which * candidates, candidates, into.data());
       into = into.cwiseMax(0.0);  // rounding may leave a sum of squares just below 0
     };
-    if (pass_.future) {
-      sum_of(kFutureRemove, t[RowScore::exact_remove]);
-      sum_of(kFutureMaxAttn, t.max_attn);
-    } else {
-      for (int s = 0; s < kRowSums; ++s) sum_of(s, t.sums[s]);
+    for (int s = 0; s < kRowSums; ++s) {
+      const auto score = static_cast<RowScore>(s);
+      if (has_sum(columns, score)) sum_of(sum_at(columns, score), t[score]);
     }
-    add_largest({own, own + n}, columns_, group.l, t);
+    if (has_max_attn(columns)) sum_of(sums_of(columns), t.max_attn);
+    add_largest({own, own + n}, columns, group.l, t);
   }
   return totals;
 }

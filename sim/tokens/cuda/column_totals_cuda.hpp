@@ -47,6 +47,23 @@ class DeviceRows {
   Buffer<std::uint8_t> data_;
 };
 
+/// Values on a device, and what they are taken less.
+class CentredValues {
+ public:
+  /// values [tokens][d_v]; refers to them until it is gone.
+  CentredValues(const DeviceRows& values, Index tokens, Index d_v, const Stream& stream);
+
+  StoredRows stored() const { return values_.stored(); }
+  /// [d_v] on the device, near the mean of the values.
+  const float* centre() const { return numbers_.data(); }
+
+ private:
+  friend class DeviceGroup;
+
+  const DeviceRows& values_;
+  Buffer<float> numbers_;  // the centre, and PreparedRows::largest
+};
+
 /// A HalfMatrix's memory.
 class HalfBuffers {
  public:
@@ -65,16 +82,19 @@ class HalfBuffers {
 /// A head group's keys and values on the calling thread's device, ready for any set of rows.
 class DeviceGroup {
  public:
-  /// keys and values: the group's. Refers to all but `products` until it is gone.
-  DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, const DeviceRows& values,
+  /// keys and values: the group's; without values (null) for sets that need no outputs alone. Refers to all
+  /// but `products` until it is gone.
+  DeviceGroup(const HeadGroup<float>& group, const DeviceRows& keys, const CentredValues* values,
               Products products, const Stream& stream);
 
-  /// [d_v] on the device, near the mean of the values.
-  const float* centre() const { return v_.centre; }
+  bool has_values() const { return v_.centre != nullptr; }
+  /// The values, where it has none: for what is asked next.
+  void bring(const CentredValues& values);
 
  private:
   friend class ColumnRun;
 
+  void take(const CentredValues& values);
   bool known_to_be_one_half() const { return products_ == Products::tensor || type_ == NumberType::f16; }
 
   const HeadGroup<float>& group_;
@@ -102,7 +122,8 @@ AttendingRows rows_at(const HeadGroup<float>& group, const StoredNumbers& number
 /// One set of rows of a group, and the memory that both passes over them take: O(G |rows| (d + d_v) + G l).
 class ColumnRun {
  public:
-  /// Brings the rows' queries to the device. Refers to the group until it is gone. There must be rows.
+  /// Brings the rows' queries to the device, whose group has values if the columns need outputs. Refers to
+  /// the group until it is gone. There must be rows.
   ColumnRun(const DeviceGroup& group, AttendingRows rows, ColumnSet columns);
 
   /// Pass one is to leave FinishedRows::top_diff too.
@@ -112,8 +133,7 @@ class ColumnRun {
   void launch_pass_one() const;  ///< with the rows' preparation
   void launch_pass_two() const;
 
-  /// Waits for them: [G]. The sums of the weights come with all others. Throws InputError where a number
-  /// overflows float32.
+  /// Waits for them: [G]. Throws InputError where a number overflows float32.
   std::vector<ColumnTotals> totals() const;
 
   /// What pass one leaves on the device, and of the host's: the rows' largest columns, [G][rows], when it is
@@ -132,7 +152,6 @@ class ColumnRun {
 
   const DeviceGroup& group_;
   const AttendingRows rows_;
-  const ColumnSet columns_;
   DeviceArrays arrays_;
   const std::uint8_t* queries_;  // [G][rows][d]
   HalfBuffers q_, out_halves_;

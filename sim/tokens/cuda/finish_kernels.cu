@@ -275,15 +275,15 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
                     finite(static_cast<double>(static_cast<float>(out_sq)));
   rows.largest[row / in.padded_rows * in.rows + r] =
       largest_scores(fits ? softmax.top_at : -1, column, taylor_z,
-                     {static_cast<double>(in.v.value_sq[top]), diff_sq, joint, exact_joint});
+                     {in.d_v > 0 ? static_cast<double>(in.v.value_sq[top]) : 0, diff_sq, joint, exact_joint});
   const EntryRow<double> of_row = entry_row(column.lse, out_sq, out_centred_sq, centre_dot_out);
   rows.constants[row] = {
+      in.q.unit[row] * in.scale,
       {static_cast<float>(of_row.lse), static_cast<float>(of_row.rescale),
        static_cast<float>(of_row.zero_logit), static_cast<float>(of_row.zero_weight_sum),
        static_cast<float>(of_row.zero_logit_out_sq), static_cast<float>(of_row.out_centred_sq),
        static_cast<float>(of_row.centre_dot_out)},
-      in.q.unit[row] * in.scale,
-      unit * in.v.halves.unit[0],
+      in.d_v > 0 ? unit * in.v.halves.unit[0] : 0,
       in.first_visible[r],
       in.end_visible[r],
       softmax.top_at};
@@ -292,7 +292,7 @@ KVREPLAY_DEVICE void finish_row(const ColumnProblem& in, const SoftmaxStates& st
 /// A row of the padding: it has no numbers.
 KVREPLAY_DEVICE void finish_padding(const FinishedRows& rows, int row) {
   if (lane_id() == 0) {
-    rows.constants[row] = {{0, 0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, -1};
+    rows.constants[row] = {0, {0, 0, 0, 0, 0, 0, 0}, 0, 0, 0, -1};
     rows.out.unit[row] = 1;
   }
   for (int c = lane_id(); c < rows.out.depth; c += 32)

@@ -39,22 +39,21 @@ KVREPLAY_KERNEL void rows_kernel(StoredRows from, HeadRows which, HalfMatrix to,
 constexpr int kCentreWarps = 32;
 
 /// The mean of some rows from all over the matrix: a block has 32 channels, whose rows its warps share.
-KVREPLAY_KERNEL void centre_kernel(PreparedRows v, int d_v, int tokens) {
+KVREPLAY_KERNEL void centre_kernel(StoredRows values, int d_v, int tokens, float* centre, float* largest) {
   constexpr int kSampled = 256;
   auto* const parts = reinterpret_cast<double*>(shared_memory());  // [kCentreWarps][32]
   const int c = static_cast<int>(block_id().x) * 32 + lane_id();
-  if (c == 0 && warp_id() == 0) *v.largest = 0;
+  if (c == 0 && warp_id() == 0) *largest = 0;
   const int step = (tokens + kSampled - 1) / kSampled, all = (tokens + step - 1) / step;
   double sum = 0;
   KVREPLAY_UNROLL_BY(4)
   for (int n = warp_id(); n < all; n += kCentreWarps)
-    if (c < d_v)
-      sum += static_cast<double>(number(v.values, static_cast<std::ptrdiff_t>(n) * step * d_v + c));
+    if (c < d_v) sum += static_cast<double>(number(values, static_cast<std::ptrdiff_t>(n) * step * d_v + c));
   parts[thread_id()] = sum;
   sync_block();
   if (warp_id() > 0 || c >= d_v) return;
   for (int warp = 1; warp < kCentreWarps; ++warp) sum += parts[warp * 32 + lane_id()];
-  v.centre[c] = static_cast<float>(sum / all);
+  centre[c] = static_cast<float>(sum / all);
 }
 
 /// One warp a token: its key's halves, its value's norms.
@@ -62,11 +61,13 @@ KVREPLAY_KERNEL void tokens_kernel(StoredRows keys, int d, HalfMatrix k, Prepare
                                    int* needed) {
   const int p = static_cast<int>(block_id().x) * kWarps + warp_id();
   if (p >= tokens) return;
-  if (k.high == keys.data) {
+  if (d > 0 && k.high == keys.data) {
     if (lane_id() == 0) k.unit[p] = 1;
-  } else if (take_row(keys, static_cast<std::ptrdiff_t>(p) * d, d, k.depth, p, k) && needed != nullptr) {
+  } else if (d > 0 && take_row(keys, static_cast<std::ptrdiff_t>(p) * d, d, k.depth, p, k) &&
+             needed != nullptr) {
     set_flag(needed);
   }
+  if (d_v == 0) return;
 
   const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(p) * d_v;
   double value_sq = 0, centred_sq = 0, centre_dot = 0;
@@ -112,13 +113,17 @@ void check_halves(const StoredRows& from, const HeadRows& which, int* needed, co
          HalfMatrix{}, needed);
 }
 
+void find_centre(const StoredRows& values, int d_v, int tokens, float* centre, float* largest,
+                 const Stream& stream) {
+  launch(centre_kernel, {blocks_of(d_v, 32)}, 32 * kCentreWarps, sizeof(double) * 32 * kCentreWarps, stream,
+         values, d_v, tokens, centre, largest);
+}
+
 void prepare_tokens(const StoredRows& keys, int d, const HalfMatrix& k, const PreparedRows& v, int d_v,
                     int tokens, int* needed, const Stream& stream) {
   const Grid a_warp_each{blocks_of(tokens, kWarps)};
-  launch(centre_kernel, {blocks_of(d_v, 32)}, 32 * kCentreWarps, sizeof(double) * 32 * kCentreWarps, stream,
-         v, d_v, tokens);
   launch(tokens_kernel, a_warp_each, kThreads, 0, stream, keys, d, k, v, d_v, tokens, needed);
-  launch(values_kernel, a_warp_each, kThreads, 0, stream, v, d_v, tokens);
+  if (d_v > 0) launch(values_kernel, a_warp_each, kThreads, 0, stream, v, d_v, tokens);
 }
 
 }  // namespace kvreplay::cuda

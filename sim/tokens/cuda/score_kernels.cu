@@ -41,16 +41,22 @@ KVREPLAY_SELDOM EntryDistances<float> distances_apart(const PreparedRows& v, int
   return entry_differences(CentredValue(v, token, d_v), output, 1, v.centre, d_v);
 }
 
-template <Range kRange>
-KVREPLAY_DEVICE void add_window(const EntryRow<float>& row, const RowEntry<float>& e, float* sums) {
+template <ColumnSet kColumns, Range kRange>
+KVREPLAY_DEVICE void add_entry(const EntryRow<float>& row, const RowEntry<float>& e, float* sums) {
   each_row_sum([&](auto formula) {
     using Formula = decltype(formula);
-    float& sum = sums[sum_at(Formula::kScore)];
-    if constexpr (Formula::kSumApart)
-      sum += Formula::part(e);
-    else
-      sum += Formula::template term<kRange>(row, e);
+    if constexpr (has_sum(kColumns, Formula::kScore)) {
+      float& sum = sums[sum_at(kColumns, Formula::kScore)];
+      if constexpr (Formula::kSumApart)
+        sum += Formula::part(e);
+      else
+        sum += Formula::template term<kRange>(row, e);
+    }
   });
+  if constexpr (has_max_attn(kColumns)) {
+    float& most = sums[sums_of(kColumns)];
+    most = larger(most, e.a);
+  }
 }
 
 /// The slabs that see something of a block's tokens, head by head.
@@ -83,9 +89,9 @@ struct SlabWalk {
 };
 
 /// A warp's rows of a slab against its tokens.
-template <class Known, bool kFuture>
+template <class Known, ColumnSet kColumns>
 struct SlabEntries {
-  static constexpr int kSums = column_sums(kFuture);
+  static constexpr int kSums = columns_of(kColumns);
   const Known& known;
   const FinishedRows& finished;
   const ScorePass& pass;
@@ -93,36 +99,90 @@ struct SlabEntries {
   int first_row;
 
   /// Whether all rows see all 32 tokens from `first` on, none of them the largest column of a row, and all
-  /// numbers are ordinary.
+  /// numbers are ordinary, where more than weights is made of them.
   KVREPLAY_DEVICE bool all_inside(int first) const {
     const RowConstants& row = finished.constants[first_row + lane_id()];
     const bool inside = first >= row.first_visible && first + 32 <= row.end_visible &&
                         (row.apart < first || row.apart >= first + 32);
-    bool ordinary = row.entry.out_centred_sq < kOrdinary && row.q_scale < kOrdinaryUnit;
+    bool ordinary = !Known::kValues || (row.entry.out_centred_sq < kOrdinary && row.q_scale < kOrdinaryUnit);
     KVREPLAY_UNROLL
-    for (int i = 0; i < kTokens; ++i)
+    for (int i = 0; i < kTokens && Known::kValues; ++i)
       ordinary = ordinary && token[i].value.value_centred_sq < kOrdinary && token[i].k_unit < kOrdinaryUnit;
     return first + 32 <= known.in.candidates && !any_lane(!(inside && ordinary));
   }
 
-  template <bool kAllInside>
-  KVREPLAY_DEVICE void add(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
+  KVREPLAY_DEVICE void add_inside(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
     KVREPLAY_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       KVREPLAY_UNROLL
-      for (int e = 0; e < 2; ++e) add_row<kAllInside>(n, e, z, v_dot_o, sums);
+      for (int e = 0; e < 2; ++e) add_row<true>(n, e, column_of(z, n), column_of(v_dot_o, n), sums);
+    }
+  }
+  /// For what is seldom, borders of the mask and operands that are not known: a loop whose column tiles go
+  /// through memory, for unrolled it would take as long to compile as all the rest.
+  template <bool kAllInside>
+  KVREPLAY_DEVICE void add_in_loop(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
+    Column of_z[kColumnTiles], of_v[kColumnTiles];
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      of_z[n] = column_of(z, n);
+      if (Known::kValues) of_v[n] = column_of(v_dot_o, n);
+    }
+    KVREPLAY_UNROLL_BY(1)
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVREPLAY_UNROLL
+      for (int e = 0; e < 2; ++e) add_row<kAllInside>(n, e, of_z[n], of_v[n], sums);
     }
   }
 
  private:
+  /// One column tile of products.
+  struct Column {
+    float at[kTiles][4];
+  };
+  KVREPLAY_DEVICE static Column column_of(const Tile& tile, int n) {
+    Column column;
+    KVREPLAY_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < 4; ++i) column.at[m][i] = tile.at[m][n][i];
+    }
+    return column;
+  }
+
   template <bool kAllInside>
-  KVREPLAY_DEVICE void add_row(int n, int e, const Tile& z, const Tile& v_dot_o,
+  KVREPLAY_DEVICE void add_row(int n, int e, const Column& z, const Column& v_dot_o,
                                float (&sums)[kTokens][kSums]) const {
     constexpr Range kRange = kAllInside ? Range::finite : Range::any;
     const int row_at = first_row + Tile::col(n, e);
     const RowConstants row = finished.constants[row_at];
     RowEntry<float> entry[kTokens];
     bool counts[kTokens];
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      const int p = token[i].at;
+      counts[i] = kAllInside || (p >= row.first_visible && p < row.end_visible && p != row.apart &&
+                                 p < known.in.candidates);
+      const EntryLogit<float> logit =
+          entry_logit(z.at[i / 2][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, known.softcap());
+      const float a = fast_exp(logit.z - row.entry.lse);
+      entry[i] = {a, logit.z, logit.taylor, token[i].value.value_sq, {}};
+    }
+    if constexpr (Known::kValues) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < kTokens; ++i)
+        entry[i].to =
+            entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][i % 2 * 2 + e], row.o_scale);
+      take_differences(row, row_at, counts, entry);
+    }
+    KVREPLAY_UNROLL
+    for (int i = 0; i < kTokens; ++i)
+      if (counts[i]) add_entry<kColumns, kRange>(row.entry, entry[i], sums[i]);
+  }
+
+  /// Takes the distances that have cancelled from the vectors.
+  KVREPLAY_DEVICE void take_differences(const RowConstants& row, int row_at, const bool (&counts)[kTokens],
+                                        RowEntry<float> (&entry)[kTokens]) const {
     // Below this a distance of one of the tokens may have cancelled.
     float least = token[0].value.value_centred_sq;
     KVREPLAY_UNROLL
@@ -130,36 +190,14 @@ struct SlabEntries {
     least = kCancelled<float> * (least + row.entry.out_centred_sq);
     bool apart = false;
     KVREPLAY_UNROLL
-    for (int i = 0; i < kTokens; ++i) {
-      const int p = token[i].at;
-      counts[i] = kAllInside || (p >= row.first_visible && p < row.end_visible && p != row.apart &&
-                                 p < known.in.candidates);
-      const EntryLogit<float> logit =
-          entry_logit(z.at[i / 2][n][i % 2 * 2 + e] * row.q_scale * token[i].k_unit, known.softcap());
-      const float a = fast_exp(logit.z - row.entry.lse);
-      entry[i] = {
-          a, logit.z, logit.taylor, token[i].value.value_sq,
-          entry_distances(row.entry, token[i].value, v_dot_o.at[i / 2][n][i % 2 * 2 + e], row.o_scale)};
-      apart = apart | (counts[i] & !(entry[i].to.u >= least));
-    }
-    if (any_lane(apart)) {
-      const ColumnProblem& in = known.in;
-      KVREPLAY_UNROLL
-      for (int i = 0; i < kTokens; ++i)
-        if (counts[i] && cancelled(row.entry, token[i].value, entry[i].to.u, entry[i].a))
-          entry[i].to = distances_apart(
-              in.v, token[i].at, pass.out_centred + static_cast<std::ptrdiff_t>(row_at) * in.d_v, in.d_v);
-    }
+    for (int i = 0; i < kTokens; ++i) apart = apart | (counts[i] & !(entry[i].to.u >= least));
+    if (!any_lane(apart)) return;
+    const ColumnProblem& in = known.in;
     KVREPLAY_UNROLL
-    for (int i = 0; i < kTokens; ++i) {
-      if (!counts[i]) continue;
-      if (kFuture) {
-        sums[i][kFutureRemove] += RowFormula<RowScore::exact_remove>::term<kRange>(row.entry, entry[i]);
-        sums[i][kFutureMaxAttn] = larger(sums[i][kFutureMaxAttn], entry[i].a);
-      } else {
-        add_window<kRange>(row.entry, entry[i], sums[i]);
-      }
-    }
+    for (int i = 0; i < kTokens; ++i)
+      if (counts[i] && cancelled(row.entry, token[i].value, entry[i].to.u, entry[i].a))
+        entry[i].to = distances_apart(
+            in.v, token[i].at, pass.out_centred + static_cast<std::ptrdiff_t>(row_at) * in.d_v, in.d_v);
   }
 };
 
@@ -198,8 +236,10 @@ struct Chunks {
     second_copied.go_on(slabs);
   }
 
+  /// Whether a part of a step is a chunk of the keys; else it is one of the values.
+  KVREPLAY_DEVICE bool is_of_keys(int part) const { return !Known::kValues || part < keys; }
   KVREPLAY_DEVICE ChunkAt<kScoredTokens> token_chunk(int part) const {
-    if (part < keys) return {key_place + (kResident ? part * key_halves : 0), known.keys_two()};
+    if (is_of_keys(part)) return {key_place + (kResident ? part * key_halves : 0), known.keys_two()};
     return {value_place + (kResident ? (part - keys) * value_halves : 0), known.values_two()};
   }
   KVREPLAY_DEVICE ChunkAt<kStepRows> row_chunk(int job, bool low) const {
@@ -209,7 +249,7 @@ struct Chunks {
     const ColumnProblem& in = known.in;
     const int first = first_token;
     const auto token = [&](int t) { return first + t < in.tokens ? first + t : -1; };
-    if (part < keys)
+    if (is_of_keys(part))
       token_chunk(part).template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
     else
       token_chunk(part).template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
@@ -230,7 +270,7 @@ struct Chunks {
         return slab_row >= 0 ? slab_row + r % kSlab : -1;
       };
       if (!kResident) copy_tokens(part);
-      if (part < keys)
+      if (is_of_keys(part))
         row_chunk(job, known.queries_two())
             .template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), part, row);
       else
@@ -243,20 +283,23 @@ struct Chunks {
 };
 
 /// A lane's tokens among the 32 from `first` on.
+template <class Known>
 KVREPLAY_DEVICE void take_tokens(const ColumnProblem& in, int first, Token (&token)[kTokens]) {
   KVREPLAY_UNROLL
   for (int i = 0; i < kTokens; ++i) {
     token[i].at = first + Tile::row(i / 2, i % 2 * 2);
     const int p = token[i].at < in.candidates ? token[i].at : 0;
     token[i].k_unit = in.k.unit[p];
-    token[i].value = {in.v.value_sq[p], in.v.value_centred_sq[p], in.v.centre_dot_value[p]};
+    token[i].value = {};
+    if constexpr (Known::kValues)
+      token[i].value = {in.v.value_sq[p], in.v.value_centred_sq[p], in.v.centre_dot_value[p]};
   }
 }
 
 /// One part of the sums, [G][kSums][candidates].
-template <bool kFuture>
+template <ColumnSet kColumns>
 struct PartOfSums {
-  static constexpr int kSums = column_sums(kFuture);
+  static constexpr int kSums = columns_of(kColumns);
 
   const ColumnProblem& in;
   double* first;
@@ -278,11 +321,12 @@ struct PartOfSums {
     for (int i = 0; i < kTokens; ++i) {
       KVREPLAY_UNROLL
       for (int s = 0; s < kSums; ++s) {
-        const bool largest = kFuture && s == kFutureMaxAttn;
+        const bool largest = s == sums_of(kColumns);
         double all = static_cast<double>(sums[i][s]);
-        if (!kFuture && s == sum_at(RowScore::joint))
-          all = RowFormula<RowScore::joint>::whole(sums[i][s], sums[i][sum_at(RowScore::attention_sq)],
-                                                   sums[i][sum_at(RowScore::key)], token[i].value.value_sq);
+        if (has_sum(kColumns, RowScore::joint) && s == sum_at(kColumns, RowScore::joint))
+          all = RowFormula<RowScore::joint>::whole(
+              sums[i][s], sums[i][sum_at(kColumns, RowScore::attention_sq)],
+              sums[i][sum_at(kColumns, RowScore::key)], token[i].value.value_sq);
         KVREPLAY_UNROLL
         for (int mask = 1; mask < 4; mask *= 2) {
           const double other = shuffle_xor(all, mask);
@@ -299,7 +343,7 @@ struct PartOfSums {
 };
 
 /// Grid: blocks of tokens, segments. Warp (s, t) has the s-th slab of each step and 32 tokens.
-template <class Known, bool kResident, bool kFuture>
+template <class Known, bool kResident, ColumnSet kColumns>
 KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
   const Known known{in};
   const int first_token = static_cast<int>(block_id().x) * kScoredTokens;
@@ -315,11 +359,11 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   Chunks<Known, kResident> chunks(known, finished, slabs, first_token, first_step, steps);
   const auto pipeline = copy_pipeline<decltype(chunks)::kStages>([&](int job) { chunks.issue(job); });
   Token token[kTokens];
-  take_tokens(in, first_token + token_warp * 32, token);
-  const PartOfSums<kFuture> part_of_sums(in, pass, in.one_slab() ? 0 : segment * kScoredSlabs + own_slab);
+  take_tokens<Known>(in, first_token + token_warp * 32, token);
+  const PartOfSums<kColumns> part_of_sums(in, pass, in.one_slab() ? 0 : segment * kScoredSlabs + own_slab);
   if (in.one_slab() && slabs.all == 0 && segment == 0 && own_slab == 0) part_of_sums.clear(first_token);
 
-  float sums[kTokens][PartOfSums<kFuture>::kSums] = {};
+  float sums[kTokens][PartOfSums<kColumns>::kSums] = {};
   SlabWalk own = SlabWalk::at(slabs, first_step * kScoredSlabs + own_slab);
   if (kResident && chunks.jobs > 0)
     for (int part = 0; part < chunks.a_step; ++part) chunks.copy_tokens(part);
@@ -328,12 +372,12 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   for (int step = 0; step < steps; ++step) {
     const bool active = own.number < slabs.all;
     Tile z, v_dot_o;
-    KVREPLAY_UNROLL_BY(2 * Known::kChunks)
+    KVREPLAY_UNROLL_BY(Known::kAllChunks)
     for (int part = 0; part < chunks.a_step; ++part, ++job) {
       pipeline.wait_for(job);
       if (!active) continue;
       const HalfRows tokens = chunks.token_chunk(part).rows_from(token_warp * 32);
-      if (part < chunks.keys)
+      if (chunks.is_of_keys(part))
         z.add_product_with_transpose(tokens,
                                      chunks.row_chunk(job, known.queries_two()).rows_from(own_slab * kSlab),
                                      kChunkStride, chunk_steps(known.key_depth(), part), part == 0);
@@ -344,11 +388,13 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
     }
     if (!active) continue;
     const int first_row = own.row(slabs), head = own.head;
-    const SlabEntries<Known, kFuture> entries{known, finished, pass, token, first_row};
-    if (Known::kKnown && entries.all_inside(first_token + token_warp * 32))
-      entries.template add<true>(z, v_dot_o, sums);
+    const SlabEntries<Known, kColumns> entries{known, finished, pass, token, first_row};
+    if (!entries.all_inside(first_token + token_warp * 32))
+      entries.template add_in_loop<false>(z, v_dot_o, sums);
+    else if constexpr (Known::kKnown)
+      entries.add_inside(z, v_dot_o, sums);
     else
-      entries.template add<false>(z, v_dot_o, sums);
+      entries.template add_in_loop<true>(z, v_dot_o, sums);
     own.go_on_by_step(slabs);
     const bool last = step + 1 == steps || own.number >= slabs.all;
     if (last || own.head != head || step % kStepsAtOnce == kStepsAtOnce - 1)
@@ -357,19 +403,46 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   wait_for_copies<0>();
 }
 
-/// Adds the later parts to the first one, or takes the largest where s is kFutureMaxAttn of the future.
+/// Adds the later parts to the first one, or takes the largest of max_attn.
 KVREPLAY_KERNEL void join_kernel(ColumnProblem in, ScorePass pass) {
-  const int n_sums = column_sums(pass.future);
+  const int n_sums = columns_of(pass.columns);
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(in.G) * n_sums * in.candidates;
   const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block_id().x) * kThreads + thread_id();
   if (at >= n) return;
-  const bool largest = pass.future && at / in.candidates % n_sums == kFutureMaxAttn;
+  const bool largest = at / in.candidates % n_sums == sums_of(pass.columns);
   double all = pass.sums[at];
   for (int part = 1; part < pass.segments * kScoredSlabs; ++part) {
     const double more = pass.sums[part * n + at];
     all = largest ? larger(all, more) : all + more;
   }
   pass.sums[at] = all;
+}
+
+using ScoreKernel = void (*)(ColumnProblem, FinishedRows, ScorePass);
+
+template <ColumnSet kColumns>
+ScoreKernel kernel_for(const ColumnProblem& problem, bool resident) {
+  constexpr bool kValues = needs_outputs(kColumns);
+  if (!resident) return score_kernel<AnyOperands<kValues>, false, kColumns>;
+  return with_operands<kValues>(problem, [](const auto& known) -> ScoreKernel {
+    using Known = std::decay_t<decltype(known)>;
+    // Decoding steps are few and seldom asked in tensor products: not worth what it takes to compile them.
+    constexpr bool kSeldom = kColumns == ColumnSet::future && Known::kPlanes == Planes::none;
+    return score_kernel<std::conditional_t<kSeldom, AnyOperands<kValues>, Known>, true, kColumns>;
+  });
+}
+ScoreKernel kernel_for(const ColumnProblem& problem, ColumnSet columns, bool resident) {
+  switch (columns) {
+    case ColumnSet::window:
+      return kernel_for<ColumnSet::window>(problem, resident);
+    case ColumnSet::future:
+      return kernel_for<ColumnSet::future>(problem, resident);
+    case ColumnSet::weights:
+      return kernel_for<ColumnSet::weights>(problem, resident);
+    case ColumnSet::max_attn:
+      return kernel_for<ColumnSet::max_attn>(problem, resident);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -383,21 +456,12 @@ void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const Sc
   const ChunkPlan plan = chunk_plan(
       (planes(k) * chunks(k) + planes(v) * chunks(v)) * a_plane, larger(planes(k), planes(v)) * a_plane,
       larger(planes(problem.q), planes(rows.out)) * std::size_t{chunk_halves(kStepRows)});
-  using Kernel = void (*)(ColumnProblem, FinishedRows, ScorePass);
-  const auto of_pass = [&](const auto& known, auto resident) -> Kernel {
-    using Known = std::decay_t<decltype(known)>;
-    return pass.future ? score_kernel<Known, decltype(resident)::value, true>
-                       : score_kernel<Known, decltype(resident)::value, false>;
-  };
-  const Kernel kernel =
-      plan.resident
-          ? with_operands(problem, [&](const auto& known) { return of_pass(known, std::true_type()); })
-          : of_pass(AnyOperands{problem}, std::false_type());
+  const ScoreKernel kernel = kernel_for(problem, pass.columns, plan.resident);
   launch(kernel, {blocks_of(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments)},
          kThreads, plan.bytes, stream, problem, rows, pass);
   if (problem.one_slab()) return;
   const std::ptrdiff_t n =
-      static_cast<std::ptrdiff_t>(problem.G) * column_sums(pass.future) * problem.candidates;
+      static_cast<std::ptrdiff_t>(problem.G) * columns_of(pass.columns) * problem.candidates;
   launch(join_kernel, {blocks_of(n, kThreads)}, kThreads, 0, stream, problem, pass);
 }
 

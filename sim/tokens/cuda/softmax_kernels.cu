@@ -167,14 +167,14 @@ struct Chunks {
     if (job < jobs) {
       const int first = first_token(job), part = job % a_step, end = share.end;
       const auto token = [&](int r) { return first + r < end ? first + r : -1; };
-      if (part < keys) {
+      if (!Known::kValues || part < keys) {
         if (!kResident) copy_queries(part);
         token_chunk(job, known.keys_two())
-            .template copy<kThreads>(in.k.high, in.k.low, known.key_depth(), part, token);
+            .template copy<kThreads, 4>(in.k.high, in.k.low, known.key_depth(), part, token);
       } else {
         token_chunk(job, known.values_two())
-            .template copy<kThreads>(in.v.halves.high, in.v.halves.low, known.value_depth(),
-                                     share.first_out / kChunk + part - keys, token);
+            .template copy<kThreads, 4>(in.v.halves.high, in.v.halves.low, known.value_depth(),
+                                        share.first_out / kChunk + part - keys, token);
       }
     }
     end_copy_batch();
@@ -185,26 +185,37 @@ struct Chunks {
 struct Outputs {
   float unit;
   float of[kOutColumns / 8][4];
+
+  /// After a row's sink, whose value is 0, that is, -centre; 0 without.
+  KVREPLAY_DEVICE void start(const ColumnProblem& in, int first_out, bool sink) {
+    unit = in.v.halves.unit[0] * (1 / kWeightUnit);
+    const float per_unit = per_unit_of(unit);
+    KVREPLAY_UNROLL
+    for (int n = 0; n < kOutColumns / 8; ++n) {
+      KVREPLAY_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int c = first_out + Scores::col(n, i);
+        of[n][i] = sink && c < in.d_v ? -in.v.centre[c] * per_unit : 0.0F;
+      }
+    }
+  }
 };
 
 /// A lane's rows, from `first` of its warp's on.
 struct LaneRows {
   int first;
   bool active;  ///< the warp has rows
+  bool sink;    ///< which they have seen before any token
   RowState state[kRows];
   int losers[kRows];  ///< set aside
   int visible_from[kRows], visible_to[kRows];
   float q_scale[kRows];
 
-  /// With what they have seen before any token: a sink, whose value is 0, that
-  /// is, -centre.
-  KVREPLAY_DEVICE LaneRows(const ColumnProblem& in, const Share& share, Outputs& out) {
+  KVREPLAY_DEVICE LaneRows(const ColumnProblem& in, const Share& share) {
     first = share.first_row + warp_id() * kWarpRows;
     active = first < in.packed_rows();
     const int head = first / in.padded_rows;
-    out.unit = in.v.halves.unit[0] * (1 / kWeightUnit);
-    const float per_unit = per_unit_of(out.unit);
-    const bool sink = active && share.segment == 0 && in.sink_logit != nullptr;
+    sink = active && share.segment == 0 && in.sink_logit != nullptr;
     KVREPLAY_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const int row = first + Scores::row(0, 2 * i), r = row % in.padded_rows;
@@ -214,14 +225,6 @@ struct LaneRows {
       q_scale[i] = real ? in.q.unit[row] * in.scale : 0.0F;
       losers[i] = 0;
       state[i] = {kHidden, -1, sink ? in.sink_logit[head] : kHidden, sink ? 1.0F : 0.0F};
-    }
-    KVREPLAY_UNROLL
-    for (int n = 0; n < kOutColumns / 8; ++n) {
-      KVREPLAY_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int c = share.first_out + Scores::col(n, i);
-        out.of[n][i] = sink && c < in.d_v ? -in.v.centre[c] * per_unit : 0.0F;
-      }
     }
   }
 };
@@ -337,7 +340,7 @@ KVREPLAY_DEVICE void weigh(const Known& known, const Share& share, int first, co
     RowState& state = rows.state[i];
     const Merge merge = merge_maxima(tile[i].first, tile[i].at, tile[i].second, state);
     keep[i] = merge.keep;
-    if (merge.loser > 0 && !set_aside(known.in, share, merge, i, states, rows)) {
+    if (Known::kValues && merge.loser > 0 && !set_aside(known.in, share, merge, i, states, rows)) {
       add_loser(known, share.first_out, merge, i, out);
       keep[i] = 1;
     }
@@ -351,7 +354,7 @@ KVREPLAY_DEVICE void weigh(const Known& known, const Share& share, int first, co
         w[e] = apart ? 0.0F : weight(z.at[0][n][2 * i + e], state.rest_max);
         sum += w[e];
       }
-      weights.put(n, i, w[0], w[1], known.exact());
+      if (Known::kValues) weights.put(n, i, w[0], w[1], known.exact());
     }
     state.rest_sum += over_row(sum, [](float a, float b) { return a + b; });
   }
@@ -389,8 +392,10 @@ KVREPLAY_DEVICE void add_values(const Known& known, const HalfRows& values, cons
   }
 }
 
-KVREPLAY_DEVICE void store_states(const ColumnProblem& in, const Share& share, const LaneRows& rows,
+template <class Known>
+KVREPLAY_DEVICE void store_states(const Known& known, const Share& share, const LaneRows& rows,
                                   const Outputs& out, const SoftmaxStates& states) {
+  const ColumnProblem& in = known.in;
   KVREPLAY_UNROLL
   for (int i = 0; i < kRows; ++i) {
     const int row = rows.first + Scores::row(0, 2 * i);
@@ -401,10 +406,10 @@ KVREPLAY_DEVICE void store_states(const ColumnProblem& in, const Share& share, c
       states.top_at[at] = rows.state[i].top_at;
       states.rest_max[at] = rows.state[i].rest_max;
       states.rest_sum[at] = rows.state[i].rest_sum;
-      states.losers[at] = rows.losers[i];
+      if (Known::kValues) states.losers[at] = rows.losers[i];
     }
     KVREPLAY_UNROLL
-    for (int n = 0; n < kOutColumns / 8; ++n) {
+    for (int n = 0; n < kOutColumns / 8 && Known::kValues; ++n) {
       KVREPLAY_UNROLL
       for (int e = 0; e < 2; ++e) {
         const int c = share.first_out + Scores::col(n, e);
@@ -421,8 +426,9 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
   const Share share(in, states, Known::kKnown);
   const Chunks<Known, kResident> chunks(known, share);
   const auto pipeline = copy_pipeline<decltype(chunks)::kStages>([&](int job) { chunks.issue(job); });
+  LaneRows rows(in, share);
   Outputs out;
-  LaneRows rows(in, share, out);
+  if (Known::kValues) out.start(in, share.first_out, rows.sink);
   const auto larger_of = [](int a, int b) { return larger(a, b); };
   const int all_see_from = warp_of(larger(rows.visible_from[0], rows.visible_from[1]), larger_of);
   const int all_see_to = -warp_of(larger(-rows.visible_to[0], -rows.visible_to[1]), larger_of);
@@ -454,7 +460,7 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
     float keep[kRows];
     weigh(known, share, first, z, tile, states, rows, out, weights, keep);
     KVREPLAY_UNROLL
-    for (int chunk = 0; chunk < kOutChunks; ++chunk) {
+    for (int chunk = 0; chunk < kOutChunks && Known::kValues; ++chunk) {
       if (chunk >= chunks.outs) continue;
       pipeline.wait_for(job);
       const HalfRows values = chunks.token_chunk(job, known.values_two()).rows_from(0);
@@ -463,7 +469,17 @@ KVREPLAY_KERNEL void softmax_kernel(ColumnProblem in, SoftmaxStates states) {
     }
   }
   wait_for_copies<0>();
-  store_states(in, share, rows, out, states);
+  store_states(known, share, rows, out, states);
+}
+
+using SoftmaxKernel = void (*)(ColumnProblem, SoftmaxStates);
+
+template <bool kValues>
+SoftmaxKernel kernel_for(const ColumnProblem& problem, bool resident) {
+  if (!resident) return softmax_kernel<AnyOperands<kValues>, false>;
+  return with_operands<kValues>(problem, [](const auto& known) -> SoftmaxKernel {
+    return softmax_kernel<std::decay_t<decltype(known)>, true>;
+  });
 }
 
 }  // namespace
@@ -475,14 +491,11 @@ void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, con
       larger(planes(problem.k), planes(problem.v.halves)) * std::size_t{chunk_halves(kSoftmaxStep)};
   const ChunkPlan plan = chunk_plan(query_chunk * static_cast<std::size_t>(chunks_of(problem.q.depth)),
                                     query_chunk, token_chunk);
-  using Kernel = void (*)(ColumnProblem, SoftmaxStates);
-  const Kernel kernel = !plan.resident ? softmax_kernel<AnyOperands, false>
-                                       : with_operands(problem, [](const auto& known) -> Kernel {
-                                           return softmax_kernel<std::decay_t<decltype(known)>, true>;
-                                         });
+  const SoftmaxKernel kernel =
+      problem.d_v > 0 ? kernel_for<true>(problem, plan.resident) : kernel_for<false>(problem, plan.resident);
   launch(kernel,
          {blocks_of(problem.packed_rows(), kBlockRows), static_cast<unsigned>(states.segments),
-          blocks_of(problem.d_v, kOutColumns)},
+          larger(blocks_of(problem.d_v, kOutColumns), 1U)},
          kThreads, plan.bytes, stream, problem, states);
 }
 

@@ -117,16 +117,23 @@ const DeviceRows& DeviceReadings::values() {
   return *values_;
 }
 
-const DeviceGroup& DeviceReadings::attended() {
-  if (!attended_) attended_.emplace(group_, keys(), values(), products_, stream_);
+const CentredValues& DeviceReadings::centred() {
+  if (!centred_) centred_.emplace(values(), group_.T_all(), group_.d_v(), stream_);
+  return *centred_;
+}
+
+const DeviceGroup& DeviceReadings::attended(bool outputs) {
+  if (!attended_) attended_.emplace(group_, keys(), outputs ? &centred() : nullptr, products_, stream_);
+  if (outputs && !attended_->has_values()) attended_->bring(centred());
   return *attended_;
 }
 
 std::vector<std::vector<ColumnTotals>> DeviceReadings::column_totals(
     std::span<const ColumnRequest> requests) {
+  const bool outputs = needs_outputs(requests);
   std::deque<ColumnRun> runs;
   for (const auto& [rows, columns] : requests)
-    runs.emplace_back(attended(), rows_at(group_, numbers_, rows), columns).launch();
+    runs.emplace_back(attended(outputs), rows_at(group_, numbers_, rows), columns).launch();
   std::vector<std::vector<ColumnTotals>> totals;
   for (const ColumnRun& run : runs) totals.push_back(run.totals());
   return totals;
@@ -143,7 +150,7 @@ Matrix<double> DeviceReadings::repeat_attention() {
   Matrix<double> largest = Matrix<double>::Zero(group_.G(), group_.l);
   if (rows.count == 0) return largest;
   for (const HeadMatrix<float>& q : group_.q_ref) rows.q.push_back(q.data());
-  const ColumnRun run(attended(), std::move(rows), ColumnSet::future);
+  const ColumnRun run(attended(false), std::move(rows), ColumnSet::max_attn);
   run.launch();
   const std::vector<ColumnTotals> totals = run.totals();
   for (Index g = 0; g < group_.G(); ++g) largest.row(g) = totals[g].max_attn.cwiseMin(1.0).transpose();
@@ -182,7 +189,7 @@ Vector<double> DeviceReadings::keydiff() {
 
 std::vector<CaoteScores> DeviceReadings::caote(const std::vector<ColumnTotals>& totals) {
   const Index G = std::ssize(totals), l = group_.l, d_v = group_.d_v();
-  const float* const on_device = attended().centre();
+  const float* const on_device = centred().centre();
   const std::vector<float> in_float = downloaded(on_device, d_v, stream_);
   const Vector<double> centre = Eigen::Map<const Vector<float>>(in_float.data(), d_v).cast<double>();
   std::deque<CaoteHead> heads;
@@ -285,7 +292,7 @@ Vector<double> DeviceReadings::projected_value_norms(Index g) {
 }
 
 std::vector<LossTotals> DeviceReadings::loss_totals(const RowGradients<float>& gradients, RowRange rows) {
-  return loss_totals_of(group_, numbers_, attended(), keys(), gradients, rows, stream_);
+  return loss_totals_of(group_, numbers_, attended(true), keys(), gradients, rows, stream_);
 }
 
 ReadMetrics read_metrics_of(const HeadGroup<float>& group, const StoredNumbers& numbers,

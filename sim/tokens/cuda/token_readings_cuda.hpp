@@ -10,8 +10,8 @@
 
 namespace kvreplay::cuda {
 
-/// All that is read on the calling thread's device, to which keys and values are brought once, when they are
-/// first asked for. Throws InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
+/// All that is read on the calling thread's device, to which keys and values are brought once, each when it
+/// is first asked for. Throws InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
 class DeviceReadings final : public TokenReadings<float> {
  public:
   /// With q, k and v from `numbers`, which are the group's. Refers to all until it is gone.
@@ -32,7 +32,8 @@ class DeviceReadings final : public TokenReadings<float> {
  private:
   const DeviceRows& keys();
   const DeviceRows& values();
-  const DeviceGroup& attended();
+  const CentredValues& centred();
+  const DeviceGroup& attended(bool outputs);
   const Vector<double>& value_norms();
   QueryMoments query_moments();
 
@@ -40,6 +41,7 @@ class DeviceReadings final : public TokenReadings<float> {
   const Products products_;
   const Stream stream_;
   std::optional<DeviceRows> keys_, values_;
+  std::optional<CentredValues> centred_;
   std::optional<DeviceGroup> attended_;
   std::optional<Vector<double>> value_norms_;
 };
