@@ -34,3 +34,11 @@ if(KVREPLAY_PYTHON)
                                                ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python)
   endforeach()
 endif()
+
+# The proof of a GPU (tests/device), rehearsed on the processor that plays one.
+if(KVREPLAY_BENCH)
+  add_test(NAME "emulated: the proof of a device, rehearsed"
+           COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/device/prove.py ${PROJECT_BINARY_DIR}/rehearsal
+                   --programs $<TARGET_FILE_DIR:kvreplay_emulated> --rehearse)
+  set_tests_properties("emulated: the proof of a device, rehearsed" PROPERTIES LABELS python)
+endif()

@@ -5,7 +5,7 @@
 
 The same shapes as token_metrics_bench: one KV head with G query heads, d = 128, float32, causal, the last w rows.
 It computes five of the eleven metrics (attn, attn_sq, value, key, joint); exact errors have no eager peer.
-With --device cuda: cuda_bench's shapes in float32 and float16, and flash attention of the same shapes, as a table.
+With --device cuda: cuda_bench's shapes in float32 and float16, attention alone, and flash attention of the same shapes, as a table.
 Exits 0 with one line where torch, or the GPU asked for, is missing.
 """
 
@@ -31,6 +31,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shape", nargs="*", help="l,w,G (4096,4096,1 4096,32,1 4096,32,4)")
     parser.add_argument("--block", type=int, help="rows at once (4096; on cuda, what fits)")
+    parser.add_argument("--compile", action="store_true", help="on cuda, attention alone by torch.compile too")
     parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()

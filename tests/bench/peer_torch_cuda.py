@@ -68,6 +68,28 @@ def attention(q, k, v, causal):
     return scaled_dot_product_attention(q[None], k, v, is_causal=causal)
 
 
+def column_sums(q, k, first, block, lse=None):
+    """Attention alone, what SnapKV, TOVA and H2O sum: weights of the rows first .. first + w of q [G, w, d], by columns [G, l].
+    With lse [G, w] of a flash kernel the softmax is that kernel's."""
+    total = torch.zeros(q.shape[0], k.shape[0], dtype=torch.float32, device=q.device)
+    positions = torch.arange(k.shape[0], device=q.device)
+    for begin in range(0, q.shape[1], block):
+        rows = q[:, begin : begin + block]
+        z = (rows @ k.T).float() * q.shape[2] ** -0.5
+        hidden = positions > first + begin + torch.arange(rows.shape[1], device=q.device)[:, None]
+        z = z.masked_fill(hidden, -torch.inf)
+        weights = z.softmax(-1) if lse is None else (z - lse[:, begin : begin + block, None]).exp()
+        total += weights.sum(1)
+    return total
+
+
+def flash_and_columns(q, k, v, block):
+    """FlashAttention's forward pass, which knows each row's sum, and columns from it; every row of the prompt."""
+    kv = [x[None, None].expand(1, q.shape[0], -1, -1) for x in (k, v)]
+    found = torch.ops.aten._scaled_dot_product_flash_attention(q[None], *kv, 0.0, True, False)
+    return column_sums(q, k, 0, block, found[1][0, :, : q.shape[1]])
+
+
 def flash_only():
     """Nothing but the flash kernel; raises where it cannot run."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -127,7 +149,16 @@ def main(options, scores, d):
 
             ms, note = attempt(timed(lambda q, k, v: scores(q, k, v, l - w, block)))
             row("eager PyTorch, 5 of the 11 metrics", l, w, groups, kind, ms, note or f"{block} rows at once")
+            ms, note = attempt(timed(lambda q, k, v: column_sums(q, k, l - w, block)))
+            row("eager PyTorch, attention alone", l, w, groups, kind, ms, note or f"{block} rows at once")
+            if options.compile and w < l:
+                compiled = torch.compile(column_sums)
+                ms, note = attempt(timed(lambda q, k, v: compiled(q, k, l - w, block)))
+                row("compiled PyTorch, attention alone", l, w, groups, kind, ms, note)
             causal = w == l
+            if causal and dtype == torch.float16 and device == "cuda":
+                ms, note = attempt(timed(lambda q, k, v: flash_and_columns(q, k, v, block)))
+                row("flash attention, then attention alone", l, w, groups, kind, ms, note or f"{block} rows at once")
             if dtype == torch.float16 and device == "cuda":
                 with flash_only():
                     ms, note = attempt(timed(lambda q, k, v: attention(q, k, v, causal)))

@@ -488,7 +488,7 @@ def peers(proof):
     if proof.rehearse:
         code, text, took = proof.run([sys.executable, peer, "--shape", "64,32,1"], 60)
     else:
-        code, text, took = proof.run([sys.executable, peer, "--device", "cuda", "--shape", *shapes], 70)
+        code, text, took = proof.run([sys.executable, peer, "--device", "cuda", "--compile", "--shape", *shapes], 90)
     proof.case("peers", "peer_torch", took, "" if code in (0, 124) else text[-1500:])
     proof.sections["PyTorch"] = text + ("\n(cut off)" if code == 124 else "")
 

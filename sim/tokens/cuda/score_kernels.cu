@@ -313,7 +313,8 @@ struct PartOfSums {
   /// No row sees the block's tokens: nobody else stores anything.
   KVREPLAY_DEVICE void clear(int first_token) const {
     for (int number = 0; number < in.G * kSums; ++number)
-      if (first_token + thread_id() < in.candidates) at(0, number, first_token + thread_id()) = 0;
+      if (thread_id() < kScoredTokens && first_token + thread_id() < in.candidates)
+        at(0, number, first_token + thread_id()) = 0;
   }
   /// Brings a head's sums in float32 to those in float64.
   KVREPLAY_DEVICE void flush(int head, const Token (&token)[kTokens], float (&sums)[kTokens][kSums]) const {
