@@ -82,8 +82,8 @@ inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
 /// output_changes() of caches that only evict, on the calling thread's device, in float32 with the sums over
 /// segments of tokens in float64. A block's logits are formed once and serve every cache; two runs give the
 /// same bits, whatever `workspace` is. Device memory: the group, O((|caches| + 1) T) of columns and the
-/// smaller of `workspace` and a fifth of what is free, or what 64 rows take if that is more. Throws InputError
-/// as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
+/// smaller of `workspace` and a fifth of what is free, or what 64 rows take if that is more. Throws
+/// InputError as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
 OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
                                          std::span<const Cache<float>> caches, bool with_vectors,
                                          Workers& workers, std::size_t workspace = kKeptWorkspace);

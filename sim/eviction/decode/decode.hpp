@@ -128,8 +128,8 @@ std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span
 /// third), all from one multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go
 /// side by side on all multiprocessors: many of them are what fills a device. Holds the group, the results
 /// and some 140 bytes (and 8 for each step of a window; these per query head for caote and fastcaote) for
-/// each token that a run can hold: of `workspace` bytes, or of a fifth of the free device memory where that is
-/// less, and at least for one run; runs that find no room wait for others. Throws DeviceError and
+/// each token that a run can hold: of `workspace` bytes, or of a fifth of the free device memory where that
+/// is less, and at least for one run; runs that find no room wait for others. Throws DeviceError and
 /// OutOfDeviceMemory besides what decode_replay() throws.
 std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& group,
                                                      std::span<const DecodeRequest> runs,
