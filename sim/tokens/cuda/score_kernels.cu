@@ -111,11 +111,13 @@ struct SlabEntries {
     return first + 32 <= known.in.candidates && !any_lane(!(inside && ordinary));
   }
 
+  /// For all_inside(); v_dot_o is of use where there are values.
   KVREPLAY_DEVICE void add_inside(const Tile& z, const Tile& v_dot_o, float (&sums)[kTokens][kSums]) const {
     KVREPLAY_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
+      const Column of_z = column_of(z, n), of_v = Known::kValues ? column_of(v_dot_o, n) : Column{};
       KVREPLAY_UNROLL
-      for (int e = 0; e < 2; ++e) add_row<true>(n, e, column_of(z, n), column_of(v_dot_o, n), sums);
+      for (int e = 0; e < 2; ++e) add_row<true>(n, e, of_z, of_v, sums);
     }
   }
   /// For what is seldom, borders of the mask and operands that are not known: a loop whose column tiles go
@@ -126,7 +128,7 @@ struct SlabEntries {
     KVREPLAY_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       of_z[n] = column_of(z, n);
-      if (Known::kValues) of_v[n] = column_of(v_dot_o, n);
+      of_v[n] = Known::kValues ? column_of(v_dot_o, n) : Column{};
     }
     KVREPLAY_UNROLL_BY(1)
     for (int n = 0; n < kColumnTiles; ++n) {
