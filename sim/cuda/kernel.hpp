@@ -7,6 +7,8 @@
 // whatever a warp does together, all its lanes call.
 
 #if defined(__CUDACC__)
+#include "sim/cuda/cuda_error.hpp"
+
 #include <cuda_runtime.h>
 #define KVREPLAY_KERNEL __global__
 #define KVREPLAY_DEVICE __device__ __forceinline__
@@ -78,9 +80,6 @@ KVREPLAY_DEVICE unsigned as_bits(float x) { return __float_as_uint(x); }
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes,
             const Stream& stream, const Arguments&... arguments) {
-  const auto check = [](cudaError_t error) {
-    if (error != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(error));
-  };
   constexpr std::size_t kOrdinary = 48 * 1024;
   if (shared_bytes > kOrdinary)  // always to the same size: another thread may be about to launch it too
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

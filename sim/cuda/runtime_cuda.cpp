@@ -1,4 +1,5 @@
 #include "sim/cuda/block_list.hpp"
+#include "sim/cuda/cuda_error.hpp"
 #include "sim/cuda/runtime.hpp"
 
 #include <algorithm>
@@ -10,10 +11,6 @@
 
 namespace kvreplay::cuda {
 namespace {
-
-void check(cudaError_t error) {
-  if (error != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(error));
-}
 
 /// Streams on which the calling thread put work since it waited for them.
 thread_local std::vector<cudaStream_t> unfinished;

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-ProcessResult run_emulated(std::vector<std::string> arguments) {
+ProcessResult run_on_device(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), device_program());
   return run(arguments);
 }
@@ -38,7 +38,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("where there is a device, cuda and auto compute there and say what does not", "[cuda][cli]") {
+TEST_CASE("where there is a device, cuda computes there and says what does not", "[cuda][cli]") {
   const TempDir temp;
   const std::string dump = temp / "dump";
   kvreplay::write_synthetic_dump(dump, {.layers = 1, .head_dim = 8, .prompt = 40, .decode = 5});
@@ -58,20 +58,18 @@ TEST_CASE("where there is a device, cuda and auto compute there and say what doe
       {{"channels"}, "on the CPU: searches for subsets, outputs over pruned keys (channels)"},
       {{"analyze", "--only", "tokens,evict,budget"}, "on the CPU: rankings (evict), rankings (budget)"},
   };
-  for (const Run& what : runs)
-    for (const std::string backend : {"cuda", "auto"}) {
-      if (backend == "auto" && what.arguments.front() != "tokens") continue;
-      std::vector<std::string> arguments = what.arguments;
-      arguments.insert(arguments.end(), {dump, "--out", temp / "r", "--force", "--backend", backend});
-      const ProcessResult done = run_emulated(arguments);
-      INFO(what.arguments.front() << ", " << backend << ": " << done.err);
-      REQUIRE(done.code == 0);
-      const Json run_file = Json::parse(file_text(temp / "r" / "run.json"));
-      CHECK(run_file["backend"] == "cuda");
-      CHECK(run_file["backend_note"] == what.note);
-      CHECK(contains(done.out, "note: computed on a CUDA device; " + what.note) == !what.note.empty());
-    }
-  const ProcessResult verified = run_emulated({"verify", dump, "--backend", "cuda", "--tokens", "2"});
+  for (const Run& what : runs) {
+    std::vector<std::string> arguments = what.arguments;
+    arguments.insert(arguments.end(), {dump, "--out", temp / "r", "--force", "--backend", "cuda"});
+    const ProcessResult done = run_on_device(arguments);
+    INFO(what.arguments.front() << ": " << done.err);
+    REQUIRE(done.code == 0);
+    const Json run_file = Json::parse(file_text(temp / "r" / "run.json"));
+    CHECK(run_file["backend"] == "cuda");
+    CHECK(run_file["backend_note"] == what.note);
+    CHECK(contains(done.out, "note: computed on a CUDA device; " + what.note) == !what.note.empty());
+  }
+  const ProcessResult verified = run_on_device({"verify", dump, "--backend", "cuda", "--tokens", "2"});
   INFO(verified.out << verified.err);
   CHECK(verified.code == 0);
   CHECK(contains(verified.out, "CUDA backend"));
@@ -82,7 +80,7 @@ TEST_CASE("float64 stays on the CPU where there is a device", "[cuda][cli]") {
   const TempDir temp;
   const std::string dump = temp / "dump";
   kvreplay::write_synthetic_dump(dump, {.layers = 1, .head_dim = 8, .prompt = 40, .decode = 5});
-  REQUIRE(run_emulated({"channels", dump, "--out", temp / "r", "--precision", "f64"}).code == 0);
+  REQUIRE(run_on_device({"channels", dump, "--out", temp / "r", "--precision", "f64"}).code == 0);
   const Json run_file = Json::parse(file_text(temp / "r" / "run.json"));
   CHECK(run_file["backend"] == "cpu");
   CHECK(run_file["backend_note"] == "auto: float64 is computed on the CPU");
@@ -93,7 +91,7 @@ TEST_CASE("tensor products say how near they come to float32", "[cuda][cli]") {
   const std::string dump = temp / "dump";
   kvreplay::write_synthetic_dump(dump, {.layers = 2, .head_dim = 16, .prompt = 80, .decode = 5});
   const ProcessResult done =
-      run_emulated({"tokens", dump, "--out", temp / "r", "--precision", "tensor", "--window", "80"});
+      run_on_device({"tokens", dump, "--out", temp / "r", "--precision", "tensor", "--window", "80"});
   INFO(done.out << done.err);
   REQUIRE(done.code == 0);
   CHECK(contains(done.out, "tensor against f32 (KV head 0 of each layer, the worst metric): differs by "));
@@ -103,9 +101,9 @@ TEST_CASE("tensor products say how near they come to float32", "[cuda][cli]") {
   CHECK(near["difference"] > 1e-6);
   CHECK(near["difference"] < 1e-2);
   CHECK(near["spearman"] > 0.99);
-  REQUIRE(run_emulated({"verify", dump, "--precision", "tensor"}).code == 2);
+  REQUIRE(run_on_device({"verify", dump, "--precision", "tensor"}).code == 2);
   const ProcessResult on_cpu =
-      run_emulated({"tokens", dump, "--out", temp / "s", "--precision", "tensor", "--backend", "cpu"});
+      run_on_device({"tokens", dump, "--out", temp / "s", "--precision", "tensor", "--backend", "cpu"});
   CHECK(on_cpu.code == 2);
   CHECK(contains(on_cpu.err, "--precision tensor: it is computed on a GPU; use f32 or f64"));
 }
@@ -118,12 +116,12 @@ TEST_CASE("a device that fails leaves the run to the CPU, or ends it in one line
     return std::vector<std::string>{"analyze", dump,       "--only",  "tokens,evict", "--policy", "snapkv",
                                     "--out",   temp / out, "--force", "--backend",    backend};
   };
-  REQUIRE(run_emulated(command("cpu", "cpu")).code == 0);
+  REQUIRE(run_on_device(command("cpu", "cpu")).code == 0);
   for (const std::string at : {"find:1", "code:1", "allocate:1", "copy:1", "launch:1", "synchronize:1"}) {
     INFO(at);
     const std::string error = "CUDA: the emulated device fails at " + at.substr(0, at.find(':'));
     const FailingDevice device(at);
-    const ProcessResult done = run_emulated(command("auto", "auto"));
+    const ProcessResult done = run_on_device(command("auto", "auto"));
     INFO(done.out << done.err);
     REQUIRE(done.code == 0);
     CHECK(done.err.empty());
@@ -139,19 +137,19 @@ TEST_CASE("a device that fails leaves the run to the CPU, or ends it in one line
     for (const char* file : {"heads.csv", "agreement.csv", "evictions.csv", "summary.json"})
       CHECK(file_text(temp / "auto" / file) == file_text(temp / "cpu" / file));
 
-    const ProcessResult strict = run_emulated(command("cuda", "cuda"));
+    const ProcessResult strict = run_on_device(command("cuda", "cuda"));
     CHECK(strict.code == 2);
     CHECK(strict.err == (at_start ? "kvreplay: --backend cuda: " + error + "; use auto or cpu\n"
                                   : "kvreplay: " + error + "; use --backend auto or cpu\n"));
     if (at_start) continue;
-    const ProcessResult verified = run_emulated({"verify", dump, "--tokens", "2", "--quiet"});
+    const ProcessResult verified = run_on_device({"verify", dump, "--tokens", "2", "--quiet"});
     CHECK(verified.code == 2);
     CHECK(verified.err == "kvreplay: " + error + "; use --backend cpu\n");
   }
 
   // In the middle of a run every table is whole.
   const FailingDevice device("launch:9");
-  const ProcessResult done = run_emulated(command("auto", "auto"));
+  const ProcessResult done = run_on_device(command("auto", "auto"));
   INFO(done.out << done.err);
   REQUIRE(done.code == 0);
   CHECK(contains(done.out, "everything on the CPU since the device failed"));
@@ -162,6 +160,16 @@ TEST_CASE("a device that fails leaves the run to the CPU, or ends it in one line
   }
 }
 
+TEST_CASE("auto computes on a device where there is one", "[cuda][cli][played]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  kvreplay::write_synthetic_dump(dump, {.layers = 1, .head_dim = 8, .prompt = 40, .decode = 5});
+  const ProcessResult done = run_on_device({"tokens", dump, "--out", temp / "r", "--backend", "auto"});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  CHECK(Json::parse(file_text(temp / "r" / "run.json"))["backend"] == "cuda");
+}
+
 TEST_CASE("what little a run computes is left to the CPU where the choice is the program's", "[cuda][cli]") {
   const TempDir temp;
   const std::string dump = temp / "dump";
@@ -170,7 +178,7 @@ TEST_CASE("what little a run computes is left to the CPU where the choice is the
   const auto backend = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"tokens", dump, "--out", temp / "r", "--force"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const ProcessResult done = run_emulated(arguments);
+    const ProcessResult done = run_on_device(arguments);
     INFO(done.err);
     REQUIRE(done.code == 0);
     return Json::parse(file_text(temp / "r" / "run.json"));
@@ -189,7 +197,7 @@ TEST_CASE("run.json, the screen and the report name the GPU and the code that it
   const TempDir temp;
   const std::string dump = temp / "dump";
   kvreplay::write_synthetic_dump(dump, {.layers = 1, .head_dim = 8, .prompt = 40, .decode = 5});
-  const ProcessResult done = run_emulated({"tokens", dump, "--out", temp / "r"});
+  const ProcessResult done = run_on_device({"tokens", dump, "--out", temp / "r"});
   REQUIRE(done.code == 0);
   CHECK(contains(done.out, " threads, the processor, as a GPU)\n"));
   CHECK(Json::parse(file_text(temp / "r" / "run.json"))["device"] ==
@@ -200,28 +208,28 @@ TEST_CASE("run.json, the screen and the report name the GPU and the code that it
               {"code", "9.0"},
               {"driver", "13.0"},
               {"runtime", "12.4"}}));
-  REQUIRE(run_emulated({"report", temp / "r"}).code == 0);
+  REQUIRE(run_on_device({"report", temp / "r"}).code == 0);
   CHECK(contains(
       file_text(temp / "r" / "report" / "index.html"),
       "cuda: the processor, as a GPU, compute capability 9.0, code for 9.0, driver&#39;s CUDA 13.0"));
 
-  const ProcessResult none = run_emulated({"tokens", dump, "--out", temp / "none", "--device", "7"});
+  const ProcessResult none = run_on_device({"tokens", dump, "--out", temp / "none", "--device", "7"});
   CHECK(none.code == 2);
   CHECK(none.err == "kvreplay: --device 7: GPU 7 is none of those that there are\n");
 }
 
 TEST_CASE("info --devices lists the GPUs and what runs on them", "[cuda][cli][played]") {
-  CHECK(run_emulated({"info", "--devices"}).out ==
+  CHECK(run_on_device({"info", "--devices"}).out ==
         "GPU  name                          capability  memory   code  usable\n"
         "0    the processor, as an old GPU  7.5         1.0 GiB  7.5   yes\n"
         "1    the processor, as a GPU       9.0         1.0 GiB  9.0   yes\n"
         "CUDA 12.4; the driver supports 13.0\n");
-  const Json all = Json::parse(run_emulated({"info", "--devices", "--json"}).out);
+  const Json all = Json::parse(run_on_device({"info", "--devices", "--json"}).out);
   CHECK(all["why_none"] == "");
   CHECK(all["devices"][1]["name"] == "the processor, as a GPU");
   CHECK(all["devices"][1]["usable"] == true);
   const FailingDevice device("code:2");  // the first is asked before
-  const ProcessResult failing = run_emulated({"info", "--devices"});
+  const ProcessResult failing = run_on_device({"info", "--devices"});
   CHECK(failing.code == 0);
   CHECK(contains(failing.out, "none  no: CUDA: the emulated device fails at code\n"));
 }

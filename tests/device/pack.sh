@@ -25,5 +25,5 @@ cp tests/peers/obcache.py "$to/peers/"
 cp -r data/samples/pystdlib-lm "$to/sample"
 printf '{"commit": "%s", "architectures": "%s", "nvcc": "%s"}\n' "$(git describe --always --dirty)" "$CUDAARCHS" \
   "$(grep -oP 'CMAKE_CUDA_COMPILER_VERSION "\K[^"]+' build/device/CMakeFiles/*/CMakeCUDACompiler.cmake | head -n 1)" >"$to/about.json"
-tar -C "$packed" -c kvreplay-device | xz -T0 -6 >"$archive"
+tar -C "$packed" -c kvreplay-device | xz -T0 -9 >"$archive"
 echo "$archive: $(du -k "$archive" | cut -f 1) KiB"

@@ -490,7 +490,8 @@ def peers(proof):
     else:
         code, text, took = proof.run([sys.executable, peer, "--device", "cuda", "--compile", "--shape", *shapes], 90)
     proof.case("peers", "peer_torch", took, "" if code in (0, 124) else text[-1500:])
-    proof.sections["PyTorch"] = text + ("\n(cut off)" if code == 124 else "")
+    told = [line for line in text.splitlines() if line.startswith(("|", "PyTorch", "peer_torch"))]
+    proof.sections["PyTorch"] = "\n".join([*told[:1], "", *told[1:], *(["(cut off)"] if code == 124 else [])])
 
 
 def model(proof):
