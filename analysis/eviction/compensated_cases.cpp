@@ -25,7 +25,7 @@ void require_compensable(const EvictionOptions& options) {
                         "phases that end with the prompt (prefill, blockwise:N)", one.name());
   if (options.per_query_head) refuse(per_query_head, "what is fitted serves all query heads of a KV head");
   if (options.channels) refuse(channels, "one or the other");
-  if (!options.bits.empty()) refuse(bits, "one or the other");
+  if (!options.stored.formats.empty()) refuse(bits, "one or the other");
 }
 
 /// The rows asked for; where nobody says, those that the dump has.

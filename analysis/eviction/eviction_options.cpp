@@ -104,12 +104,12 @@ std::array<BoundOption, 3> bound_budgets(std::vector<Budget>& budgets, std::stri
 namespace {
 
 /// One format in JSON is not a list.
-BoundOption bound_formats(EvictionOptions& options) {
-  BoundOption bound = bind_option(evict_option::bits, options.bits)
+BoundOption bound_formats(CacheFormatOptions& stored) {
+  BoundOption bound = bind_option(evict_option::bits, stored.formats)
                           .saying(fmt::format(". Formats: {}", fmt::join(kNumberFormats.names(), ", ")));
-  bound.write = [&options, write = bound.write]() -> std::optional<Json> {
-    if (options.bits.empty()) return std::nullopt;
-    return options.bits.size() == 1 ? OptionValue<CacheFormat>::json(options.bits.front()) : write();
+  bound.write = [&stored, write = bound.write]() -> std::optional<Json> {
+    if (stored.formats.empty()) return std::nullopt;
+    return stored.formats.size() == 1 ? OptionValue<CacheFormat>::json(stored.formats.front()) : write();
   };
   bound.read_json = [read = bound.read_json](const Json& json, const std::string& where) {
     read(json.is_array() ? json : Json::array({json}), where);
@@ -118,6 +118,20 @@ BoundOption bound_formats(EvictionOptions& options) {
 }
 
 }  // namespace
+
+BoundOptions bound(CacheFormatOptions& stored) {
+  using namespace evict_option;
+  BoundOptions all = {bound_formats(stored), bind_option(rotate, stored.rotations).needing(bits),
+                      bind_option(keys, stored.keys).needing(bits),
+                      bind_option(group, stored.group).needing(bits),
+                      bind_option(residual, stored.residual).needing(bits)};
+  for (BoundOption& option : all)
+    if (option.needs == &bits)
+      option.write = [&stored, write = option.write] {
+        return stored.formats.empty() ? std::nullopt : write();
+      };
+  return all;
+}
 
 BoundOptions bound(EvictionOptions& options) {
   using namespace evict_option;
@@ -132,22 +146,17 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
       bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
       bind_option(channels, options.channels), bound_protection(protect, options.protect),
-      bound_formats(options), bind_option(rotate, options.rotate).needing(bits),
-      bind_option(keys, options.keys).needing(bits), bind_option(group, options.group).needing(bits),
-      bind_option(residual, options.residual).needing(bits),
       bind_option(compensate, options.compensate)
           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
       bind_option(reference, options.reference).needing(compensate),
       bind_option(reference_positions, options.reference_rows).needing(compensate),
       // What a file holds counts, not its name.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
+  const BoundOptions formats = bound(options.stored);
+  all.insert(std::ranges::find(all, &protect, &BoundOption::facts) + 1, formats.begin(), formats.end());
   for (BoundOption& option : all)
     if (option.facts == &protect)  // what results that have none did not say either
       option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
-    else if (option.needs == &bits)
-      option.write = [&options, write = option.write] {
-        return options.bits.empty() ? std::nullopt : write();
-      };
     else if (option.needs == &compensate || option.facts == &compensate)
       option.write = [&options, write = option.write] {
         return options.compensate.empty() ? std::nullopt : write();

@@ -63,11 +63,7 @@ struct EvictionOptions {
   bool per_query_head = false;
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
-  std::vector<CacheFormat> bits;         ///< what is kept is stored so; none: as it is
-  std::vector<Rotation> rotate = {{}};
-  KeyGroups keys = KeyGroups::channel;
-  Index group = Quantization{}.group;
-  std::optional<Index> residual;
+  CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
   std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
   std::optional<Reference> reference;
   Index reference_rows = 4096;
@@ -83,6 +79,8 @@ struct EvictionOptions {
 
 /// What is said of each of them, and where it is kept; they must outlive it.
 BoundOptions bound(EvictionOptions& options);
+/// --bits and how: the formats of a cache.
+BoundOptions bound(CacheFormatOptions& stored);
 /// The options of one policy alone: window, sinks, recent, pool, by, those of expected_attention, and of
 /// pages.
 BoundOptions bound(PolicyOverrides& overrides);

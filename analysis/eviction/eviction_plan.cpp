@@ -40,7 +40,7 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
 /// rank channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
                                           const std::vector<Phase>& phases, RowRange window) {
-  if (!options.channels && options.bits.empty()) return std::nullopt;
+  if (!options.channels && options.stored.formats.empty()) return std::nullopt;
   Compression compression;
   if (options.channels) {
     const auto& [rule, ratio] = *options.channels;
@@ -61,8 +61,7 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
       throw OptionError(option_text("{}: {} is unavailable: {}", evict_option::channels, rule.name, *why));
   }
   compression.formats =
-      cache_format_runs({options.bits, options.rotate, options.keys, options.group, options.residual},
-                        dump.shape(), evict_option::bits, evict_option::rotate);
+      cache_format_runs(options.stored, dump.shape(), evict_option::bits, evict_option::rotate);
   for (const CacheFormatRun& run : compression.formats)
     for (const Quantization& stored : run.of_layers)
       if (options.channels && (stored.k.turned > 0 || (stored.k.format != NumberFormat::exact &&
@@ -180,7 +179,7 @@ class Planner {
     plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
     plan_.semantics = options_.semantics;
     plan_.elements =
-        options_.bits.empty() ? cache_elements(dump_) : CacheElements{};  // engines store 16 bits
+        options_.stored.formats.empty() ? cache_elements(dump_) : CacheElements{};  // engines store 16 bits
   }
 
   template <class Item, class Name>

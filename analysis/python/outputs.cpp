@@ -1,3 +1,4 @@
+#include "analysis/eviction/cache_format.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/measure/measured_columns.hpp"
@@ -26,10 +27,24 @@ struct Measured {
   RowRange rows;
 };
 
-BoundOptions options_of(Asked<std::optional<Index>>& window) {
-  return joined({bind_option(evict_option::window, window.of)}, bound(window.call));
+struct OutputOptions {
+  std::optional<Index> window;
+  CacheFormatOptions stored;  ///< no format: as it is
+};
+
+BoundOptions options_of(Asked<OutputOptions>& asked) {
+  return joined(joined({bind_option(evict_option::window, asked.of.window)}, bound(asked.of.stored)),
+                bound(asked.call));
 }
-Keywords<Asked<std::optional<Index>>> g_output_keywords(options_of);
+Keywords<Asked<OutputOptions>> g_output_keywords(options_of);
+
+/// How the caches of a layer are stored; nothing: as they are.
+std::optional<Quantization> stored_of(const CacheFormatOptions& stored, const DumpShape& shape) {
+  if (stored.formats.empty()) return std::nullopt;
+  require_one(evict_option::bits, stored.formats.size());
+  require_one(evict_option::rotate, stored.rotations.size());
+  return cache_format_runs(stored, shape, evict_option::bits, evict_option::rotate).front().of_layers.front();
+}
 
 Measured measured_rows(const DumpShape& shape, nb::handle asked, Index window) {
   const RowRange last = window_rows(shape.l, shape.first_query(), window),
@@ -126,12 +141,12 @@ Compensated held_of(const nb::tuple& head, const DumpShape& shape) {
 
 /// What `cases` caches a head do, whose outputs are outputs_of(compute, group, window, future, with_vectors).
 template <class OutputsOf>
-nb::tuple measured_error(const Layer& layer, nb::handle rows, const nb::dict& keywords, std::size_t cases,
-                         const OutputsOf& outputs_of) {
+nb::tuple measured_error(const Layer& layer, nb::handle rows, const Asked<OutputOptions>& asked,
+                         std::size_t cases, const OutputsOf& outputs_of) {
   const Dump& dump = layer.dump();
   const DumpShape& shape = dump.shape();
-  const auto [window, call] = g_output_keywords.read(keywords);
-  const Measured measured = measured_rows(shape, rows, window.value_or(kMeasuredRows));
+  const CallOptions& call = asked.call;
+  const Measured measured = measured_rows(shape, rows, asked.of.window.value_or(kMeasuredRows));
   const MeasureColumns columns = columns_of(dump, measured, cases);
   const HeadFigures figures = computed(call, [&](const Compute& compute) {
     const auto of_heads = [&](const auto&... arguments) { return outputs_of(compute, arguments...); };
@@ -182,14 +197,16 @@ nb::tuple output_error(const Layer& layer, nb::handle keep, nb::handle rows, con
   std::vector<Index> extents = {-1, shape.n_kv, shape.l};
   const std::vector<std::uint8_t> kept = booleans_of("keep", keep, extents);
   const auto cases = extent(extents[0]);
-  return measured_error(layer, rows, keywords, cases,
+  const Asked<OutputOptions> asked = g_output_keywords.read(keywords);
+  const std::optional<Quantization> stored = stored_of(asked.of.stored, shape);
+  return measured_error(layer, rows, asked, cases,
                         [&]<class T>(const Compute& compute, const HeadGroup<T>& group, RowRange window,
                                      RowRange future, bool with_vectors) {
                           std::vector<CacheCase> caches;
                           for (std::size_t c = 0; c < cases; ++c) {
                             const auto begin =
                                 kept.begin() + (static_cast<Index>(c) * shape.n_kv + group.kv_head) * shape.l;
-                            caches.push_back({KeptSet(begin, begin + shape.l)});
+                            caches.push_back({KeptSet(begin, begin + shape.l), {}, {}, stored});
                           }
                           return case_outputs(group, window, future, caches, with_vectors, compute);
                         });
@@ -204,7 +221,10 @@ nb::tuple compensated_output_error(const Layer& layer, const nb::list& keep, nb:
                      fmt::format("that of {}", nb::len(keep)));
   std::vector<Compensated> held;
   for (const nb::handle head : keep) held.push_back(held_of(nb::cast<nb::tuple>(head), shape));
-  return measured_error(layer, rows, keywords, 1,
+  const Asked<OutputOptions> asked = g_output_keywords.read(keywords);
+  if (!asked.of.stored.formats.empty())
+    throw OptionError(option_text("{}", evict_option::bits), "kept sets", "what a compensation holds");
+  return measured_error(layer, rows, asked, 1,
                         [&]<class T>(const Compute& compute, const HeadGroup<T>& group, RowRange window,
                                      RowRange future, bool with_vectors) {
                           const auto cache = [&](std::size_t) {

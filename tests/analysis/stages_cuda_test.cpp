@@ -65,7 +65,7 @@ std::unique_ptr<Stage> levers(const Compute& compute) {
   EvictionOptions options;
   options.policies = policies_named({"snapkv", "keydiff"});
   options.channels = RuleAndRatio{*channel_rule_named("iap"), 0.5};
-  options.bits = {OptionValue<CacheFormat>::parse({}, "4")};
+  options.stored.formats = {OptionValue<CacheFormat>::parse({}, "4")};
   return std::make_unique<EvictStage>(small_dump(), options, compute);
 }
 std::unique_ptr<Stage> budget(const Compute& compute) {

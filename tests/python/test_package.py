@@ -110,6 +110,34 @@ class Program(unittest.TestCase):
                     self.assertEqual(error.median_head, np.median(heads))
                     self.assertIn(f"({error.median_head} in the median head)", repr(error))
 
+    def test_formats_of_caches(self):
+        asked = {"k4v2": {"keys": "token", "residual": 32}, "q8_0": {}, "4": {"group": 64}}
+        for bits, options in asked.items():
+            for rotate in ("none", "hadamard"):
+                said = {"bits": bits, "rotate": rotate, **options}
+                out = Path(self.folder.name) / f"formats-{bits}-{rotate}"
+                words = [word for name, value in said.items() for word in (f"--{name}", str(value))]
+                subprocess.run([kvreplay.program(), "evict", DUMP, "--out", out, "--policy", "snapkv,none", "--keep", "0.2", "--layers", str(LAYER),
+                                "--quiet", *words], check=True)
+                with open(out / "evictions.csv", newline="") as file:
+                    written = {(row["policy"].split("~")[0], row["rows"], row["kv_head"]): float(row["value"]) for row in csv.DictReader(file)
+                               if row["metric"] == "output_error" and row["layer"]}
+                layer = self.layer(None)
+                for policy, kept in (("snapkv", kvreplay.evict(layer, policy="snapkv", keep=0.2)), ("none", None)):
+                    for rows in ("window", "future"):
+                        found = kvreplay.output_error(layer, keep=kept, rows=rows, **said)
+                        self.assertEqual([found.output_error, *found.heads["output_error"]],
+                                         [written[policy, rows, head] for head in ("", "0", "1")], (said, policy, rows))
+
+    def test_formats_that_cannot_be(self):
+        layer = self.layer(None)
+        kept = kvreplay.evict(layer, policy="snapkv", keep=0.2)
+        held = kvreplay.compensate(layer, keep=kept, method="fit")
+        for given, said in (({"keep": kept, "bits": "5x"}, "bits"), ({"bits": "4,8"}, "bits"), ({"keep": kept, "rotate": "hadamard"}, "bits"),
+                            ({"keep": held, "bits": 4}, "bits"), ({"bits": 4, "rotate": "hadamard:48"}, "rotate")):
+            with self.assertRaisesRegex(kvreplay.InputError, said):
+                kvreplay.output_error(layer, **given)
+
     def test_compensate(self):
         for precision, layer in self.each():
             results = kvreplay.open_results(self.folders["compensate", precision])

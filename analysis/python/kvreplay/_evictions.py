@@ -114,20 +114,25 @@ class OutputError:
 
 
 def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prompt_len: Optional[int] = None,
-                 rows: Union[str, Tuple[int, int], None] = None, window: Optional[int] = None, backend: Optional[str] = None,
+                 rows: Union[str, Tuple[int, int], None] = None, window: Optional[int] = None,
+                 bits: Union[str, int, None] = None, rotate: Optional[str] = None, keys: Optional[str] = None,
+                 group: Optional[int] = None, residual: Optional[int] = None, backend: Optional[str] = None,
                  precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> OutputError:
-    """What becomes of the outputs when only `keep` of the prompt stays: exactly, with all evictions at once.
+    """What becomes of the outputs when only `keep` of the prompt stays, or what stays takes fewer `bits`: exactly, all at once.
 
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q.
 
     keep: bool [n_kv, l], True where a token stays, or [cases, n_kv, l] for several kept sets, which share the work; an
     Eviction; a list of n_kv lists of positions; or what every KV head's cache holds, values, biases and keys included: a
-    Compensation, or results.compensated(name, layer).
+    Compensation, or results.compensated(name, layer). None, with `bits`: the whole prompt.
     rows: "future" (the decoding steps), "window" (the last `window` queries of the prompt) or (first, end), positions with a
     query; None: the future where there is one, else the window.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
-    options = dict(window=window, backend=backend, precision=precision, threads=threads)
+    options = dict(window=window, bits=bits, rotate=rotate, keys=keys, group=group, residual=residual, backend=backend,
+                   precision=precision, threads=threads)
+    if keep is None and bits is not None:
+        keep = np.ones((asked.n_kv, asked.prompt_len), bool)
     held = getattr(keep, "held", keep)
     if isinstance(held, list) and held and all(isinstance(head, Compensated) for head in held):
         several, (figures, on) = False, _core.compensated_output_error(asked, held, rows, options)
