@@ -70,7 +70,7 @@ Json EvictStage::options() const {
     const auto& formats = plan_.compression->formats;
     const Index residual = formats.front().of_layers.front().residual;
     const auto has_it = [&](const CacheFormatRun& run) { return run.of_layers.front().residual == residual; };
-    if (std::ranges::all_of(formats, has_it)) settled.residual = residual;
+    if (std::ranges::all_of(formats, has_it)) settled.stored.residual = residual;
   }
   Json json = to_json(bound(settled));
   if (plan_.compression)
