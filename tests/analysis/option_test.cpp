@@ -113,7 +113,7 @@ TEST_CASE("option: a value reads back as itself from its words and from JSON", "
   given.on = SearchRows::future;
   given.per_query_head = true;
   given.channels = RuleAndRatio{*channel_rule_named("exchange+think"), 0.25};
-  given.bits = {OptionValue<CacheFormat>::parse({}, "4")};
+  given.stored.formats = {OptionValue<CacheFormat>::parse({}, "4")};
   const Json json = to_json(bound(given));
   CHECK(json["policies"] == Json({"snapkv+joint", "exchange+h2o", "none"}));
   CHECK(json["budgets"] == Json({0.5, 0.8, 0.9}));
