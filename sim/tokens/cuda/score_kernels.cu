@@ -312,11 +312,10 @@ struct PartOfSums {
   KVREPLAY_DEVICE double& at(int head, int s, int p) const {
     return first[static_cast<std::ptrdiff_t>(head * kSums + s) * in.candidates + p];
   }
-  /// No row sees the block's tokens: nobody else stores anything.
+  /// No row sees the block's tokens: nobody else stores anything. The warps of one slab call.
   KVREPLAY_DEVICE void clear(int first_token) const {
     for (int number = 0; number < in.G * kSums; ++number)
-      if (thread_id() < kScoredTokens && first_token + thread_id() < in.candidates)
-        at(0, number, first_token + thread_id()) = 0;
+      if (first_token + thread_id() < in.candidates) at(0, number, first_token + thread_id()) = 0;
   }
   /// Brings a head's sums in float32 to those in float64.
   KVREPLAY_DEVICE void flush(int head, const Token (&token)[kTokens], float (&sums)[kTokens][kSums]) const {
