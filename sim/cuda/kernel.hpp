@@ -27,6 +27,9 @@
 #define KVREPLAY_UNROLL
 #define KVREPLAY_UNROLL_BY(n)
 #define KVREPLAY_SELDOM inline
+#ifndef KVREPLAY_CALL  // of a thread; tests/ptx has its own, of what nvcc made of the kernel
+#define KVREPLAY_CALL(kernel, ...) kernel(__VA_ARGS__)
+#endif
 #endif
 
 namespace kvreplay::cuda {
@@ -126,7 +129,7 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes, const Stream&,
             const Arguments&... arguments) {
   emulation::run({grid.x, grid.y, grid.z}, static_cast<unsigned>(threads), shared_bytes,
-                 [&] { kernel(arguments...); });
+                 [&] { KVREPLAY_CALL(kernel, arguments...); });
 }
 
 #endif

@@ -315,7 +315,7 @@ TEST_CASE("few rows of a long prompt are merged from its segments", "[cuda]") {
 }
 
 TEST_CASE("a block merges what segments a row has", "[cuda]") {
-  const HeadGroup<float> group = to_float(random_group({.l = 2060, .T = 2061, .G = 1, .d_v = 35}));
+  const HeadGroup<float> group = to_float(random_group({.l = 4110, .T = 4111, .G = 1, .d_v = 35}));
   const TokenOptions options{.window = 3, .metrics = {TokenMetric::attn, TokenMetric::exact_remove}};
   const TokenMetrics want = token_metrics_reference(to_double(group), options);
   Workers workers(1);
