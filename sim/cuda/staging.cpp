@@ -54,9 +54,11 @@ class Pairs {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(pair));
   }
-  void lose() {
+  /// Keeps one for ever: a piece may be on its way, and no event tells.
+  void lose(std::unique_ptr<Pair> pair) {
     const std::lock_guard lock(mutex_);
     --made_;
+    lost_.push_back(std::move(pair));
   }
 
  private:
@@ -67,7 +69,7 @@ class Pairs {
   }
 
   std::mutex mutex_;
-  std::deque<std::unique_ptr<Pair>> idle_;
+  std::deque<std::unique_ptr<Pair>> idle_, lost_;
   int made_ = 0;
 };
 
@@ -122,8 +124,7 @@ void detail::staged_copy(void* to, const void* from, std::size_t bytes, const St
     else
       download(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, *pair, stream);
   } catch (...) {
-    static_cast<void>(pair.release());  // for ever: a piece may be on its way, and no event tells
-    pairs.lose();
+    pairs.lose(std::move(pair));
     throw;
   }
   pairs.give(std::move(pair));
