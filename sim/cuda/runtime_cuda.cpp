@@ -220,8 +220,8 @@ void* allocate(Place place, std::size_t bytes) {
       all.in_use[kept] = {where, taken};
       return kept;
     }
+    if (!all.most_kept.contains(where)) all.most_kept[where] = most_kept(where);
   }
-  const std::size_t most = most_kept(where);
   void* memory = nullptr;
   cudaError_t error = from_driver(where, &memory, taken);
   if (error == cudaErrorMemoryAllocation) {
@@ -237,7 +237,6 @@ void* allocate(Place place, std::size_t bytes) {
   check(error);
   const std::lock_guard lock(all.mutex);
   all.in_use[memory] = {where, taken};
-  all.most_kept[where] = most;
   return memory;
 }
 

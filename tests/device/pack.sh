@@ -19,7 +19,7 @@ for program in "${programs[@]}"; do strip -o "$to/bin/$program" "build/device/bi
 # All shared libraries but the C library's own, which every machine has.
 for program in "$to"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*)\.so' | while read -r library; do cp -L "$library" "$to/lib/"; done
-cp tests/device/{run.sh,prove.py,agreement.py,assertions.json} "$to/"
+cp tests/device/{run.sh,prove.py,proof.py,agreement.py,assertions.json} "$to/"
 cp tests/bench/peer_torch*.py "$to/bench/"
 cp tests/peers/obcache.py "$to/peers/"
 cp -r data/samples/pystdlib-lm "$to/sample"

@@ -99,6 +99,10 @@ struct ColumnProblem {
   /// Each head's rows are one slab: its sums over them are stored at once.
   KVREPLAY_HOST_DEVICE bool one_slab() const { return padded_rows == kSlab; }
   KVREPLAY_HOST_DEVICE int packed_rows() const { return G * padded_rows; }
+  /// Where a segment's state of a packed row stands in SoftmaxStates.
+  KVREPLAY_HOST_DEVICE std::ptrdiff_t state_at(int segment, int row) const {
+    return static_cast<std::ptrdiff_t>(segment) * packed_rows() + row;
+  }
 };
 
 /// Columns of a row and segment that were the largest for a while: their values join the sums at the end,

@@ -21,11 +21,6 @@ KVREPLAY_DEVICE float number(const HalfMatrix& from, std::ptrdiff_t at) {
   return from.low == nullptr ? high : high + from_half(from.low[at]);
 }
 
-/// Where a segment's state of a row stands.
-KVREPLAY_DEVICE std::ptrdiff_t state_at(const ColumnProblem& in, int segment, int row) {
-  return static_cast<std::ptrdiff_t>(segment) * in.packed_rows() + row;
-}
-
 /// A row's largest column of all, and its segment; of equal ones the first is it, as its tokens are.
 struct Leader {
   float top;
@@ -82,7 +77,7 @@ struct WarpSums {
   KVREPLAY_DEVICE WaitingColumn waiting(int place) const {
     if (place >= segments() * kWaiting) return {0, 0};
     const int s = own + place / kWaiting * kWarpsARow, n = place % kWaiting;
-    const std::ptrdiff_t at = state_at(in, s, row);
+    const std::ptrdiff_t at = in.state_at(s, row);
     if (n == kLosers)
       return s == leader.segment ? WaitingColumn{0, 0}
                                  : WaitingColumn{weight(states.top[at], most), states.top_at[at]};
@@ -120,7 +115,7 @@ struct WarpSums {
       KVREPLAY_UNROLL
       for (int u = 0; u < kAtOnce; ++u) {
         const bool real = s + u * kWarpsARow < states.segments;
-        const std::ptrdiff_t at = state_at(in, real ? s + u * kWarpsARow : s, row);
+        const std::ptrdiff_t at = in.state_at(real ? s + u * kWarpsARow : s, row);
         take[u] = real ? weight(states.rest_max[at], most) : 0.0F;
         KVREPLAY_UNROLL
         for (int i = 0; i < kLaneChannels; ++i) {
@@ -157,21 +152,21 @@ KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const Softmax
   Leader leader{kHidden, 0x7fffffff};
   KVREPLAY_UNROLL_BY(4)
   for (int s = lane_id(); s < states.segments; s += 32)
-    leader = joined(leader, {states.top[state_at(in, s, row)], s});
+    leader = joined(leader, {states.top[in.state_at(s, row)], s});
   KVREPLAY_UNROLL
   for (int mask = 1; mask < 32; mask *= 2)
     leader = joined(leader, {shuffle_xor(leader.top, mask), shuffle_xor(leader.segment, mask)});
   float most = kHidden;
   KVREPLAY_UNROLL_BY(4)
   for (int s = lane_id(); s < states.segments; s += 32) {
-    most = larger(most, states.rest_max[state_at(in, s, row)]);
-    if (s != leader.segment) most = larger(most, states.top[state_at(in, s, row)]);
+    most = larger(most, states.rest_max[in.state_at(s, row)]);
+    if (s != leader.segment) most = larger(most, states.top[in.state_at(s, row)]);
   }
   most = warp_largest(most);
   float rest_sum = 0;
   KVREPLAY_UNROLL_BY(4)
   for (int s = lane_id(); s < states.segments; s += 32) {
-    const std::ptrdiff_t at = state_at(in, s, row);
+    const std::ptrdiff_t at = in.state_at(s, row);
     rest_sum += states.rest_sum[at] * weight(states.rest_max[at], most);
     if (s != leader.segment) rest_sum += weight(states.top[at], most);
   }
@@ -206,10 +201,10 @@ KVREPLAY_DEVICE RowSoftmax merge_segments(const ColumnProblem& in, const Softmax
     KVREPLAY_UNROLL
     for (int i = 0; i < kLaneChannels; ++i) {
       const int c = first + lane_id() + 32 * i;
-      if (own == 0 && c < in.d_v) states.rest_out[state_at(in, 0, row) * in.d_v + c] = sum[i];
+      if (own == 0 && c < in.d_v) states.rest_out[in.state_at(0, row) * in.d_v + c] = sum[i];
     }
   }
-  return {leader.top, states.top_at[state_at(in, leader.segment, row)], most, rest_sum};
+  return {leader.top, states.top_at[in.state_at(leader.segment, row)], most, rest_sum};
 }
 
 /// A warp ends a row of the packed ones, whose softmax is merged; its lanes share the channels.
@@ -299,7 +294,7 @@ KVREPLAY_DEVICE void finish_padding(const FinishedRows& rows, int row) {
     put(rows.out, static_cast<std::ptrdiff_t>(row) * rows.out.depth + c, {0, 0});
 }
 
-/// A warp's rows are one, or a row's warps are a block, where there are many segments to share.
+/// Each warp has a row, or each block one whose many segments its warps share.
 template <int kWarpsARow>
 KVREPLAY_KERNEL void finish_kernel(ColumnProblem in, SoftmaxStates states, FinishedRows rows) {
   const int row = static_cast<int>(block_id().x) * kRowsABlock<kWarpsARow> + warp_id() / kWarpsARow;

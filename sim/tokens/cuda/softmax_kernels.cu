@@ -218,15 +218,17 @@ struct LaneRows {
     sink = active && share.segment == 0 && in.sink_logit != nullptr;
     KVREPLAY_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      const int row = first + Scores::row(0, 2 * i), r = row % in.padded_rows;
+      const int r = row(i) % in.padded_rows;
       const bool real = active && r < in.rows;
       visible_from[i] = real ? in.first_visible[r] : 0;
       visible_to[i] = real ? smaller(in.end_visible[r], share.end) : 0;
-      q_scale[i] = real ? in.q.unit[row] * in.scale : 0.0F;
+      q_scale[i] = real ? in.q.unit[row(i)] * in.scale : 0.0F;
       losers[i] = 0;
       state[i] = {kHidden, -1, sink ? in.sink_logit[head] : kHidden, sink ? 1.0F : 0.0F};
     }
   }
+  /// Row i among the packed ones.
+  KVREPLAY_DEVICE int row(int i) const { return first + Scores::row(0, 2 * i); }
 };
 
 /// Makes logits of a step's products, hidden where a row does not see the
@@ -284,17 +286,11 @@ KVREPLAY_DEVICE void find_leaders(const Scores& z, int first, const LaneRows& ro
   }
 }
 
-/// Where a lane row's states stand.
-KVREPLAY_DEVICE std::ptrdiff_t state_at(const ColumnProblem& in, const Share& share, const LaneRows& rows,
-                                        int i) {
-  return static_cast<std::ptrdiff_t>(share.segment) * in.packed_rows() + rows.first + Scores::row(0, 2 * i);
-}
-
 /// Row i's former largest column waits for the end; false where there is no room.
 KVREPLAY_DEVICE bool set_aside(const ColumnProblem& in, const Share& share, const Merge& merge, int i,
                                const SoftmaxStates& states, LaneRows& rows) {
   if (rows.losers[i] == kLosers) return false;
-  const std::ptrdiff_t at = state_at(in, share, rows, i) * kLosers + rows.losers[i]++;
+  const std::ptrdiff_t at = in.state_at(share.segment, rows.row(i)) * kLosers + rows.losers[i]++;
   if (share.first_out == 0 && lane_id() % 4 == 0) {
     states.loser[at] = merge.loser_z;
     states.loser_at[at] = merge.loser_at;
@@ -398,9 +394,9 @@ KVREPLAY_DEVICE void store_states(const Known& known, const Share& share, const 
   const ColumnProblem& in = known.in;
   KVREPLAY_UNROLL
   for (int i = 0; i < kRows; ++i) {
-    const int row = rows.first + Scores::row(0, 2 * i);
+    const int row = rows.row(i);
     if (!rows.active || row % in.padded_rows >= in.rows) continue;
-    const std::ptrdiff_t at = state_at(in, share, rows, i);
+    const std::ptrdiff_t at = in.state_at(share.segment, row);
     if (share.first_out == 0 && lane_id() % 4 == 0) {
       states.top[at] = rows.state[i].top;
       states.top_at[at] = rows.state[i].top_at;
