@@ -143,11 +143,35 @@ class CudaBackend final : public Backend {
                                                   std::span<const DecodeRequest> runs,
                                                   const std::vector<Matrix<float>>& full,
                                                   Workers& workers) const override {
+    // What is ranked anew at intervals is the CPU's.
+    if (std::ranges::any_of(runs, [](const DecodeRequest& run) { return run.options.interval > 0; }))
+      return decoded_apart(group, runs, full, workers);
     return on_device([&] { return decode_replays_cuda(group, runs, full, workers); },
                      [&] { return Backend::decode_replays(group, runs, full, workers); });
   }
 
  private:
+  std::vector<DecodeReplay<float>> decoded_apart(const HeadGroup<float>& group,
+                                                 std::span<const DecodeRequest> runs,
+                                                 const std::vector<Matrix<float>>& full,
+                                                 Workers& workers) const {
+    std::vector<DecodeReplay<float>> replays(runs.size());
+    for (const bool at_intervals : {false, true}) {
+      std::vector<DecodeRequest> some;
+      std::vector<std::size_t> numbers;
+      for (std::size_t r = 0; r < runs.size(); ++r)
+        if ((runs[r].options.interval > 0) == at_intervals) {
+          some.push_back(runs[r]);
+          numbers.push_back(r);
+        }
+      if (some.empty()) continue;
+      std::vector<DecodeReplay<float>> part = at_intervals
+                                                  ? Backend::decode_replays(group, some, full, workers)
+                                                  : decode_replays(group, some, full, workers);
+      for (std::size_t n = 0; n < numbers.size(); ++n) replays[numbers[n]] = std::move(part[n]);
+    }
+    return replays;
+  }
   /// What `work` gives with a device at hand; nothing where the CPU is to take over.
   template <class Work>
   std::optional<std::invoke_result_t<Work>> on_device(const Work& work) const {

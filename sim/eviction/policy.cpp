@@ -124,7 +124,11 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       rule.expected.project_values = !kvpress && has_wo;
       if (kvpress) rule.expected.epsilon = 0;
       break;
+    case EvictionBase::rkv:
+      rule.window = 8;
+      break;
     case EvictionBase::knorm:
+    case EvictionBase::triattention:
     case EvictionBase::leverage:
     case EvictionBase::kvzip:
     case EvictionBase::score:

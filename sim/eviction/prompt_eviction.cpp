@@ -5,7 +5,6 @@
 #include "sim/head_group.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
-#include "sim/tokens/keydiff.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -39,27 +38,6 @@ Vector<double> expected_attention(const HeadGroup<T>& group, const EvictionRule&
 }
 
 Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, static_cast<double>(l - 1)); }
-
-/// cut_after_block(), which takes a cache's KeyDiff from `keydiff` where there is one.
-template <class T>
-std::vector<Index> cut_cache(const HeadGroup<T>& group, const EvictionRule& rule,
-                             const std::vector<Index>& cache, Index budget, Index rows,
-                             const KeyDiff<T>* keydiff, const Compute& compute) {
-  if (std::ssize(cache) <= budget) return {};
-  EvictionRule within = rule;
-  within.window = within.pool_window = std::min(rule.window, rows);
-  // KeyDiff takes the cache's keys where they are. The others rank a copy of it, as it does to say what is
-  // not finite.
-  Vector<double> scores;
-  if (keydiff != nullptr) scores = keydiff->scores(cache);
-  if (keydiff == nullptr || !scores.allFinite())
-    scores = rule_scores(cache_group(group, cache, needs_rows(rule) ? rows : 0), std::span(&within, 1), {},
-                         compute)[0];
-  std::vector<Index> evicted;
-  for (const Index at : evicted_positions(keep_by(within, std::move(scores), budget)))
-    evicted.push_back(cache[at]);
-  return evicted;
-}
 
 }  // namespace
 
@@ -100,19 +78,51 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
 }
 
 template <class T>
+BlockCuts<T>::BlockCuts(const HeadGroup<T>& group, const EvictionRule& rule, const Compute& compute)
+    : group_(group), rule_(rule), compute_(compute) {
+  if (rule.given || rule.per_visible_row) return;
+  if (rule.metric == TokenMetric::keydiff) keydiff_.emplace(group.k, compute.workers);
+  if (rule.metric == TokenMetric::triattention) triattention_.emplace(group, compute.workers);
+}
+
+template <class T>
+void BlockCuts<T>::add(std::span<const Index> tokens) {
+  if (keydiff_) keydiff_->add(tokens);
+}
+
+template <class T>
+std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budget, Index rows) {
+  if (std::ssize(cache) <= budget) return {};
+  EvictionRule within = rule_;
+  within.window = within.pool_window = std::min(rule_.window, rows);
+  // KeyDiff and TriAttention take the cache's keys where they are. The others rank a copy of it, as KeyDiff
+  // does to say what is not finite.
+  Vector<double> scores;
+  if (keydiff_) scores = keydiff_->scores(cache);
+  if (triattention_) {
+    scores = triattention_->group_scores(cache, cache.back() + 1);
+    if (!scores.allFinite()) report_not_finite(group_, "a finite triattention");
+  }
+  if (scores.size() == 0 || !scores.allFinite())
+    scores = rule_scores(cache_group(group_, cache, needs_rows(rule_) ? rows : 0), std::span(&within, 1), {},
+                         compute_)[0];
+  std::vector<Index> evicted;
+  for (const Index at : evicted_positions(keep_by(within, std::move(scores), budget)))
+    evicted.push_back(cache[at]);
+  if (keydiff_) keydiff_->remove(evicted);
+  return evicted;
+}
+
+template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute) {
   std::vector<Index> cache;
-  std::optional<KeyDiff<T>> keydiff;
-  if (rule.metric == TokenMetric::keydiff && !rule.given && !rule.per_visible_row)
-    keydiff.emplace(group.k, compute.workers);
+  BlockCuts<T> cuts(group, rule, compute);
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
-    if (keydiff) keydiff->add(std::span(cache).last(end - begin));
-    const std::vector<Index> evicted =
-        cut_cache(group, rule, cache, budget, end - begin, keydiff ? &*keydiff : nullptr, compute);
-    if (keydiff) keydiff->remove(evicted);
+    cuts.add(std::span(cache).last(end - begin));
+    const std::vector<Index> evicted = cuts.cut(cache, budget, end - begin);
     std::vector<Index> left;
     std::set_difference(cache.begin(), cache.end(), evicted.begin(), evicted.end(), std::back_inserter(left));
     cache = std::move(left);
@@ -127,7 +137,9 @@ template <class T>
 std::vector<Index> cut_after_block(const HeadGroup<T>& group, const EvictionRule& rule,
                                    const std::vector<Index>& cache, Index budget, Index rows,
                                    const Compute& compute) {
-  return cut_cache<T>(group, rule, cache, budget, rows, nullptr, compute);
+  BlockCuts<T> cuts(group, rule, compute);
+  cuts.add(cache);
+  return cuts.cut(cache, budget, rows);
 }
 
 bool needs_rows(const EvictionRule& rule) {
@@ -156,6 +168,8 @@ std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
   return std::nullopt;
 }
 
+template class BlockCuts<float>;
+template class BlockCuts<double>;
 template decltype(rule_scores<float>) rule_scores<float>;
 template decltype(rule_scores<double>) rule_scores<double>;
 template decltype(evict_in_blocks<float>) evict_in_blocks<float>;

@@ -4,7 +4,10 @@
 #include "sim/eviction/policy.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
+#include "sim/tokens/keydiff.hpp"
+#include "sim/tokens/triattention.hpp"
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,11 +27,30 @@ template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
                                         const GivenScores& given, const Compute& compute);
 
-/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
-/// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
-/// softmax over the cache alone, and cut back ([CAO] sec. 2). Only for rules that rank by a metric of the
-/// keys, values and queries of a block, and for groups that hold the prompt's queries where such a rule needs
-/// them.
+/// A cache that grows by blocks and is cut back after each: it is ranked by the block's last min(window,
+/// rows) queries, with the softmax over the cache alone ([CAO] sec. 2). Only for rules that rank by a metric
+/// of the keys, values and queries of a block, by position, or by TriAttention.
+template <class T>
+class BlockCuts {
+ public:
+  /// Refers to all of them. The group holds the queries of every block where needs_rows().
+  BlockCuts(const HeadGroup<T>& group, const EvictionRule& rule, const Compute& compute);
+
+  void add(std::span<const Index> tokens);  ///< they join the cache
+  /// What leaves a cache of more than `budget` tokens (positions, ascending), the last `rows` of which are
+  /// the block: ascending.
+  std::vector<Index> cut(const std::vector<Index>& cache, Index budget, Index rows);
+
+ private:
+  const HeadGroup<T>& group_;
+  const EvictionRule& rule_;
+  const Compute& compute_;
+  std::optional<KeyDiff<T>> keydiff_;
+  std::optional<TriAttention<T>> triattention_;
+};
+
+/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block, and
+/// is cut to the budget.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute);

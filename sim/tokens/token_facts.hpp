@@ -22,6 +22,8 @@ enum class TokenMetric {
   expected_attention,
   leverage,
   kvzip,
+  rkv,
+  triattention,
   exact_value,
   exact_key,
   exact_joint,
@@ -98,6 +100,7 @@ struct TokenMetricFacts {
   /// So costly that only who names it gets it.
   bool on_request = false;
   bool of_values = true;      ///< looks at V
+  bool on_cpu = false;        ///< computed there whatever the backend
   bool of_gradients = false;  ///< weighs what it measures by the gradients that the dump has of its rows
 };
 
@@ -187,7 +190,8 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .heads = OverHeads::same,
      .not_in_decoding = "leverage is defined for a whole prompt",
      .not_in_blocks = "leverage needs the queries of the whole prompt",
-     .on_request = true},
+     .on_request = true,
+     .on_cpu = true},
     {.id = TokenMetric::kvzip,
      .name = "kvzip",
      .plain = "most attention at a second reading",
@@ -198,6 +202,29 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .not_in_decoding = kRepeatedWhole,
      .not_in_blocks = kRepeatedWhole,
      .of_values = false},
+    {.id = TokenMetric::rkv,
+     .name = "rkv",
+     .plain = "attention of the window, less likeness to other keys",
+     .meaning = "R-KV: pooled attention of the window, less the key's likeness to other keys; l^2 operations",
+     .heads = OverHeads::same,
+     .not_in_decoding = "R-KV compares a cache's keys with each other, at intervals only: decode:N",
+     .linear = true,
+     .on_request = true,
+     .of_values = false,
+     .on_cpu = true},
+    {.id = TokenMetric::triattention,
+     .name = "triattention",
+     .plain = "logit that mean queries to come would give it",
+     .meaning =
+         "TriAttention: logit that the mean un-rotated query would give the key from positions to come",
+     .rows = MetricRows::prompt,
+     .heads = OverHeads::max,
+     .not_in_decoding = "TriAttention ranks a cache at intervals only: decode:N",
+     .not_in_blocks = "TriAttention's mean queries are those of the whole prompt",
+     .linear = true,
+     .on_request = true,
+     .of_values = false,
+     .on_cpu = true},
     {.id = TokenMetric::exact_value,
      .name = "exact_value",
      .plain = "exact error when its value is 0",

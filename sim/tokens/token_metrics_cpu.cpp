@@ -3,11 +3,14 @@
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
 #include "sim/tokens/leverage.hpp"
+#include "sim/tokens/rkv.hpp"
 #include "sim/tokens/token_readings.hpp"
+#include "sim/tokens/triattention.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -234,6 +237,14 @@ TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const
       out.set(TokenMetric::leverage, leverage(converted<double>(group), workers));
     else
       out.set(TokenMetric::leverage, leverage(group, workers));
+  }
+  if (out.wants(TokenMetric::rkv)) out.set(TokenMetric::rkv, rkv_scores(group, options.window, workers));
+  if (out.wants(TokenMetric::triattention)) {
+    std::vector<Index> all(static_cast<std::size_t>(group.l));
+    std::iota(all.begin(), all.end(), Index{0});
+    const Matrix<double> by_head = TriAttention<T>(group, workers).scores(all, group.l);
+    out.result[TokenMetric::triattention] =
+        options.per_query_head ? by_head : Matrix<double>(by_head.colwise().maxCoeff());
   }
   require_finite(group, out.result);
   return std::move(out.result);

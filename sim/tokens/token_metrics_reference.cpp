@@ -3,8 +3,10 @@
 #include "sim/tokens/entry_map.hpp"
 #include "sim/tokens/leverage.hpp"
 #include "sim/tokens/loss_totals.hpp"
+#include "sim/tokens/rkv.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "sim/tokens/token_readings.hpp"
+#include "sim/tokens/triattention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -325,6 +327,15 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   }
   if (asked.contains(TokenMetric::leverage))
     all[TokenMetric::leverage] = leverage_reference(group).transpose().replicate(rows, 1);
+  if (asked.contains(TokenMetric::rkv))
+    all[TokenMetric::rkv] = rkv_reference(group, options.window).transpose().replicate(rows, 1);
+  if (asked.contains(TokenMetric::triattention)) {
+    std::vector<Index> tokens;
+    for (Index p = 0; p < group.l; ++p) tokens.push_back(p);
+    const Matrix<double> by_head = triattention_reference(group, tokens, group.l);
+    all[TokenMetric::triattention] =
+        options.per_query_head ? by_head : Matrix<double>(by_head.colwise().maxCoeff());
+  }
   MetricSet without;  // gradients, a second reading
   if (group.q_ref.empty()) without.insert(TokenMetric::kvzip);
   if (loss_rows(window, group.g_window.rows).count() == 0) without.insert(TokenMetric::exact_loss);

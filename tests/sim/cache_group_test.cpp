@@ -194,7 +194,9 @@ TEST_CASE("query heads by themselves add up to their group", "[cache_group]") {
         GroupSpec{.T_q = 20, .G = 2, .sliding_window = 9}}) {
     const HeadGroup<double> group = random_group(spec);
     TokenOptions options{8, false, available_metrics(group)};
-    options.metrics.erase(TokenMetric::leverage);  // of all heads at once
+    for (const TokenMetricFacts& facts : kTokenMetrics)
+      if (facts.heads == OverHeads::same && facts.rows != MetricRows::none)
+        options.metrics.erase(facts.id);  // of all heads at once
     const TokenMetrics want = token_metrics_cpu(group, options, workers);
     TokenMetrics sum;
     for (Index g = 0; g < group.G(); ++g) {
@@ -205,8 +207,9 @@ TEST_CASE("query heads by themselves add up to their group", "[cache_group]") {
       const TokenMetrics part = token_metrics_cpu(head, options, workers);
       for (const TokenMetric metric : kTokenMetrics.all()) {
         if (part[metric].size() == 0) continue;
-        if (sum[metric].size() == 0) sum[metric].setZero(1, group.l);
-        if (kTokenMetrics[metric].heads == OverHeads::max)
+        if (sum[metric].size() == 0)
+          sum[metric] = part[metric];
+        else if (kTokenMetrics[metric].heads == OverHeads::max)
           sum[metric] = sum[metric].cwiseMax(part[metric]);
         else
           sum[metric] += part[metric];

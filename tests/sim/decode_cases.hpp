@@ -34,11 +34,12 @@ inline EvictionRule rule_named(EvictionBase base, std::optional<TokenMetric> met
   return rule_of(policy, semantics, overrides, l, budget, false);
 }
 
-/// Every metric that decoding knows under H2O, and every base.
-inline std::vector<NamedRule> all_rules(Index l, Index budget, bool with_exact) {
+/// Every metric that decoding knows under H2O, and every base; or that decoding at intervals knows.
+inline std::vector<NamedRule> all_rules(Index l, Index budget, bool with_exact, bool at_intervals = false) {
   std::vector<NamedRule> rules;
   const auto add = [&](std::string name, const EvictionRule& rule) {
-    if (!why_not_in_decoding(rule)) rules.push_back({std::move(name), rule});
+    if (!(at_intervals ? why_not_at_intervals(rule) : why_not_in_decoding(rule)))
+      rules.push_back({std::move(name), rule});
   };
   for (const TokenMetric metric : kTokenMetrics.all()) {
     if (kTokenMetrics[metric].kind == MetricKind::exact && !with_exact) continue;

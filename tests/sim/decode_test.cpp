@@ -1,5 +1,6 @@
 #include "data/error.hpp"
 #include "sim/backend.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 #include "sim/head_group.hpp"
 #include "tests/sim/decode_cases.hpp"
 #include "tests/support/catch.hpp"
@@ -45,6 +46,34 @@ TEST_CASE("the float32 decoding replay decides and errs as the reference does", 
       const std::string name = fmt::format("{}, {}, float32", unkind.name, named.name);
       CHECK(differences(name, decode_replay_reference(to_double(group), named.rule, start, unkind.budget, {}),
                         fast(group, named.rule, start, unkind.budget, {}), kOfOutput32) == "");
+    }
+  }
+}
+
+TEST_CASE("decoding at intervals decides and errs as the reference does", "[decode]") {
+  std::vector<Unkind> groups = unkind_groups();
+  const Rope rope = rope_of(Rope::Style::interleaved, 6, 100, 1.3);
+  groups.push_back(
+      Unkind{.name = "rotation", .spec = {.l = 14, .T = 30, .G = 2, .d = 8, .rope = rope}, .budget = 9});
+  for (const Unkind& unkind : groups) {
+    const HeadGroup<double> group = random_group(unkind.spec);
+    const KeptSet start = spread(group.l, unkind.budget), whole(static_cast<std::size_t>(group.l), 1);
+    for (const NamedRule& named : all_rules(group.l, unkind.budget, false, true)) {
+      if (named.rule.metric == TokenMetric::triattention && (!group.rope || group.first_query() >= group.l))
+        continue;
+      if (needs_rows(named.rule) && group.first_query() > group.l) continue;
+      for (const Index interval : {1, 3, 8})
+        for (const bool from_all : {false, true}) {
+          const std::string name = fmt::format("{}, {}, every {}{}", unkind.name, named.name, interval,
+                                               from_all ? ", from the whole prompt" : "");
+          const DecodeOptions options{.interval = interval};
+          const KeptSet& from = from_all ? whole : start;
+          const auto want = decode_replay_reference(group, named.rule, from, unkind.budget, options);
+          CHECK(differences(name, want, fast(group, named.rule, from, unkind.budget, options), kOfOutput64) ==
+                "");
+          for (const DecodeMove& move : want.left)
+            CHECK((move.step + want.first_step + 1 - group.l) % interval == 0);
+        }
     }
   }
 }

@@ -52,15 +52,15 @@ using Places = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 17);
+  CHECK(kBases.size() == 19);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
   CHECK(names ==
-        "streaming h2o tova snapkv knorm keydiff expected_attention leverage kvzip score oracle oracle_exact "
-        "oracle_loss greedy_exact greedy_loss greedy_leverage exchange ");
+        "streaming h2o tova snapkv knorm keydiff expected_attention leverage kvzip rkv triattention "
+        "score oracle oracle_exact oracle_loss greedy_exact greedy_loss greedy_leverage exchange ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
   CHECK(!kBases.named("H2O"));
@@ -110,6 +110,9 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     table.push_back({EvictionBase::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::score, s, {}, 32, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::rkv, s, M::rkv, 8, kNoPool, 0, 8, 0, false, false, false, 0.02});
+    table.push_back(
+        {EvictionBase::triattention, s, M::triattention, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::kvzip, s, M::kvzip, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
         {EvictionBase::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});

@@ -57,7 +57,8 @@ TEST_CASE("every metric is finite, of shape [1, l], and errors are not negative"
       REQUIRE(metrics[metric].cols() == group.l);
       CHECK(!metrics[metric].hasNaN());
       if (metric != TokenMetric::fastcaote) CHECK(metrics[metric].allFinite());
-      if (kTokenMetrics[metric].rows != MetricRows::none) CHECK(metrics[metric].minCoeff() >= 0.0);
+      if (!kTokenMetrics[metric].linear || metric == TokenMetric::attn)
+        CHECK(metrics[metric].minCoeff() >= 0.0);
     }
   }
 }
@@ -97,7 +98,7 @@ TEST_CASE("the heads of a group add up to its row, or have it as their mean", "[
     for (Index g = 0; g < G; ++g) {
       const TokenMetrics one = reference(query_head_group(group, g), 8);
       for (TokenMetric metric : kTokenMetrics.all())
-        if (metric != TokenMetric::leverage)  // of all heads at once
+        if (kTokenMetrics[metric].heads != OverHeads::same || kTokenMetrics[metric].rows == MetricRows::none)
           CHECK(mismatch("alone", one[metric], heads[metric].row(g), kRounding) == "");
     }
   }
@@ -149,7 +150,9 @@ TEST_CASE("permuting keys with their values permutes the metrics", "[laws]") {
     const Matrix<double> before = values;
     for (Index p = 0; p < group.l; ++p) values.col(p) = before.col(order[p]);
   }
-  check_same("permuted", want, reference(permuted, 8));
+  TokenMetrics got = reference(permuted, 8);
+  got[TokenMetric::rkv] = want[TokenMetric::rkv];  // neighbours and later keys are others
+  check_same("permuted", want, got);
 }
 
 TEST_CASE("values times s: errors times s^2, norms times s, weights as they were", "[laws]") {

@@ -311,3 +311,23 @@ TEST_CASE("expected attention with a fifth channel that is not rotated, and an a
           {1.3862074508360806, 1.3862074508360806, 1.3862074508360806, 1.3862074508360806,
            0.31928280281890899, 0.84128334117993214, 1.3862074508360806}}});
 }
+
+// The literals below are what the authors' own PyTorch functions give in float64.
+
+TEST_CASE("R-KV of three candidates before a window of two", "[token_metrics]") {
+  check(five_positions(5), 2,
+        {{TokenMetric::rkv,
+          {-0.14834367991555525, -0.11347914512333915, -0.10577206391999405, -0.23097168587882394,
+           -0.15166807270968555}}});
+}
+
+TEST_CASE("TriAttention of a pair that rotates, the larger of two heads", "[token_metrics]") {
+  HeadGroup<double> group = five_positions(5);
+  group.rope = Rope{Rope::Style::half, 2, {0.7}, 1.25};
+  // Angles of 45,000 radians have lost five digits.
+  const TokenMetrics got = token_metrics_reference(group, {2, false, {TokenMetric::triattention}});
+  const std::vector<double> want = {0.9584604134717429, 0.8109028355563488, -0.41431626446302877,
+                                    -0.6601200086117338, 1.4974527269037856};
+  for (Index p = 0; p < 5; ++p)
+    CHECK(got[TokenMetric::triattention](0, p) == Approx(want[static_cast<std::size_t>(p)]).epsilon(1e-10));
+}

@@ -12,13 +12,15 @@
 #include <string>
 #include <vector>
 
-// Decoding with an eviction at every step. Definitions: sim/eviction/POLICIES.md (Phases).
+// Decoding with an eviction at every step, or every few. Definitions: sim/eviction/POLICIES.md (Phases).
 //
 // The cache starts as the prompt's kept set. At position i = l, l+1, .. the token i joins; where the dump has
 // its queries they attend over the cache, which is a step: its exact error is recorded, and each query head's
 // row of scores is added to the cached tokens' sums. Then the cache is cut back to the budget: the rule's
 // pins (of the cache's own first and last tokens), then the largest sums, unpooled, ties to the lower
-// position. The queries, keys and values are those of the uncompressed model throughout.
+// position. With DecodeOptions::interval nothing is summed: what decoding adds is a block like one of the
+// prompt's, after which the cache is ranked anew (BlockCuts). The queries, keys and values are those of the
+// uncompressed model throughout.
 
 namespace kvreplay {
 
@@ -31,6 +33,7 @@ struct DecodeOptions {
   /// Nothing is ever evicted: a new token stays if it ranks among the `budget` first of the cache with
   /// itself, pins aside, and leaves at once if not.
   bool append_only = false;
+  Index interval = 0;  ///< positions from cut to cut; 0: every step, by sums
 };
 
 /// A token that leaves the cache for good, in the cut that follows a step.
@@ -65,6 +68,9 @@ std::vector<std::int32_t> last_rows(const KeptSet& start, Index T_all, const Dec
 /// Why a rule cannot rank a cache while decoding, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
 
+/// Why it cannot rank one at intervals.
+std::optional<std::string> why_not_at_intervals(const EvictionRule& rule);
+
 /// The sums that the prompt leaves to its tokens: the rule's scores over its window, not pooled, [1, l]; the
 /// attention of each query head, [G, l], for caote and fastcaote; 0 where the dump has no prompt queries.
 /// Empty where nothing is carried over. Serves every budget. The scores are what the backend computes.
@@ -80,8 +86,8 @@ std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& w
 /// with per_visible_row a token's sum is divided by the number of rows at or after its position that went
 /// into it. Takes 4 G n d flops a step for a cache of n tokens; holds n (d + 2 d_v) numbers of T, a few rows
 /// of n doubles and, with a window, as many more (per query head for caote and fastcaote), besides its
-/// results. Runs on the calling thread: runs are what to share out. Throws InputError where a number
-/// overflows T, Interrupted where the workers are stopping.
+/// results; at intervals a copy of the cache at each cut. Runs on the calling thread: runs are what to share
+/// out. Throws InputError where a number overflows T, Interrupted where the workers are stopping.
 template <class T>
 DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
                               Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
@@ -121,9 +127,9 @@ template <class T>
 std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
                                             const std::vector<Matrix<T>>& full, Workers& workers);
 
-/// The CUDA twin, on the calling thread's device: every rule that can decode, logits and outputs in float32,
-/// weights and sums of scores in float64, the same bits in every run and whatever runs beside it. A cache
-/// that holds every token has the full output itself. A step of a cache of n tokens reads 4 n (d + d_v)
+/// The CUDA twin, on the calling thread's device: every rule that can decode by sums, logits and outputs in
+/// float32, weights and sums of scores in float64, the same bits in every run and whatever runs beside it. A
+/// cache that holds every token has the full output itself. A step of a cache of n tokens reads 4 n (d + d_v)
 /// bytes for each 4 query heads, a second time the values for scores of ||v - o|| (caote and fastcaote: a
 /// third), all from one multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go
 /// side by side on all multiprocessors: many of them are what fills a device. Holds the group, the results

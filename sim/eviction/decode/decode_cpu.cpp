@@ -3,6 +3,7 @@
 #include "sim/eviction/decode/decode_cache.hpp"
 #include "sim/eviction/decode/decode_rows.hpp"
 #include "sim/eviction/decode/decode_run.hpp"
+#include "sim/eviction/prompt_eviction.hpp"
 #include "sim/tokens/keydiff.hpp"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ class RankedCache {
   const Decoding decoding_;
   const Index budget_;
   const bool append_only_;
+  const Index interval_;
   const std::optional<Index> window_;
   TokenSlots<T> slots_;
   std::optional<ScoreSums> sums_;
@@ -40,11 +42,14 @@ class RankedCache {
   std::vector<Index> rows_before_;  // by slot: rows that went into its sum when it joined, less rows_ then
   Vector<double> rank_;
   Workers alone_{1};  // runs are what is shared out
+  Compute on_thread_{alone_};
   std::optional<KeyDiff<T>> keydiff_;
   Vector<double> value_sum_;  // over the cache, for fastcaote
+  std::optional<BlockCuts<T>> blocks_;
 
   void remove(Index slot);
   void rank();
+  void cut_block(Index step, std::vector<DecodeMove>& left);
   void evict(Index tokens, Index step, std::vector<DecodeMove>& left);
 };
 
@@ -53,11 +58,12 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
                             Index budget, const DecodeOptions& options, const Matrix<double>& start_scores)
     : group_(group),
       rule_(rule),
-      decoding_(decoding_of(rule)),
+      decoding_(decoding_of(rule, options)),
       budget_(std::max<Index>(budget, 0)),
       append_only_(options.append_only),
+      interval_(options.interval),
       window_(steps_counted(rule, options)),
-      slots_(group, most_tokens(group, start, budget_, append_only_), needs_differences(decoding_)),
+      slots_(group, most_tokens(group, start, budget_, options), needs_differences(decoding_)),
       rank_(slots_.capacity()) {
   const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
   const Index width = width_of_sums(group, decoding_);
@@ -68,6 +74,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
   }
   if (decoding_.rank == CacheRank::keydiff) keydiff_.emplace(group.k, alone_);
   if (decoding_.rank == CacheRank::fastcaote) value_sum_.setZero(group.d_v());
+  if (interval_ > 0) blocks_.emplace(group, rule, on_thread_);
 
   const bool carried = width > 0 && !window_;
   if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
@@ -90,6 +97,7 @@ void RankedCache<T>::join(Index p) {
   rows_before_.push_back(-rows_);
   if (sums_) sums_->clear(slot);
   if (keydiff_) keydiff_->add({&p, 1});
+  if (blocks_) blocks_->add({&p, 1});
   if (value_sum_.size() > 0) value_sum_ += slots_.value(slot);
 }
 
@@ -149,6 +157,7 @@ void RankedCache<T>::rank() {
 template <class T>
 void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
   const Index n = slots_.size();
+  if (interval_ > 0) return cut_block(step, left);
   if (n <= budget_) return;
   rank();
   if (!append_only_) {
@@ -161,6 +170,20 @@ void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
   if (before < budget_) return;
   left.push_back({step, slots_.position(n - 1)});
   remove(n - 1);
+}
+
+template <class T>
+void RankedCache<T>::cut_block(Index step, std::vector<DecodeMove>& left) {
+  const Index newest = slots_.position(by_position_.back());
+  if ((newest + 1 - group_.l) % interval_ != 0) return;
+  std::vector<Index> cache;
+  for (const Index slot : by_position_) cache.push_back(slots_.position(slot));
+  const Index with_query = std::max<Index>(newest + 1 - group_.first_query(), 0);
+  for (const Index p : blocks_->cut(cache, budget_, std::min(interval_, with_query))) {
+    left.push_back({step, p});
+    remove(*std::find_if(by_position_.begin(), by_position_.end(),
+                         [&](Index slot) { return slots_.position(slot) == p; }));
+  }
 }
 
 template <class T>
@@ -208,10 +231,16 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
   return std::nullopt;
 }
 
+std::optional<std::string> why_not_at_intervals(const EvictionRule& rule) {
+  // It looks at the prompt's queries once; their means serve any cache.
+  if (!rule.given && rule.metric == TokenMetric::triattention) return std::nullopt;
+  return why_not_in_blocks(rule);
+}
+
 template <class T>
 Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule& rule,
                                    const DecodeOptions& options, const Compute& compute) {
-  const Decoding decoding = decoding_of(rule);
+  const Decoding decoding = decoding_of(rule, options);
   if (!sums_rows(decoding) || steps_counted(rule, options)) return {};
   const bool heads = by_query_head(decoding.rank);
   if (window_rows(group.l, group.first_query(), rule.window).count() == 0)

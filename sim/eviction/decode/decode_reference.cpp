@@ -2,6 +2,7 @@
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/head_group.hpp"
 #include "sim/tokens/token_readings.hpp"
+#include "sim/tokens/triattention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -82,10 +83,37 @@ struct Run {
     return score;
   }
 
-  void cut(Index budget, bool append_only) {
+  /// What a rule at intervals ranks by, from the queries of the last `rows` tokens.
+  Vector<double> ranking_at_interval(const EvictionRule& within, Index rows) const {
     const Index n = std::ssize(cache);
+    if (!rule.metric) return Vector<double>::LinSpaced(n, 0, static_cast<double>(n - 1));
+    if (rule.metric == M::triattention)
+      return triattention_reference(group, cache, cache.back() + 1).colwise().maxCoeff().transpose();
+    const Group cached = cache_group(group, cache, rows);
+    Vector<double> score =
+        token_metrics_reference(cached, {.window = within.window, .metrics = {*rule.metric}})[*rule.metric]
+            .row(0)
+            .transpose();
+    for (Index c = 0; c < n && rule.per_visible_row && within.window > 0; ++c)
+      score[c] /= static_cast<double>(std::min(within.window, n - c));
+    return score;
+  }
+
+  void cut(Index budget, const DecodeOptions& options) {
+    const Index n = std::ssize(cache);
+    if (options.interval > 0 && (cache.back() + 1 - group.l) % options.interval != 0) return;
     if (n <= budget) return;
-    if (append_only) {
+    if (options.interval > 0) {
+      const Index rows = std::clamp<Index>(cache.back() + 1 - group.first_query(), 0, options.interval);
+      EvictionRule within = rule;
+      within.window = within.pool_window = std::min(rule.window, rows);
+      const KeptSet kept = keep_by(within, ranking_at_interval(within, rows), budget);
+      std::vector<Index> left;
+      for (const Index c : positions(kept)) left.push_back(cache[c]);
+      cache = left;
+      return;
+    }
+    if (options.append_only) {
       if (largest(ranking(), budget).back() == 0) cache.pop_back();
       return;
     }
@@ -107,7 +135,7 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
   Run run{group, rule, options.window, positions(start), {}, {}, 0};
   if (!run.window && rule.policy.base == EvictionBase::tova) run.window = 1;
   run.prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
-  if (run.by_rows() && !run.window) {
+  if (run.by_rows() && !run.window && options.interval == 0) {
     const TokenOptions asked = run.scores_of(rule.window);
     const TokenMetrics scores = token_metrics_reference(group, asked);
     for (const Index p : run.cache) run.prompt[p] = scores[run.caote() ? M::attn : *rule.metric].col(p);
@@ -133,12 +161,12 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
       replay.change_sq.push_back(change_sq);
       replay.full_sq.push_back(full_sq);
       Matrix<double> row = Matrix<double>::Zero(1, cached.l);  // counted even where nothing is summed
-      if (run.by_rows())
+      if (run.by_rows() && options.interval == 0)
         row = token_metrics_reference(cached, run.scores_of(1))[run.caote() ? M::attn : *rule.metric];
       for (Index c = 0; c < cached.l; ++c) run.rows[run.cache[c]].push_back(row.col(c));
     }
     const std::vector<Index> before = run.cache;
-    run.cut(budget, options.append_only);
+    run.cut(budget, options);
     for (const Index p : before)
       if (std::find(run.cache.begin(), run.cache.end(), p) == run.cache.end())
         replay.left.push_back({i - first, p});

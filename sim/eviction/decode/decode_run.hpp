@@ -82,8 +82,13 @@ class RowScores {
   void take_differences(const TokenSlots<T>& slots);
 };
 
-/// Throws std::invalid_argument for a rule that why_not_in_decoding().
-inline Decoding decoding_of(const EvictionRule& rule) {
+/// What sums over steps, or the tokens' own numbers, rank a cache by; at intervals they do not. Throws
+/// std::invalid_argument for a rule that why_not_in_decoding(), or why_not_at_intervals().
+inline Decoding decoding_of(const EvictionRule& rule, const DecodeOptions& options) {
+  if (options.interval > 0) {
+    if (why_not_at_intervals(rule)) throw std::invalid_argument("a rule that cannot rank at intervals");
+    return {};
+  }
   if (why_not_in_decoding(rule)) throw std::invalid_argument("a rule that cannot rank while decoding");
   return rule.metric ? kTokenMetrics[*rule.metric].decoding : by_own(OwnScore::position);
 }
@@ -112,9 +117,11 @@ Index width_of_sums(const HeadGroup<T>& group, const Decoding& decoding) {
 
 /// The most tokens that a cache holds at any time.
 template <class T>
-Index most_tokens(const HeadGroup<T>& group, const KeptSet& start, Index budget, bool append_only) {
+Index most_tokens(const HeadGroup<T>& group, const KeptSet& start, Index budget,
+                  const DecodeOptions& options) {
   const Index first = count(start), steps = group.T_all() - group.l;
-  return (append_only ? first + steps : std::min(std::max(first, budget), first + steps)) + 1;
+  if (options.append_only) return first + steps + 1;
+  return std::min(std::max(first, budget) + std::max<Index>(options.interval - 1, 0), first + steps) + 1;
 }
 
 }  // namespace kvreplay

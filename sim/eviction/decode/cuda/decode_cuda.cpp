@@ -108,9 +108,9 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   const std::optional<Index> window = steps_counted(rule, run.options);
   const Index budget = std::max<Index>(run.budget, 0), n_start = count(*run.start);
   const Index sinks = std::min(rule.sinks, budget),
-              capacity = narrow(most_tokens(group, *run.start, budget, run.options.append_only));
+              capacity = narrow(most_tokens(group, *run.start, budget, run.options));
   DecodeTask task{};
-  const Decoding decoding = decoding_of(rule);
+  const Decoding decoding = decoding_of(rule, run.options);
   task.rank = decoding.rank;
   task.score = decoding.score;
   task.own = decoding.own;
@@ -163,7 +163,8 @@ class DecodeBatch {
       for (const Index p : kept) starts.push_back(narrow(p));
       if (!carried(run)) continue;
       const Matrix<double>& scores = *run.start_scores;
-      if (scores.rows() != width_of_sums(group, decoding_of(*run.rule)) || scores.cols() != group.l)
+      if (scores.rows() != width_of_sums(group, decoding_of(*run.rule, run.options)) ||
+          scores.cols() != group.l)
         throw std::invalid_argument("decode_replays_cuda: start scores of another group or rule");
       for (Index w = 0; w < scores.rows(); ++w)
         for (const Index p : kept) start_sums.push_back(scores(w, p));
@@ -220,7 +221,7 @@ class DecodeBatch {
   DecodeTask* tasks_;
 
   static bool carried(const DecodeRequest& run) {
-    return sums_rows(decoding_of(*run.rule)) && !steps_counted(*run.rule, run.options);
+    return sums_rows(decoding_of(*run.rule, run.options)) && !steps_counted(*run.rule, run.options);
   }
 
   void take(const DecodeTask& task, const DecodeState& state, const KeptSet& start,
