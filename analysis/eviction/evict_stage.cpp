@@ -161,6 +161,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       }
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
+      for (std::size_t s = 0; s < found.step_tokens.size(); ++s)
+        add(columns_.cached_of(c) + static_cast<Index>(s), found.step_tokens[s] / static_cast<double>(parts));
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
       if (const CacheCase& cache = chosen->caches.cases[c];
           cache.quantization && cache.quantization->k.format != NumberFormat::exact &&

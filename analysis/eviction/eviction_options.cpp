@@ -142,10 +142,11 @@ BoundOptions bound(EvictionOptions& options) {
   BoundOptions all = {
       bound_policies(options), ratios, shares, tokens, one_semantics, bound_diff(options),
       bind_option(phase, options.phases).keyed("phases"), bind_option(decode_window, options.decode_window),
-      bind_option(window, options.window), bind_option(sinks, options.sinks),
-      bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
-      bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
-      bind_option(channels, options.channels), bound_protection(protect, options.protect),
+      bind_option(prompt, options.prompt), bind_option(window, options.window),
+      bind_option(sinks, options.sinks), bind_option(recent, options.recent), bind_option(pool, options.pool),
+      bind_option(on, options.on), bind_option(by, options.by),
+      bind_option(per_query_head, options.per_query_head), bind_option(channels, options.channels),
+      bound_protection(protect, options.protect),
       bind_option(compensate, options.compensate)
           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
       bind_option(reference, options.reference).needing(compensate),
@@ -157,6 +158,10 @@ BoundOptions bound(EvictionOptions& options) {
   for (BoundOption& option : all)
     if (option.facts == &protect)  // what results that have none did not say either
       option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
+    else if (option.facts == &prompt)
+      option.write = [&options, write = option.write] {
+        return options.prompt == PromptCache::cut ? std::nullopt : write();
+      };
     else if (option.needs == &compensate || option.facts == &compensate)
       option.write = [&options, write = option.write] {
         return options.compensate.empty() ? std::nullopt : write();
@@ -171,7 +176,7 @@ std::string Phase::name() const {
     case Kind::blockwise:
       return fmt::format("blockwise:{}", block);
     case Kind::decode:
-      return "decode";
+      return block > 0 ? fmt::format("decode:{}", block) : "decode";
     case Kind::append_only:
       return "append-only";
   }
@@ -183,12 +188,13 @@ std::string Phase::file_name() const { return file_word(name()); }
 Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& word) {
   for (const auto kind : {Phase::Kind::prefill, Phase::Kind::decode, Phase::Kind::append_only})
     if (const Phase phase{kind}; word == phase.name()) return phase;
-  constexpr std::string_view kBlockwise = "blockwise:";
-  if (word.starts_with(kBlockwise)) {
-    const auto block = index_in(std::string_view(word).substr(kBlockwise.size()), kNoLimit);
-    if (block && *block >= 1) return {Phase::Kind::blockwise, *block};
+  for (const auto& [kind, before] : {std::pair(Phase::Kind::blockwise, std::string_view("blockwise:")),
+                                     std::pair(Phase::Kind::decode, std::string_view("decode:"))}) {
+    if (!word.starts_with(before)) continue;
+    const auto block = index_in(std::string_view(word).substr(before.size()), kNoLimit);
+    if (block && *block >= 1) return {kind, *block};
   }
-  throw OptionError(option, "prefill, blockwise:N with N of at least 1, decode or append-only",
+  throw OptionError(option, "prefill, blockwise:N or decode:N with N of at least 1, decode or append-only",
                     fmt::format("'{}'", word));
 }
 

@@ -18,7 +18,7 @@ namespace kvreplay {
 struct Phase {
   enum class Kind { prefill, blockwise, decode, append_only };
   Kind kind = Kind::prefill;
-  Index block = 0;
+  Index block = 0;  ///< tokens of the prompt, or decoded ones from cut to cut; 0: while decoding, every step
   bool decodes() const { return kind == Kind::decode || kind == Kind::append_only; }
   std::string name() const;       ///< "blockwise:32"
   std::string file_name() const;  ///< "blockwise_32"
@@ -40,6 +40,19 @@ std::optional<Budget> budget_labelled(const std::string& label);
 /// `kept` where it is known.
 double tokens_kept(const std::string& budget, const std::string& kept, Index l);
 
+/// What phases that decode begin with.
+enum class PromptCache { cut, whole, pinned };
+
+struct PromptCacheFacts {
+  PromptCache id;
+  std::string_view name;
+};
+inline constexpr auto kPromptCaches = facts_table<PromptCacheFacts>({
+    {PromptCache::cut, "cut"},
+    {PromptCache::whole, "whole"},
+    {PromptCache::pinned, "pinned"},
+});
+
 /// The rows that exact searches look at.
 enum class SearchRows { window, future };
 
@@ -56,6 +69,7 @@ struct EvictionOptions {
   std::vector<Semantics> semantics = {Semantics::paper};  ///< several: side by side
   std::vector<Phase> phases = {{}};
   std::optional<Index> decode_window;
+  PromptCache prompt = PromptCache::cut;
   std::optional<Positions> window, sinks, recent;
   std::optional<Pooling> pool;
   SearchRows on = SearchRows::window;
@@ -97,8 +111,11 @@ inline constexpr OptionFacts policy{"policy", "LIST",
            "Budgets as tokens kept per KV head, all that is pinned included; 20% is a share"},
     semantics{"semantics", "NAME", "Whose reading of a policy"},
     diff{"diff", "LIST", "Several semantics side by side, and where they differ"},
-    phase{"phase", "LIST", "prefill, blockwise:N, decode, append-only"},
+    phase{"phase", "LIST", "prefill, blockwise:N, decode, decode:N (a cut every N steps), append-only"},
     decode_window{"decode-window", "N", "Decoding steps, the last ones, whose scores count", "all", 1},
+    prompt{"prompt", "HOW",
+           "What phases that decode begin with: the prompt cut to the budget; whole, until the first cut; or "
+           "pinned for good, the budget then being of decoded tokens"},
     window{"window", "N",
            "Rows of the scores, and window rows measured: the last N queries, or a share as 5%",
            "the policy's own; 32 measured", 1},
@@ -194,6 +211,9 @@ struct OptionValue<Reference> : NamedValue<kReferences, Listed::all> {};
 
 template <>
 struct OptionValue<PageScore> : NamedValue<kPageScores, Listed::one_of> {};
+
+template <>
+struct OptionValue<PromptCache> : NamedValue<kPromptCaches, Listed::one_of> {};
 
 template <>
 struct OptionValue<PageHeads> : NamedValue<kPageHeads, Listed::one_of> {};

@@ -173,6 +173,7 @@ class Planner {
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
     plan_.decode_window = options_.decode_window;
+    plan_.prompt = options_.prompt;
     plan_.window_asked = options_.window.value_or(kMeasuredRows).of(shape.l);
     plan_.window = window_rows(shape.l, shape.first_query(), plan_.window_asked);
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
@@ -341,7 +342,10 @@ class Planner {
       if (phase.kind == Phase::Kind::blockwise || rule.block > 0) why = why_not_in_blocks(rule);
       if (phase.kind == Phase::Kind::blockwise && !why && needs_rows(rule) && dump_.shape().first_query() > 0)
         why = "the dump does not hold the queries of every block";
-      if (phase.decodes()) why = why_not_in_decoding(rule);
+      if (phase.decodes()) why = phase.block > 0 ? why_not_at_intervals(rule) : why_not_in_decoding(rule);
+      if (phase.decodes() && phase.block > 0 && !why && needs_rows(rule) &&
+          dump_.shape().first_query() > dump_.shape().l)
+        why = "the dump does not hold the queries of every decoding step";
       if (phase.decodes() && !why && plan_.future.count() == 0)
         why = "the dump has no decoding steps with queries";
       if (phase.decodes() && !why && !causal())
@@ -402,6 +406,9 @@ class Planner {
     if (options_.decode_window &&
         std::ranges::none_of(phases_, [](const Phase& phase) { return phase.decodes(); }))
       plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::decode_window));
+    if (options_.prompt != PromptCache::cut &&
+        std::ranges::none_of(phases_, [](const Phase& phase) { return phase.decodes(); }))
+      plan_.notes.push_back(option_text("{} has no effect: no phase decodes", evict_option::prompt));
   }
 
   void pair_semantics() {
@@ -476,7 +483,7 @@ std::string EvictionCase::file_name() const {
 }
 
 std::string EvictionCase::decode_name() const {
-  return phase.kind == Phase::Kind::append_only ? policy + "~append-only" : policy;
+  return phase.kind == Phase::Kind::append_only || phase.block > 0 ? policy + "~" + phase.name() : policy;
 }
 
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options) {

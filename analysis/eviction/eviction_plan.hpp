@@ -43,7 +43,7 @@ struct EvictionCase {
   std::size_t format = 0;     ///< of the plan's compression
   /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
   std::string file_name() const;
-  /// "snapkv+joint", with "~append-only" behind it in that phase: its name in decode.csv.
+  /// "snapkv+joint", with "~append-only" or "~decode:32" behind it in these phases: its name in decode.csv.
   std::string decode_name() const;
 };
 
@@ -76,6 +76,7 @@ struct EvictionPlan {
   bool on_future = false;
   bool with_residual = false;  ///< the dump has the norms of the residual stream
   std::optional<Index> decode_window;
+  PromptCache prompt = PromptCache::cut;
   bool per_query_head = false;
   std::optional<Compression> compression;
   Index window_asked = kMeasuredRows;  ///< window rows, before the dump cuts them; they rank channels, too
@@ -137,7 +138,7 @@ class EvictionColumns {
   explicit EvictionColumns(const EvictionPlan& plan) : steps_(plan.future.count()), count_(kHeadFigures) {
     for (const EvictionCase& which : plan.cases) {
       begin_.push_back(count_);
-      count_ += kCaseFigures + (which.phase.decodes() ? steps_ : 0);
+      count_ += kCaseFigures + (which.phase.decodes() ? 2 * steps_ : 0);
     }
     first_pair_ = count_;
     count_ += std::ssize(plan.pairs);
@@ -151,6 +152,8 @@ class EvictionColumns {
   Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
   /// Where the relative errors of a decoding case begin: one a step.
   Index steps_of(std::size_t which) const { return begin_[which] + kCaseFigures; }
+  /// Where the tokens that its steps attend over begin.
+  Index cached_of(std::size_t which) const { return steps_of(which) + steps_; }
   Index steps() const { return steps_; }
   const LossColumns& losses() const { return losses_; }
   Index count() const { return count_; }

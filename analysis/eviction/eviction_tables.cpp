@@ -139,15 +139,22 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
       csv.add(DecodeFigure::mean, with_value.mean);
       csv.add(DecodeFigure::max, with_value.max);
       csv.add(DecodeFigure::last, steps[steps.size() - 1]);
+      const auto tokens = figures_.values.row(row).segment(columns_.cached_of(c), columns_.steps());
+      csv.add(DecodeFigure::tokens, tokens.mean());
+      csv.add(DecodeFigure::most_tokens, tokens.maxCoeff());
     }
   csv.finish();
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const EvictionCase& which = plan_.cases[c];
     if (!decodes(which)) continue;
-    const Matrix<double> steps = figures_.values.middleCols(columns_.steps_of(c), columns_.steps());
-    write_npy(folder.file(fmt::format("decode/{}-{}-{}.npy", file_word(which.decode_name()), which.semantics,
-                                      which.budget_label)),
-              shape, std::span<const double>(steps.data(), static_cast<std::size_t>(steps.size())));
+    const auto write = [&](std::string_view kind, Index first) {
+      const Matrix<double> steps = figures_.values.middleCols(first, columns_.steps());
+      write_npy(folder.file(fmt::format("{}/{}-{}-{}.npy", kind, file_word(which.decode_name()),
+                                        which.semantics, which.budget_label)),
+                shape, std::span<const double>(steps.data(), static_cast<std::size_t>(steps.size())));
+    };
+    write("decode", columns_.steps_of(c));
+    write("decode_tokens", columns_.cached_of(c));
   }
 }
 

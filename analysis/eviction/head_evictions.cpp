@@ -123,10 +123,21 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
   return kept;
 }
 
-DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which) {
+DecodeBegin decode_begin(const EvictionPlan& plan, const EvictionCase& which, KeptSet kept) {
   const bool append_only = which.phase.kind == Phase::Kind::append_only;
+  const Index l = std::ssize(kept);
   // A new token has one row: append-only compares it with the cache on that row.
-  return {append_only && !plan.decode_window ? 1 : plan.decode_window, append_only};
+  DecodeBegin begin{
+      plan.runs[*which.run].rules[which.budget],
+      std::move(kept),
+      *which.kept,
+      {append_only && !plan.decode_window ? 1 : plan.decode_window, append_only, which.phase.block}};
+  if (plan.prompt != PromptCache::cut) begin.kept.assign(static_cast<std::size_t>(l), 1);
+  if (plan.prompt == PromptCache::pinned) {
+    begin.rule.sinks = l;
+    begin.budget += l;
+  }
+  return begin;
 }
 
 template <class T>
@@ -244,7 +255,9 @@ class CacheChooser {
     each(compute_, plan_.cases.size() / formats, [&](std::size_t n) {
       const KeptSet kept = prompt_kept_of(plan_.cases[n * formats]);
       for (std::size_t c = n * formats; c < (n + 1) * formats; ++c)
-        chosen_.cases[c] = plan_.cases[c].phase.decodes() ? CacheCase{kept} : cache_of(plan_.cases[c], kept);
+        chosen_.cases[c] = plan_.cases[c].phase.decodes()
+                               ? CacheCase{decode_begin(plan_, plan_.cases[c], kept).kept}
+                               : cache_of(plan_.cases[c], kept);
     });
     if (const auto decoding = numbers_of_cases(plan_, true); !decoding.empty())
       chosen_.replays = replays_of(decoding);
@@ -263,19 +276,22 @@ class CacheChooser {
   std::vector<DecodeReplay<U>> replays_of(const HeadGroup<U>& group,
                                           const std::vector<std::size_t>& decoding) const {
     const std::vector<Matrix<U>> full = decode_full_outputs(group, compute_.workers);
-    std::map<std::pair<std::size_t, Phase::Kind>, Matrix<double>> start;
+    std::map<std::pair<std::size_t, std::string>, Matrix<double>> start;
+    std::vector<DecodeBegin> begins;
     for (const std::size_t c : decoding) {
       const EvictionCase& which = plan_.cases[c];
-      Matrix<double>& scores = start[{*which.run, which.phase.kind}];
+      begins.push_back(decode_begin(plan_, which, chosen_.cases[c].kept));
+      Matrix<double>& scores = start[{*which.run, which.phase.name()}];
       if (scores.size() == 0)
-        scores = decode_start_scores(group, plan_.runs[*which.run].rules.front(),
-                                     decode_options(plan_, which), compute_);
+        scores =
+            decode_start_scores(group, plan_.runs[*which.run].rules.front(), begins.back().options, compute_);
     }
     std::vector<DecodeRequest> runs;
-    for (const std::size_t c : decoding) {
-      const EvictionCase& which = plan_.cases[c];
-      runs.push_back({&plan_.runs[*which.run].rules[which.budget], &chosen_.cases[c].kept, *which.kept,
-                      decode_options(plan_, which), &start.at({*which.run, which.phase.kind})});
+    for (std::size_t n = 0; n < decoding.size(); ++n) {
+      const EvictionCase& which = plan_.cases[decoding[n]];
+      const DecodeBegin& begin = begins[n];
+      runs.push_back({&begin.rule, &begin.kept, begin.budget, begin.options,
+                      &start.at({*which.run, which.phase.name()})});
     }
     return compute_.backend.decode_replays(group, runs, full, compute_.workers);
   }
@@ -354,6 +370,7 @@ class HeadMeasure {
       const DecodeReplay<T>& replay = readers.several() ? part : caches_.replays[n];
       if (n == 0) result_.step_full_sq = replay.full_sq;
       figures.last_rows = last_rows(figures.kept, group_.T_all(), replay);
+      figures.step_tokens = step_tokens(figures.kept, replay);
       figures.kept = replay.kept;
       figures[C::tokens] = static_cast<double>(replay.cache_size);
       const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();

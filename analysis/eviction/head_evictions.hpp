@@ -50,8 +50,15 @@ template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
                     const HeadRanking& ranking, const Compute& compute);
 
-/// How a case that decodes goes on from there.
-DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which);
+/// What a case that decodes begins with.
+struct DecodeBegin {
+  EvictionRule rule;
+  KeptSet kept;  ///< [l]
+  Index budget = 0;
+  DecodeOptions options;
+};
+/// `kept` is prompt_kept().
+DecodeBegin decode_begin(const EvictionPlan& plan, const EvictionCase& which, KeptSet kept);
 
 /// What an oracle says that every token is worth, [l]; empty without decoding steps.
 template <class T>
@@ -73,6 +80,7 @@ struct CaseFigures {
   /// By column, but for those of outputs; nan without the decoding steps that a figure needs.
   std::array<double, EvictionColumns::kCaseFigures> figures{};
   std::vector<double> step_change_sq;   ///< [steps], where the phase decodes
+  std::vector<double> step_tokens;      ///< [steps], that are attended over, where the phase decodes
   std::vector<std::int32_t> last_rows;  ///< [T], where the phase decodes
   ChannelSet pruned;                    ///< [d], where channels are
 

@@ -232,10 +232,10 @@ std::vector<Index> GrowingCache<T>::begin_decoding(const Compute& compute) {
   const LayerScores shared(plan_.runs.size());  // no ranking that can decode is a layer's
   const HeadRanking ranking = head_ranking(*group_, plan_, shared, {}, std::nullopt, compute);
   const KeptSet kept = prompt_kept(*group_, plan_, case_, ranking, compute);
-  const DecodeOptions options = decode_options(plan_, case_);
-  decoding_.emplace(group_, rule_, kept, *case_.kept, options,
-                    decode_start_scores(*group_, rule_, options, compute));
-  return evicted_positions(kept);
+  const DecodeBegin begin = decode_begin(plan_, case_, kept);
+  decoding_.emplace(group_, begin.rule, begin.kept, begin.budget, begin.options,
+                    decode_start_scores(*group_, rule_, begin.options, compute));
+  return evicted_positions(begin.kept);
 }
 
 /// The caches of a layer's KV heads, or of its query heads where each has one of its own.

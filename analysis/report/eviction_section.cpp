@@ -160,9 +160,7 @@ std::optional<Figure> key_cost_figure(const Tables& tables) {
                      "in more bits, turn the keys, or let groups lie along tokens.");
 }
 
-/// decode/ holds runs that only append under a name of their own.
-constexpr std::string_view kAppendOnly = "~append-only";
-
+/// decode/ holds runs of other phases than plain decoding under names with the phase behind "~".
 struct DecodeRun {
   std::string option, policy, file;
 };
@@ -170,9 +168,9 @@ struct DecodeRun {
 DecodeRun decode_run(const FigureTable& table, const FigureTable::Entry& entry) {
   const std::string &name = table.key(entry, "policy"), &semantics = table.key(entry, "semantics"),
                     &budget = table.key(entry, "budget");
-  const bool appends = name.ends_with(kAppendOnly);
-  return {fmt::format("{}{}, {}", budget, appends ? ", append-only" : "", semantics),
-          appends ? name.substr(0, name.size() - kAppendOnly.size()) : name,
+  const std::size_t mark = std::min(name.find('~'), name.size());
+  const std::string phase = mark < name.size() ? ", " + name.substr(mark + 1) : "";
+  return {fmt::format("{}{}, {}", budget, phase, semantics), name.substr(0, mark),
           fmt::format("{}-{}-{}.npy", file_word(name), semantics, budget)};
 }
 
@@ -189,18 +187,11 @@ void running_means(ResultReader::Array& array) {
   }
 }
 
-std::optional<Figure> decode_figure(const Tables& tables) {
+/// One line a policy over the decoding steps, from the arrays in `folder`.
+SeriesFigure decode_series(const Tables& tables, const std::string& folder, bool running) {
   const FigureTable& table = tables.decode;
-  if (table.empty()) return std::nullopt;
   SeriesFigure series;
-  series.name = "decode";
-  series.heading = "Output error while decoding";
-  series.reading =
-      "The cache is cut again at every step (append-only: never). Each line is the output error, ||o' - "
-      "o||^2 / ||o||^2, as its mean over the steps so far; the last point is the mean of decode.csv. A line "
-      "that climbs is a policy that throws away what later steps need. Zeros stand on the lower edge.";
   series.x_label = "decoding step";
-  series.y_label = "mean output error of the steps so far";
   series.second = {"budget", {}};
   series.heads = head_names(tables.results);
   for (const auto& entry : table.entries()) {
@@ -211,11 +202,48 @@ std::optional<Figure> decode_figure(const Tables& tables) {
   for (const auto& entry : table.entries()) {
     if (table.key(entry, "metric") != "mean") continue;
     const DecodeRun run = decode_run(table, entry);
-    auto array = tables.results.array(std::filesystem::path("decode") / run.file);
-    running_means(array);
+    const auto path = std::filesystem::path(folder) / run.file;
+    if (!tables.results.has(path)) continue;
+    auto array = tables.results.array(path);
+    if (running) running_means(array);
     series.add(place_in(series.second.options, run.option), place_in(series.lines, run.policy), array,
                tables.results);
   }
+  return series;
+}
+
+std::optional<Figure> decode_figure(const Tables& tables) {
+  if (tables.decode.empty()) return std::nullopt;
+  SeriesFigure series = decode_series(tables, "decode", true);
+  series.name = "decode";
+  series.heading = "Output error while decoding";
+  series.reading =
+      "The cache is cut again at every step (decode:N: every N steps; append-only: never). Each line is the "
+      "output error, ||o' - o||^2 / ||o||^2, as its mean over the steps so far; the last point is the mean "
+      "of "
+      "decode.csv. A line that climbs is a policy that throws away what later steps need. Zeros stand on the "
+      "lower edge.";
+  series.y_label = "mean output error of the steps so far";
+  return figure_of(series);
+}
+
+/// What the cache takes over time; where it is the same at every step there is nothing to see.
+std::optional<Figure> cache_figure(const Tables& tables) {
+  const auto changes = [&](const FigureTable::Entry& entry) {
+    const std::string& name = tables.decode.key(entry, "policy");
+    return name.find('~') != std::string::npos;
+  };
+  if (std::ranges::none_of(tables.decode.entries(), changes)) return std::nullopt;
+  SeriesFigure series = decode_series(tables, "decode_tokens", false);
+  if (series.values.empty()) return std::nullopt;
+  series.name = "decode-cache";
+  series.heading = "Tokens in the cache while decoding";
+  series.reading =
+      "Each line is the number of tokens that a step attends over, decoded ones included: what the cache "
+      "takes "
+      "of memory is that times the bytes of a token. With decode:N it grows by N tokens and falls back.";
+  series.y_label = "tokens in the cache";
+  series.counts = true;
   return figure_of(series);
 }
 
@@ -224,7 +252,7 @@ std::optional<Figure> decode_figure(const Tables& tables) {
 Section eviction_section(const Tables& tables) {
   return section_of("evictions", "Evictions",
                     {bytes_figure(tables.evictions), budget_figure(tables), layer_figure(tables),
-                     key_cost_figure(tables), decode_figure(tables)},
+                     key_cost_figure(tables), decode_figure(tables), cache_figure(tables)},
                     "No evictions; kvreplay evict DUMP --out DIR measures them.");
 }
 

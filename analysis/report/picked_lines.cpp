@@ -160,8 +160,10 @@ std::optional<Figure> figure_of(const SeriesFigure& series) {
     for (std::size_t h = 0; h < series.heads.size() && all_heads; ++h)
       drawn.choices[{h + 1, o}].values = series.values[o][h];
   }
-  Axis y = series.share ? Axis{series.y_label, 0, 1, false} : log_axis(series.y_label, medians, 6);
-  if (!series.share) y.low /= 10, y.high *= 10;
+  Axis y = series.share    ? Axis{series.y_label, 0, 1, false}
+           : series.counts ? Axis{series.y_label, 0, 1.05 * *std::ranges::max_element(medians), false}
+                           : log_axis(series.y_label, medians, 6);
+  if (!series.share && !series.counts) y.low /= 10, y.high *= 10;
   for (auto& [picked, choice] : drawn.choices) choice.y = y;
   Pick heads{"head", {kMedian}};
   if (all_heads) heads.options.insert(heads.options.end(), series.heads.begin(), series.heads.end());

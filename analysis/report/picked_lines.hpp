@@ -45,8 +45,9 @@ Lines medians_of(const std::vector<Lines>& heads);
 /// head to pick, and one more list.
 struct SeriesFigure {
   std::string name, heading, reading, x_label, y_label;
-  bool share = false;  ///< values are divided by the first of their head, and lie between 0 and 1
-  Pick second;         ///< the other list
+  bool share = false;   ///< values are divided by the first of their head, and lie between 0 and 1
+  bool counts = false;  ///< on a linear axis from 0
+  Pick second;          ///< the other list
   std::vector<std::string> heads, lines;
 
   /// The values of one line under one option of `second`. Throws InputError where the shape is another. Of

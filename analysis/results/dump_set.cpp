@@ -26,7 +26,7 @@ bool is_taken(const std::string& name) {
   const auto any_of = [&](std::initializer_list<const char*> names) { return is_in(names, name); };
   return name.empty() || spells_missing(name) || name.starts_with('.') || name.starts_with("layer_") ||
          name.ends_with(".csv") || name.ends_with(".npy") || name.ends_with(".json") ||
-         any_of({"maps", "curves", "decode", "figures", "report", kLeaveOneOut});
+         any_of({"maps", "curves", "decode", "decode_tokens", "figures", "report", kLeaveOneOut});
 }
 
 std::string heads_text(const Json& dump) {

@@ -186,7 +186,7 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
 constexpr const FigureFacts& facts_of(EvictionFigure figure) { return kEvictionFigures[figure]; }
 
 /// decode.csv: the output error over the decoding steps.
-enum class DecodeFigure { mean, max, last };
+enum class DecodeFigure { mean, max, last, tokens, most_tokens };
 inline constexpr auto kDecodeFigures = facts_table<FigureOf<DecodeFigure>>({
     {{kErrorKind.on(kFutureRows).of(kHeadsOnly), "mean", "Mean error",
       "Mean of the output error over the decoding steps", kOffered,
@@ -198,6 +198,12 @@ inline constexpr auto kDecodeFigures = facts_table<FigureOf<DecodeFigure>>({
     {{kErrorKind.on(kFutureRows).of(kHeadsOnly), "last", "Last error",
       "Output error of the last decoding step", kOffered},
      DecodeFigure::last},
+    {{kTokensKind.on(kFutureRows).of(kHeadsOnly), "tokens", "Tokens in the cache",
+      "Tokens that a decoding step attends over, mean over the steps"},
+     DecodeFigure::tokens},
+    {{kTokensKind.on(kFutureRows).of(kHeadsOnly), "most_tokens", "Most tokens in the cache",
+      "The most tokens that any decoding step attends over"},
+     DecodeFigure::most_tokens},
 });
 constexpr const FigureFacts& facts_of(DecodeFigure figure) { return kDecodeFigures[figure]; }
 

@@ -77,7 +77,7 @@ OVER_DUMPS["comparisons"] = _Kind("", "table,left,right,budget,metric,prompts,lo
 # The folders of arrays, one a layer or one for all, each with a command that writes it.
 LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "last_rows": DECODE, "pruned": "evict --channels iap:0.5",
                 "diff": DIFF, "channels": "channels", "key_costs": "evict --policy none --bits 4"}
-WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE}
+WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE, "decode_tokens": DECODE}
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other",
          "name", "model", "fingerprint", "table", "left", "right")
 PLACES = ("layer", "kv_head")
@@ -426,7 +426,7 @@ class Results(_Folder):
         return self.array("decode", name)
 
     def array(self, kind: str, name: str, layer: Optional[int] = None) -> Array:
-        """Any array, by its folder (tokens, kept, last_rows, pruned, diff, channels, key_costs, maps, curves, decode) and its file name
+        """Any array, by its folder (tokens, kept, last_rows, pruned, diff, channels, key_costs, maps, curves, decode, decode_tokens) and its file name
         without .npy."""
         if name not in (names := self.names(kind)):
             raise ResultsError(f"{self.folder}: no {name}.npy of {kind}; {_alternatives(name, names)}")
@@ -533,7 +533,7 @@ def _axes(kind: str, name: str) -> tuple[str, ...]:
     """The axes of an array of all layers, or of one layer's, where "head" is of KV heads or of query heads."""
     if kind in WHOLE_ARRAYS:
         sigmas = kind == "curves" and (name.endswith(("~lu", "~profile")) or name == "profile")
-        last = {"maps": (), "curves": ("budget",), "decode": ("step",)}[kind]
+        last = {"maps": (), "curves": ("budget",), "decode": ("step",), "decode_tokens": ("step",)}[kind]
         return ("sigma", "layer", "kv_head") if sigmas else ("layer", "kv_head", *last)
     if kind != "channels":
         return ("head", {"last_rows": "position", "pruned": "channel", "key_costs": "channel"}.get(kind, "token"))

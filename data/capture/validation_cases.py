@@ -19,10 +19,10 @@ from model_loop import GrowingCaches, Layer, ModelLoop
 from number_formats import Stored, kivi
 
 KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case, as validate.csv has them
-DECODES = ("decode", "append-only")  # phases that evict while they decode
+DECODES = ("decode", "append-only")  # phases that evict while they decode; decode:N too
 FEEDBACK = "+feedback"  # behind a phase: the model decides about its own caches
 # Options of `evict` that make a policy's rule.
-CACHE_OPTIONS = ("window", "sinks", "recent", "pool", "per_query_head", "decode_window")
+CACHE_OPTIONS = ("window", "sinks", "recent", "pool", "per_query_head", "decode_window", "prompt")
 DUMPED = ("gate", "k", "o", "q", "residual_norm", "v", "wo")
 # Of the norm of k about its mean: how far the model's keys may be from the dump's, in whose dtype the capture computed.
 # Measured: 0.09 (a mixture of experts; else 0.02), 0.003, 5e-7. Weights that are 5 % off give 0.24 and more.
@@ -86,9 +86,9 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         policy, semantics, phase, budget, kept = keys
         name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}".replace(":", "_")
         steps = f"{policy}-{semantics}-{phase}-{budget}".replace(":", "_")
-        if phase in DECODES and not has(results, "last_rows", steps):
+        if decodes(phase) and not has(results, "last_rows", steps):
             yield name, "these results do not say when tokens leave while it decodes (evict writes that: --force)"
-        elif phase in DECODES:
+        elif decodes(phase):
             yield name, Case(name, keys, functools.partial(while_decoding, steps))
         elif prunes and not has(results, "pruned", name):
             yield name, "these results do not say which channels were pruned (evict writes that: --force)"
@@ -103,6 +103,10 @@ def stored_formats(options: dict[str, Any], layers: int) -> dict[str, list[Store
         return {"": [kivi(options["bits"], options["group"], options["residual"])] * layers}
     return {name: [Stored(**{**layer, "turned": tuple(layer["turned"])}) for layer in layers]
             for name, layers in options.get("stored", {}).items()}
+
+
+def decodes(phase: str) -> bool:
+    return phase.partition(":")[0] in DECODES
 
 
 def once(rows: Iterator[dict[str, str]]) -> dict[tuple[str, ...], None]:
@@ -133,7 +137,7 @@ def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     """Phases that evict more than once, their scores formed by what the model makes of the caches that are left."""
     options, size = results.summary.get("options", {}).get("evict", {}), results.summary["dump"]
     for policy, semantics, phase, budget, kept in once(rows):
-        if phase not in DECODES and not phase.startswith("blockwise:"):
+        if not decodes(phase) and not phase.startswith("blockwise:"):
             continue
         name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}{FEEDBACK}".replace(":", "_")
         if options.get("channels") is not None or options.get("bits") is not None:

@@ -136,8 +136,9 @@ TEST_CASE("decoding leaves an error at every step", "[cli][evict]") {
   const fs::path out = runs / "r";
   CHECK(names_in(out / "decode").size() == 8);
   const auto table = csv_rows(out / "decode.csv", "layer,kv_head,policy,semantics,budget,metric,value");
-  CHECK(table.size() == 4 * 8 * 3);
+  CHECK(table.size() == 4 * 8 * 5);
   for (const CsvRow& row : table) {
+    if (row.at("metric").ends_with("tokens")) continue;
     const Npy steps =
         npy_file(out / "decode" /
                  fmt::format("{}-{}-{}.npy", row.at("policy"), row.at("semantics"), row.at("budget")));
@@ -161,6 +162,38 @@ TEST_CASE("decoding leaves an error at every step", "[cli][evict]") {
     for (int layer : {0, 1})
       CHECK(runs.kept("r", layer, fmt::format("{}-paper-append-only-20", policy)).data ==
             runs.kept("p", layer, fmt::format("{}-paper-prefill-20", policy)).data);
+}
+
+TEST_CASE("a cache that is cut at intervals grows and falls back", "[cli][evict]") {
+  const EvictRuns runs;
+  const auto tokens_of = [&](const std::string& run, const std::string& name) {
+    const Npy steps = npy_file(runs / run / "decode_tokens" / (name + ".npy"));
+    REQUIRE(steps.shape == std::vector<std::size_t>{2, 2, kSteps});
+    const std::vector<double> all = steps.as<double>();
+    return std::vector<double>(all.begin(), all.begin() + kSteps);
+  };
+  runs.run("cut", {"--policy", "rkv,snapkv", "--budget", "20", "--phase", "decode:3,decode"});
+  runs.run("whole", {"--policy", "rkv,snapkv", "--budget", "20", "--phase", "decode:3", "--prompt", "whole"});
+  runs.run("pinned", {"--policy", "snapkv", "--budget", "2", "--phase", "decode:3", "--prompt", "pinned"});
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    const double since = static_cast<double>(step % 3 + 1), l = kTokens;
+    INFO("step " << step);
+    CHECK(tokens_of("cut", "snapkv-paper-20")[step] == 21);
+    CHECK(tokens_of("cut", "rkv~decode_3-paper-20")[step] == 20 + since);
+    CHECK(tokens_of("whole", "rkv~decode_3-paper-20")[step] == (step < 3 ? l : 20) + since);
+    CHECK(tokens_of("pinned", "snapkv~decode_3-paper-2")[step] == l + (step < 3 ? 0 : 2) + since);
+  }
+  for (const int layer : {0, 1}) {
+    const Npy kept = runs.kept("pinned", layer, "snapkv-paper-decode_3-2");
+    CHECK(kept_in_row(kept, 0) == kTokens);
+  }
+  // Until the first cut a whole cache has no error.
+  for (const CsvRow& row :
+       csv_rows(runs / "whole" / "decode.csv", "layer,kv_head,policy,semantics,budget,metric,value"))
+    if (row.at("metric") == "most_tokens") CHECK(std::stod(row.at("value")) == kTokens + 3);
+  const Npy errors = npy_file(runs / "whole" / "decode" / "rkv~decode_3-paper-20.npy");
+  for (std::size_t step = 0; step < 3; ++step) CHECK(errors.as<double>()[step] == 0);
+  CHECK(errors.as<double>()[3] > 0);
 }
 
 TEST_CASE("a budget is tokens or a ratio", "[cli][evict]") {

@@ -57,13 +57,13 @@ class GrowingCaches(unittest.TestCase):
                 for more, options in (([], {}), (["--per-query-head"], {"per_query_head": True}), (["--decode-window", "4"], {"decode_window": 4})):
                     out = Path(place) / "out"
                     subprocess.run([kvreplay.program(), "evict", dump, "--out", out, "--policy", ",".join(DECODING), "--budget", "12", "--phase",
-                                    "decode,append-only", "--precision", "f64", "--force", "--quiet", "--backend", "cpu", *more], check=True)
+                                    "decode,append-only,decode:3", "--precision", "f64", "--force", "--quiet", "--backend", "cpu", *more], check=True)
                     results = kvreplay.open_results(out)
                     for policy in DECODING:
-                        for phase in ("decode", "append-only"):
+                        for phase in ("decode", "append-only", "decode:3"):
                             with self.subTest(policy, phase=phase, **facts, **options):
                                 found = grown(q, k, v, policy=policy, budget=12, phase=phase, **facts, **options)
-                                np.testing.assert_array_equal(found, results.last_rows(f"{policy}-paper-{phase}-12", layer=0))
+                                np.testing.assert_array_equal(found, results.last_rows(f"{policy}-paper-{phase.replace(':', '_')}-12", layer=0))
                                 self.assertTrue((found < T).sum(axis=1).min() > L - 13)
 
     def test_blocks_evict_what_evict_evicts(self):

@@ -166,7 +166,8 @@ inline std::vector<DecodeOptions> all_options() {
 }
 
 inline std::string name_of_options(const DecodeOptions& options) {
-  return fmt::format("{}{}", options.window ? fmt::format(", window {}", *options.window) : "",
+  return fmt::format("{}{}{}", options.interval > 0 ? fmt::format(", every {}", options.interval) : "",
+                     options.window ? fmt::format(", window {}", *options.window) : "",
                      options.append_only ? ", append-only" : "");
 }
 

@@ -198,7 +198,9 @@ TEST_CASE("what comes a position at a time leaves the cache as in a whole run", 
     const KeptSet start = spread(group.l, std::min(unkind.budget, group.l));
     for (const NamedRule& named : all_rules(group.l, unkind.budget, true))
       for (const DecodeOptions& options :
-           {DecodeOptions{}, DecodeOptions{.window = 2}, DecodeOptions{.append_only = true}}) {
+           {DecodeOptions{}, DecodeOptions{.window = 2}, DecodeOptions{.append_only = true},
+            DecodeOptions{.interval = 3}}) {
+        if (options.interval > 0 && why_not_at_intervals(named.rule)) continue;
         INFO(unkind.name << ", " << named.name << name_of_options(options));
         const std::vector<std::int32_t> last =
             last_rows(start, group.T_all(), fast(group, named.rule, start, unkind.budget, options));

@@ -63,9 +63,10 @@ bool is_with_window(const std::string& policy, const std::string& plain) {
 EvictionOptions evict_options_of(const DecodeSettings& settings) {
   EvictionOptions options = options_of(settings);
   options.policies = policies_named(settings.policies);
-  if (settings.decode) options.phases.push_back({Phase::Kind::decode});
+  if (settings.decode) options.phases.push_back({Phase::Kind::decode, settings.interval.value_or(0)});
   if (settings.append_only) options.phases.push_back({Phase::Kind::append_only});
   options.decode_window = settings.decode_window;
+  options.prompt = settings.prompt;
   return options;
 }
 
@@ -75,7 +76,9 @@ BoundOptions bound(DecodeSettings& settings) {
   options.insert(options.end(),
                  {bind_option(evict_option::policy, settings.policies).keyed("policies"),
                   bind_option(decode, settings.decode), bind_option(append_only, settings.append_only),
-                  bind_option(evict_option::decode_window, settings.decode_window)});
+                  bind_option(evict_option::decode_window, settings.decode_window),
+                  bind_option(decoding_option::interval, settings.interval),
+                  bind_option(evict_option::prompt, settings.prompt)});
   return options;
 }
 
@@ -105,7 +108,7 @@ DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job) {
 }
 
 Key starts_key(const DecodePlan& decode) {
-  Key key(decode.plan.decode_window);
+  Key key(decode.plan.decode_window, decode.plan.prompt);
   for (const EvictionCase& which : decode.plan.cases)
     key = {key, which.decode_name(), which.semantics, decode.plan.runs[*which.run].rules.front().window};
   return key;
@@ -118,7 +121,8 @@ DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& deco
   for (const EvictionCase& which : plan.cases) {
     job.check();
     starts.scores.push_back(decode_start_scores(group, plan.runs[*which.run].rules.front(),
-                                                decode_options(plan, which), job.compute()));
+                                                decode_begin(plan, which, KeptSet(group.l)).options,
+                                                job.compute()));
   }
   return starts;
 }
@@ -138,10 +142,11 @@ DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, 
     run.budget = *which.kept;
     run.l = group.l;
     run.T = group.T_all();
-    run.start = prompt_kept(group, plan, which, starts.ranking, job.compute());
-    DecodeReplay<float> replay =
-        decode_replay(group, plan.runs[*which.run].rules[which.budget], run.start, *which.kept,
-                      decode_options(plan, which), starts.scores[c], outputs.full, job.workers());
+    DecodeBegin begin =
+        decode_begin(plan, which, prompt_kept(group, plan, which, starts.ranking, job.compute()));
+    DecodeReplay<float> replay = decode_replay(group, begin.rule, begin.kept, begin.budget, begin.options,
+                                               starts.scores[c], outputs.full, job.workers());
+    run.start = std::move(begin.kept);
     if (heads > 0)
       replay = seen_by<float>(
           replay, first,
@@ -206,8 +211,9 @@ std::vector<Named> read_table(const ResultReader& results, Index layer, Index kv
       found = all.insert(all.end(), Named{words, {}});
       found->run.mean = found->run.max = found->run.last = kNone;
     }
-    constexpr double DecodeRun::*places[] = {&DecodeRun::mean, &DecodeRun::max, &DecodeRun::last};
-    found->run.*places[static_cast<std::size_t>(*which)] = figure.value;
+    if (*which == DecodeFigure::mean) found->run.mean = figure.value;
+    if (*which == DecodeFigure::max) found->run.max = figure.value;
+    if (*which == DecodeFigure::last) found->run.last = figure.value;
   });
   return all;
 }
@@ -221,6 +227,7 @@ void name_runs(std::vector<Named>& all) {
     std::string policy = one.words[0];
     one.run.append_only = policy.ends_with(kAppendOnly);
     if (one.run.append_only) policy.resize(policy.size() - kAppendOnly.size());
+    if (const auto at = policy.find('~'); at != std::string::npos) policy.replace(at, 1, ", ");
     if (words[2].size() > 1) policy += " " + one.words[2];
     if (words[1].size() > 1) policy += " " + one.words[1];
     one.run.policy = std::move(policy);

@@ -22,11 +22,18 @@ struct PanelContext;
 // holds at any of them. Every figure is that of `kvreplay evict --phase decode,append-only` with the same
 // options.
 
+namespace decoding_option {
+inline constexpr OptionFacts interval{
+    "interval", "N", "Steps from cut to cut, each of which ranks the cache anew", "every step, by sums", 1};
+}  // namespace decoding_option
+
 struct DecodeSettings : PolicySettings {
   std::vector<std::string> policies = {"snapkv", "h2o", "streaming"};
   bool decode = true;                  ///< the phase that evicts at every step
   bool append_only = false;            ///< the phase that never evicts an old token
   std::optional<Index> decode_window;  ///< only the scores of the last so many steps count
+  std::optional<Index> interval;       ///< steps from cut to cut, decode:N; unset: cuts at every step
+  PromptCache prompt = PromptCache::cut;
   bool operator==(const DecodeSettings&) const = default;
 };
 /// For sessions; names of policies are the plan's matter.

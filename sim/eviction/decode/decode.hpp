@@ -65,6 +65,10 @@ struct DecodeReplay {
 template <class T>
 std::vector<std::int32_t> last_rows(const KeptSet& start, Index T_all, const DecodeReplay<T>& replay);
 
+/// The tokens that each step attends over, [steps].
+template <class T>
+std::vector<double> step_tokens(const KeptSet& start, const DecodeReplay<T>& replay);
+
 /// Why a rule cannot rank a cache while decoding, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule);
 

@@ -366,6 +366,18 @@ std::vector<std::int32_t> last_rows(const KeptSet& start, Index T_all, const Dec
 }
 
 template <class T>
+std::vector<double> step_tokens(const KeptSet& start, const DecodeReplay<T>& replay) {
+  std::vector<double> tokens;
+  Index left = 0;
+  for (Index step = 0; step < std::ssize(replay.change_sq); ++step) {
+    while (left < std::ssize(replay.left) && replay.left[left].step < step) ++left;
+    const Index joined = replay.first_step + step + 1 - std::ssize(start);
+    tokens.push_back(static_cast<double>(count(start) + joined - left));
+  }
+  return tokens;
+}
+
+template <class T>
 std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
                                             const std::vector<Matrix<T>>& full, Workers& workers) {
   std::vector<DecodeReplay<T>> replays(runs.size());
@@ -386,6 +398,8 @@ template decltype(decode_replay<double>) decode_replay<double>;
 template decltype(decode_replays<float>) decode_replays<float>;
 template decltype(last_rows<float>) last_rows<float>;
 template decltype(last_rows<double>) last_rows<double>;
+template decltype(step_tokens<float>) step_tokens<float>;
+template decltype(step_tokens<double>) step_tokens<double>;
 template class DecodingCache<float>;
 template class DecodingCache<double>;
 template decltype(decode_replays<double>) decode_replays<double>;

@@ -83,6 +83,9 @@ std::string changed_text(const DecodeSettings& settings) {
   add("sinks", settings.sinks);
   add("recent", settings.recent);
   add("steps", settings.decode_window);
+  add("every", settings.interval);
+  if (settings.prompt != PromptCache::cut)
+    changed.push_back(fmt::format("prompt {}", kPromptCaches[settings.prompt].name));
   return fmt::format("{}", fmt::join(changed, ", "));
 }
 
@@ -106,6 +109,10 @@ void edit_more(const AppState& state, DecodeSettings& settings) {
   number(evict_option::recent, settings.recent, &EvictionRule::recent);
   settings_row(evict_option::decode_window);
   edit_optional(evict_option::decode_window, settings.decode_window, "all", shape.T - shape.l);
+  settings_row(decoding_option::interval);
+  edit_optional(decoding_option::interval, settings.interval, "every step", shape.T - shape.l);
+  settings_row(evict_option::prompt);
+  choose("##prompt", kPromptCaches, settings.prompt, 86);
   end_settings();
 }
 
