@@ -287,7 +287,7 @@ std::optional<TokenMetric> metric_of(const Policy& policy) {
 
 bool is_of_pages(const OptionFacts& option) {
   using namespace evict_option;
-  return &option == &page || &option == &page_by || &option == &page_heads;
+  return &option == &page || &option == &page_by || &option == &page_heads || &option == &chunk;
 }
 
 /// Why one of the policy's own options would do nothing, as one clause.
@@ -349,7 +349,8 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(epsilon, overrides.epsilon),
           bind_option(page, overrides.page),
           bind_option(page_by, overrides.page_by),
-          bind_option(page_heads, overrides.page_heads)};
+          bind_option(page_heads, overrides.page_heads),
+          bind_option(chunk, overrides.chunk)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {
@@ -391,8 +392,12 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
                    [&](const OptionFacts& option) { return why_no_effect(found, option); });
   for (const auto& [given, option] : {std::pair(found.own.page_by.has_value(), &evict_option::page_by),
                                       std::pair(found.own.page_heads.has_value(), &evict_option::page_heads)})
-    if (given && !found.own.page)
-      fail(named_by, text, fmt::format("{} has no effect without {}", option->name, evict_option::page.name));
+    if (given && !found.own.page && !found.own.chunk)
+      fail(named_by, text,
+           fmt::format("{} has no effect without {} or {}", option->name, evict_option::page.name,
+                       evict_option::chunk.name));
+  if (found.own.page && found.own.chunk)
+    fail(named_by, text, fmt::format("{} excludes {}", evict_option::chunk.name, evict_option::page.name));
   return found;
 }
 

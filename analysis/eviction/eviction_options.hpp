@@ -137,6 +137,7 @@ inline constexpr OptionFacts policy{"policy", "LIST",
         "Pages are chosen for every KV head, or by the sum of their scores for all of a layer: head or "
         "layer",
         "head"},
+    chunk{"chunk", "WHAT", "Keep or evict whole lines or sentences of the prompt's text together", "off"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     channels{"channels", "METHOD:RATIO",
@@ -217,6 +218,9 @@ struct OptionValue<PromptCache> : NamedValue<kPromptCaches, Listed::one_of> {};
 
 template <>
 struct OptionValue<PageHeads> : NamedValue<kPageHeads, Listed::one_of> {};
+
+template <>
+struct OptionValue<ChunkBy> : NamedValue<kChunkBy, Listed::one_of> {};
 
 template <>
 struct OptionValue<SearchBy> {

@@ -233,6 +233,7 @@ class Planner {
         for (const Budget& budget : plan_.budgets)
           run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l,
                                       kept_of(policy, semantics, budget), dump_.projects_values()));
+        if (policy.own.chunk) take_chunks(run);
         const EvictionRule& rule = run.rules.front();
         const auto refuse = [&](const OptionFacts& own, const char* than, Index found) {
           throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy.name, own.name),
@@ -256,6 +257,18 @@ class Planner {
         add_cases(run);
       }
     }
+  }
+
+  void take_chunks(PolicyRun& run) const {
+    const std::string& name = run.policy.name;
+    if (!dump_.tokens() || dump_.tokens()->text.empty())
+      throw OptionError(
+          option_text("{}: {} is unavailable: it needs the texts of the tokens, and the dump has none",
+                      evict_option::policy, name));
+    const std::vector<Index> ends =
+        chunk_ends(std::span(dump_.tokens()->text).first(static_cast<std::size_t>(dump_.shape().l)),
+                   *run.policy.own.chunk);
+    for (EvictionRule& rule : run.rules) rule.chunk_ends = ends;
   }
 
   std::optional<std::string> why_slow(const EvictionRule& rule, const EvictionOptions::Quick& quick) const {

@@ -27,6 +27,39 @@ void keep_largest(KeptSet& kept, const Vector<double>& scores, Index more) {
     if (best[r] != 0) kept[rest[r]] = 1;
 }
 
+/// What one page or piece of text is worth of its tokens' scores.
+double worth(const Eigen::Ref<const Vector<double>>& tokens, PageScore by) {
+  double sum = 0;
+  for (const double score : tokens) sum += score;  // always in order: equal pages have to tie
+  if (by == PageScore::max) return tokens.maxCoeff();
+  return by == PageScore::sum ? sum : sum / static_cast<double>(tokens.size());
+}
+
+/// Pinned tokens first (sinks, then the most recent), then pieces of text by worth, as far as they go.
+KeptSet keep_chunks(const EvictionRule& rule, const Vector<double>& scores, Index budget) {
+  const Index n = scores.size();
+  KeptSet kept(static_cast<std::size_t>(n), 0);
+  Index left = budget;
+  const auto keep = [&](Index p) {
+    if (left == 0 || kept[p] != 0) return;
+    kept[p] = 1;
+    --left;
+  };
+  for (Index p = 0; p < std::min(rule.sinks, n); ++p) keep(p);
+  for (Index p = n - 1; p >= std::max<Index>(n - rule.recent, 0); --p) keep(p);
+  std::vector<std::pair<double, Index>> order;  // worth, and the piece's number
+  const auto begin_of = [&](Index chunk) { return chunk == 0 ? 0 : rule.chunk_ends[chunk - 1]; };
+  for (Index chunk = 0; chunk < std::ssize(rule.chunk_ends); ++chunk)
+    order.emplace_back(
+        worth(scores.segment(begin_of(chunk), rule.chunk_ends[chunk] - begin_of(chunk)), rule.page_by),
+        chunk);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [worth, chunk] : order)
+    for (Index p = begin_of(chunk); p < rule.chunk_ends[chunk]; ++p) keep(p);
+  return kept;
+}
+
 /// The n tokens of pages.
 KeptSet tokens_of(const KeptSet& pages, Index page, Index n) {
   KeptSet tokens(n);
@@ -47,7 +80,8 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           epsilon ? epsilon : others.epsilon,
           page ? page : others.page,
           page_by ? page_by : others.page_by,
-          page_heads ? page_heads : others.page_heads};
+          page_heads ? page_heads : others.page_heads,
+          chunk ? chunk : others.chunk};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -197,21 +231,33 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
 Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore by) {
   Vector<double> pages(pages_of(scores.size(), page));
   for (Index at = 0; at < pages.size(); ++at) {
-    const auto tokens = scores.segment(at * page, std::min(page, scores.size() - at * page));
-    double sum = 0;
-    for (const double score : tokens) sum += score;  // always in order: equal pages have to tie
-    if (by == PageScore::max)
-      pages[at] = tokens.maxCoeff();
-    else
-      pages[at] = by == PageScore::sum ? sum : sum / static_cast<double>(tokens.size());
+    pages[at] = worth(scores.segment(at * page, std::min(page, scores.size() - at * page)), by);
   }
   return pages;
+}
+
+std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by) {
+  const auto ends = [&](std::size_t p) {
+    const std::string& text = texts[p];
+    if (p + 1 == texts.size() || text.find('\n') != std::string::npos) return true;
+    if (by == ChunkBy::line) return false;
+    const std::size_t last = text.find_last_not_of("\"')]} ");
+    if (last == std::string::npos || std::string_view(".!?").find(text[last]) == std::string_view::npos)
+      return false;
+    const std::string& next = texts[p + 1];
+    return text.back() == ' ' || (!next.empty() && (next.front() == ' ' || next.front() == '\n'));
+  };
+  std::vector<Index> found;
+  for (std::size_t p = 0; p < texts.size(); ++p)
+    if (ends(p)) found.push_back(static_cast<Index>(p) + 1);
+  return found;
 }
 
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   const Index n = scores.size(), page = rule.page;
   budget = std::clamp<Index>(budget, 0, n);
   if (rule.pool.kind != Pooling::Kind::none) scores = pooled(scores, rule.pool, rule.pool_window);
+  if (!rule.chunk_ends.empty()) return keep_chunks(rule, scores, budget);
   if (page > 1) scores = page_scores(scores, page, rule.page_by);
 
   KeptSet kept(scores.size(), 0);  // by pages

@@ -7,8 +7,10 @@
 #include "sim/tokens/token_metrics.hpp"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // How a policy ranks and keeps. Definitions: sim/eviction/POLICIES.md.
 
@@ -32,6 +34,7 @@ struct PolicyOverrides {
   std::optional<Index> page;
   std::optional<PageScore> page_by;
   std::optional<PageHeads> page_heads;
+  std::optional<ChunkBy> chunk;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -68,6 +71,8 @@ struct EvictionRule {
   Index recent = 0;  ///< pinned: the last `recent` positions
   Index page = 1;    ///< so many neighbouring tokens of a cache are kept or evicted together
   PageScore page_by = PageScore::mean;
+  /// In place of pages: where each piece of the prompt's text ends (exclusive), ascending, the last at l.
+  std::vector<Index> chunk_ends = {};
   Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
@@ -103,8 +108,15 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
 /// What pages of `page` scores, the last of which may have fewer, are worth.
 Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore by);
 
+/// Where the lines or sentences of a prompt end, for EvictionRule::chunk_ends, from the texts of its tokens,
+/// at least one. A line ends behind a token with a line break; a sentence there too, and behind one that ends
+/// in '.', '!' or '?', quotes and brackets aside, where the next begins with a space.
+std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by);
+
 /// The kept set of a cache: what is pinned (sinks first, then the most recent), then the largest scores, ties
 /// to the lower position; pages go whole, and one that does not fit into what is left of the budget goes out.
+/// Pieces of text go in the order of their worth; of the one that the budget does not hold whole its first
+/// tokens stay.
 /// `scores` are what rule_scores ranks by, in order of position; they must not be NaN.
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget);
 

@@ -64,6 +64,18 @@ inline constexpr auto kPageHeads = facts_table<PageHeadsFacts>({
     {PageHeads::layer, "layer"},
 });
 
+/// What pieces of the prompt's text are kept or evicted together.
+enum class ChunkBy { line, sentence };
+
+struct ChunkByFacts {
+  ChunkBy id;
+  std::string_view name;
+};
+inline constexpr auto kChunkBy = facts_table<ChunkByFacts>({
+    {ChunkBy::line, "line"},
+    {ChunkBy::sentence, "sentence"},
+});
+
 enum class EvictionBase {
   streaming,
   h2o,

@@ -165,6 +165,7 @@ std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
   if (rule.metric && !kTokenMetrics[*rule.metric].not_in_blocks.empty())
     return std::string(kTokenMetrics[*rule.metric].not_in_blocks);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
+  if (!rule.chunk_ends.empty()) return "lines and sentences are those of the whole prompt";
   return std::nullopt;
 }
 

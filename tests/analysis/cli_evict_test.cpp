@@ -1,7 +1,10 @@
+#include "data/dump.hpp"
 #include "data/npy_write.hpp"
+#include "sim/eviction/policy.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +16,7 @@
 #include <set>
 #include <utility>
 
+using namespace kvreplay;
 using namespace kvreplay::test;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
@@ -194,6 +198,34 @@ TEST_CASE("a cache that is cut at intervals grows and falls back", "[cli][evict]
   const Npy errors = npy_file(runs / "whole" / "decode" / "rkv~decode_3-paper-20.npy");
   for (std::size_t step = 0; step < 3; ++step) CHECK(errors.as<double>()[step] == 0);
   CHECK(errors.as<double>()[3] > 0);
+}
+
+TEST_CASE("whole sentences stay together where the dump has texts", "[cli][evict]") {
+  const TempDir temp;
+  const fs::path dump = source_dir() / "data/samples/pystdlib-lm";
+  succeed({"evict", dump.string(), "--out", temp / "r", "--policy",
+           "snapkv[chunk=line],snapkv[chunk=sentence]", "--keep", "20%", "--layers", "0", "--quiet"});
+  const Dump opened = Dump::open(dump);
+  const auto l = static_cast<std::size_t>(opened.shape().l);
+  const std::vector<Index> ends = chunk_ends(std::span(opened.tokens()->text).first(l), ChunkBy::line);
+  REQUIRE(ends.size() > 10);
+  const fs::path folder = fs::path(temp / "r") / "layer_00" / "kept";
+  REQUIRE(names_in(folder).size() == 2);
+  for (const std::string& name : names_in(folder)) {
+    if (!contains(name, "line")) continue;
+    const Npy kept = npy_file(folder / name);
+    for (std::size_t head = 0; head < kept.shape[0]; ++head) {
+      std::size_t cut = 0,
+                  begin = 0;  // lines that are there in part: the last that came in, and the pinned one
+      for (const Index end : ends) {
+        const auto first = kept.data.begin() + static_cast<std::ptrdiff_t>(head * l);
+        const auto there = std::count(first + static_cast<std::ptrdiff_t>(begin), first + end, '\x01');
+        cut += there > 0 && there < end - static_cast<Index>(begin) ? 1 : 0;
+        begin = static_cast<std::size_t>(end);
+      }
+      CHECK(cut <= 2);
+    }
+  }
 }
 
 TEST_CASE("a budget is tokens or a ratio", "[cli][evict]") {

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 using namespace kvreplay;
@@ -168,4 +169,38 @@ TEST_CASE("pages: own options make the rule, and say where it cannot go", "[page
   policy.base = EvictionBase::tova;
   policy.own.page_heads = PageHeads::head;
   CHECK(rule_of(policy, Semantics::official, {}, 900, 180, false).shared_by_layer);
+}
+
+TEST_CASE("pieces of text: where lines and sentences end", "[pages]") {
+  const std::vector<std::string> texts = {"He", " said", ":", " \"", "No",  ".\"", " 3",
+                                          ".",  "5",     "!", "\n",  "Yes", "? ",  "x"};
+  CHECK(chunk_ends(texts, ChunkBy::line) == Places{11, 14});
+  CHECK(chunk_ends(texts, ChunkBy::sentence) == Places{6, 10, 11, 13, 14});
+  CHECK(chunk_ends(std::vector<std::string>{"."}, ChunkBy::sentence) == Places{1});
+}
+
+TEST_CASE("pieces of text are kept whole by worth, the last as far as it goes", "[pages]") {
+  // Means 5, 1, 9, 2.
+  const std::vector<double> scores = {5, 5, 1, 9, 9, 9, 0, 4};
+  EvictionRule rule = in_pages(1);
+  rule.chunk_ends = {2, 3, 6, 8};
+  CHECK(kept_of(rule, scores, 3) == Places{3, 4, 5});
+  CHECK(kept_of(rule, scores, 4) == Places{0, 3, 4, 5});
+  CHECK(kept_of(rule, scores, 6) == Places{0, 1, 3, 4, 5, 6});
+  CHECK(kept_of(rule, scores, 0).empty());
+  CHECK(kept_of(rule, scores, 8).size() == 8);
+  rule.page_by = PageScore::sum;  // 10, 1, 27, 4
+  CHECK(kept_of(rule, scores, 7) == Places{0, 1, 3, 4, 5, 6, 7});
+  rule.sinks = 1;
+  rule.recent = 2;
+  CHECK(kept_of(rule, scores, 4) == Places{0, 3, 6, 7});
+  CHECK(kept_of(rule, scores, 2) == Places{0, 7});
+  // One token each: the policy itself.
+  for (const unsigned seed : {1U, 2U}) {
+    const std::vector<double> random = random_scores(20, seed, 6);
+    EvictionRule single = in_pages(1, PageScore::mean, 2, 3), plain = single;
+    for (Index end = 1; end <= 20; ++end) single.chunk_ends.push_back(end);
+    for (Index budget = 0; budget <= 20; ++budget)
+      CHECK(kept_of(single, random, budget) == kept_of(plain, random, budget));
+  }
 }

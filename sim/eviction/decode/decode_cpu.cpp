@@ -227,6 +227,7 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
   if (rule.metric && !kTokenMetrics[*rule.metric].not_in_decoding.empty())
     return std::string(kTokenMetrics[*rule.metric].not_in_decoding);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
+  if (!rule.chunk_ends.empty()) return "lines and sentences are those of the whole prompt";
   if (rule.page > 1) return "whole pages are evicted after the prompt or a block of it only";
   return std::nullopt;
 }
