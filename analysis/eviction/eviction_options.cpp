@@ -71,7 +71,7 @@ BoundOption bound_diff(EvictionOptions& options) {
       place_in(options.semantics, OptionValue<Semantics>::parse(evict_option::diff, word));
     if (options.semantics.size() < 2)
       throw OptionError(evict_option::diff,
-                        fmt::format("two or three of {}", fmt::join(kSemantics.names(), ", ")),
+                        fmt::format("two or more of {}", fmt::join(kSemantics.names(), ", ")),
                         fmt::format("{}", fmt::join(words, ",")));
   };
   return diff;
@@ -145,7 +145,8 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(window, options.window), bind_option(sinks, options.sinks),
       bind_option(recent, options.recent), bind_option(pool, options.pool), bind_option(on, options.on),
       bind_option(by, options.by), bind_option(per_query_head, options.per_query_head),
-      bind_option(channels, options.channels), bound_protection(protect, options.protect),
+      bind_option(ties, options.ties), bind_option(channels, options.channels),
+      bound_protection(protect, options.protect),
       bind_option(compensate, options.compensate)
           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
       bind_option(reference, options.reference).needing(compensate),
@@ -157,6 +158,8 @@ BoundOptions bound(EvictionOptions& options) {
   for (BoundOption& option : all)
     if (option.facts == &protect)  // what results that have none did not say either
       option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
+    else if (option.facts == &ties)
+      option.write = [&options, write = option.write] { return options.ties ? write() : std::nullopt; };
     else if (option.needs == &compensate || option.facts == &compensate)
       option.write = [&options, write = option.write] {
         return options.compensate.empty() ? std::nullopt : write();
@@ -300,6 +303,7 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
                : std::optional<std::string>("it is one of expected_attention");
   if (is_of_pages(option)) {
     if (facts.searches) return "it searches token by token";
+    if (facts.two_stages) return "it ranks twice, token by token";
     if (&option != &page && !policy.given && !metric_of(policy))
       return "it goes by position, and not by scores";
     return std::nullopt;

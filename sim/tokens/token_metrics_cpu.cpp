@@ -2,7 +2,7 @@
 #include "sim/head_group.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
-#include "sim/tokens/leverage.hpp"
+#include "sim/tokens/prompt_scores.hpp"
 #include "sim/tokens/token_readings.hpp"
 
 #include <algorithm>
@@ -167,7 +167,8 @@ template <class T>
 std::set<MetricRows> add_attention(TokenReadings<T>& readings, const HeadGroup<T>& group, Index window,
                                    Workers& workers, Collector& out) {
   const auto wants_of = [&](MetricRows rows) {
-    return out.wants_any([&](const auto& facts) { return facts.rows == rows && !facts.of_gradients; });
+    return out.wants_any(
+        [&](const auto& facts) { return facts.rows == rows && !facts.of_gradients && !facts.on_host; });
   };
   std::vector<MetricRows> asked;
   std::vector<ColumnRequest> requests;
@@ -228,13 +229,15 @@ TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const
                               Workers& workers) {
   Collector out(group, options, std::move(read.metrics));
   if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, read.lost, workers));
-  if (out.wants(TokenMetric::leverage)) {
-    // Rounded weights would be divided by the ridge.
-    if constexpr (sizeof(T) == 4)
-      out.set(TokenMetric::leverage, leverage(converted<double>(group), workers));
-    else
-      out.set(TokenMetric::leverage, leverage(group, workers));
-  }
+  const auto add_from = [&](const HeadGroup<double>& wide) {
+    for (const TokenMetricFacts& facts : kTokenMetrics)
+      if (facts.on_host && out.wants(facts.id))
+        out.set(facts.id, prompt_score(facts.id, wide, options.window, workers));
+  };
+  if constexpr (sizeof(T) == 8)
+    add_from(group);
+  else if (out.wants_any([](const TokenMetricFacts& facts) { return facts.on_host; }))
+    add_from(converted<double>(group));
   require_finite(group, out.result);
   return std::move(out.result);
 }

@@ -22,7 +22,8 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
                      "caote",        "fastcaote",  "knorm",       "keydiff",       "expected_attention",
                      "leverage",     "kvzip",      "exact_value", "exact_key",     "exact_joint",
                      "exact_remove", "exact_loss", "oracle_next", "oracle_future", "oracle_importance",
-                     "oracle_loss"});
+                     "oracle_loss",  "lagkv",      "cur",         "qfilter",       "defensive",
+                     "kvzip_plus"});
   CHECK(!kTokenMetrics.named(""));
   CHECK(!kTokenMetrics.named("Attn"));
   CHECK(!kTokenMetrics.named("attn "));
@@ -125,7 +126,8 @@ TEST_CASE("a sink logit that takes everything leaves zeros, not NaN", "[token_me
   const HeadGroup<double> group = random_group({.d_model = 4, .sink_logit = 1000.0});
   const TokenMetrics metrics = token_metrics_reference(group, {8, false, available_metrics(group)});
   for (TokenMetric metric : kTokenMetrics.all()) {
-    if (kTokenMetrics[metric].rows == MetricRows::none) continue;
+    const MetricRows rows = kTokenMetrics[metric].rows;
+    if (rows == MetricRows::none || rows == MetricRows::asked) continue;  // no weights
     INFO(name_of(metric));
     CHECK(metrics[metric].isZero(0.0));
   }
