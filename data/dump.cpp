@@ -99,7 +99,7 @@ void note_inferences(const Manifest& manifest, bool has_manifest, const DumpOpti
 void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
                  std::vector<std::string>& notes) {
   for (const auto& file : files) {
-    if (file.tensor != Tensor::residual_norm && !kTensors[file.tensor].of_gradients && manifest.dtype &&
+    if (kTensors[file.tensor].axis_count() > 1 && !kTensors[file.tensor].of_gradients && manifest.dtype &&
         file.dtype != *manifest.dtype) {
       notes.push_back(fmt::format("the manifest says {}, {} holds {}: the files' own dtypes are used",
                                   name_of(*manifest.dtype), file.where, name_of(file.dtype)));

@@ -19,7 +19,7 @@ namespace kvreplay {
 using Index = std::ptrdiff_t;
 
 /// The tensors a dump may hold per layer; q, k and v always.
-enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll, q_ref, gate };
+enum class Tensor { q, k, v, wo, o, residual_norm, g_future, g_window, g_nll, q_ref, gate, h_ref_norm };
 
 struct TensorFacts {
   Tensor id;
@@ -29,8 +29,8 @@ struct TensorFacts {
   /// Whether it holds gradients with respect to o, in numbers of their own: a dtype that differs says
   /// nothing.
   bool of_gradients = false;
-  /// How many axes one layer has: three, four with samples behind the heads, or T alone, which then is read
-  /// as one head of one channel.
+  /// How many axes one layer has: three, four with samples behind the heads, or rows alone, which then
+  /// are read as one head of one channel.
   constexpr std::size_t axis_count() const {
     return 1 + static_cast<std::size_t>(std::count(axes.begin(), axes.end(), ','));
   }
@@ -46,7 +46,8 @@ inline constexpr auto kTensors =
                               {Tensor::g_window, "g_window", "n_q, S, R_W, d_v", true, true},
                               {Tensor::g_nll, "g_nll", "n_q, R_F, d_v", true, true},
                               {Tensor::q_ref, "q_ref", "n_q, R_ref, d", true},
-                              {Tensor::gate, "gate", "n_q, T_q, d_v", true}});
+                              {Tensor::gate, "gate", "n_q, T_q, d_v", true},
+                              {Tensor::h_ref_norm, "h_ref_norm", "R_ref", true}});
 constexpr std::string_view name_of(Tensor tensor) { return kTensors[tensor].name; }
 
 /// The letters used everywhere for the sizes of a dump.
@@ -86,6 +87,7 @@ struct DumpShape {
       case Tensor::g_window:
         return window_end - R_W;
       case Tensor::q_ref:
+      case Tensor::h_ref_norm:
         return window_end;
       case Tensor::k:
       case Tensor::v:
@@ -235,9 +237,9 @@ class Dump {
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
   /// d_v], residual_norm [T, 1], g_future [S R_F, d_v], g_window [S R_W, d_v], g_nll [R_F, d_v], sample by
-  /// sample, q_ref [R_ref, d], gate [T_q, d_v]. `head` counts KV heads for k and v, is 0 for residual_norm,
-  /// and counts query heads for all else. Without the first `skipped` rows of each matrix. Throws InputError
-  /// naming layer, head and position where a value is NaN or infinite.
+  /// sample, q_ref [R_ref, d], gate [T_q, d_v], h_ref_norm [R_ref, 1]. `head` counts KV heads for k and v, is
+  /// 0 for residual_norm, and counts query heads for all else. Without the first `skipped` rows of each
+  /// matrix. Throws InputError naming layer, head and position where a value is NaN or infinite.
   template <class T>
   void read(Tensor tensor, Index layer, Index head, T* out, Index skipped = 0) const;
 

@@ -364,7 +364,7 @@ StoredTensor name_axes(ArrayName name, NpyArray array, Dtype dtype, const std::v
   if (own == 4) named.push_back({&StoredTensor::samples, &StoredTensor::sample_stride});
   named.push_back({&StoredTensor::rows, &StoredTensor::row_stride});
   if (own > 1) named.push_back({&StoredTensor::cols, &StoredTensor::col_stride});
-  tensor.heads = tensor.cols = tensor.col_stride = 1;  // of a tensor that has T alone
+  tensor.heads = tensor.cols = tensor.col_stride = 1;  // of a tensor that has rows alone
   auto next = named.begin();
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i == batch) continue;

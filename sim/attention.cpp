@@ -160,6 +160,18 @@ Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const 
   return weights;
 }
 
+Vector<double> repeat_weights(const HeadGroup<double>& group, Index g, Index r) {
+  const auto position = [&](Index p) { return group.position.empty() ? p : group.position[p]; };
+  Vector<double> z = Vector<double>::Constant(group.l, -std::numeric_limits<double>::infinity());
+  for (Index p = 0; p < group.l; ++p) {
+    const Index behind = position(group.l - 1) + 1 + r - position(p);
+    if (group.rule.sliding_window && behind >= *group.rule.sliding_window) continue;
+    const double raw = group.rule.scale * group.q_ref[g].row(r).dot(group.k.row(p));
+    z[p] = group.rule.softcap ? *group.rule.softcap * std::tanh(raw / *group.rule.softcap) : raw;
+  }
+  return attention_weights(group, g, z);
+}
+
 Vector<double> attention_output(const HeadGroup<double>& group, Index g, Index i) {
   const Index first = group.first_visible(i), visible = group.end_visible(i) - first;
   const Vector<double> z = attention_logits(group, g, i).z.segment(first, visible);

@@ -26,6 +26,10 @@ LogitRow attention_logits(const HeadGroup<double>& group, Index g, Index i,
 /// Softmax of a row of logits with head g's sink column, if it has one; all 0 where nothing is visible.
 Vector<double> attention_weights(const HeadGroup<double>& group, Index g, const Vector<double>& z);
 
+/// Weights of row r of the second reading on the prompt, [l]. It stands r positions behind the prompt's end;
+/// its softmax is over the prompt and the sink column.
+Vector<double> repeat_weights(const HeadGroup<double>& group, Index g, Index r);
+
 /// o_i: the attention output, [d_v].
 Vector<double> attention_output(const HeadGroup<double>& group, Index g, Index i);
 

@@ -51,6 +51,8 @@ HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const
         group.gate.push_back(read(Tensor::gate, h, shape.T_q, shape.d_v, prompt_queries));
     }
     if (read_again) group.q_ref.push_back(read(Tensor::q_ref, h, shape.R_ref, shape.d));
+    if (read_again && dump.has(Tensor::h_ref_norm))
+      group.h_ref_norm.push_back(read(Tensor::h_ref_norm, 0, shape.R_ref, 1));
   }
   const auto read_gradients = [&](Tensor tensor, Index samples, Index rows) {
     RowGradients<T> gradients;
@@ -90,6 +92,7 @@ HeadGroup<T> load_readers(const Dump& dump, Index layer, Index kv_head, const He
     append(all.wo, more.wo);
     append(all.gate, more.gate);
     append(all.q_ref, more.q_ref);
+    append(all.h_ref_norm, more.h_ref_norm);
     append(all.g_window.g, more.g_window.g);
     append(all.g_future.g, more.g_future.g);
     append(all.g_nll.g, more.g_nll.g);
@@ -146,6 +149,7 @@ HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g) {
   head.g_future = of_head(group.g_future);
   head.g_nll = of_head(group.g_nll);
   if (!group.q_ref.empty()) head.q_ref = {group.q_ref[g]};
+  if (!group.h_ref_norm.empty()) head.h_ref_norm = {group.h_ref_norm[g]};
   head.position = group.position;
   return head;
 }

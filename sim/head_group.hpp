@@ -52,6 +52,9 @@ struct HeadGroup {
   /// G of [R_ref, d], after RoPE: queries of a second reading of the prompt, row r at position l + r, that
   /// are asked of the prompt's tokens alone; empty where the dump has none of this prompt.
   std::vector<HeadMatrix<T>> q_ref;
+  /// G of [R_ref, 1]: the norms of the hidden states that these queries' attention was called with; empty
+  /// where the dump has none.
+  std::vector<HeadMatrix<T>> h_ref_norm;
   /// Where the rows of k and v stand in the model's sequence: [T], ascending, the rows with a query adjacent.
   /// Empty: row p is position p. Only a sliding window asks for it.
   std::vector<Index> position;
@@ -150,6 +153,7 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
   result.g_future = converted<To>(group.g_future);
   result.g_nll = converted<To>(group.g_nll);
   for (const HeadMatrix<From>& q : group.q_ref) result.q_ref.push_back(q.template cast<To>());
+  for (const HeadMatrix<From>& h : group.h_ref_norm) result.h_ref_norm.push_back(h.template cast<To>());
   result.position = group.position;
   return result;
 }

@@ -4,6 +4,7 @@
 #include "data/error.hpp"
 #include "data/npy_array.hpp"
 #include "data/npy_write.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -34,7 +35,7 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
       return pyramid(frame, {.semantics = semantics,
                              .beta = division.beta.value_or(PyramidOptions{}.beta),
                              // kvpress' is that of its SnapKV.
-                             .window = semantics == Semantics::kvpress ? 64 : PyramidOptions{}.window});
+                             .window = is_kvpress(semantics) ? 64 : PyramidOptions{}.window});
     case BudgetMethod::ada:
       // The authors' README has alpha 0.5; what leads every order stands for their pinned window.
       return ada(
@@ -49,8 +50,8 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
     case BudgetMethod::optimal:
       return optimal(frame, curves, greedy);
     case BudgetMethod::profile:
-      return semantics == Semantics::kvpress ? kvpress_profile_budgets(*profile, frame.sigma, frame.l)
-                                             : profile_budgets(*profile, frame);
+      return is_kvpress(semantics) ? kvpress_profile_budgets(*profile, frame.sigma, frame.l)
+                                   : profile_budgets(*profile, frame);
   }
   return {};
 }
@@ -108,7 +109,6 @@ Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaO
   assert(options.alpha >= 0 && options.alpha <= 1);
   Budgets budgets(static_cast<std::size_t>(frame.all_heads()), 0);
   const Budgets even = options.semantics == Semantics::paper ? uniform(frame) : Budgets{};
-  const double kept = static_cast<double>(frame.l) * (1 - frame.sigma);
   for (Index layer = 0; layer < frame.layers; ++layer) {
     const OrderedScores of_layer{scores.data() + layer * frame.heads * frame.l, frame.heads, frame.l};
     Index* budget = budgets.data() + layer * frame.heads;
@@ -135,9 +135,12 @@ Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaO
         }
         break;
       }
-      case Semantics::kvpress: {
-        const auto n = static_cast<Index>(kept);
-        const auto safe = static_cast<Index>(static_cast<double>(n) * options.alpha);
+      case Semantics::kvpress:
+      case Semantics::kvpress_0_5_5: {
+        const Index n = kept_tokens(frame.sigma, frame.l, options.semantics);
+        auto safe = static_cast<Index>(static_cast<double>(n) * options.alpha);
+        if (options.semantics == Semantics::kvpress_0_5_5 && options.alpha > 0)
+          safe = std::max(safe, std::min<Index>(n, 1));
         std::fill_n(budget, frame.heads, safe);
         merge_best(of_layer, (n - safe) * frame.heads, budget);
         break;
@@ -187,9 +190,11 @@ Budgets kvpress(const BudgetFrame& frame, const PyramidOptions& options) {
     max = l - window;
     min = mean * 2 - max;
   }
-  std::vector<Index> of_layer(frame.layers, round_even(l * (1 - frame.sigma)));
-  if (l >= max && max >= min && min >= window && frame.layers > 1) {
-    const double step = (max - min) / static_cast<double>(frame.layers - 1);
+  const bool later = options.semantics == Semantics::kvpress_0_5_5;
+  const Index even = std::max<Index>(round_even(l * (1 - frame.sigma)), later ? 1 : 0);
+  std::vector<Index> of_layer(frame.layers, even);
+  if (l >= max && max >= min && min >= window && (frame.layers > 1 || later)) {
+    const double step = frame.layers > 1 ? (max - min) / static_cast<double>(frame.layers - 1) : 0;
     for (Index i = 0; i < frame.layers; ++i) of_layer[i] = round_even(max - static_cast<double>(i) * step);
   }
   return alike_in_layers(frame, of_layer);
@@ -205,7 +210,7 @@ Budgets uniform(const BudgetFrame& frame) {
 Budgets pyramid(const BudgetFrame& frame, const PyramidOptions& options) {
   assert(options.beta >= 1);
   if (options.semantics == Semantics::official) return official(frame, options);
-  if (options.semantics == Semantics::kvpress) return kvpress(frame, options);
+  if (is_kvpress(options.semantics)) return kvpress(frame, options);
   if (frame.layers == 1) return uniform(frame);
 
   const double mean = frame.mean();

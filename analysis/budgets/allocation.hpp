@@ -57,7 +57,7 @@ BudgetProfile load_profile(const std::filesystem::path& path, Index layers, Inde
 void save_profile(AtomicFile file, const BudgetProfile& profile);
 
 // Shares that need no loss curve. Under Semantics::paper they fit their frame: integers between lower and l
-// that sum to total. Under `official` and `kvpress` they are what that code allocates at the frame's sigma
+// that sum to total. Under `official` and kvpress' they are what that code allocates at the frame's sigma
 // (cut to 0..l); its sum is its own, and `lower` and `total` are not read.
 
 /// The mean budget for every head; the remainder goes to lower heads first.
@@ -78,6 +78,7 @@ struct PyramidOptions {
 ///             layer. Nothing is evicted where l < B; every layer keeps B where l < 2T.
 ///   kvpress   T = (1 - sigma) l real-valued, max cut to l - window, every layer's budget rounded half to
 ///             even; round(T) in every layer where min < window, or with one layer. The window is inside.
+///             0.5.5: round(T) is at least 1, and one layer is as the first of several.
 Budgets pyramid(const BudgetFrame& frame, const PyramidOptions& options = {});
 
 struct AdaOptions {
@@ -94,7 +95,9 @@ struct AdaOptions {
 ///   official  T = round((1 - sigma) l) - window; c = a head's count among the layer's T heads best scores
 ///             behind the window; it keeps round(c (1 - alpha) + int(T alpha)), half to even, and the window.
 ///             (Without that code's optional normalisation of scores.)
-///   kvpress   n = int((1 - sigma) l); each head its first int(alpha n), the layer n heads in all.
+///   kvpress   n = int((1 - sigma) l); each head its first int(alpha n), the layer n heads in all. 0.5.5: n
+///   at
+///             least 1, and so the head's own where alpha is not 0.
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
 

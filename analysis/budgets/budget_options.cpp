@@ -100,9 +100,12 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
     throw OptionError(option_text("{}: '{}': {} has no effect: heads share their budgets token by token",
                                   budget_option::order, name, evict_option::page.name));
   const EvictionBaseFacts& facts = kBases[order.policy.base];
-  if (facts.searches || (!facts.metric && !facts.alone))
+  if (facts.searches || facts.two_stages || (!facts.metric && !facts.alone))
     throw OptionError(budget_option::order, "a policy that ranks by a score",
-                      fmt::format("'{}', which {}", name, facts.searches ? "searches" : "goes by position"));
+                      fmt::format("'{}', which {}", name,
+                                  facts.searches     ? "searches"
+                                  : facts.two_stages ? "ranks twice, by its budget"
+                                                     : "goes by position"));
   return order;
 }
 

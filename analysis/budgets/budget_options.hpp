@@ -27,7 +27,7 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
 enum class Normalise { none, layer };
 
 /// In whose setting budgets are divided.
-enum class BudgetSemantics { paper, raw, official, kvpress };
+enum class BudgetSemantics { paper, raw, official, kvpress, kvpress_0_5_5 };
 
 struct BudgetSemanticsFacts {
   BudgetSemantics id;
@@ -63,6 +63,10 @@ inline constexpr auto kBudgetSemantics = facts_table<BudgetSemanticsFacts>({
      .name = "kvpress",
      .meaning = "what NVIDIA kvpress 0.5.4 makes of it",
      .divides = Semantics::kvpress},
+    {.id = BudgetSemantics::kvpress_0_5_5,
+     .name = "kvpress-0.5.5",
+     .meaning = "what NVIDIA kvpress 0.5.5 makes of it: every head keeps a token",
+     .divides = Semantics::kvpress_0_5_5},
 });
 constexpr std::string_view name_of(BudgetSemantics semantics) { return kBudgetSemantics[semantics].name; }
 

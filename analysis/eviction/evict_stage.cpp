@@ -28,6 +28,18 @@ std::vector<std::string> decode_file_names(const EvictionPlan& plan) {
   return names;
 }
 
+/// What ties at a case's cut; nan where nothing ranks its tokens once, one by one.
+double ties_of(const EvictionPlan& plan, std::size_t which, const HeadRanking& ranking, const KeptSet& kept,
+               Dtype numbers) {
+  const EvictionCase& one = plan.cases[which];
+  if (!one.run || one.phase.kind != Phase::Kind::prefill) return kNan;
+  const EvictionRule& rule = plan.runs[*one.run].rules[one.budget];
+  if (rule.by || rule.block > 0 || rule.two_stages || rule.page > 1 || !rule.chunk_ends.empty() ||
+      (!rule.metric && !rule.given))
+    return kNan;
+  return static_cast<double>(tied_at_cut(rule, ranking.scores[*one.run], kept, numbers));
+}
+
 }  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
@@ -114,7 +126,12 @@ EvictStage::Chosen<T> EvictStage::choose(const HeadGroup<T>& group, Index part) 
     given_kept.emplace_back(set.begin(), set.end());
   }
   const HeadRanking ranking = head_ranking(group, plan_, layer_scores_, given, std::nullopt, compute_);
-  return {head_caches(group, plan_, ranking, given_kept, compute_), future_importance(group, compute_)};
+  Chosen<T> chosen{
+      head_caches(group, plan_, ranking, given_kept, compute_), future_importance(group, compute_), {}};
+  for (std::size_t c = 0; plan_.ties && c < plan_.cases.size(); ++c)
+    for (const Dtype numbers : kTiesIn)
+      chosen.ties.push_back(ties_of(plan_, c, ranking, chosen.caches.cases[c].kept, numbers));
+  return chosen;
 }
 
 template <class T>
@@ -159,6 +176,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
         add(columns_.of(c, column), (column == C::bytes ? caches : 1) * found[column] /
                                         static_cast<double>(C::averages(column) ? parts : 1));
       }
+      for (Index n = 0; plan_.ties && n < kTieNumbers; ++n)
+        add(columns_.ties_of(c) + n, chosen->ties[c * kTieNumbers + n] / static_cast<double>(parts));
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       for (std::size_t s = 0; s < found.step_tokens.size(); ++s)
@@ -232,6 +251,7 @@ Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
                  {"evictions", plan_.cases.size()},
                  {"eviction_rows", rows},
                  {"eviction_errors", evictions.totals()}};
+  if (plan_.ties) totals["ties"] = evictions.ties();
   if (compensations_.any()) totals["compensation_rows"] = compensations_.write_tables(folder, figures);
   return totals;
 }

@@ -59,6 +59,7 @@ class EvictStage final : public Stage {
   struct Chosen {
     HeadCaches<T> caches;
     Vector<double> importance;  // of its tokens to all that read it
+    std::vector<double> ties;   // [cases, kTieNumbers] where they are counted
   };
   template <class T>
   Chosen<T> choose(const HeadGroup<T>& group, Index part) const;

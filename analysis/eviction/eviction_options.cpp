@@ -71,7 +71,7 @@ BoundOption bound_diff(EvictionOptions& options) {
       place_in(options.semantics, OptionValue<Semantics>::parse(evict_option::diff, word));
     if (options.semantics.size() < 2)
       throw OptionError(evict_option::diff,
-                        fmt::format("two or three of {}", fmt::join(kSemantics.names(), ", ")),
+                        fmt::format("two or more of {}", fmt::join(kSemantics.names(), ", ")),
                         fmt::format("{}", fmt::join(words, ",")));
   };
   return diff;
@@ -162,6 +162,8 @@ BoundOptions bound(EvictionOptions& options) {
       option.write = [&options, write = option.write] {
         return options.prompt == PromptCache::cut ? std::nullopt : write();
       };
+    else if (option.facts == &ties)
+      option.write = [&options, write = option.write] { return options.ties ? write() : std::nullopt; };
     else if (option.needs == &compensate || option.facts == &compensate)
       option.write = [&options, write = option.write] {
         return options.compensate.empty() ? std::nullopt : write();
@@ -306,6 +308,7 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
                : std::optional<std::string>("it is one of expected_attention");
   if (is_of_pages(option)) {
     if (facts.searches) return "it searches token by token";
+    if (facts.two_stages) return "it ranks twice, token by token";
     if (&option != &page && !policy.given && !metric_of(policy))
       return "it goes by position, and not by scores";
     return std::nullopt;

@@ -75,6 +75,7 @@ struct EvictionOptions {
   SearchRows on = SearchRows::window;
   std::optional<SearchBy> by;
   bool per_query_head = false;
+  bool ties = false;                     ///< count what ties with the last token kept
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
   CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
@@ -140,6 +141,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     chunk{"chunk", "WHAT", "Keep or evict whole lines or sentences of the prompt's text together", "off"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
+    ties{"ties", "",
+         "Count the tokens of a head that tie with the last one kept, by scores as they are and rounded to "
+         "16 bits"},
     channels{"channels", "METHOD:RATIO",
              "Prune key channels of what is kept too, its last keys (32, or those of recent) left whole: a "
              "method and a ratio of the command channels, which ranks by the queries of the window"},

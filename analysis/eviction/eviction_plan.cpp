@@ -23,6 +23,9 @@ namespace {
 /// What a policy needs and the dump lacks, as one clause.
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
                                            const Dump& dump) {
+  if (rule.two_stages && !dump.projects_values())
+    return "it needs the output projection alone behind the heads, and the dump has " +
+           std::string(dump.has(Tensor::wo) ? "a norm or a gate before it" : "none");
   if (rule.greedy_by() == SearchBy::leverage)
     if (auto why = why_no_leverage(dump)) return why;
   if (rule.by && rule.by != SearchBy::leverage && plan.search_rows(SearchBy::error).count() == 0)
@@ -172,6 +175,7 @@ class Planner {
     plan_.with_residual = dump_.has(Tensor::residual_norm);
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
+    plan_.ties = options_.ties;
     plan_.decode_window = options_.decode_window;
     plan_.prompt = options_.prompt;
     plan_.window_asked = options_.window.value_or(kMeasuredRows).of(shape.l);

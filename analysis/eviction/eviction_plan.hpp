@@ -78,6 +78,7 @@ struct EvictionPlan {
   std::optional<Index> decode_window;
   PromptCache prompt = PromptCache::cut;
   bool per_query_head = false;
+  bool ties = false;  ///< are counted
   std::optional<Compression> compression;
   Index window_asked = kMeasuredRows;  ///< window rows, before the dump cuts them; they rank channels, too
   CacheElements elements;
@@ -103,6 +104,10 @@ EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
 /// The plan of kept sets that are there already, [layers, n_kv, l] each, measured as `options` say.
 EvictionPlan plan_of_kept(const Dump& dump, const EvictionOptions& options,
                           std::vector<GivenArray<std::uint8_t>> kept);
+
+/// Numbers whose ties are counted: those that the run computes in (as they are), and kvpress' usual ones.
+inline constexpr Dtype kTiesIn[] = {Dtype::f64, Dtype::f16, Dtype::bf16};
+inline constexpr Index kTieNumbers = std::ssize(kTiesIn);
 
 /// Where a head's figures stand in its row of HeadFigures: those of the whole head, then those of every case.
 class EvictionColumns {
@@ -144,6 +149,8 @@ class EvictionColumns {
     count_ += std::ssize(plan.pairs);
     losses_ = LossColumns(plan.losses, count_, plan.cases.size());
     count_ += losses_.count();
+    first_ties_ = count_;
+    count_ += plan.ties ? kTieNumbers * std::ssize(plan.cases) : 0;
   }
 
   Index of(Head figure) const { return figure; }
@@ -155,12 +162,14 @@ class EvictionColumns {
   /// Where the tokens that its steps attend over begin.
   Index cached_of(std::size_t which) const { return steps_of(which) + steps_; }
   Index steps() const { return steps_; }
+  /// How many tokens tie at a case's cut, by kTiesIn; nan where nothing ranks them once, token by token.
+  Index ties_of(std::size_t which) const { return first_ties_ + static_cast<Index>(which) * kTieNumbers; }
   const LossColumns& losses() const { return losses_; }
   Index count() const { return count_; }
 
  private:
   std::vector<Index> begin_;
-  Index first_pair_ = 0, steps_, count_;
+  Index first_pair_ = 0, steps_, count_, first_ties_ = 0;
   LossColumns losses_;
 };
 

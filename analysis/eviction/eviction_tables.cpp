@@ -19,6 +19,10 @@ namespace {
 
 using C = EvictionColumns;
 
+std::string_view name_of_ties(Index numbers) {
+  return numbers == 0 ? "as_scored" : name_of(kTiesIn[numbers]);
+}
+
 /// Relative errors over the steps that have a value; nan where none has.
 struct Steps {
   double mean, max;
@@ -206,6 +210,22 @@ Json EvictionTable::totals() const {
   return errors;
 }
 
+std::optional<std::array<double, kTieNumbers>> EvictionTable::ties(std::size_t which) const {
+  if (!plan_.ties || scoped_.empty()) return std::nullopt;
+  std::array<double, kTieNumbers> mean{};
+  for (Index n = 0; n < kTieNumbers; ++n) mean[n] = scoped_.mean({}, columns_.ties_of(which) + n);
+  return std::isnan(mean[0]) ? std::nullopt : std::optional(mean);
+}
+
+Json EvictionTable::ties() const {
+  Json all = Json::object();
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+    if (const auto found = ties(c))
+      for (Index n = 0; n < kTieNumbers; ++n)
+        all[plan_.cases[c].file_name()][std::string(name_of_ties(n))] = (*found)[n];
+  return all;
+}
+
 void write_kept_differences(const ResultFolder& folder, Index layer, const EvictionPlan& plan,
                             const std::vector<std::vector<KeptSet>>& kept) {
   for (const SemanticsPair& pair : plan.pairs) {
@@ -341,6 +361,26 @@ std::string shared_report(const EvictionPlan& plan, const EvictionTable& table, 
   return text;
 }
 
+std::string ties_report(const EvictionPlan& plan, const EvictionTable& table, const std::vector<Line>& lines,
+                        const Widths& widths) {
+  if (!plan.ties) return "";
+  std::string text =
+      "\ntokens of a head that tie with the last one kept: as scored / in float16 / in bfloat16\n";
+  for (const Line& line : lines) {
+    text += widths.begun(line);
+    for (const std::size_t which : line.cases) {
+      const auto found = table.ties(which);
+      text +=
+          fmt::format("  {:>{}}",
+                      found ? fmt::format("{:.3g} / {:.3g} / {:.3g}", (*found)[0], (*found)[1], (*found)[2])
+                            : std::string("-"),
+                      width_of(plan));
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 /// Of the whole prompt in every format, the layers that lose most: which to spare.
 std::string dearest_layers(const EvictionPlan& plan, const EvictionTable& table) {
   std::string text;
@@ -414,6 +454,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
     }
   if (plan.compression) text += dearest_layers(plan, table);
   text += nats_report(plan, table, lines, widths);
+  text += ties_report(plan, table, lines, widths);
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();
   };

@@ -4,6 +4,7 @@
 #include "analysis/measure/measured_columns.hpp"
 #include "sim/kept_set.hpp"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   std::size_t write(const ResultFolder& folder) const;
   /// output_error of the whole model, by case.
   Json totals() const;
+  /// Tokens that tie at a case's cut, by kTiesIn, the mean over heads; nothing where none are counted.
+  std::optional<std::array<double, kTieNumbers>> ties(std::size_t which) const;
+  /// The same by case and numbers.
+  Json ties() const;
 
  private:
   std::optional<double> residual_error(std::size_t which, Scope scope, RowSet rows) const;

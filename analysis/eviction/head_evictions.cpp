@@ -86,6 +86,14 @@ HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, co
   }
   std::vector<Vector<double>> scores = rule_scores(group, rules, given, compute);
   for (std::size_t r = 0; r < own.size(); ++r) ranking.scores[own[r]] = std::move(scores[r]);
+  ranking.weights.resize(plan.runs.size());
+  const Vector<double>* same = nullptr;  // for every rule with two stages
+  for (std::size_t r = 0; r < plan.runs.size(); ++r) {
+    const EvictionRule& rule = plan.runs[r].rules.front();
+    if (!rule.two_stages) continue;
+    ranking.weights[r] = same != nullptr ? *same : second_weights(group, rule, compute.workers);
+    same = &ranking.weights[r];
+  }
 
   bool exchanges = false;
   std::map<SearchBy, Index> smallest;  // of what a greedy search leaves
@@ -118,7 +126,7 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
   else if (block > 0)
     kept = evict_in_blocks(group, rule, keep, block, compute);
   else
-    kept = keep_by(rule, ranking.scores[*which.run], keep);
+    kept = keep_by(rule, ranking.scores[*which.run], keep, ranking.weights[*which.run]);
   if (rule.exchanges()) return exchanged(*ranking.wide, plan, *rule.by, std::move(kept), compute);
   return kept;
 }

@@ -34,6 +34,7 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
 /// What serves every budget.
 struct HeadRanking {
   std::vector<Vector<double>> scores;    ///< of every PolicyRun, [l]; empty where it searches
+  std::vector<Vector<double>> weights;   ///< of every PolicyRun with two stages, [l]
   std::map<SearchBy, GreedyPath> paths;  ///< of the greedy searches, and those that exchange starts from
   std::shared_ptr<const HeadGroup<double>> wide;  ///< the group, for exchange
 };

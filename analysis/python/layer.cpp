@@ -44,7 +44,7 @@ bool is_float64(const Dump& dump, Tensor tensor, Index layer) {
 nb::dict layer_arrays(const Dump& dump, Index layer) {
   nb::dict arrays;
   for (const TensorFacts& tensor : kTensors) {
-    const bool other = tensor.id == Tensor::o || tensor.id == Tensor::residual_norm ||
+    const bool other = tensor.id == Tensor::o || tensor.axis_count() == 1 ||
                        ((tensor.id == Tensor::g_window || tensor.id == Tensor::q_ref) &&
                         dump.shape().window_end != dump.shape().l);
     if (other || !dump.has(tensor.id)) continue;

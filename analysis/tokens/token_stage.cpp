@@ -121,7 +121,7 @@ std::vector<std::string> TokenStage::on_cpu() const {
   for (const TokenMetric metric : plan_.metrics) {
     const bool gated =
         metric == TokenMetric::oracle_importance && dump_.has(Tensor::wo) && dump_.has(Tensor::gate);
-    if (kTokenMetrics[metric].on_cpu || gated) parts.emplace_back(name_of(metric));
+    if (kTokenMetrics[metric].on_host || gated) parts.emplace_back(name_of(metric));
   }
   return parts;
 }

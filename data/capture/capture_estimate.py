@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from capture_request import Request, auto_class, one_line_errors
-from dump_files import QUERIES, Shape, layer_files, npy_bytes
+from dump_files import ASKING, QUERIES, Shape, layer_files, npy_bytes
 from gradient_progress import Job
 from model_attention import config_shape
 
@@ -26,6 +26,7 @@ def print_estimate(request: Request) -> None:
         files.update({name: (kind, dtype) for name, kind in job.files(shape.n_q, shape.d_v).items()})
     if request.args.repeat:
         files[QUERIES] = ((shape.n_q, request.prompt_len, shape.d), dtype)
+        files[ASKING] = ((request.prompt_len,), "float32")
     sizes = {name: count * npy_bytes(*kind) for name, kind in files.items()}
     for name, size in sizes.items():
         print(f"{name:<14}{count} x {str(list(files[name][0])):<24}{size:>20,} bytes")

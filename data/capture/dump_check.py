@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from dump_files import (FILE_DTYPES, GRADIENTS, PROGRESS, QUERIES, TOLERANCES, CaptureError, Shape, layer_files,
+from dump_files import (ASKING, FILE_DTYPES, GRADIENTS, PROGRESS, QUERIES, TOLERANCES, CaptureError, Shape, layer_files,
                         one_line, read_json, require)
 
 
@@ -214,6 +214,10 @@ def check_queries(folder: Path, shapes: dict[str, tuple[int, ...]]) -> str:
     require(x.shape == expected, f"{QUERIES}.npy", list(expected), list(x.shape))
     finite = all(np.isfinite(as_float64(x.head(head))).all() for head in range(x.shape[0]))
     require(finite, f"{QUERIES}.npy", "finite numbers", "a NaN or an infinity")
+    if (folder / f"{ASKING}.npy").exists():
+        norms = np.load(folder / f"{ASKING}.npy")
+        fits = norms.shape == x.shape[1:2] and np.isfinite(norms).all()
+        require(fits, f"{ASKING}.npy", f"{x.shape[1]} finite numbers", f"{norms.dtype} {list(norms.shape)}")
     return f"{QUERIES} of {x.shape[1]} rows"
 
 

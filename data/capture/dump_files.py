@@ -18,6 +18,7 @@ TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row 
 Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")
 GRADIENTS = ("g_future", "g_window", "g_nll")
 QUERIES = "q_ref"  # of a second reading of the prompt
+ASKING = "h_ref_norm"  # of the hidden states that these queries are made of
 PROGRESS = "gradients.progress"  # in the dump's folder while they are not whole
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
 
@@ -49,9 +50,9 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
     else)."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if force:
-        names = ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES)
+        names = ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES, ASKING)
         arrays = (f"layer_*/{name}.npy" for name in names)
-        begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES))
+        begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES, ASKING))
         for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
             for path in folder.glob(name):
                 path.unlink()

@@ -3,7 +3,8 @@
 The prompt is read, then, with its keys and values held, once more behind itself, at positions l to 2l - 1: what the
 model asks when it is to read again what it has read (KVzip's idea, without the request to repeat it). Each row
 attends to the whole first reading and to the second up to itself, as it would in a text that goes on so. The queries
-that a layer's attention is called with are q_ref.npy [n_q, l, d].
+that a layer's attention is called with are q_ref.npy [n_q, l, d], the norms of the hidden states that these are made
+of h_ref_norm.npy [l].
 """
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from dump_check import StoredArray, as_float64
-from dump_files import QUERIES, CaptureError, allocate, npy_bytes, require, write_json
+from dump_files import ASKING, QUERIES, CaptureError, allocate, npy_bytes, require, write_json
 from gradient_progress import Dump
 from model_attention import decoder_of, rounded, stand_in, to_file
 from output_gradients import REPEATED, FedAgain
@@ -42,10 +43,11 @@ def write_second_reading(model: torch.nn.Module, dump: str | os.PathLike, *, res
         reading.allocate()
         progress(f"reading the prompt's {len(ids)} positions again")
         reading.read_again(ids)
-        for path in reading.paths:
-            os.replace(path, path.with_suffix(".npy"))
+        for path in (*reading.paths, *reading.norm_paths):
+            if path.exists():
+                os.replace(path, path.with_suffix(".npy"))
     finally:
-        for path in reading.paths:
+        for path in (*reading.paths, *reading.norm_paths):
             path.unlink(missing_ok=True)
     write_json(dump.folder / "manifest.json", {**dump.manifest, "reference_rows": {"kind": "repeat"}})
 
@@ -65,6 +67,9 @@ class SecondReading(FedAgain):
         self.dump = dump
         self.place = {index: at for at, index in enumerate(dump.layers)}
         self.paths = [dump.layer(at) / f"{QUERIES}.new" for at in range(len(dump.layers))]
+        self.norm_paths = [path.with_name(f"{ASKING}.new") for path in self.paths]
+        self.norms: dict[int, np.ndarray] = {}  # by layer: [l] of its attention's input in the second reading
+        self.called_with: tuple[torch.nn.Module | None, np.ndarray | None] = None, None  # the last module with a number
         require(dump.layers[-1] < self.count, dump.folder, f"a dump of layers 0 to {self.count - 1}",
                 f"layer {dump.layers[-1]}")
 
@@ -80,12 +85,29 @@ class SecondReading(FedAgain):
         """Positions l, l + 1, ..., as far as the decoder's last layer: nobody asks for logits."""
         self.first = len(ids)
         position = self._tensor(list(range(self.first, 2 * self.first)))
-        with stand_in(self.model, self._attend) as self.own, torch.no_grad():
-            decoder_of(self.model)(input_ids=self._tensor(ids), position_ids=position, **self.cache)
+        numbered = [module for module in decoder_of(self.model).modules() if hasattr(module, "layer_idx")]
+        hooks = [module.register_forward_pre_hook(self._note, with_kwargs=True) for module in numbered]
+        try:
+            with stand_in(self.model, self._attend) as self.own, torch.no_grad():
+                decoder_of(self.model)(input_ids=self._tensor(ids), position_ids=position, **self.cache)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if all(index in self.norms for index in self.place):  # else an attention is called with something else
+            for index, at in self.place.items():
+                with self.norm_paths[at].open("wb") as file:
+                    np.save(file, self.norms[index])
+
+    def _note(self, module, args, kwargs) -> None:
+        x = args[0] if args else kwargs.get("hidden_states")
+        if torch.is_tensor(x) and x.dim() == 3:
+            self.called_with = module, x[0].detach().float().norm(dim=-1).cpu().numpy()
 
     def _attend(self, module, query, key, value, mask, kwargs):
         at = self.place.get(module.layer_idx)
         if at is not None:
+            if self.called_with[0] is module:
+                self.norms[module.layer_idx] = self.called_with[1]
             queries, = rounded(self.dtype, query)
             file = np.lib.format.open_memmap(self.paths[at], mode="r+")
             file[:] = to_file(queries[0], self.dtype, f"layer {module.layer_idx}, {QUERIES}")

@@ -130,7 +130,7 @@ def recent_of(options: dict[str, Any], semantics: str, l: int) -> int:
     if asked is not None:
         return asked
     first = options["semantics"] if isinstance(options["semantics"], str) else options["semantics"][0]
-    return 0 if (first if semantics == "given" else semantics) == "kvpress" else 32
+    return 0 if (first if semantics == "given" else semantics).startswith("kvpress") else 32
 
 
 def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:

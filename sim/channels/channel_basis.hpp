@@ -27,7 +27,7 @@ struct ChannelSetting {
   bool operator==(const ChannelSetting&) const = default;
 };
 /// The recent keys that a setting leaves whole unless told otherwise.
-constexpr Index default_recent(Semantics semantics) { return semantics == Semantics::kvpress ? 0 : 32; }
+constexpr Index default_recent(Semantics semantics) { return is_kvpress(semantics) ? 0 : 32; }
 
 /// What is known of a cache's key channels.
 struct ChannelBasis {

@@ -123,7 +123,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   const auto chosen = [&](const std::optional<Positions>& asked, Index own) {
     return asked ? asked->of(l) : own;
   };
-  const bool kvpress = semantics == Semantics::kvpress;
+  const bool kvpress = is_kvpress(semantics), least_1 = semantics == Semantics::kvpress_0_5_5;
   EvictionRule rule;
   rule.policy = policy;
   rule.window = kUsualWindow;
@@ -146,6 +146,11 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       rule.shared_by_layer = semantics != Semantics::paper;
       if (kvpress) rule.recent = 1;
       break;
+    case EvictionBase::criticalkv:
+      rule.two_stages = true;
+      rule.pins_in_first = kvpress;
+      rule.least_in_first = least_1 ? 1 : 0;
+      [[fallthrough]];
     case EvictionBase::snapkv:
       rule.window = kvpress ? 64 : kUsualWindow;
       rule.pool =
@@ -160,11 +165,12 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       break;
     case EvictionBase::rkv:
       rule.window = 8;
+    case EvictionBase::kvzip:
+      if (least_1) rule.sinks = 4;
       break;
     case EvictionBase::knorm:
     case EvictionBase::triattention:
     case EvictionBase::leverage:
-    case EvictionBase::kvzip:
     case EvictionBase::score:
     case EvictionBase::oracle:
     case EvictionBase::oracle_exact:
@@ -173,6 +179,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::greedy_loss:
     case EvictionBase::greedy_leverage:
     case EvictionBase::exchange:
+    case EvictionBase::defensive:
       break;
   }
   rule.window = std::min(chosen(overrides.window, rule.window), l);
@@ -209,7 +216,8 @@ Index tokens_of_pages(Index budget, Index page, Index l) {
 Index kept_tokens(double sigma, Index l, Semantics semantics) {
   const double kept = static_cast<double>(l) * (1 - sigma);
   // 0.9 has no exact binary form: what is a half but for the last bits is one.
-  return semantics == Semantics::kvpress ? static_cast<Index>(kept) : rounded(kept + 1e-9);
+  if (!is_kvpress(semantics)) return rounded(kept + 1e-9);
+  return std::max<Index>(static_cast<Index>(kept), semantics == Semantics::kvpress_0_5_5 ? 1 : 0);
 }
 
 Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index window) {
@@ -253,7 +261,8 @@ std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by) {
   return found;
 }
 
-KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
+KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget,
+                const Vector<double>& weights) {
   const Index n = scores.size(), page = rule.page;
   budget = std::clamp<Index>(budget, 0, n);
   if (rule.pool.kind != Pooling::Kind::none) scores = pooled(scores, rule.pool, rule.pool_window);
@@ -271,11 +280,47 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget) {
   for (Index at = 0; at < pages_of(std::min(rule.sinks, n), page); ++at) pin(at);
   // A last page that is not full is pinned too: the next tokens go there.
   for (Index at = scores.size() - 1; at >= std::max<Index>(n - rule.recent, 0) / page; --at) pin(at);
+  if (rule.two_stages) {
+    const Index half = std::max((rule.pins_in_first ? budget : left) / 2, rule.least_in_first),
+                pinned = rule.pins_in_first ? budget - left : 0,
+                first = std::clamp<Index>(half - pinned, 0, left);
+    keep_largest(kept, scores, first);
+    left -= first;
+    scores = (scores.array() + kCriticalEpsilon) * weights.array();
+  }
   if (left == budget)
     kept = largest(scores, left / page);
   else if (left >= page)
     keep_largest(kept, scores, left / page);
   return page > 1 ? tokens_of(kept, page, n) : kept;
+}
+
+namespace {
+
+double rounded_to(Dtype numbers, double x) {
+  if (numbers == Dtype::f64) return x;
+  const auto single = static_cast<float>(x);
+  if (numbers == Dtype::f16) return static_cast<float>(Eigen::half(single));
+  return numbers == Dtype::bf16 ? static_cast<float>(Eigen::bfloat16(single)) : single;
+}
+
+}  // namespace
+
+Index tied_at_cut(const EvictionRule& rule, const Vector<double>& scores, const KeptSet& kept,
+                  Dtype numbers) {
+  const Vector<double> by_pool = pooled(scores, rule.pool, rule.pool_window);
+  const Index first = std::min(rule.sinks, scores.size()),
+              end = std::max(first, scores.size() - std::max<Index>(rule.recent, 0));
+  double last = std::numeric_limits<double>::infinity();
+  for (Index p = first; p < end; ++p)
+    if (kept[p] != 0) last = std::min(last, rounded_to(numbers, by_pool[p]));
+  Index tied = 0, evicted = 0;
+  for (Index p = first; p < end; ++p) {
+    if (rounded_to(numbers, by_pool[p]) != last) continue;
+    ++tied;
+    evicted += kept[p] == 0 ? 1 : 0;
+  }
+  return evicted > 0 ? tied : 0;
 }
 
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "data/dtype.hpp"
 #include "sim/eviction/policy_facts.hpp"
 #include "sim/kept_set.hpp"
 #include "sim/positions.hpp"
@@ -76,6 +77,9 @@ struct EvictionRule {
   Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
+  bool two_stages = false;       ///< half of the budget goes by score, the rest by score times weight
+  bool pins_in_first = false;    ///< that half counts what is pinned
+  Index least_in_first = 0;      ///< of that half
   ExpectedAttention expected;    ///< the form of expected_attention
   std::optional<SearchBy> by;    ///< what a search makes small
 
@@ -99,7 +103,7 @@ Index pinned_tokens(Index sinks, Index recent, Index page, Index l);
 Index tokens_of_pages(Index budget, Index page, Index l);
 
 /// How many of l tokens a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress
-/// int(l (1 - sigma)) in floating point.
+/// int(l (1 - sigma)) in floating point, since 0.5.5 at least 1.
 Index kept_tokens(double sigma, Index l, Semantics semantics);
 
 /// scores, pooled as the rule says; `scores` has one value for each position of a cache, in order.
@@ -117,7 +121,18 @@ std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by);
 /// to the lower position; pages go whole, and one that does not fit into what is left of the budget goes out.
 /// Pieces of text go in the order of their worth; of the one that the budget does not hold whole its first
 /// tokens stay.
-/// `scores` are what rule_scores ranks by, in order of position; they must not be NaN.
-KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget);
+/// `scores` are what rule_scores ranks by, in order of position; they must not be NaN. `weights`, as
+/// second_weights(), of a rule with two stages: half of the budget goes by score, and of the others those are
+/// kept whose (score + kCriticalEpsilon) weight is largest.
+KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget,
+                const Vector<double>& weights = {});
+
+/// How many tokens share the score of the last one that `kept` has by score, where one of them is not kept:
+/// the choice among them is any; 0 where the cut runs between two scores. Scores are pooled, and rounded to
+/// `numbers`, first. What is pinned plays no part. For rules that rank token by token, once, in one stage.
+Index tied_at_cut(const EvictionRule& rule, const Vector<double>& scores, const KeptSet& kept, Dtype numbers);
+
+/// What CriticalKV's code and kvpress add to mean attention before they multiply it.
+inline constexpr double kCriticalEpsilon = 1e-4;
 
 }  // namespace kvreplay

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-enum class Semantics { paper, official, kvpress };
+enum class Semantics { paper, official, kvpress, kvpress_0_5_5 };
 
 struct SemanticsFacts {
   Semantics id;
@@ -20,8 +20,13 @@ inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
     {Semantics::paper, "paper", "What the method's paper says"},
     {Semantics::official, "official", "What its authors' code does"},
     {Semantics::kvpress, "kvpress", "What NVIDIA kvpress 0.5.4 does"},
+    {Semantics::kvpress_0_5_5, "kvpress-0.5.5", "What NVIDIA kvpress 0.5.5 does: a token is kept at least"},
 });
 constexpr std::string_view name_of(Semantics semantics) { return kSemantics[semantics].name; }
+/// Whether it is kvpress' reading, of any version.
+constexpr bool is_kvpress(Semantics semantics) {
+  return semantics == Semantics::kvpress || semantics == Semantics::kvpress_0_5_5;
+}
 
 /// What an exact search makes small on its rows.
 enum class SearchBy { error, loss, leverage };
@@ -96,6 +101,8 @@ enum class EvictionBase {
   greedy_loss,
   greedy_leverage,
   exchange,
+  defensive,
+  criticalkv,
 };
 
 struct EvictionBaseFacts {
@@ -115,6 +122,7 @@ struct EvictionBaseFacts {
   bool last_row = false;     ///< while decoding, only the last step's scores count
   bool pins_all = false;     ///< everything that it keeps is pinned
   bool pins_window = false;  ///< the rows that score are pinned
+  bool two_stages = false;   ///< ranks again, by what W_O makes of the values, for half of the budget
   /// Why it ranks the whole prompt only, neither blocks nor while decoding, as one clause.
   std::string_view whole_prompt = {};
 };
@@ -231,6 +239,21 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .takes_score = true,
      .searches = SearchBy::error,
      .whole_prompt = kSearchesPrompt},
+    {.id = EvictionBase::defensive,
+     .name = "defensive",
+     .plain = "most attention of any row, at least the mean",
+     .meaning = "DefensiveKV: largest attention of any row and head of the pinned window, at least its mean",
+     .metric = TokenMetric::defensive,
+     .pins_window = true},
+    {.id = EvictionBase::criticalkv,
+     .name = "criticalkv",
+     .plain = "attention, then attention times the value behind W_O",
+     .meaning = "CriticalKV: half of the budget as snapkv, the rest by that attention times ||v W_O||_1",
+     .metric = TokenMetric::attn,
+     .takes_score = true,
+     .pins_window = true,
+     .two_stages = true,
+     .whole_prompt = "its two stages share the budget of a whole prompt"},
 });
 constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 

@@ -5,6 +5,8 @@
 #include "sim/head_group.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
+#include "sim/tokens/keydiff.hpp"
+#include "sim/tokens/row_norms.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -28,6 +30,15 @@ void divide_by_rows(const HeadGroup<T>& group, const EvictionRule& rule, Vector<
   const Index rows = window.count();
   if (rows == 0) return;
   for (Index p = 0; p < group.l; ++p) scores[p] /= static_cast<double>(std::min(rows, group.l - p));
+}
+
+/// Means over the rows and heads that a rule's scores are sums of.
+template <class T>
+void take_means(const HeadGroup<T>& group, const EvictionRule& rule, Vector<double>& scores) {
+  if (!rule.metric || kTokenMetrics[*rule.metric].heads != OverHeads::sum) return;
+  const Index rows =
+      on_window(*rule.metric) ? window_rows(group.l, group.first_query(), rule.window).count() : 1;
+  scores /= static_cast<double>(std::max<Index>(rows, 1) * group.G());
 }
 
 template <class T>
@@ -73,6 +84,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
       scores.push_back(only_searches(rule.policy) ? Vector<double>() : by_position(group.l));
     }
     if (rule.per_visible_row) divide_by_rows(group, rule, scores.back());
+    if (rule.two_stages) take_means(group, rule, scores.back());
   }
   return scores;
 }
@@ -100,7 +112,7 @@ std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budg
   Vector<double> scores;
   if (keydiff_) scores = keydiff_->scores(cache);
   if (triattention_) {
-    scores = triattention_->group_scores(cache, cache.back() + 1);
+    scores = triattention_->scores(cache, cache.back() + 1);
     if (!scores.allFinite()) report_not_finite(group_, "a finite triattention");
   }
   if (scores.size() == 0 || !scores.allFinite())
@@ -111,6 +123,16 @@ std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budg
     evicted.push_back(cache[at]);
   if (keydiff_) keydiff_->remove(evicted);
   return evicted;
+}
+
+template <class T>
+Vector<double> second_weights(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers) {
+  if (!rule.two_stages) return {};
+  Vector<double> weights = Vector<double>::Zero(group.l);
+  for (Index g = 0; g < group.G(); ++g) weights += projected_value_sums(group, g, workers);
+  weights /= static_cast<double>(group.G());
+  if (!weights.allFinite()) report_not_finite(group, "a finite ||v W_O||_1");
+  return weights;
 }
 
 template <class T>
@@ -152,6 +174,7 @@ HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blo
   if (rule.metric) parts |= parts_of(*rule.metric, shape, rule.window);
   if (rule.per_visible_row)
     parts.first_row = std::min(parts.first_row, window_rows(shape.l, shape.first_query(), rule.window).begin);
+  if (rule.two_stages) parts |= {.first_row = shape.T};
   if (in_blocks || rule.block > 0) {
     if (needs_rows(rule)) parts.first_row = shape.first_query();
     parts.checked_keys = true;  // a block that keeps everything is not ranked
@@ -173,6 +196,8 @@ template class BlockCuts<float>;
 template class BlockCuts<double>;
 template decltype(rule_scores<float>) rule_scores<float>;
 template decltype(rule_scores<double>) rule_scores<double>;
+template decltype(second_weights<float>) second_weights<float>;
+template decltype(second_weights<double>) second_weights<double>;
 template decltype(evict_in_blocks<float>) evict_in_blocks<float>;
 template decltype(evict_in_blocks<double>) evict_in_blocks<double>;
 template decltype(cut_after_block<float>) cut_after_block<float>;

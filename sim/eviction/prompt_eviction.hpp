@@ -20,7 +20,8 @@ using GivenScores = std::vector<Vector<double>>;
 
 /// What every rule ranks a group's candidates by, [l] each: sums over the rule's window rows, as far as their
 /// queries are there, and the query heads, before pooling and pins; with per_visible_row each token's sum is
-/// divided by the number of those rows at or after it; expected_attention is a mean over the heads. Rules
+/// divided by the number of those rows at or after it, with two_stages sums become means over both;
+/// expected_attention is a mean over the heads. Rules
 /// that share a window share the work. Empty for a rule that only searches. Throws InputError where a number
 /// overflows T.
 template <class T>
@@ -51,6 +52,16 @@ class BlockCuts {
 
 /// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block, and
 /// is cut to the budget.
+/// What the second stage of a rule with two multiplies scores with: the mean over the query heads of
+/// ||v_p W_O(h)||_1, [l]; empty for any other rule.
+template <class T>
+Vector<double> second_weights(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers);
+
+/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
+/// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
+/// softmax over the cache alone, and cut back ([CAO] sec. 2). Only for rules that rank by a metric of the
+/// keys, values and queries of a block, and for groups that hold the prompt's queries where such a rule needs
+/// them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute);

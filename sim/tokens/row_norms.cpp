@@ -83,11 +83,25 @@ Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers
   });
 }
 
+template <class T>
+Vector<double> projected_value_sums(const HeadGroup<T>& group, Index g, Workers& workers) {
+  constexpr Index kRowsPerItem = 64;
+  Vector<double> sums(group.l);
+  workers.parallel_for(div_up(group.l, kRowsPerItem), [&](Index item) {
+    const Index first = item * kRowsPerItem, rows = std::min(kRowsPerItem, group.l - first);
+    const Matrix<T> written = group.v.middleRows(first, rows) * group.wo[g];
+    sums.segment(first, rows) = written.cwiseAbs().template cast<double>().rowwise().sum();
+  });
+  return sums;
+}
+
 template Vector<double> row_norms(const HeadMatrix<float>&, Index, Workers&);
 template Vector<double> row_norms(const HeadMatrix<double>&, Index, Workers&);
 template class ProjectedNorms<float>;
 template class ProjectedNorms<double>;
 template Vector<double> projected_value_norms(const HeadGroup<float>&, Index, Workers&);
 template Vector<double> projected_value_norms(const HeadGroup<double>&, Index, Workers&);
+template Vector<double> projected_value_sums(const HeadGroup<float>&, Index, Workers&);
+template Vector<double> projected_value_sums(const HeadGroup<double>&, Index, Workers&);
 
 }  // namespace kvreplay

@@ -15,6 +15,10 @@ Vector<double> row_norms(const HeadMatrix<T>& x, Index n, Workers& workers);
 template <class T>
 Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers& workers);
 
+/// ||v_p W_O(g)||_1 of the candidates, [l], in float64: l d_v d_model products in T.
+template <class T>
+Vector<double> projected_value_sums(const HeadGroup<T>& group, Index g, Workers& workers);
+
 /// What a projection W [d_v, d_model] leaves of the norms of vectors.
 template <class T>
 class ProjectedNorms {

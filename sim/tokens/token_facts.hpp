@@ -33,6 +33,11 @@ enum class TokenMetric {
   oracle_future,
   oracle_importance,
   oracle_loss,
+  lagkv,
+  cur,
+  qfilter,
+  defensive,
+  kvzip_plus,
 };
 
 /// What methods can know; what a single change of the cache costs; what only the decoding steps show. Of the
@@ -60,6 +65,7 @@ constexpr std::string_view name_of(MetricUnit unit) { return kMetricUnits[unit].
 enum class MetricRows {
   none,    ///< keys and values say it all
   prompt,  ///< all of the prompt's, their rotation undone
+  asked,   ///< those of the prompt that there are, as they are
   window,  ///< the last of the prompt's
   next,    ///< the first decoding step
   future,  ///< all decoding steps
@@ -97,16 +103,17 @@ struct TokenMetricFacts {
   std::string_view not_in_blocks = {};    ///< why it cannot rank a block of the prompt, as one clause
   /// Best on a linear axis: some are negative, or all tokens together have the same everywhere.
   bool linear = false;
-  /// So costly that only who names it gets it.
-  bool on_request = false;
+  bool on_request = false;    ///< only who names it gets it
+  bool on_host = false;       ///< prompt_score() on any backend (sim/tokens/prompt_scores.hpp)
   bool of_values = true;      ///< looks at V
-  bool on_cpu = false;        ///< computed there whatever the backend
   bool of_gradients = false;  ///< weighs what it measures by the gradients that the dump has of its rows
 };
 
 inline constexpr std::string_view kRepeatedWhole = "a second reading is that of the whole prompt";
 inline constexpr std::string_view kOracleInDecoding = "the oracle looks at steps yet to come";
 inline constexpr std::string_view kOracleInBlocks = "the oracle looks at the whole prompt";
+inline constexpr std::string_view kStretches = "its stretches are those of a whole prompt";
+inline constexpr std::string_view kFloorOfPrompt = "its floor is a mean over the prompt";
 inline constexpr std::string_view kGradientsOfPrompt = "its gradients are those of the prompt's last rows";
 
 inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
@@ -191,7 +198,7 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .not_in_decoding = "leverage is defined for a whole prompt",
      .not_in_blocks = "leverage needs the queries of the whole prompt",
      .on_request = true,
-     .on_cpu = true},
+     .on_host = true},
     {.id = TokenMetric::kvzip,
      .name = "kvzip",
      .plain = "most attention at a second reading",
@@ -210,21 +217,21 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .not_in_decoding = "R-KV compares a cache's keys with each other, at intervals only: decode:N",
      .linear = true,
      .on_request = true,
-     .of_values = false,
-     .on_cpu = true},
+     .on_host = true,
+     .of_values = false},
     {.id = TokenMetric::triattention,
      .name = "triattention",
      .plain = "logit that mean queries to come would give it",
      .meaning =
          "TriAttention: logit that the mean un-rotated query would give the key from positions to come",
      .rows = MetricRows::prompt,
-     .heads = OverHeads::max,
+     .heads = OverHeads::same,
      .not_in_decoding = "TriAttention ranks a cache at intervals only: decode:N",
      .not_in_blocks = "TriAttention's mean queries are those of the whole prompt",
      .linear = true,
      .on_request = true,
-     .of_values = false,
-     .on_cpu = true},
+     .on_host = true,
+     .of_values = false},
     {.id = TokenMetric::exact_value,
      .name = "exact_value",
      .plain = "exact error when its value is 0",
@@ -300,15 +307,70 @@ inline constexpr auto kTokenMetrics = facts_table<TokenMetricFacts>({
      .not_in_decoding = kOracleInDecoding,
      .not_in_blocks = kOracleInBlocks,
      .of_gradients = true},
+    {.id = TokenMetric::lagkv,
+     .name = "lagkv",
+     .plain = "spread of its channels, by the next stretch",
+     .meaning = "Rank in its 128 tokens by how unevenly key and value lie in the next 128's range (LagKV)",
+     .rows = MetricRows::none,
+     .heads = OverHeads::same,
+     .not_in_decoding = "LagKV ranks a stretch by the one behind it",
+     .not_in_blocks = kStretches,
+     .linear = true,
+     .on_request = true,
+     .on_host = true},
+    {.id = TokenMetric::cur,
+     .name = "cur",
+     .plain = "squared key times squared value, of its 16",
+     .meaning = "Its share of squared keys times that of squared values among its 16 tokens (CurDKV)",
+     .rows = MetricRows::none,
+     .heads = OverHeads::same,
+     .not_in_decoding = kStretches,
+     .not_in_blocks = kStretches,
+     .on_request = true,
+     .on_host = true},
+    {.id = TokenMetric::qfilter,
+     .name = "qfilter",
+     .plain = "its key along the queries' main direction",
+     .meaning = "The key along the main direction of the prompt's own queries (Q-Filters)",
+     .rows = MetricRows::asked,
+     .heads = OverHeads::same,
+     .not_in_decoding = "the filter is made of the prompt's queries",
+     .not_in_blocks = "the filter is made of the whole prompt's queries",
+     .linear = true,
+     .on_request = true,
+     .on_host = true,
+     .of_values = false},
+    {.id = TokenMetric::defensive,
+     .name = "defensive",
+     .plain = "most attention of any row, at least the mean",
+     .meaning =
+         "Largest pooled attention of any row and head, at least its mean over the tokens (DefensiveKV)",
+     .unit = MetricUnit::weight,
+     .heads = OverHeads::same,
+     .not_in_decoding = kFloorOfPrompt,
+     .not_in_blocks = kFloorOfPrompt,
+     .on_request = true,
+     .on_host = true},
+    {.id = TokenMetric::kvzip_plus,
+     .name = "kvzip_plus",
+     .plain = "most that it writes at a second reading",
+     .meaning =
+         "Largest share of the stream that a row of a second reading gets of the token's value (KVzip+)",
+     .rows = MetricRows::repeat,
+     .heads = OverHeads::same,
+     .not_in_decoding = kRepeatedWhole,
+     .not_in_blocks = kRepeatedWhole,
+     .on_request = true,
+     .on_host = true},
 });
 static_assert(
     [] {
       for (const TokenMetricFacts& facts : kTokenMetrics) {
         const bool decodes = facts.decoding.rank != CacheRank::none;
         const bool in_blocks =
-            facts.rows == MetricRows::none || (facts.rows == MetricRows::window && !facts.of_gradients);
-        if (decodes != facts.not_in_decoding.empty() || in_blocks != facts.not_in_blocks.empty())
-          return false;
+            !facts.of_gradients && (facts.rows == MetricRows::none || facts.rows == MetricRows::window);
+        if (decodes != facts.not_in_decoding.empty()) return false;
+        if (!facts.on_host && in_blocks != facts.not_in_blocks.empty()) return false;
       }
       return true;
     }(),

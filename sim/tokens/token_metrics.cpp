@@ -2,6 +2,7 @@
 
 #include "sim/gradient_rows.hpp"
 #include "sim/tokens/leverage.hpp"
+#include "sim/tokens/prompt_scores.hpp"
 
 #include <algorithm>
 
@@ -35,6 +36,7 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
       return std::nullopt;
     case MetricRows::prompt:
       return metric == TokenMetric::leverage ? why_no_leverage(dump) : why_no_expected_attention(dump);
+    case MetricRows::asked:
     case MetricRows::window:
       if (shape.first_query() < shape.l) return std::nullopt;
       return "the dump holds no query of the prompt (its queries start at position " +
@@ -46,7 +48,7 @@ std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump)
       return "it needs the query of the first decoding step, position " + std::to_string(shape.l) +
              ", and the dump's queries start at position " + std::to_string(shape.first_query());
     case MetricRows::repeat:
-      return why_no_second_reading(dump);
+      return metric == TokenMetric::kvzip_plus ? why_no_kvzip_plus(dump) : why_no_second_reading(dump);
   }
   return std::nullopt;
 }
@@ -64,6 +66,7 @@ Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w) {
     case MetricRows::repeat:
       break;
     case MetricRows::prompt:
+    case MetricRows::asked:
       return shape.first_query();
     case MetricRows::window:
       return window_rows(shape.l, shape.first_query(), w).begin;
@@ -86,12 +89,12 @@ HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w) {
   const TokenMetricFacts& facts = kTokenMetrics[metric];
   const bool of_keys = facts.rows == MetricRows::none, of_window = facts.rows == MetricRows::window;
   // Norms are finite where keys are, and so are the logits of the only row that row_weights() looks at.
-  const bool one_row =
-      of_window && !facts.of_values && window_rows(shape.l, shape.first_query(), w).count() == 1;
+  const bool one_row = of_window && !facts.of_values && !facts.on_host &&
+                       window_rows(shape.l, shape.first_query(), w).count() == 1;
   return {.first_row = first_row_of(metric, shape, w),
           .values = facts.of_values,
           .others = facts.of_gradients || !(of_keys || of_window),
-          .checked_keys = !of_keys && !one_row};
+          .checked_keys = !(of_keys && !facts.on_host) && !one_row};
 }
 
 }  // namespace kvreplay

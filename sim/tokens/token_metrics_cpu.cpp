@@ -2,15 +2,12 @@
 #include "sim/head_group.hpp"
 #include "sim/overflow.hpp"
 #include "sim/tokens/expected_attention.hpp"
-#include "sim/tokens/leverage.hpp"
-#include "sim/tokens/rkv.hpp"
+#include "sim/tokens/prompt_scores.hpp"
 #include "sim/tokens/token_readings.hpp"
-#include "sim/tokens/triattention.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -170,7 +167,8 @@ template <class T>
 std::set<MetricRows> add_attention(TokenReadings<T>& readings, const HeadGroup<T>& group, Index window,
                                    Workers& workers, Collector& out) {
   const auto wants_of = [&](MetricRows rows) {
-    return out.wants_any([&](const auto& facts) { return facts.rows == rows && !facts.of_gradients; });
+    return out.wants_any(
+        [&](const auto& facts) { return facts.rows == rows && !facts.of_gradients && !facts.on_host; });
   };
   std::vector<MetricRows> asked;
   std::vector<ColumnRequest> requests;
@@ -231,21 +229,15 @@ TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const
                               Workers& workers) {
   Collector out(group, options, std::move(read.metrics));
   if constexpr (sizeof(T) == 4) out.take(in_float64(group, options, read.lost, workers));
-  if (out.wants(TokenMetric::leverage)) {
-    // Rounded weights would be divided by the ridge.
-    if constexpr (sizeof(T) == 4)
-      out.set(TokenMetric::leverage, leverage(converted<double>(group), workers));
-    else
-      out.set(TokenMetric::leverage, leverage(group, workers));
-  }
-  if (out.wants(TokenMetric::rkv)) out.set(TokenMetric::rkv, rkv_scores(group, options.window, workers));
-  if (out.wants(TokenMetric::triattention)) {
-    std::vector<Index> all(static_cast<std::size_t>(group.l));
-    std::iota(all.begin(), all.end(), Index{0});
-    const Matrix<double> by_head = TriAttention<T>(group, workers).scores(all, group.l);
-    out.result[TokenMetric::triattention] =
-        options.per_query_head ? by_head : Matrix<double>(by_head.colwise().maxCoeff());
-  }
+  const auto add_from = [&](const HeadGroup<double>& wide) {
+    for (const TokenMetricFacts& facts : kTokenMetrics)
+      if (facts.on_host && out.wants(facts.id))
+        out.set(facts.id, prompt_score(facts.id, wide, options.window, workers));
+  };
+  if constexpr (sizeof(T) == 8)
+    add_from(group);
+  else if (out.wants_any([](const TokenMetricFacts& facts) { return facts.on_host; }))
+    add_from(converted<double>(group));
   require_finite(group, out.result);
   return std::move(out.result);
 }

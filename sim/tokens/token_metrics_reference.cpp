@@ -1,12 +1,10 @@
 #include "sim/attention.hpp"
 #include "sim/gradient_rows.hpp"
 #include "sim/tokens/entry_map.hpp"
-#include "sim/tokens/leverage.hpp"
 #include "sim/tokens/loss_totals.hpp"
-#include "sim/tokens/rkv.hpp"
+#include "sim/tokens/prompt_scores.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "sim/tokens/token_readings.hpp"
-#include "sim/tokens/triattention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -253,21 +251,10 @@ void set_oracle_importance(const Group& group, Index g, RowRange future, Matrix<
   }
 }
 
-/// kvzip of head g: the largest weight over the rows of the second reading. Row r stands r positions behind
-/// the prompt's end, and its softmax is over the prompt and the sink column.
+/// kvzip of head g: the largest weight over the rows of the second reading.
 void set_kvzip(const Group& group, Index g, Matrix<double>& out) {
-  const auto position = [&](Index p) { return group.position.empty() ? p : group.position[p]; };
-  for (Index r = 0; r < group.q_ref[g].rows(); ++r) {
-    Vector<double> z = Vector<double>::Constant(group.l, -std::numeric_limits<double>::infinity());
-    for (Index p = 0; p < group.l; ++p) {
-      const Index behind = position(group.l - 1) + 1 + r - position(p);
-      if (group.rule.sliding_window && behind >= *group.rule.sliding_window) continue;
-      const double raw = group.rule.scale * group.q_ref[g].row(r).dot(group.k.row(p));
-      z[p] = group.rule.softcap ? *group.rule.softcap * std::tanh(raw / *group.rule.softcap) : raw;
-    }
-    const Vector<double> a = attention_weights(group, g, z);
-    for (Index p = 0; p < group.l; ++p) out(g, p) = std::max(out(g, p), a[p]);
-  }
+  for (Index r = 0; r < group.q_ref[g].rows(); ++r)
+    out.row(g) = out.row(g).cwiseMax(repeat_weights(group, g, r).transpose());
 }
 
 }  // namespace
@@ -280,7 +267,8 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   TokenMetrics all;
   for (Matrix<double>& values : all.values) values.setZero(group.G(), group.l);
   const bool taylor = std::any_of(kTokenMetrics.begin(), kTokenMetrics.end(), [&](const auto& facts) {
-    return asked.contains(facts.id) && facts.rows == MetricRows::window && facts.kind == MetricKind::score;
+    return asked.contains(facts.id) && facts.rows == MetricRows::window && facts.kind == MetricKind::score &&
+           !facts.on_host;
   });
   const auto exact = [&](TokenMetric metric, Index g, RowRange rows, TokenChange change) {
     if (asked.contains(metric)) add_exact_errors(group, g, rows, change, all[metric]);
@@ -325,17 +313,9 @@ TokenMetrics token_metrics_reference(const Group& group, const TokenOptions& opt
   if (asked.contains(TokenMetric::expected_attention)) {
     set_expected_attention(group, options.per_query_head, all[TokenMetric::expected_attention]);
   }
-  if (asked.contains(TokenMetric::leverage))
-    all[TokenMetric::leverage] = leverage_reference(group).transpose().replicate(rows, 1);
-  if (asked.contains(TokenMetric::rkv))
-    all[TokenMetric::rkv] = rkv_reference(group, options.window).transpose().replicate(rows, 1);
-  if (asked.contains(TokenMetric::triattention)) {
-    std::vector<Index> tokens;
-    for (Index p = 0; p < group.l; ++p) tokens.push_back(p);
-    const Matrix<double> by_head = triattention_reference(group, tokens, group.l);
-    all[TokenMetric::triattention] =
-        options.per_query_head ? by_head : Matrix<double>(by_head.colwise().maxCoeff());
-  }
+  for (const TokenMetricFacts& facts : kTokenMetrics)
+    if (facts.on_host && asked.contains(facts.id))
+      all[facts.id] = prompt_score_reference(facts.id, group, options.window).transpose().replicate(rows, 1);
   MetricSet without;  // gradients, a second reading
   if (group.q_ref.empty()) without.insert(TokenMetric::kvzip);
   if (loss_rows(window, group.g_window.rows).count() == 0) without.insert(TokenMetric::exact_loss);

@@ -23,6 +23,16 @@ struct Others {
 /// attn: sums or maxima over the rows, [l].
 Others others_of(const Vector<double>& attn);
 
+/// The largest weight that a query of the second reading gives each prompt token, [G, l], 0 for a token that
+/// none of them sees. The softmax is over the prompt and the sink column (KVzip, arXiv 2505.23416, but
+/// for the repeated keys, which share its softmax there). `norms`: G of [R_ref, 1], or empty; a row's weights
+/// are divided by its norm, and a row of norm 0 left out. Products in T; a weight is kept as its logarithm
+/// until the end, so that none vanishes. Cost 2 G R l d flops and G R l exponentials; holds l + d panels of
+/// rows a thread. The same bytes for any number of threads. Throws InputError where a number overflows T.
+template <class T>
+Matrix<double> largest_repeat_attention(const HeadGroup<T>& group, const std::vector<HeadMatrix<T>>& norms,
+                                        Workers& workers);
+
 /// CAOTE and FastCAOTE of one query head, [l] each; 0 where its rows attend to nothing.
 struct CaoteScores {
   Vector<double> caote, fastcaote;
@@ -93,7 +103,7 @@ class TokenReadings {
   virtual Vector<double> projected_value_norms(Index g);
   /// sim/tokens/gated_importance.hpp, [G, l].
   virtual Matrix<double> gated_importance(RowRange rows);
-  /// largest_repeat_attention(), [G, l].
+  /// largest_repeat_attention() without norms, [G, l].
   virtual Matrix<double> repeat_attention();
   /// kvreplay::loss_totals(), [G].
   virtual std::vector<LossTotals> loss_totals(const RowGradients<T>& gradients, RowRange rows);
@@ -117,7 +127,7 @@ template <class T>
 ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, const TokenOptions& options,
                          Workers& workers);
 
-/// With what is left to the CPU on any hardware: leverage, and float64 where float32 loses attention.
+/// With what is left to the CPU on any hardware: prompt_score(), and float64 where float32 loses attention.
 /// Throws InputError where a number is not finite.
 template <class T>
 TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const TokenOptions& options,

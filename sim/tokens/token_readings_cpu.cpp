@@ -30,9 +30,11 @@ class RepeatPanels {
   using Rows = Lanes<T>;
   using RowsMap = Eigen::Map<Rows>;
 
-  RepeatPanels(const HeadGroup<T>& group, Index g)
+  /// norms: [R_ref, 1], or null.
+  RepeatPanels(const HeadGroup<T>& group, Index g, const HeadMatrix<T>* norms)
       : group_(group),
         g_(g),
+        norms_(norms),
         sink_(sink_logit(group, g)),
         q_(static_cast<std::size_t>(group.d() * W)),
         z_(static_cast<std::size_t>(group.l * W)),
@@ -56,7 +58,11 @@ class RepeatPanels {
     Rows top = Rows::Constant(sink_);
     for (Index p = begin; p < l; ++p) top = top.max(row(p));
     const Rows shift = (top == kHidden).select(Rows::Zero(), top);
-    const Rows log_sum = sum_of_weights(begin, shift).log().template cast<T>();
+    Rows log_sum = sum_of_weights(begin, shift).log().template cast<T>();
+    for (Index r = 0; norms_ != nullptr && r < count; ++r) {
+      const T norm = (*norms_)(first + r, 0);
+      log_sum[r] = norm > 0 ? log_sum[r] + std::log(norm) : std::numeric_limits<T>::infinity();
+    }
     for (Index p = begin; p < l; ++p)  // in two steps: near the top the first has no rounding
       largest[p] = std::max(largest[p], ((row(p) - shift) - log_sum).head(count).maxCoeff());
   }
@@ -100,6 +106,7 @@ class RepeatPanels {
 
   const HeadGroup<T>& group_;
   Index g_;
+  const HeadMatrix<T>* norms_;
   T sink_;
   std::vector<T> q_, z_;
 
@@ -107,31 +114,33 @@ class RepeatPanels {
   Vector<T> largest;  ///< [l], logarithms
 };
 
-/// The largest weight that a query of the second reading gives each prompt token, [G, l], 0 for a token that
-/// none of them sees. The softmax is over the prompt and the sink column (KVzip, arXiv 2505.23416, but
-/// for the repeated keys, which share its softmax there). Products in T; a weight is kept as its
-/// logarithm until the end, so that none vanishes. Cost 2 G R l d flops and G R l exponentials; holds l + d
-/// panels of rows a thread. The same bytes for any number of threads. Throws InputError where a number
-/// overflows T.
+}  // namespace
+
 template <class T>
-Matrix<double> largest_repeat_attention(const HeadGroup<T>& group, Workers& workers) {
+Matrix<double> largest_repeat_attention(const HeadGroup<T>& group, const std::vector<HeadMatrix<T>>& norms,
+                                        Workers& workers) {
   const Index G = group.G(), l = group.l, panels = panels_of<T>(group.R_ref()),
               items = div_up(panels, kRepeatPanelsPerItem);
   Matrix<T> largest = Matrix<T>::Constant(G, l, -std::numeric_limits<T>::infinity());
   std::mutex mutex;  // in whatever order they come, a largest number is the same
   workers.parallel_for(G * items, [&](Index item) {
     const Index g = item / items, first = item % items * kRepeatPanelsPerItem;
-    RepeatPanels<T> mine(group, g);
+    RepeatPanels<T> mine(group, g, norms.empty() ? nullptr : &norms[g]);
     for (Index panel = first; panel < std::min(first + kRepeatPanelsPerItem, panels); ++panel)
       mine.add(panel);
     const std::scoped_lock lock(mutex);
     largest.row(g) = largest.row(g).cwiseMax(mine.largest.transpose());
   });
-  // A logarithm may be rounded to just above 0.
-  return largest.template cast<double>().array().min(0.0).exp();
+  const Matrix<double> logarithm = largest.template cast<double>();
+  // That of a weight may be rounded to just above 0.
+  return norms.empty() ? Matrix<double>(logarithm.array().min(0.0).exp())
+                       : Matrix<double>(logarithm.array().exp());
 }
 
-}  // namespace
+template Matrix<double> largest_repeat_attention(const HeadGroup<float>&,
+                                                 const std::vector<HeadMatrix<float>>&, Workers&);
+template Matrix<double> largest_repeat_attention(const HeadGroup<double>&,
+                                                 const std::vector<HeadMatrix<double>>&, Workers&);
 
 template <class T>
 const PreparedValues<T>& TokenReadings<T>::values() {
@@ -190,7 +199,7 @@ Matrix<double> TokenReadings<T>::gated_importance(RowRange rows) {
 
 template <class T>
 Matrix<double> TokenReadings<T>::repeat_attention() {
-  return largest_repeat_attention(group_, workers_);
+  return largest_repeat_attention<T>(group_, {}, workers_);
 }
 
 template <class T>

@@ -21,14 +21,14 @@ struct CentreSums {
   Vector<double> re, im, abs;
 };
 
-/// Of each row its mean taken off, over its standard deviation.
-Matrix<double> standardised(Matrix<double> scores) {
+/// Each row less its mean, over its standard deviation; the largest of every column.
+Vector<double> largest_standardised(Matrix<double> scores) {
   for (Index g = 0; g < scores.rows(); ++g) {
     scores.row(g).array() -= scores.row(g).mean();
     const double deviation = std::sqrt(scores.row(g).squaredNorm() / static_cast<double>(scores.cols()));
     scores.row(g) /= std::max(deviation, kLeastDeviation);
   }
-  return scores;
+  return scores.colwise().maxCoeff().transpose();
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ TriAttention<T>::TriAttention(const HeadGroup<T>& group, Workers& workers) : gro
 }
 
 template <class T>
-Matrix<double> TriAttention<T>::scores(std::span<const Index> tokens, Index next) const {
+Vector<double> TriAttention<T>::scores(std::span<const Index> tokens, Index next) const {
   const Rope& rope = *group_.rope;
   const Index pairs = rope.rotary_dim / 2, terms = centres_.front().re.size(), n = std::ssize(tokens);
   // A key as it is stored holds its own rotation: what is left to do is one vector for all of them.
@@ -118,10 +118,10 @@ Matrix<double> TriAttention<T>::scores(std::span<const Index> tokens, Index next
     }
     scores.col(t) = stored * k + spread * length;
   }
-  return standardised(std::move(scores));
+  return largest_standardised(std::move(scores));
 }
 
-Matrix<double> triattention_reference(const HeadGroup<double>& group, std::span<const Index> tokens,
+Vector<double> triattention_reference(const HeadGroup<double>& group, std::span<const Index> tokens,
                                       Index next) {
   using Complex = std::complex<double>;
   const Rope& rope = *group.rope;
@@ -167,7 +167,7 @@ Matrix<double> triattention_reference(const HeadGroup<double>& group, std::span<
     scores.row(g) = (scores.row(g).array() - mean) /
                     std::max(std::sqrt(square / static_cast<double>(scores.cols())), 1e-6);
   }
-  return scores;
+  return scores.colwise().maxCoeff().transpose();
 }
 
 template class TriAttention<float>;

@@ -29,13 +29,9 @@ class TriAttention {
   /// group.
   TriAttention(const HeadGroup<T>& group, Workers& workers);
 
-  /// s of the keys at `tokens` less their mean, over their standard deviation (at least 1e-6), of every query
-  /// head: [G, tokens]. Adding offsets up first, it takes O(G |tokens| d).
-  Matrix<double> scores(std::span<const Index> tokens, Index next) const;
-  /// The largest of the query heads, [tokens].
-  Vector<double> group_scores(std::span<const Index> tokens, Index next) const {
-    return scores(tokens, next).colwise().maxCoeff().transpose();
-  }
+  /// s of the keys at `tokens` less their mean, over their standard deviation (at least 1e-6), of the query
+  /// head that has the most: [tokens]. Adding offsets up first, it takes O(G |tokens| d).
+  Vector<double> scores(std::span<const Index> tokens, Index next) const;
 
  private:
   struct Centre {
@@ -47,7 +43,7 @@ class TriAttention {
 };
 
 /// The judge of scores(), one head, token and offset at a time.
-Matrix<double> triattention_reference(const HeadGroup<double>& group, std::span<const Index> tokens,
+Vector<double> triattention_reference(const HeadGroup<double>& group, std::span<const Index> tokens,
                                       Index next);
 
 }  // namespace kvreplay

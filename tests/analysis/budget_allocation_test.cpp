@@ -79,6 +79,10 @@ TEST_CASE("pyramids as published code has them", "[budgets]") {
   CHECK(pyramid(frame, {Semantics::kvpress, 20, 64}) == Budgets{936, 645, 355, 64});
   CHECK(pyramid(budget_frame(1, 2, 1000, 0.5), {Semantics::kvpress, 20, 8}) == Budgets{500, 500});
   CHECK(pyramid(budget_frame(4, 1, 1000, 0), {Semantics::kvpress, 20, 8}) == Budgets(4, 1000));
+  const auto later = Semantics::kvpress_0_5_5;
+  CHECK(pyramid(budget_frame(2, 1, 100, 0.999), {Semantics::kvpress, 20, 8}) == Budgets{0, 0});
+  CHECK(pyramid(budget_frame(2, 1, 100, 0.999), {later, 20, 8}) == Budgets{1, 1});
+  CHECK(pyramid(budget_frame(1, 2, 1000, 0.5), {later, 20, 8}) == Budgets{975, 975});
   // authors: T = 200 - 8 = 192, min 9, max 375, steps of 366 / 3 = 122, the window on top
   frame = budget_frame(4, 1, 1000, 0.8);
   CHECK(pyramid(frame, {Semantics::official, 20, 8}) == Budgets{383, 261, 139, 17});
@@ -122,6 +126,10 @@ TEST_CASE("ada as published code has it", "[budgets]") {
   }
   // kvpress: n = int(100 (1 - 0.9)) = 9, not 10; int(0.2 * 9) = 1 each, 16 to the first head
   CHECK(ada(budget_frame(1, 2, 100, 0.9), scores, {Semantics::kvpress, 0.2, 0}) == Budgets{17, 1});
+  CHECK(ada(budget_frame(1, 2, 100, 0.96), scores, {Semantics::kvpress, 0.2, 0})[1] == 0);
+  CHECK(ada(budget_frame(1, 2, 100, 0.96), scores, {Semantics::kvpress_0_5_5, 0.2, 0})[1] == 1);
+  CHECK(ada(budget_frame(1, 2, 100, 0.999), scores, {Semantics::kvpress, 0.2, 0}) == Budgets{0, 0});
+  CHECK(ada(budget_frame(1, 2, 100, 0.999), scores, {Semantics::kvpress_0_5_5, 0.2, 0}) == Budgets{1, 1});
   // authors: T = 50 - 10, the first head has 80 of the 80 best behind its window: 80 / 2 + 20 and 0 + 20
   CHECK(ada(budget_frame(1, 2, 100, 0.5), scores, {Semantics::official, 0.5, 10}) == Budgets{70, 30});
   const Budgets all = ada(budget_frame(1, 2, 100, 0), scores, {Semantics::official, 0.5, 10});

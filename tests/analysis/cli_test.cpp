@@ -135,8 +135,9 @@ TEST_CASE("info says what a dump holds", "[cli]") {
   CHECK(json["l"] == 896);
   CHECK(json["tensors"]["k"]["dtype"] == "float16");
   CHECK(json["rules"].size() == 6);
-  REQUIRE(json["unavailable"].size() == 3);  // the sample has neither gradients nor a second reading
+  REQUIRE(json["unavailable"].size() == 4);  // the sample has neither gradients nor a second reading
   CHECK(json["unavailable"].contains("kvzip"));
+  CHECK(json["unavailable"].contains("kvzip_plus"));
   CHECK(json["unavailable"].contains("exact_loss"));
   CHECK(json["unavailable"].contains("oracle_loss"));
   const auto no_future =

@@ -1,4 +1,4 @@
-#include "data/npz.hpp"
+#include "tests/analysis/golden_arrays.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
@@ -8,10 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <set>
-#include <span>
 #include <tuple>
 
 // The sample dump's kept sets and head budgets against those of NVIDIA kvpress 0.5.4 itself
@@ -23,30 +21,11 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr std::size_t kLayers = 6, kHeads = 2, kTokens = 896;
-const std::string kGolden = source_dir().string() + "/tests/golden/kvpress/kvpress-0.5.4.pystdlib-lm";
+constexpr const char* kGolden = "kvpress-0.5.4.pystdlib-lm";
 
-std::map<std::string, Npy> golden_arrays() {
-  const kvreplay::NpzArchive archive = kvreplay::NpzArchive::open(kGolden + ".npz");
-  std::map<std::string, Npy> arrays;
-  for (std::size_t m = 0; m < archive.members().size(); ++m) {
-    const auto source = archive.source(m);
-    std::string bytes;
-    source->read(0, source->size(), true, [&](std::span<const std::byte> piece) {
-      bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    });
-    arrays[archive.members()[m].name] = npy_of(bytes);
-  }
-  return arrays;
-}
-
-Json golden_facts() { return Json::parse(file_text(kGolden + ".json")); }
-
-/// np.packbits' opposite along the last axis, of [.., kTokens / 8] bytes.
-std::vector<bool> unpacked(const Npy& bits) {
-  std::vector<bool> all;
-  for (const char c : bits.data)
-    for (int b = 7; b >= 0; --b) all.push_back((static_cast<unsigned char>(c) >> b & 1) != 0);
-  return all;
+Json golden_facts() {
+  return Json::parse(
+      file_text(fmt::format("{}/tests/golden/kvpress/{}.json", source_dir().string(), kGolden)));
 }
 
 void run_budget(const std::string& out, const std::vector<std::string>& more) {
@@ -77,7 +56,7 @@ TEST_CASE("kept sets equal kvpress' token for token", "[golden][evict]") {
   succeed({"evict", sample_dump(), "--out", temp / "r", "--precision", "f64", "--semantics", "kvpress",
            "--sigma", "0.5,0.8,0.9", "--policy", "streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention",
            "--quiet"});
-  const std::map<std::string, Npy> golden = golden_arrays();
+  const std::map<std::string, Npy> golden = golden_arrays(kGolden);
   const Json facts = golden_facts();
   std::size_t sets = 0, ties = 0;
   for (const char* policy : {"streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention"})
@@ -139,7 +118,7 @@ TEST_CASE("pyramid budgets equal kvpress'", "[golden][budget]") {
 
 TEST_CASE("a profile read as kvpress reads it gives its LU-KV's budgets", "[golden][budget]") {
   const TempDir temp;
-  const std::map<std::string, Npy> golden = golden_arrays();
+  const std::map<std::string, Npy> golden = golden_arrays(kGolden);
   write_file(temp / "curves.npy", golden.at("lu_curves.npy").bytes());
   run_budget(temp / "r", {"--method", "uniform", "--sigma", "0.5,0.8,0.9", "--profile", temp / "curves.npy"});
   const auto budgets = budgets_of(temp / "r", "profile");

@@ -49,6 +49,22 @@ class SecondReadings(Case):
                     self.assertLess(off, 1e-4, f"layer {layer}")
                 self.judge(self.dump)
 
+    def test_norms_are_those_of_what_the_attention_is_called_with(self):
+        for name in ("llama", "gemma 2", "gpt 2"):
+            with self.subTest(name):
+                model, ids = build(name), prompt()
+                self.take(model, force=True)
+                said(write_second_reading, model, self.dump)
+                states = model(input_ids=torch.cat((ids, ids), dim=1), output_hidden_states=True).hidden_states
+                blocks = model.transformer.h if name == "gpt 2" else model.model.layers
+                for layer, block in enumerate(blocks):
+                    norm = block.ln_1 if name == "gpt 2" else block.input_layernorm
+                    want = norm(states[layer])[0, PROMPT:].detach().norm(dim=-1).numpy()
+                    found = arrays(self.dump, layer)["h_ref_norm"]
+                    self.assertEqual(found.shape, (PROMPT,))
+                    self.assertLess(np.abs(found / want - 1).max(), 1e-4, f"layer {layer}")
+                self.judge(self.dump)
+
     def test_some_layers_of_another_dtype(self):
         model = build("qwen 2")
         self.take(model, layers=[0, 2], dtype="bfloat16")
@@ -83,6 +99,7 @@ class SecondReadings(Case):
         whole = files(self.dump, "layer_*/q_ref.npy")
         status, text = said(kvcapture.main, [*arguments, "--repeat", "--estimate"])
         self.assertRegex(text, r"q_ref +3 x \[4, 40, 16\] ")
+        self.assertRegex(text, r"h_ref_norm +3 x \[40\] ")
         with mock.patch.object(second_reading, "to_file", side_effect=KeyboardInterrupt):
             status, text = said(kvcapture.main, [*arguments, "--repeat", "--force"])
         self.assertEqual(status, 130)

@@ -30,6 +30,7 @@ std::vector<std::size_t> SmallDump::shape(Tensor tensor) const {
     case Tensor::g_nll:
     case Tensor::q_ref:
     case Tensor::gate:
+    case Tensor::h_ref_norm:
       break;
   }
   return {};

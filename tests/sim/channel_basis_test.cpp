@@ -140,6 +140,7 @@ TEST_CASE("protection looks at the norms of the keys that scores look at", "[cha
   CHECK(default_recent(Semantics::paper) == 32);
   CHECK(default_recent(Semantics::official) == 32);
   CHECK(default_recent(Semantics::kvpress) == 0);
+  CHECK(default_recent(Semantics::kvpress_0_5_5) == 0);
 }
 
 TEST_CASE("a channel basis in float32 is the one in float64, rounded", "[channel_basis]") {

@@ -128,7 +128,7 @@ TEST_CASE("every merging has a semantics and says what it needs", "[mergers]") {
     CHECK_FALSE(facts.meaning.empty());
     CHECK_FALSE(facts.source.empty());
   }
-  CHECK(all_cases().size() == 8);
+  CHECK(all_cases().size() == 9);
 }
 
 TEST_CASE("a cache of everything is left as it was", "[mergers]") {

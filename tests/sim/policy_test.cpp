@@ -19,7 +19,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Pooling kNoPool{};
 constexpr Pooling kMax7{Pooling::Kind::max, 7};
 constexpr Pooling kAvg5{Pooling::Kind::avg, 5};
-constexpr Semantics kAllSemantics[] = {Semantics::paper, Semantics::official, Semantics::kvpress};
+constexpr Semantics kAllSemantics[] = {Semantics::paper, Semantics::official, Semantics::kvpress,
+                                       Semantics::kvpress_0_5_5};
 
 Vector<double> vec(std::initializer_list<double> values) {
   Vector<double> v(std::ssize(values));
@@ -52,7 +53,7 @@ using Places = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 19);
+  CHECK(kBases.size() == 21);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
@@ -60,7 +61,8 @@ TEST_CASE("bases and semantics have their published names", "[policy]") {
   }
   CHECK(names ==
         "streaming h2o tova snapkv knorm keydiff expected_attention leverage kvzip rkv triattention "
-        "score oracle oracle_exact oracle_loss greedy_exact greedy_loss greedy_leverage exchange ");
+        "score oracle oracle_exact oracle_loss greedy_exact greedy_loss greedy_leverage exchange defensive "
+        "criticalkv ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
   CHECK(!kBases.named("H2O"));
@@ -68,7 +70,8 @@ TEST_CASE("bases and semantics have their published names", "[policy]") {
   CHECK(!kSemantics.named("Paper"));
   for (const EvictionBase base : kBases.all())
     CHECK(kBases[base].takes_score == (base == EvictionBase::h2o || base == EvictionBase::tova ||
-                                       base == EvictionBase::snapkv || base == EvictionBase::exchange));
+                                       base == EvictionBase::snapkv || base == EvictionBase::exchange ||
+                                       base == EvictionBase::criticalkv));
 }
 
 // The table of bases, for l = 1000, a budget of 101 and a dump with wo.
@@ -96,6 +99,9 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
       {EvictionBase::snapkv, S::paper, M::attn, 32, kMax7, 0, 32, 0, false, false, false, 0.02},
       {EvictionBase::snapkv, S::official, M::attn, 32, kAvg5, 0, 32, 0, false, false, false, 0.02},
       {EvictionBase::snapkv, S::kvpress, M::attn, 64, kAvg5, 0, 64, 0, false, false, false, 0.02},
+      {EvictionBase::criticalkv, S::paper, M::attn, 32, kMax7, 0, 32, 0, false, false, false, 0.02},
+      {EvictionBase::criticalkv, S::official, M::attn, 32, kAvg5, 0, 32, 0, false, false, false, 0.02},
+      {EvictionBase::criticalkv, S::kvpress, M::attn, 64, kAvg5, 0, 64, 0, false, false, false, 0.02},
       {EvictionBase::keydiff, S::paper, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
       {EvictionBase::keydiff, S::official, M::keydiff, kAny, kNoPool, 0, 0, 128, false, false, false, 0.02},
       {EvictionBase::keydiff, S::kvpress, M::keydiff, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02},
@@ -106,6 +112,11 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
       {EvictionBase::expected_attention, S::kvpress, M::expected_attention, kAny, kNoPool, 0, 0, 0, false,
        false, false, 0.0},
   };
+  for (std::size_t n = 0, named = table.size(); n < named; ++n)  // versions differ in budgets alone
+    if (table[n].semantics == S::kvpress) {
+      table.push_back(table[n]);
+      table.back().semantics = S::kvpress_0_5_5;
+    }
   for (const S s : kAllSemantics) {
     table.push_back({EvictionBase::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::score, s, {}, 32, kNoPool, 0, 0, 0, false, false, false, 0.02});
@@ -113,7 +124,9 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     table.push_back({EvictionBase::rkv, s, M::rkv, 8, kNoPool, 0, 8, 0, false, false, false, 0.02});
     table.push_back(
         {EvictionBase::triattention, s, M::triattention, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
-    table.push_back({EvictionBase::kvzip, s, M::kvzip, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    const Index kept_first = s == S::kvpress_0_5_5 ? 4 : 0;
+    table.push_back(
+        {EvictionBase::kvzip, s, M::kvzip, kAny, kNoPool, kept_first, 0, 0, false, false, false, 0.02});
     table.push_back(
         {EvictionBase::oracle, s, M::oracle_importance, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
@@ -126,9 +139,11 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
         {EvictionBase::greedy_leverage, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back(
         {EvictionBase::leverage, s, M::leverage, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back(
+        {EvictionBase::defensive, s, M::defensive, 32, kNoPool, 0, 32, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
   }
-  CHECK(table.size() == kBases.size() * 3);
+  CHECK(table.size() == kBases.size() * 4);
   for (const Row& row : table) {
     INFO(name_of(row.base) << ", " << name_of(row.semantics));
     const EvictionRule rule = made(row.base, row.semantics);
@@ -373,6 +388,8 @@ TEST_CASE("a compression ratio keeps as many tokens as its semantics counts", "[
   CHECK(kept_tokens(0.5, 1000, Semantics::kvpress) == 500);
   CHECK(kept_tokens(0.5, 7, Semantics::kvpress) == 3);
   CHECK(kept_tokens(0.99, 50, Semantics::kvpress) == 0);
+  CHECK(kept_tokens(0.99, 50, Semantics::kvpress_0_5_5) == 1);
+  CHECK(kept_tokens(0.9, 1000, Semantics::kvpress_0_5_5) == 99);
   for (const Semantics semantics : {Semantics::paper, Semantics::official}) {
     CHECK(kept_tokens(0.9, 1000, semantics) == 100);
     CHECK(kept_tokens(0.8, 1000, semantics) == 200);

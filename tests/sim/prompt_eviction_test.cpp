@@ -243,7 +243,8 @@ TEST_CASE("scores beyond the type are an input error", "[prompt_eviction]") {
     HeadGroup<double> other = group;
     other.k.row(at).setConstant(1e30);
     for (const TokenMetric metric : kTokenMetrics.all()) {
-      if (!available_metrics(other).contains(metric) || kTokenMetrics[metric].rows == MetricRows::none)
+      const TokenMetricFacts& facts = kTokenMetrics[metric];
+      if (!available_metrics(other).contains(metric) || facts.rows == MetricRows::none || facts.on_host)
         continue;
       INFO(name_of(metric) << ", position " << at);
       CHECK_THROWS_AS(scores_of(converted<float>(other), ranking_by(metric, 8)), InputError);

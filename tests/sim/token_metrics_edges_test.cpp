@@ -17,18 +17,13 @@ TEST_CASE("names, kinds and units", "[token_metrics]") {
     names.insert(std::string(name_of(metric)));
     CHECK(kTokenMetrics.named(name_of(metric)) == metric);
   }
-  CHECK(names == std::set<std::string>{"attn",          "attn_sq",
-                                       "value",         "key",
-                                       "joint",         "caote",
-                                       "fastcaote",     "knorm",
-                                       "keydiff",       "expected_attention",
-                                       "leverage",      "kvzip",
-                                       "rkv",           "triattention",
-                                       "exact_value",   "exact_key",
-                                       "exact_joint",   "exact_remove",
-                                       "exact_loss",    "oracle_next",
-                                       "oracle_future", "oracle_importance",
-                                       "oracle_loss"});
+  CHECK(names == std::set<std::string>{
+                     "attn",         "attn_sq",    "value",       "key",           "joint",
+                     "caote",        "fastcaote",  "knorm",       "keydiff",       "expected_attention",
+                     "leverage",     "kvzip",      "exact_value", "exact_key",     "exact_joint",
+                     "exact_remove", "exact_loss", "oracle_next", "oracle_future", "oracle_importance",
+                     "oracle_loss",  "lagkv",      "cur",         "qfilter",       "defensive",
+                     "kvzip_plus",   "rkv",        "triattention"});
   CHECK(!kTokenMetrics.named(""));
   CHECK(!kTokenMetrics.named("Attn"));
   CHECK(!kTokenMetrics.named("attn "));

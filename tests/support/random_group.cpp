@@ -62,6 +62,9 @@ HeadGroup<double> random_group(const GroupSpec& spec) {
   Normal of_repeat(spec.seed + 0x2ead);  // what was drawn before stays as it is
   for (Index g = 0; g < spec.G && spec.repeat > 0; ++g)
     group.q_ref.push_back(of_repeat.matrix(spec.repeat, spec.d));
+  Normal of_norms(spec.seed + 0x5709);
+  const Matrix<double> norms = of_norms.matrix(spec.repeat, 1).cwiseAbs();
+  group.h_ref_norm.assign(group.q_ref.size(), HeadMatrix<double>(norms));
   // A channel in which every query is 1 adds its key's entry, times the scale, to the logit.
   if (spec.logit_shift != 0.0) {
     for (HeadMatrix<double>& q : group.q) q.col(0).setOnes();
@@ -109,15 +112,21 @@ Rope rope_of(Rope::Style style, Index rotary_dim, double theta, double attention
 HeadGroup<float> to_float(const HeadGroup<double>& group) { return converted<float>(group); }
 HeadGroup<double> to_double(const HeadGroup<float>& group) { return converted<double>(group); }
 
+bool joins_heads(TokenMetric metric) {
+  return kTokenMetrics[metric].on_host && kTokenMetrics[metric].rows != MetricRows::none;
+}
+
 MetricSet available_metrics(const HeadGroup<double>& group) {
   MetricSet metrics = MetricSet::all();
   const bool prompt_queries = group.first_query() < group.l;
   const bool decoding = group.l < group.T_all() && group.first_query() <= group.l;
   const bool rotation = group.rope && group.first_query() <= 4 && group.l > 4;
   for (TokenMetric metric : kTokenMetrics.all()) {
-    if (metric == TokenMetric::knorm || metric == TokenMetric::keydiff) continue;
-    const bool there = kTokenMetrics[metric].rows == MetricRows::prompt   ? rotation
+    const bool there = kTokenMetrics[metric].rows == MetricRows::none     ? true
+                       : kTokenMetrics[metric].rows == MetricRows::prompt ? rotation
                        : metric == TokenMetric::kvzip                     ? !group.q_ref.empty()
+                       : metric == TokenMetric::kvzip_plus
+                           ? !group.h_ref_norm.empty() && !group.wo.empty() && group.gate.empty()
                        : kTokenMetrics[metric].kind == MetricKind::oracle ? decoding
                                                                           : prompt_queries;
     const RowRange gradients =

@@ -60,7 +60,7 @@ namespace {
 std::string why_missing(const Run& run, TokenMetric metric) {
   if (run.dump() == nullptr) return "Not among this run's results.";
   const auto why = why_unavailable(metric, *run.dump());
-  if (!why && kTokenMetrics[metric].on_request) return "It takes too long to be shown for every head.";
+  if (!why && kTokenMetrics[metric].on_request) return "Only results that asked for it by name have it.";
   return fmt::format("Not there: {}.", why ? *why : "this dump cannot give it");
 }
 

@@ -255,7 +255,8 @@ WhatIfScores what_if_scores(const EvictionPlan& plan, const WhatIfRanking& ranki
   const EvictionCase& which = plan.cases.front();
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   const Vector<double>& scores = ranking.ranking.scores[*which.run];
-  if (scores.size() == 0 || rule.block > 0 || which.phase.kind == Phase::Kind::blockwise) return {};
+  if (scores.size() == 0 || rule.two_stages || rule.block > 0 || which.phase.kind == Phase::Kind::blockwise)
+    return {};
   return {pooled(scores, rule.pool, rule.pool_window)};
 }
 
@@ -272,7 +273,7 @@ KeptDifference kept_difference(const KeptSet& first, const KeptSet& second) {
 
 std::size_t bytes_of(const WhatIfRanking& ranking) {
   const HeadRanking& head = ranking.ranking;
-  std::size_t bytes = sizeof(ranking) + bytes_in(head.scores);
+  std::size_t bytes = sizeof(ranking) + bytes_in(head.scores) + bytes_in(head.weights);
   for (const auto& [by, path] : head.paths) bytes += path.evicted.size() * (sizeof(Index) + sizeof(double));
   if (head.wide) bytes += bytes_of(*head.wide);
   return bytes;

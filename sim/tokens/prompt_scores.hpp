@@ -1,0 +1,32 @@
+#pragma once
+
+#include "sim/head_group.hpp"
+#include "sim/schedule.hpp"
+#include "sim/tokens/token_facts.hpp"
+
+#include <optional>
+#include <string>
+
+// Scores that a KV head's tokens have of the prompt as a whole, on the host in float64 whatever the backend:
+// those of TokenMetricFacts::on_host. Definitions: sim/tokens/METRICS.md.
+
+namespace kvreplay {
+
+/// Constants of LagKV and CURPress as kvpress has them, and of DefensiveKV as its authors' code has them.
+inline constexpr Index kScoreSinks = 4;  ///< first tokens that LagKV and CUR rank above all
+inline constexpr Index kLag = 128;       ///< tokens of a stretch that LagKV ranks by the next one
+inline constexpr Index kCurWindow = 16;  ///< tokens among which CUR takes shares
+inline constexpr Index kDefensivePool = 5;
+
+/// Why a dump's tokens have no kvzip_plus, as one clause; nothing where they have.
+std::optional<std::string> why_no_kvzip_plus(const Dump& dump);
+
+/// [l], the KV head's. `window`: the last rows that a metric of MetricRows::window looks at. The same bytes
+/// for any number of threads. Throws InputError where a number overflows.
+Vector<double> prompt_score(TokenMetric metric, const HeadGroup<double>& group, Index window,
+                            Workers& workers);
+
+/// The judge: row by row and channel by channel, as the definitions say it.
+Vector<double> prompt_score_reference(TokenMetric metric, const HeadGroup<double>& group, Index window);
+
+}  // namespace kvreplay
