@@ -3,6 +3,7 @@
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "sim/head_group.hpp"
+#include "sim/simd/panel.hpp"
 
 #include <fmt/format.h>
 
@@ -39,6 +40,8 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       pruned_("pruned", cache_rows(), dump.shape().d, file_names(plan_)),
       key_costs_("key_costs", cache_rows(), dump.shape().d, file_names(plan_)),
       last_rows_("last_rows", cache_rows(), dump.shape().T, decode_file_names(plan_)),
+      read_("read", cache_rows(), plan_.future.count() * div_up(dump.shape().l, 8), file_names(plan_),
+            div_up(dump.shape().l, 8)),
       measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())),
       compensations_(dump, options, plan_, columns_.count(), compute),
       chosen_(dump, dump) {
@@ -53,6 +56,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
 std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
+  if (plan_.any_reads()) parts.emplace_back("what rows read, and outputs over it");
   if (plan_.losses.any()) parts.emplace_back("predicted losses");
   if (std::ranges::any_of(plan_.runs, [](const PolicyRun& run) {
         const EvictionRule& rule = run.rules.front();
@@ -86,6 +90,7 @@ void EvictStage::begin_layer(Index layer) {
   pruned_.begin();
   key_costs_.begin();
   last_rows_.begin();
+  read_.begin();
   measured_.begin();
   compensations_.begin_layer();
   if (in_float32(compute_.precision))
@@ -172,6 +177,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       kept_.at(c, kept_row) = std::move(found.kept);
       pruned_.at(c, kept_row) = std::move(found.pruned);
       last_rows_.at(c, kept_row) = std::move(found.last_rows);
+      read_.at(c, kept_row) = std::move(found.read);
     }
   });
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
@@ -214,6 +220,7 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   pruned_.write(folder, layer);
   key_costs_.write(folder, layer);
   last_rows_.write(folder, layer);
+  read_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
 }
 

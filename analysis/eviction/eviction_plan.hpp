@@ -9,6 +9,7 @@
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -83,6 +84,18 @@ struct EvictionPlan {
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 
+  /// The rule of a case whose rows read less of a prompt that stays whole; null of all others.
+  const EvictionRule* reads(const EvictionCase& which) const {
+    if (!which.run) return nullptr;
+    const EvictionRule& rule = runs[*which.run].rules[which.budget];
+    return rule.reads ? &rule : nullptr;
+  }
+  bool any_reads() const {
+    return std::ranges::any_of(cases, [this](const EvictionCase& which) { return reads(which) != nullptr; });
+  }
+  /// What is read is judged by these rows.
+  RowRange rows_judged() const { return future.count() > 0 ? future : window; }
+
   /// The rows on which an exact search makes this small.
   RowRange search_rows(SearchBy by) const {
     if (by == SearchBy::loss) return losses.on(on_future ? RowSet::future : RowSet::window);
@@ -127,6 +140,7 @@ class EvictionColumns {
     optimality_gap,
     oracle_recall,
     bytes,
+    bytes_read,  ///< by a row, on average
     kCaseFigures
   };
   /// Where every query head has a cache of its own, a KV head has the mean of theirs; of all else their sum.
@@ -172,6 +186,7 @@ inline constexpr StoredFigure kStoredFigures[] = {
     {EvictionFigure::optimality_gap, EvictionColumns::optimality_gap},
     {EvictionFigure::oracle_recall, EvictionColumns::oracle_recall},
     {EvictionFigure::bytes, EvictionColumns::bytes},
+    {EvictionFigure::bytes_read, EvictionColumns::bytes_read},
 };
 
 }  // namespace kvreplay

@@ -9,6 +9,7 @@
 #include "sim/head_group.hpp"
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -75,6 +76,7 @@ struct CaseFigures {
   std::vector<double> step_change_sq;   ///< [steps], where the phase decodes
   std::vector<std::int32_t> last_rows;  ///< [T], where the phase decodes
   ChannelSet pruned;                    ///< [d], where channels are
+  std::vector<std::byte> read;  ///< [steps][l / 8 rounded up], bit p % 8 of byte p / 8: token p is read
 
   double& operator[](Column column) { return figures[column]; }
   double operator[](Column column) const { return figures[column]; }

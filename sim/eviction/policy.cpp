@@ -47,7 +47,9 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           epsilon ? epsilon : others.epsilon,
           page ? page : others.page,
           page_by ? page_by : others.page_by,
-          page_heads ? page_heads : others.page_heads};
+          page_heads ? page_heads : others.page_heads,
+          r ? r : others.r,
+          dense ? dense : others.dense};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -74,7 +76,7 @@ bool knows_the_future(std::string_view policy) {
   };
   const auto base_is_oracle = [&](std::string_view name) {
     const std::optional<EvictionBase> base = kBases.named(name);
-    return base && is_oracle(kBases[*base].metric);
+    return base && (is_oracle(kBases[*base].metric) || kBases[*base].reads_all_first);
   };
   policy = policy.substr(0, policy.find('['));
   const std::size_t mark = policy.find_first_of("+:");
@@ -135,6 +137,14 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::greedy_loss:
     case EvictionBase::greedy_leverage:
     case EvictionBase::exchange:
+    case EvictionBase::top_k:
+    case EvictionBase::top_p:
+    case EvictionBase::quest:
+    case EvictionBase::double_sparsity:
+      break;
+    case EvictionBase::sparq:
+      rule.recent = budget / 4;
+      rule.reads_by_logits = semantics == Semantics::official;
       break;
   }
   rule.window = std::min(chosen(overrides.window, rule.window), l);
@@ -146,10 +156,13 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.expected.n_sink = overrides.n_sink.value_or(rule.expected.n_sink);
   rule.expected.n_future = overrides.n_future.value_or(rule.expected.n_future);
   rule.expected.epsilon = overrides.epsilon.value_or(rule.expected.epsilon);
-  rule.page = overrides.page.value_or(rule.page);
+  rule.page = overrides.page.value_or(kBases[policy.base].page);
   rule.page_by = overrides.page_by.value_or(rule.page_by);
   if (overrides.page_heads == PageHeads::layer) rule.shared_by_layer = true;
   const EvictionBaseFacts& facts = kBases[policy.base];
+  rule.reads = facts.reads;
+  rule.r = overrides.r;
+  rule.dense = overrides.dense.value_or(0);
   rule.by = facts.searches && !facts.greedy && overrides.by ? overrides.by : facts.searches;
   if (policy.metric || policy.given) {
     rule.metric = policy.metric;
@@ -161,6 +174,12 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l) {
   if (page == 1) return sinks + recent;
   return std::min(pages_of(sinks, page) * page + recent + std::max<Index>(l - recent, 0) % page, l);
+}
+
+Index tokens_within(const Policy& policy, Index budget, Index l) {
+  const Index page = policy.own.page.value_or(kBases[policy.base].page);
+  if (!kBases[policy.base].reads) return tokens_of_pages(budget, page, l);
+  return budget < l ? budget / page * page : l;
 }
 
 Index tokens_of_pages(Index budget, Index page, Index l) {

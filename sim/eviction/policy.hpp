@@ -32,6 +32,7 @@ struct PolicyOverrides {
   std::optional<Index> page;
   std::optional<PageScore> page_by;
   std::optional<PageHeads> page_heads;
+  std::optional<Index> r, dense;  ///< of policies that read less
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -73,6 +74,10 @@ struct EvictionRule {
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
   ExpectedAttention expected;    ///< the form of expected_attention
   std::optional<SearchBy> by;    ///< what a search makes small
+  std::optional<ReadBy> reads;   ///< nothing is evicted: each row reads what it chooses by this
+  std::optional<Index> r;        ///< channels that are read to choose so; unset: a quarter of them
+  Index dense = 0;               ///< the first layers, in which rows read everything
+  bool reads_by_logits = false;  ///< by sums over query heads of logits, not of weights
 
   /// Whether it swaps kept and evicted tokens.
   bool exchanges() const { return by && !kBases[policy.base].greedy; }
@@ -89,6 +94,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
 /// How many of l tokens are pinned with `sinks` first and `recent` last ones: whole pages, and the last one
 /// where it is not full; of pages of one token sinks + recent, as asked for.
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l);
+
+/// What a policy keeps of l tokens within a budget, or a row reads where nothing is evicted: whole pages.
+Index tokens_within(const Policy& policy, Index budget, Index l);
 
 /// What whole pages keep of l tokens within a budget: the last page as far as it is there, and full ones.
 Index tokens_of_pages(Index budget, Index page, Index l);

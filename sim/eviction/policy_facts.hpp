@@ -64,6 +64,15 @@ inline constexpr auto kPageHeads = facts_table<PageHeadsFacts>({
     {PageHeads::layer, "layer"},
 });
 
+/// What each row chooses by which tokens it reads, where the whole prompt is kept.
+enum class ReadBy {
+  weight,          ///< their weights
+  weight_share,    ///< their weights, as many as reach a share of all
+  page_bounds,     ///< bounds of the logits of a page of tokens
+  query_channels,  ///< weights by the row's largest query channels
+  heavy_channels,  ///< weights by channels chosen on the prompt
+};
+
 enum class EvictionBase {
   streaming,
   h2o,
@@ -82,6 +91,11 @@ enum class EvictionBase {
   greedy_loss,
   greedy_leverage,
   exchange,
+  top_k,
+  top_p,
+  quest,
+  sparq,
+  double_sparsity,
 };
 
 struct EvictionBaseFacts {
@@ -103,8 +117,12 @@ struct EvictionBaseFacts {
   bool pins_window = false;  ///< the rows that score are pinned
   /// Why it ranks the whole prompt only, neither blocks nor while decoding, as one clause.
   std::string_view whole_prompt = {};
+  std::optional<ReadBy> reads = {};  ///< it evicts nothing: each row reads what it chooses by this
+  bool reads_all_first = false;      ///< to choose so takes reading everything: a reference
+  int page = 1;                      ///< tokens to a page of what is read
 };
-inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt";
+inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt",
+                                  kEvictsNothing = "it evicts nothing: rows read less of the whole prompt";
 
 inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
     {.id = EvictionBase::streaming,
@@ -206,6 +224,40 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .takes_score = true,
      .searches = SearchBy::error,
      .whole_prompt = kSearchesPrompt},
+    {.id = EvictionBase::top_k,
+     .name = "top_k",
+     .plain = "keeps all, reads the largest weights",
+     .meaning = "Reference: evicts nothing; each row reads the tokens of largest weight in it",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::weight,
+     .reads_all_first = true},
+    {.id = EvictionBase::top_p,
+     .name = "top_p",
+     .plain = "keeps all, reads a share of the weight",
+     .meaning =
+         "Reference: evicts nothing; each row reads the fewest tokens that reach a share of its weight",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::weight_share,
+     .reads_all_first = true},
+    {.id = EvictionBase::quest,
+     .name = "quest",
+     .plain = "keeps all, reads pages of largest bound",
+     .meaning = "Quest: evicts nothing; each row reads the pages whose keys allow the largest logits",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::page_bounds,
+     .page = 16},
+    {.id = EvictionBase::sparq,
+     .name = "sparq",
+     .plain = "keeps all, reads by the largest query channels",
+     .meaning = "SparQ: evicts nothing; each row reads by the logits of its largest query channels",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::query_channels},
+    {.id = EvictionBase::double_sparsity,
+     .name = "double_sparsity",
+     .plain = "keeps all, reads by the heaviest channels",
+     .meaning = "Double Sparsity: evicts nothing; rows read by the logits of the prompt's heaviest channels",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::heavy_channels},
 });
 constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 
