@@ -381,6 +381,13 @@ class Planner {
 
   /// Choices that a user may not know to have made, or that come to nothing.
   void note_choices() {
+    std::vector<std::string> reading;
+    for (const EvictionCase& which : plan_.cases)
+      if (plan_.reads(which) != nullptr) place_in(reading, which.policy);
+    if (!reading.empty())
+      plan_.notes.push_back(
+          fmt::format("nothing is evicted, a budget is how many tokens of the prompt a row reads: {}",
+                      fmt::join(reading, ", ")));
     const Index rows = plan_.window.count();
     if (rows < plan_.window_asked)
       plan_.notes.push_back(fmt::format("window rows measured: {} clipped to {}", plan_.window_asked, rows));
@@ -417,8 +424,8 @@ class Planner {
     const std::vector<EvictionCase>& cases = plan_.cases;
     for (std::size_t a = 0; a < cases.size(); ++a)
       for (std::size_t b = a + 1; b < cases.size(); ++b)
-        if (cases[a].policy == cases[b].policy && cases[a].budget == cases[b].budget &&
-            cases[a].phase.name() == cases[b].phase.name())
+        if (plan_.reads(cases[a]) == nullptr && cases[a].policy == cases[b].policy &&
+            cases[a].budget == cases[b].budget && cases[a].phase.name() == cases[b].phase.name())
           plan_.pairs.push_back({a, b});
   }
 

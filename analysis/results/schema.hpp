@@ -173,10 +173,8 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
       "Keys and values kept, in the dump's number format or as --bits stores them"},
      EvictionFigure::bytes},
     {{kBytesKind, "bytes_read", "Bytes read",
-      "What a row reads of the prompt's cache, on average, with what it chooses by; in runs with a policy "
-      "that "
-      "evicts nothing and reads less",
-      kOffered},
+      "What a row reads of the prompt's cache on average, with what it chooses by; only where some policy "
+      "keeps the whole prompt and reads less"},
      EvictionFigure::bytes_read},
     {{kErrorKind.of(kLayersAndModel), "residual_error", "Residual error",
       "Squared change of a layer's output behind W_O over the squared norm of the residual stream that it is "

@@ -85,6 +85,11 @@ bool knows_the_future(std::string_view policy) {
   return is_oracle(kTokenMetrics.named(score)) || base_is_oracle(score);
 }
 
+bool evicts_nothing(std::string_view policy) {
+  const std::optional<EvictionBase> base = kBases.named(policy.substr(0, policy.find_first_of("[+:~")));
+  return base && kBases[*base].reads;
+}
+
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo) {
   const PolicyOverrides overrides = policy.own.before(of_all);

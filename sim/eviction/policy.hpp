@@ -53,8 +53,11 @@ struct Policy {
 std::string policy_name(std::string_view base, std::string_view score);
 /// Whether it finds its kept set by search from beginning to end: nothing is ranked.
 bool only_searches(const Policy& policy);
-/// Whether the policy of this name ranks by the decoding steps, which no method can know.
+/// Whether the policy of this name ranks by the decoding steps, which no method can know, or reads everything
+/// to choose what to read.
 bool knows_the_future(std::string_view policy);
+/// Whether the policy of this name keeps the whole prompt, and its rows read less.
+bool evicts_nothing(std::string_view policy);
 
 /// A policy with every choice made, for a prompt of l tokens and a budget.
 struct EvictionRule {
