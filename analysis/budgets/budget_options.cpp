@@ -102,7 +102,10 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
   const EvictionBaseFacts& facts = kBases[order.policy.base];
   if (facts.searches || (!facts.metric && !facts.alone))
     throw OptionError(budget_option::order, "a policy that ranks by a score",
-                      fmt::format("'{}', which {}", name, facts.searches ? "searches" : "goes by position"));
+                      fmt::format("'{}', which {}", name,
+                                  facts.searches ? "searches"
+                                  : facts.reads  ? "evicts nothing"
+                                                 : "goes by position"));
   return order;
 }
 
