@@ -164,6 +164,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
         add(columns_.of(c, column), (column == C::bytes ? caches : 1) * found[column] /
                                         static_cast<double>(C::averages(column) ? parts : 1));
       }
+      if (const auto column = columns_.bytes_read_of(c)) add(*column, caches * found.bytes_read);
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;

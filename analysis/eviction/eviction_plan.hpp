@@ -140,7 +140,6 @@ class EvictionColumns {
     optimality_gap,
     oracle_recall,
     bytes,
-    bytes_read,  ///< by a row, on average
     kCaseFigures
   };
   /// Where every query head has a cache of its own, a KV head has the mean of theirs; of all else their sum.
@@ -157,10 +156,17 @@ class EvictionColumns {
     count_ += std::ssize(plan.pairs);
     losses_ = LossColumns(plan.losses, count_, plan.cases.size());
     count_ += losses_.count();
+    if (!plan.any_reads()) return;
+    first_read_ = count_;
+    count_ += std::ssize(plan.cases);
   }
 
   Index of(Head figure) const { return figure; }
   Index of(std::size_t which, Case figure) const { return begin_[which] + figure; }
+  /// The bytes that a row reads, on average; nowhere (empty) where every row reads all that is held.
+  std::optional<Index> bytes_read_of(std::size_t which) const {
+    return first_read_ ? std::optional(*first_read_ + static_cast<Index>(which)) : std::nullopt;
+  }
   /// How many tokens both cases of a pair keep.
   Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
   /// Where the relative errors of a decoding case begin: one a step.
@@ -173,6 +179,7 @@ class EvictionColumns {
   std::vector<Index> begin_;
   Index first_pair_ = 0, steps_, count_;
   LossColumns losses_;
+  std::optional<Index> first_read_;
 };
 
 /// The figures of evictions.csv that stand in a column of their own. Over a layer or the model they are means
@@ -186,7 +193,6 @@ inline constexpr StoredFigure kStoredFigures[] = {
     {EvictionFigure::optimality_gap, EvictionColumns::optimality_gap},
     {EvictionFigure::oracle_recall, EvictionColumns::oracle_recall},
     {EvictionFigure::bytes, EvictionColumns::bytes},
-    {EvictionFigure::bytes_read, EvictionColumns::bytes_read},
 };
 
 }  // namespace kvreplay

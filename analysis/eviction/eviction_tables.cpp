@@ -56,7 +56,10 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
   if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
   const RowRange measured = rows == RowSet::window ? plan_.window : plan_.future;
   if (rows != RowSet::none && measured.count() == 0) return std::nullopt;
-  if (figure == EvictionFigure::bytes_read && !plan_.any_reads()) return std::nullopt;
+  if (figure == EvictionFigure::bytes_read) {
+    const auto column = columns_.bytes_read_of(which);
+    return column ? std::optional(sum(scope, *column)) : std::nullopt;
+  }
   const bool of_evicted = figure == EvictionFigure::eviction_loss ||
                           figure == EvictionFigure::optimality_gap || figure == EvictionFigure::oracle_recall;
   if (of_evicted && plan_.reads(plan_.cases[which]) != nullptr) return std::nullopt;

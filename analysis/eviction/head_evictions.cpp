@@ -361,7 +361,7 @@ class HeadMeasure {
       figures.kept = replay.kept;
       figures[C::tokens] = static_cast<double>(replay.cache_size);
       const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
-      figures[C::bytes] = figures[C::bytes_read] = static_cast<double>(replay.cache_size * token);
+      figures[C::bytes] = figures.bytes_read = static_cast<double>(replay.cache_size * token);
       figures.step_change_sq = replay.change_sq;
       double& change_sq = future.change_sq[decoding[n]] = 0;
       for (const double step : figures.step_change_sq) change_sq += step;
@@ -377,7 +377,7 @@ class HeadMeasure {
     for (const std::size_t c : measured) {
       caches.push_back(caches_.cases[c]);
       result_.cases[c].pruned = caches.back().pruned;
-      result_.cases[c][C::bytes] = result_.cases[c][C::bytes_read] =
+      result_.cases[c][C::bytes] = result_.cases[c].bytes_read =
           cache_bytes(caches.back(), group_.d(), group_.d_v(), plan_.elements);
     }
     choose_what_is_read(measured, caches);
@@ -424,7 +424,7 @@ class HeadMeasure {
     const ReadIndex index = chooses ? read_index(rule, group_.l, group_.d()) : ReadIndex{};
     const double whole = figures[C::bytes], element = static_cast<double>(plan_.elements.key);
     figures[C::bytes] += element * static_cast<double>(index.held);
-    figures[C::bytes_read] =
+    figures.bytes_read =
         whole * mean_tokens_read(group_, pages, plan_.rows_judged()) / static_cast<double>(group_.l) +
         element * static_cast<double>(index.read);
   }
@@ -442,11 +442,12 @@ class HeadMeasure {
 
   void compare_with_oracle(const CacheReaders& readers) {
     std::map<Index, KeptSet> best;
-    for (CaseFigures& figures : result_.cases) {
+    for (std::size_t c = 0; c < result_.cases.size(); ++c) {
+      CaseFigures& figures = result_.cases[c];
       const Index keep = count(figures.kept);
       figures[C::prompt_tokens] = static_cast<double>(keep);
       OracleFigures found{kNan, kNan, kNan};
-      if (plan_.future.count() > 0) {
+      if (plan_.future.count() > 0 && plan_.reads(plan_.cases[c]) == nullptr) {
         if (!best.contains(keep)) best[keep] = largest(readers.importance, keep);
         found = oracle_figures(readers.own_importance(), best[keep], figures.kept);
       }

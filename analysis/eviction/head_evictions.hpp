@@ -73,6 +73,7 @@ struct CaseFigures {
   KeptSet kept;  ///< [l], at the end where the phase decodes
   /// By column, but for those of outputs; nan without the decoding steps that a figure needs.
   std::array<double, EvictionColumns::kCaseFigures> figures{};
+  double bytes_read = 0;                ///< by a row, on average
   std::vector<double> step_change_sq;   ///< [steps], where the phase decodes
   std::vector<std::int32_t> last_rows;  ///< [T], where the phase decodes
   ChannelSet pruned;                    ///< [d], where channels are

@@ -359,7 +359,7 @@ void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
   for (std::size_t c = 0; c < names_.size(); ++c) {
     std::vector<T> all;
     for (const std::vector<T>& row : cases_[c]) all.insert(all.end(), row.begin(), row.end());
-    if (all.empty() && length_ > 0) continue;
+    if (all.empty() && (length_ > 0 || last_ > 0)) continue;
     AtomicFile file = folder.layer_file(layer, kind_ + "/" + names_[c] + ".npy");
     if constexpr (std::is_same_v<T, std::uint8_t>)
       write_npy_bool(std::move(file), shape, all);
