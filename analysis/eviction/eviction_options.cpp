@@ -328,7 +328,8 @@ void read_score(Policy& policy, const std::string& score, const std::vector<std:
   else if (const auto metric = kTokenMetrics.named(score))
     policy.metric = *metric;
   else if (const auto start = kBases.named(score); policy.base == EvictionBase::exchange && start &&
-                                                   *start != EvictionBase::exchange && !kBases[*start].alone)
+                                                   *start != EvictionBase::exchange &&
+                                                   !kBases[*start].alone && !kBases[*start].reads)
     policy.start = *start;
   else {
     std::vector<std::string> known = kTokenMetrics.names();
