@@ -79,6 +79,10 @@ void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<co
   write_array(std::move(file), "<i4", shape, values);
 }
 
+void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<const std::byte> values) {
+  write_array(std::move(file), "|u1", shape, values);
+}
+
 void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values) {
   write_array(std::move(file), "|b1", shape, values);

@@ -105,6 +105,7 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
                       fmt::format("'{}', which {}", name,
                                   facts.searches     ? "searches"
                                   : facts.two_stages ? "ranks twice, by its budget"
+                                  : facts.reads      ? "evicts nothing"
                                                      : "goes by position"));
   return order;
 }

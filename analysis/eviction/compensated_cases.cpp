@@ -73,7 +73,9 @@ CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& opti
   for (std::size_t e = 0; e < evictions.cases.size(); ++e)
     for (const Compensation method : methods) {
       const Index most = evictions.cases[e].kept.value_or(evictions.l);
-      if (kCompensations[method].fits() && most > kMostFitted && most < evictions.l)
+      if (evictions.reads(evictions.cases[e]) != nullptr)
+        plan.left_out.push_back({file_name(evictions, {e, method}), "nothing is evicted"});
+      else if (kCompensations[method].fits() && most > kMostFitted && most < evictions.l)
         plan.left_out.push_back({file_name(evictions, {e, method}),
                                  fmt::format("more than {} tokens are not fitted", kMostFitted)});
       else {

@@ -3,6 +3,7 @@
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "sim/head_group.hpp"
+#include "sim/simd/panel.hpp"
 
 #include <fmt/format.h>
 
@@ -51,6 +52,8 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
       pruned_("pruned", cache_rows(), dump.shape().d, file_names(plan_)),
       key_costs_("key_costs", cache_rows(), dump.shape().d, file_names(plan_)),
       last_rows_("last_rows", cache_rows(), dump.shape().T, decode_file_names(plan_)),
+      read_("read", cache_rows(), plan_.future.count() * div_up(dump.shape().l, 8), file_names(plan_),
+            div_up(dump.shape().l, 8)),
       measured_(dump, compute.precision, measure_columns(columns_, plan_.cases.size())),
       compensations_(dump, options, plan_, columns_.count(), compute),
       chosen_(dump, dump) {
@@ -65,6 +68,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const C
 std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
+  if (plan_.any_reads()) parts.emplace_back("what rows read, and outputs over it");
   if (plan_.losses.any()) parts.emplace_back("predicted losses");
   if (std::ranges::any_of(plan_.runs, [](const PolicyRun& run) {
         const EvictionRule& rule = run.rules.front();
@@ -98,6 +102,7 @@ void EvictStage::begin_layer(Index layer) {
   pruned_.begin();
   key_costs_.begin();
   last_rows_.begin();
+  read_.begin();
   measured_.begin();
   compensations_.begin_layer();
   if (in_float32(compute_.precision))
@@ -178,6 +183,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       }
       for (Index n = 0; plan_.ties && n < kTieNumbers; ++n)
         add(columns_.ties_of(c) + n, chosen->ties[c * kTieNumbers + n] / static_cast<double>(parts));
+      if (const auto column = columns_.bytes_read_of(c)) add(*column, caches * found.bytes_read);
       for (std::size_t s = 0; s < found.step_change_sq.size(); ++s)
         add(columns_.steps_of(c) + static_cast<Index>(s), found.step_change_sq[s]);
       for (std::size_t s = 0; s < found.step_tokens.size(); ++s)
@@ -193,6 +199,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       kept_.at(c, kept_row) = std::move(found.kept);
       pruned_.at(c, kept_row) = std::move(found.pruned);
       last_rows_.at(c, kept_row) = std::move(found.last_rows);
+      read_.at(c, kept_row) = std::move(found.read);
     }
   });
   for (std::size_t c = 0; c < plan_.cases.size(); ++c)
@@ -235,6 +242,7 @@ void EvictStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   pruned_.write(folder, layer);
   key_costs_.write(folder, layer);
   last_rows_.write(folder, layer);
+  read_.write(folder, layer);
   write_kept_differences(folder, layer, plan_, kept_.all());
 }
 

@@ -73,6 +73,7 @@ class EvictStage final : public Stage {
   KeptLayer kept_, pruned_;
   CaseRows<double> key_costs_;
   CaseRows<std::int32_t> last_rows_;
+  CaseRows<std::byte> read_;
   MeasuredLayer measured_;
   CompensatedCases compensations_;
   std::tuple<OncePerCache<Chosen<float>>, OncePerCache<Chosen<double>>> chosen_;  // of shared caches

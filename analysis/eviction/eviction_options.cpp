@@ -306,6 +306,14 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
     return base == EvictionBase::expected_attention
                ? std::nullopt
                : std::optional<std::string>("it is one of expected_attention");
+  const bool by_channels = facts.reads == ReadBy::query_channels || facts.reads == ReadBy::heavy_channels;
+  if (&option == &r && !by_channels) return "it does not choose by some channels";
+  if (&option == &dense && !facts.reads) return "it reads all that it keeps";
+  if (facts.reads && &option == &page && facts.reads != ReadBy::page_bounds) return "it reads single tokens";
+  if (facts.reads && &option != &page && (&option == &pool || is_of_pages(option)))
+    return "it pools no scores";
+  if (facts.reads)
+    return &option == &evict_option::window ? "it scores each row alone" : std::optional<std::string>();
   if (is_of_pages(option)) {
     if (facts.searches) return "it searches token by token";
     if (facts.two_stages) return "it ranks twice, token by token";
@@ -329,7 +337,8 @@ void read_score(Policy& policy, const std::string& score, const std::vector<std:
   else if (const auto metric = kTokenMetrics.named(score))
     policy.metric = *metric;
   else if (const auto start = kBases.named(score); policy.base == EvictionBase::exchange && start &&
-                                                   *start != EvictionBase::exchange && !kBases[*start].alone)
+                                                   *start != EvictionBase::exchange &&
+                                                   !kBases[*start].alone && !kBases[*start].reads)
     policy.start = *start;
   else {
     std::vector<std::string> known = kTokenMetrics.names();
@@ -353,7 +362,9 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(page, overrides.page),
           bind_option(page_by, overrides.page_by),
           bind_option(page_heads, overrides.page_heads),
-          bind_option(chunk, overrides.chunk)};
+          bind_option(chunk, overrides.chunk),
+          bind_option(r, overrides.r),
+          bind_option(dense, overrides.dense)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {

@@ -96,8 +96,8 @@ struct EvictionOptions {
 BoundOptions bound(EvictionOptions& options);
 /// --bits and how: the formats of a cache.
 BoundOptions bound(CacheFormatOptions& stored);
-/// The options of one policy alone: window, sinks, recent, pool, by, those of expected_attention, and of
-/// pages.
+/// The options of one policy alone: window, sinks, recent, pool, by, those of expected_attention, of pages,
+/// and of what reads less.
 BoundOptions bound(PolicyOverrides& overrides);
 
 namespace evict_option {
@@ -139,6 +139,8 @@ inline constexpr OptionFacts policy{"policy", "LIST",
         "layer",
         "head"},
     chunk{"chunk", "WHAT", "Keep or evict whole lines or sentences of the prompt's text together", "off"},
+    r{"r", "N", "Channels of keys that sparq and double_sparsity choose by", "a quarter of them", 1},
+    dense{"dense", "N", "The first N layers, in which every row reads the whole prompt", "0"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     ties{"ties", "",

@@ -35,6 +35,8 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
     if (const auto why = why_no_loss(dump, plan.on_future ? Tensor::g_future : Tensor::g_window,
                                      plan.search_rows(SearchBy::error)))
       return why;
+  if (rule.reads == ReadBy::heavy_channels && dump.shape().first_query() >= dump.shape().l)
+    return "its channels are chosen by the prompt's queries, and the dump holds none";
   return rule.metric ? why_unavailable(*rule.metric, dump) : std::nullopt;
 }
 
@@ -247,6 +249,10 @@ class Planner {
         if (policy.own.n_sink && rule.expected.n_sink >= shape.l)
           refuse(evict_option::n_sink, "fewer than", rule.expected.n_sink);
         if (rule.page > std::max<Index>(shape.l, 1)) refuse(evict_option::page, "at most", rule.page);
+        if (rule.r > shape.d)
+          throw OptionError(
+              option_text("{}: '{}': {}", evict_option::policy, policy.name, evict_option::r.name),
+              fmt::format("at most the keys' {} channels", shape.d), fmt::format("{}", *rule.r));
         auto why = why_unavailable(rule, plan_, dump_);
         if (why && asked)
           throw OptionError(
@@ -289,7 +295,9 @@ class Planner {
     for (std::size_t b = 0; b < run.rules.size(); ++b) {
       const EvictionRule& rule = run.rules[b];
       const Index l = dump_.shape().l, kept = kept_of(run.policy, run.semantics, plan_.budgets[b]);
-      const Index all = pinned_tokens(rule.sinks, rule.recent, rule.page, l);
+      const Index all = rule.sinks + rule.recent == 0 && rule.reads
+                            ? 0
+                            : pinned_tokens(rule.sinks, rule.recent, rule.page, l);
       if (all <= kept) continue;
       const PolicyOverrides& own = run.policy.own;
       const PolicyOverrides asked = own.before(overrides_);
@@ -322,7 +330,7 @@ class Planner {
   /// The tokens that a policy keeps at a budget.
   Index kept_of(const Policy& policy, Semantics semantics, const Budget& budget) const {
     const Index l = dump_.shape().l;
-    return tokens_of_pages(budget.kept(l, semantics), policy.own.page.value_or(1), l);
+    return tokens_within(policy, budget.kept(l, semantics), l);
   }
 
   /// What whole pages leave unused of the budgets.
@@ -331,7 +339,8 @@ class Planner {
       const Index tokens = budget.kept(dump_.shape().l, run.semantics),
                   kept = kept_of(run.policy, run.semantics, budget);
       if (kept < tokens)
-        short_pages_[fmt::format("whole pages keep {} of the {} tokens of budget {}", kept, tokens,
+        short_pages_[fmt::format("whole pages {} {} of the {} tokens of budget {}",
+                                 kBases[run.policy.base].reads ? "let rows read" : "keep", kept, tokens,
                                  budget.label())]
             .push_back(name_in_notes(run));
     }
@@ -393,6 +402,13 @@ class Planner {
 
   /// Choices that a user may not know to have made, or that come to nothing.
   void note_choices() {
+    std::vector<std::string> reading;
+    for (const EvictionCase& which : plan_.cases)
+      if (plan_.reads(which) != nullptr) place_in(reading, which.policy);
+    if (!reading.empty())
+      plan_.notes.push_back(
+          fmt::format("nothing is evicted, a budget is how many tokens of the prompt a row reads: {}",
+                      fmt::join(reading, ", ")));
     const Index rows = plan_.window.count();
     if (rows < plan_.window_asked)
       plan_.notes.push_back(fmt::format("window rows measured: {} clipped to {}", plan_.window_asked, rows));
@@ -432,8 +448,8 @@ class Planner {
     const std::vector<EvictionCase>& cases = plan_.cases;
     for (std::size_t a = 0; a < cases.size(); ++a)
       for (std::size_t b = a + 1; b < cases.size(); ++b)
-        if (cases[a].policy == cases[b].policy && cases[a].budget == cases[b].budget &&
-            cases[a].phase.name() == cases[b].phase.name())
+        if (plan_.reads(cases[a]) == nullptr && cases[a].policy == cases[b].policy &&
+            cases[a].budget == cases[b].budget && cases[a].phase.name() == cases[b].phase.name())
           plan_.pairs.push_back({a, b});
   }
 

@@ -9,6 +9,7 @@
 #include "sim/channels/channel_basis.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -85,6 +86,18 @@ struct EvictionPlan {
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 
+  /// The rule of a case whose rows read less of a prompt that stays whole; null of all others.
+  const EvictionRule* reads(const EvictionCase& which) const {
+    if (!which.run) return nullptr;
+    const EvictionRule& rule = runs[*which.run].rules[which.budget];
+    return rule.reads ? &rule : nullptr;
+  }
+  bool any_reads() const {
+    return std::ranges::any_of(cases, [this](const EvictionCase& which) { return reads(which) != nullptr; });
+  }
+  /// What is read is judged by these rows.
+  RowRange rows_judged() const { return future.count() > 0 ? future : window; }
+
   /// The rows on which an exact search makes this small.
   RowRange search_rows(SearchBy by) const {
     if (by == SearchBy::loss) return losses.on(on_future ? RowSet::future : RowSet::window);
@@ -151,10 +164,17 @@ class EvictionColumns {
     count_ += losses_.count();
     first_ties_ = count_;
     count_ += plan.ties ? kTieNumbers * std::ssize(plan.cases) : 0;
+    if (!plan.any_reads()) return;
+    first_read_ = count_;
+    count_ += std::ssize(plan.cases);
   }
 
   Index of(Head figure) const { return figure; }
   Index of(std::size_t which, Case figure) const { return begin_[which] + figure; }
+  /// The bytes that a row reads, on average; nowhere (empty) where every row reads all that is held.
+  std::optional<Index> bytes_read_of(std::size_t which) const {
+    return first_read_ ? std::optional(*first_read_ + static_cast<Index>(which)) : std::nullopt;
+  }
   /// How many tokens both cases of a pair keep.
   Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
   /// Where the relative errors of a decoding case begin: one a step.
@@ -171,6 +191,7 @@ class EvictionColumns {
   std::vector<Index> begin_;
   Index first_pair_ = 0, steps_, count_, first_ties_ = 0;
   LossColumns losses_;
+  std::optional<Index> first_read_;
 };
 
 /// The figures of evictions.csv that stand in a column of their own. Over a layer or the model they are means

@@ -40,7 +40,7 @@ Steps over_steps(const Eigen::Ref<const Eigen::RowVectorXd>& steps) {
 std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowSet rows,
                                             EvictionBase reference) const {
   const EvictionCase& mine = plan_.cases[which];
-  if (mine.phase.decodes() || !mine.kept) return std::nullopt;
+  if (mine.phase.decodes() || !mine.kept || plan_.reads(mine) != nullptr) return std::nullopt;
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const EvictionCase& other = plan_.cases[c];
     if (!other.run || other.phase.kind != Phase::Kind::prefill || other.kept != mine.kept) continue;
@@ -60,6 +60,13 @@ std::optional<double> EvictionTable::value(std::size_t which, Scope scope, Evict
   if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
   const RowRange measured = rows == RowSet::window ? plan_.window : plan_.future;
   if (rows != RowSet::none && measured.count() == 0) return std::nullopt;
+  if (figure == EvictionFigure::bytes_read) {
+    const auto column = columns_.bytes_read_of(which);
+    return column ? std::optional(sum(scope, *column)) : std::nullopt;
+  }
+  const bool of_evicted = figure == EvictionFigure::eviction_loss ||
+                          figure == EvictionFigure::optimality_gap || figure == EvictionFigure::oracle_recall;
+  if (of_evicted && plan_.reads(plan_.cases[which]) != nullptr) return std::nullopt;
   for (const auto& [stored, column] : kStoredFigures)
     if (stored == figure)
       return C::averages(column) ? scoped_.mean(scope, columns_.of(which, column))

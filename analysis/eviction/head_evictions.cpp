@@ -7,6 +7,7 @@
 #include "sim/cache/cache_outputs.hpp"
 #include "sim/channels/channel_basis.hpp"
 #include "sim/eviction/decode/decode.hpp"
+#include "sim/eviction/retrieval/retrieval.hpp"
 #include "sim/head_group.hpp"
 #include "sim/tokens/leverage.hpp"
 
@@ -118,6 +119,7 @@ template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
+  if (rule.reads) return KeptSet(static_cast<std::size_t>(group.l), 1);
   const Index keep = *which.kept;
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
@@ -355,7 +357,9 @@ class HeadMeasure {
     result_.cases.resize(plan_.cases.size());
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       result_.cases[c].kept = caches_.cases[c].kept;
-      result_.cases[c][C::tokens] = static_cast<double>(count(result_.cases[c].kept));
+      const bool reads = plan_.reads(plan_.cases[c]) != nullptr;
+      result_.cases[c][C::tokens] =
+          static_cast<double>(reads ? *plan_.cases[c].kept : count(result_.cases[c].kept));
     }
     measure(with_vectors);
     replay_decoding(readers, with_vectors);
@@ -382,7 +386,7 @@ class HeadMeasure {
       figures.kept = replay.kept;
       figures[C::tokens] = static_cast<double>(replay.cache_size);
       const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
-      figures[C::bytes] = static_cast<double>(replay.cache_size * token);
+      figures[C::bytes] = figures.bytes_read = static_cast<double>(replay.cache_size * token);
       figures.step_change_sq = replay.change_sq;
       double& change_sq = future.change_sq[decoding[n]] = 0;
       for (const double step : figures.step_change_sq) change_sq += step;
@@ -398,8 +402,10 @@ class HeadMeasure {
     for (const std::size_t c : measured) {
       caches.push_back(caches_.cases[c]);
       result_.cases[c].pruned = caches.back().pruned;
-      result_.cases[c][C::bytes] = cache_bytes(caches.back(), group_.d(), group_.d_v(), plan_.elements);
+      result_.cases[c][C::bytes] = result_.cases[c].bytes_read =
+          cache_bytes(caches.back(), group_.d(), group_.d_v(), plan_.elements);
     }
+    choose_what_is_read(measured, caches);
     CaseOutputs<T> found = case_outputs(group_, plan_.window, plan_.future, caches, with_vectors, compute_);
     const auto take = [&](OutputChanges<T>& from, OutputChanges<T>& to) {
       to.full_sq = from.full_sq;
@@ -415,13 +421,58 @@ class HeadMeasure {
     take(found.future, result_.outputs.future);
   }
 
+  /// Who reads less does so layer by layer, whoever else reads the cache.
+  void choose_what_is_read(const std::vector<std::size_t>& measured, std::vector<CacheCase>& caches) {
+    const RowRange rows{plan_.window.count() > 0 ? plan_.window.begin : plan_.future.begin,
+                        plan_.future.count() > 0 ? plan_.future.end : plan_.window.end};
+    for (std::size_t run = 0; run < plan_.runs.size(); ++run) {
+      std::vector<ReadRequest> asked;
+      std::vector<std::size_t> at;
+      for (std::size_t m = 0; m < measured.size(); ++m) {
+        const EvictionCase& which = plan_.cases[measured[m]];
+        if (which.run != run || plan_.reads(which) == nullptr) continue;
+        asked.push_back({plan_.reads(which), *which.kept});
+        at.push_back(m);
+      }
+      std::vector<PagesRead> found = rows_read(group_, asked, rows, plan_.rows_judged(), compute_.workers);
+      for (std::size_t n = 0; n < at.size(); ++n) {
+        CaseFigures& figures = result_.cases[measured[at[n]]];
+        note_bytes(*asked[n].rule, found[n], figures);
+        figures.read = bits_of(found[n]);
+        caches[at[n]].pages = std::move(found[n]);
+      }
+    }
+  }
+
+  void note_bytes(const EvictionRule& rule, const PagesRead& pages, CaseFigures& figures) const {
+    const bool chooses = pages.size > 0;
+    const ReadIndex index = chooses ? read_index(rule, group_.l, group_.d()) : ReadIndex{};
+    const double whole = figures[C::bytes], element = static_cast<double>(plan_.elements.key);
+    figures[C::bytes] += element * static_cast<double>(index.held);
+    figures.bytes_read =
+        whole * mean_tokens_read(group_, pages, plan_.rows_judged()) / static_cast<double>(group_.l) +
+        element * static_cast<double>(index.read);
+  }
+
+  /// Which prompt tokens every decoding step reads, a bit each.
+  std::vector<std::byte> bits_of(const PagesRead& pages) const {
+    const Index bytes = div_up(group_.l, 8);
+    std::vector<std::byte> bits(static_cast<std::size_t>(plan_.future.count() * bytes));
+    for (Index s = 0; s < plan_.future.count(); ++s)
+      for (Index p = 0; p < group_.l; ++p)
+        if (pages.reads(plan_.future.begin + s, p))
+          bits[static_cast<std::size_t>(s * bytes + p / 8)] |= std::byte{1} << static_cast<unsigned>(p % 8);
+    return bits;
+  }
+
   void compare_with_oracle(const CacheReaders& readers) {
     std::map<Index, KeptSet> best;
-    for (CaseFigures& figures : result_.cases) {
+    for (std::size_t c = 0; c < result_.cases.size(); ++c) {
+      CaseFigures& figures = result_.cases[c];
       const Index keep = count(figures.kept);
       figures[C::prompt_tokens] = static_cast<double>(keep);
       OracleFigures found{kNan, kNan, kNan};
-      if (plan_.future.count() > 0) {
+      if (plan_.future.count() > 0 && plan_.reads(plan_.cases[c]) == nullptr) {
         if (!best.contains(keep)) best[keep] = largest(readers.importance, keep);
         found = oracle_figures(readers.own_importance(), best[keep], figures.kept);
       }

@@ -9,6 +9,7 @@
 #include "sim/head_group.hpp"
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -80,10 +81,12 @@ struct CaseFigures {
   KeptSet kept;  ///< [l], at the end where the phase decodes
   /// By column, but for those of outputs; nan without the decoding steps that a figure needs.
   std::array<double, EvictionColumns::kCaseFigures> figures{};
+  double bytes_read = 0;                ///< by a row, on average
   std::vector<double> step_change_sq;   ///< [steps], where the phase decodes
   std::vector<double> step_tokens;      ///< [steps], that are attended over, where the phase decodes
   std::vector<std::int32_t> last_rows;  ///< [T], where the phase decodes
   ChannelSet pruned;                    ///< [d], where channels are
+  std::vector<std::byte> read;  ///< [steps][l / 8 rounded up], bit p % 8 of byte p / 8: token p is read
 
   double& operator[](Column column) { return figures[column]; }
   double operator[](Column column) const { return figures[column]; }

@@ -125,7 +125,8 @@ struct MiddleCase {
   }
 };
 std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l);
-/// In it the lowest output error of what can be run, and of the oracles; null where there is none.
+/// In it the lowest output error of what can be run, and of the oracles; null where there is none. Who keeps
+/// the whole prompt and reads less is not set against who evicts: where there are both, only these count.
 struct BestOf {
   const FigureEntry *runs = nullptr, *oracle = nullptr;
 };

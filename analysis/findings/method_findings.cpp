@@ -2,6 +2,7 @@
 #include "analysis/findings/findings.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "sim/compensation/compensation_facts.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -25,6 +26,33 @@ std::vector<std::pair<std::string, std::string>> keys_of(const MiddleCase& at, c
                                                          const char* metric) {
   return {{"policy", policy},    {"semantics", at.semantics}, {"phase", at.phase},
           {"budget", at.budget}, {"rows", at.rows},           {"metric", metric}};
+}
+
+/// The output errors of the middle case that are set against each other.
+std::vector<const FigureEntry*> compared(const FigureTable& evictions, const MiddleCase& at) {
+  const Wanted common = with(at.wanted(), "metric", "output_error");
+  std::vector<const FigureEntry*> evicting, reading;
+  for (const FigureEntry& entry : evictions.entries())
+    if (evictions.matches(entry, common) && !std::isnan(entry.model))
+      (evicts_nothing(evictions.key(entry, "policy")) ? reading : evicting).push_back(&entry);
+  return evicting.empty() ? reading : evicting;
+}
+
+/// ". Keeping all of it and reading as many tokens a step, sparq loses 0.24 times as much": of who is not
+/// compared.
+std::string beside(const FigureTable& evictions, const MiddleCase& at, const FigureEntry& best) {
+  const FigureEntry* lowest = nullptr;
+  const auto policy = [&](const FigureEntry& entry) { return evictions.key(entry, "policy"); };
+  if (evicts_nothing(policy(best))) return "";
+  for (const FigureEntry& entry : evictions.entries())
+    if (evictions.matches(entry, with(at.wanted(), "metric", "output_error")) &&
+        evicts_nothing(policy(entry)) && !is_oracle(Table::evictions, "policy", policy(entry)) &&
+        (lowest == nullptr || entry.model < lowest->model))
+      lowest = &entry;
+  if (lowest == nullptr) return "";
+  return fmt::format(
+      "; {}, which keeps the whole prompt and lets a row read as many tokens, loses {} times as much",
+      policy(*lowest), value_text(lowest->model / best.model));
 }
 
 }  // namespace
@@ -51,9 +79,8 @@ std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l) {
 
 BestOf best_of(const FigureTable& evictions, const MiddleCase& at) {
   BestOf best;
-  const Wanted common = with(at.wanted(), "metric", "output_error");
-  for (const FigureEntry& entry : evictions.entries()) {
-    if (!evictions.matches(entry, common) || std::isnan(entry.model)) continue;
+  for (const FigureEntry* const alike : compared(evictions, at)) {
+    const FigureEntry& entry = *alike;
     const bool oracle = is_oracle(Table::evictions, "policy", evictions.key(entry, "policy"));
     const FigureEntry*& lowest = oracle ? best.oracle : best.runs;
     if (lowest == nullptr || entry.model < lowest->model) lowest = &entry;
@@ -67,13 +94,11 @@ std::optional<Finding> best_policy(const FigureTables& tables) {
   if (!at) return std::nullopt;
   const auto [best, oracle] = best_of(evictions, *at);
   if (best == nullptr || !(best->model > 0)) return std::nullopt;
-  const Wanted common = with(at->wanted(), "metric", "output_error");
   Index others = 0, near = 0;
   const FigureEntry* worst = best;
-  for (const FigureEntry& entry : evictions.entries()) {
-    if (&entry == best || !evictions.matches(entry, common) || std::isnan(entry.model) ||
-        is_oracle(Table::evictions, "policy", evictions.key(entry, "policy")))
-      continue;
+  for (const FigureEntry* const alike : compared(evictions, *at)) {
+    const FigureEntry& entry = *alike;
+    if (&entry == best || is_oracle(Table::evictions, "policy", evictions.key(entry, "policy"))) continue;
     ++others;
     if (entry.model < kDecides * best->model) ++near;
     if (entry.model > worst->model) worst = &entry;
@@ -96,8 +121,10 @@ std::optional<Finding> best_policy(const FigureTables& tables) {
     finding.text += fmt::format(", predicted to cost {} nats a step (loss_step)", value_text(nats->model));
   if (with_oracle) {
     finding.weight = best->model / oracle->model;
-    finding.text += fmt::format(", {} times what {} loses, which knows the future",
-                                factor_text(finding.weight), evictions.key(*oracle, "policy"));
+    const std::string reference = evictions.key(*oracle, "policy");
+    finding.text +=
+        fmt::format(", {} times what {} loses, which {}", factor_text(finding.weight), reference,
+                    evicts_nothing(reference) ? "reads everything to choose" : "knows the future");
   }
   if (near > 0)
     finding.text += fmt::format("; {} of the others {} less than {:g} times as much, which is no decision",
@@ -105,7 +132,7 @@ std::optional<Finding> best_policy(const FigureTables& tables) {
   if (worst->model >= kDecides * best->model)
     finding.text += fmt::format("; {} loses {} times as much", evictions.key(*worst, "policy"),
                                 factor_text(worst->model / best->model));
-  finding.text += '.';
+  finding.text += beside(evictions, *at, *best) + '.';
   return finding;
 }
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,7 @@ template <class T>
 CaseOutputs<T> evicted(const HeadGroup<T>& group, RowRange window, RowRange future,
                        std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
   std::vector<Cache<T>> caches;
-  for (const CacheCase& one : cases) caches.push_back({one.kept});
+  for (const CacheCase& one : cases) caches.push_back({.kept = one.kept, .pages = one.pages});
   const auto on = [&](RowRange rows) {
     return rows.count() == 0
                ? no_rows<T>(cases.size())
@@ -339,10 +340,11 @@ void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<dou
 }
 
 template <class T>
-CaseRows<T>::CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names)
+CaseRows<T>::CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names, Index last)
     : kind_(std::move(kind)),
       rows_(static_cast<std::size_t>(rows)),
       length_(static_cast<std::size_t>(length)),
+      last_(static_cast<std::size_t>(last)),
       names_(std::move(names)) {}
 
 template <class T>
@@ -352,13 +354,14 @@ void CaseRows<T>::begin() {
 
 template <class T>
 void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
-  const std::size_t shape[] = {rows_, length_};
+  std::vector<std::size_t> shape{rows_, length_};
+  if (last_ > 0) shape = {rows_, length_ / last_, last_};
   for (std::size_t c = 0; c < names_.size(); ++c) {
     std::vector<T> all;
     for (const std::vector<T>& row : cases_[c]) all.insert(all.end(), row.begin(), row.end());
-    if (all.empty() && length_ > 0) continue;
+    if (all.empty() && (length_ > 0 || last_ > 0)) continue;
     AtomicFile file = folder.layer_file(layer, kind_ + "/" + names_[c] + ".npy");
-    if constexpr (sizeof(T) == 1)
+    if constexpr (std::is_same_v<T, std::uint8_t>)
       write_npy_bool(std::move(file), shape, all);
     else
       write_npy(std::move(file), shape, std::span<const T>(all));
@@ -368,5 +371,6 @@ void CaseRows<T>::write(const ResultFolder& folder, Index layer) const {
 template class CaseRows<std::uint8_t>;
 template class CaseRows<std::int32_t>;
 template class CaseRows<double>;
+template class CaseRows<std::byte>;
 
 }  // namespace kvreplay

@@ -89,13 +89,14 @@ class MeasuredLayer {
   std::vector<std::vector<double>> steps_;  // of every KV head, as a layer's `whole`
 };
 
-/// Numbers of every row of a layer (its KV heads, or its query heads) in every case: booleans, int32 or
-/// float64.
+/// Numbers of every row of a layer (its KV heads, or its query heads) in every case: booleans, int32,
+/// float64, or bytes of bits.
 template <class T>
 class CaseRows {
  public:
-  /// `names` are those of the cases' files, layer_XX/KIND/NAME.npy, [rows, length].
-  CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names);
+  /// `names` are those of the cases' files, layer_XX/KIND/NAME.npy, [rows, length]; with `last`, which
+  /// divides it, [rows, length / last, last].
+  CaseRows(std::string kind, Index rows, Index length, std::vector<std::string> names, Index last = 0);
   void begin();
   std::vector<T>& at(std::size_t which, Index row) { return cases_[which][row]; }
   const std::vector<std::vector<std::vector<T>>>& all() const { return cases_; }  ///< [cases][rows][length]
@@ -104,7 +105,7 @@ class CaseRows {
 
  private:
   std::string kind_;
-  std::size_t rows_, length_;
+  std::size_t rows_, length_, last_;
   std::vector<std::string> names_;
   std::vector<std::vector<std::vector<T>>> cases_;
 };

@@ -84,6 +84,11 @@ EvictionPlan plan_of(const Dump& dump, EvictionOptions& options, std::vector<Giv
                                     policy_name(name_of(EvictionBase::snapkv), scores[s].name)));
   options.scores.clear();  // they are files
   EvictionPlan plan = eviction_plan(dump, options);
+  if (plan.any_reads())
+    throw OptionError(
+        evict_option::policy, "a policy that evicts",
+        fmt::format("'{}', which keeps the whole prompt and reads less (kvreplay evict measures it)",
+                    options.policies.front()->name));
   plan.scores = std::move(scores);
   return plan;
 }

@@ -6,6 +6,7 @@
 #include "analysis/results/csv.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -218,10 +219,12 @@ CellMap layer_map(const ResultReader& results, const FigureTable& table, std::st
 }
 
 void mark_lowest(CellMap& map, Table table, std::string_view key) {
+  const bool any_evicts = key == "policy" && !std::ranges::all_of(map.row_keys, evicts_nothing);
   for (Index c = 0; c < map.values.cols(); ++c) {
     Index best = -1;
     for (Index r = 0; r < map.values.rows(); ++r)
       if (!std::isnan(map.values(r, c)) && !is_oracle(table, key, map.row_keys[r]) &&
+          !(any_evicts && evicts_nothing(map.row_keys[r])) &&
           (best < 0 || map.values(r, c) < map.values(best, c)))
         best = r;
     if (best >= 0) map.marked.emplace_back(best, c);

@@ -49,7 +49,8 @@ void add_median_heads(CellMap& map, const FigureTable& table, std::string_view r
 CellMap layer_map(const ResultReader& results, const FigureTable& table, std::string_view row_key,
                   const Wanted& common);
 
-/// The lowest of each column, oracles apart: its rows are values of the table's key `key`.
+/// The lowest of each column, oracles apart, and beside policies that evict those that read less: its rows
+/// are values of the table's key `key`.
 void mark_lowest(CellMap& map, Table table, std::string_view key);
 
 }  // namespace kvreplay::report

@@ -22,6 +22,7 @@ namespace {
 
 std::optional<Figure> budget_figure(const Tables& tables) {
   const std::vector<const FigureFacts*> offered = offered_figures(Table::evictions);
+  const bool reads = std::ranges::any_of(tables.evictions.distinct("policy"), evicts_nothing);
   return model_figure(
       tables.evictions,
       {.name = "error-by-budget",
@@ -29,8 +30,11 @@ std::optional<Figure> budget_figure(const Tables& tables) {
        .reading = fmt::format(
            "Each line is a policy: the same base has the same colour and marker, the score on top of it "
            "another dash. {}; a line that falls late keeps the wrong tokens first. Zeros stand on the lower "
-           "edge.",
-           directions_text(offered)),
+           "edge.{}",
+           directions_text(offered),
+           reads ? " Of a policy that keeps the whole prompt (quest, sparq, ..) it is the tokens that a row "
+                   "reads."
+                 : ""),
        .figures = offered,
        .item = "policy",
        .setting = "budget",
@@ -44,15 +48,19 @@ std::optional<Figure> budget_figure(const Tables& tables) {
        }});
 }
 
-/// Where caches are stored in several formats: tokens kept do not say what they take.
+/// Where caches are stored in several formats, or some are read in part: tokens do not say what they take.
 std::optional<Figure> bytes_figure(const FigureTable& table) {
-  if (std::ranges::none_of(table.distinct("policy", {}),
-                           [](const std::string& policy) { return policy.find('~') != std::string::npos; }))
+  const std::vector<std::string> metrics = table.distinct("metric");
+  const bool reads = is_in(metrics, name_of(EvictionFigure::bytes_read));
+  const std::string_view of_cache = name_of(reads ? EvictionFigure::bytes_read : EvictionFigure::bytes);
+  if (!reads && std::ranges::none_of(table.distinct("policy", {}), [](const std::string& policy) {
+        return policy.find('~') != std::string::npos;
+      }))
     return std::nullopt;
   Variants plots("error-by-bytes");
   const std::vector<const FigureFacts*> offered = offered_figures(Table::evictions);
   for (const FigureFacts* const facts : offered) {
-    if (facts->name == "bytes") continue;
+    if (facts->unit == kBytesKind.unit) continue;
     for (const Wanted& choice : table.choices({"rows", "phase", "semantics"}, {{"metric", facts->name}})) {
       LinePlot plot;
       std::vector<std::pair<double, std::pair<std::string, double>>> points;  // MiB, policy and figure
@@ -61,7 +69,7 @@ std::optional<Figure> bytes_figure(const FigureTable& table) {
       for (const std::string& policy : policies)
         for (const std::string& budget : table.distinct("budget", with(choice, "policy", policy))) {
           const Wanted which = {{"policy", policy}, {"budget", budget}, choice[2], choice[3]};
-          Wanted of_figure = choice, of_bytes = {{"metric", "bytes"}};
+          Wanted of_figure = choice, of_bytes = {{"metric", of_cache}};
           of_figure.insert(of_figure.end(), which.begin(), which.begin() + 2);
           of_bytes.insert(of_bytes.end(), which.begin(), which.end());
           const auto *const figure = table.find(of_figure), *const bytes = table.find(of_bytes);
@@ -80,20 +88,26 @@ std::optional<Figure> bytes_figure(const FigureTable& table) {
             points[n].second.second;
       }
       plot.bridged = true;
-      plot.x = linear_axis("MiB of the prompt's cache, all heads", plot.at, true);
+      plot.x = linear_axis(reads ? "MiB that a row reads of the prompt's cache, all heads"
+                                 : "MiB of the prompt's cache, all heads",
+                           plot.at, true);
       plot.y = figure_axis(std::string(facts->name), facts->scale, values);
       std::vector<std::string> picked = shown_keys(table.table(), std::span(choice).subspan(1));
-      plot.title = fmt::format("{} by the bytes of the cache{}, phase {}, {}", facts->name,
+      plot.title = fmt::format("{} by the bytes {}{}, phase {}, {}", facts->name,
+                               reads ? "that a row reads" : "of the cache",
                                picked[0].empty() ? "" : ", on the " + picked[0], picked[1], picked[2]);
       picked.insert(picked.begin(), std::string(facts->name));
       plots.add(std::move(picked), std::move(plot));
     }
   }
-  return plots.figure(
-      {"metric", "on the", "phase", "semantics"}, "Error by bytes",
-      "Each mark is a policy in a format, at what its cache takes. Of two at the same height the left one "
-      "is the better bargain.",
-      offered);
+  return plots.figure({"metric", "on the", "phase", "semantics"}, "Error by bytes",
+                      reads ? "Each mark is a policy at what a row reads of the cache, with what it chooses "
+                              "by. Who evicts reads "
+                              "all that it holds; who evicts nothing holds the whole prompt (bytes)."
+                            : "Each mark is a policy in a format, at what its cache takes. Of two at the "
+                              "same height the left one "
+                              "is the better bargain.",
+                      offered);
 }
 
 std::optional<Figure> layer_figure(const Tables& tables) {

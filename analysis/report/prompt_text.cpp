@@ -7,7 +7,7 @@
 #include "analysis/results/token_figures.hpp"
 #include "data/console.hpp"
 #include "data/utf8.hpp"
-#include "sim/eviction/policy_facts.hpp"
+#include "sim/eviction/policy.hpp"
 
 #include <fmt/format.h>
 
@@ -128,7 +128,9 @@ void read_policies(const Tables& tables, PromptText& text, double most_digits) {
   const double digits = std::ceil(static_cast<double>(text.shown.size()) / 6);
   for (const FigureEntry* const entry : entries) {
     TextPolicy policy{tables.evictions.key(*entry, "policy"), {}, {}};
-    if (!results.has(kept_file(results.layers().front(), policy, *at, entry->kept))) continue;
+    if (evicts_nothing(policy.name) ||
+        !results.has(kept_file(results.layers().front(), policy, *at, entry->kept)))
+      continue;
     std::vector<std::string> heads;
     policy.kept.resize(text.shown.size());
     for (const Index layer : results.layers()) {

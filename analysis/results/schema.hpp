@@ -128,6 +128,7 @@ enum class EvictionFigure {
   excess_over_greedy_exact,
   excess_over_exchange,
   bytes,
+  bytes_read,
   residual_error,
   loss_row,
   loss_head,
@@ -171,6 +172,10 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{kBytesKind, "bytes", "Bytes",
       "Keys and values kept, in the dump's number format or as --bits stores them"},
      EvictionFigure::bytes},
+    {{kBytesKind, "bytes_read", "Bytes read",
+      "What a row reads of the prompt's cache on average, with what it chooses by; only where some policy "
+      "keeps the whole prompt and reads less"},
+     EvictionFigure::bytes_read},
     {{kErrorKind.of(kLayersAndModel), "residual_error", "Residual error",
       "Squared change of a layer's output behind W_O over the squared norm of the residual stream that it is "
       "added to; of the model the layers' mean",

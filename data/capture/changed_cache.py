@@ -18,6 +18,7 @@ class Change:
 
     kept: np.ndarray | None = None  # [heads, l], true where kept
     last: np.ndarray | None = None  # [heads, T], in place of kept: the last row that sees each position
+    read: np.ndarray | None = None  # [heads, steps, l], true where a decoding step reads a token that is kept; None: all
     pruned: np.ndarray | None = None  # [heads, d], true where a key loses the channel
     recent: int = 0  # the prompt's last keys, which lose none
     stored: Stored | None = None  # in which formats
@@ -46,4 +47,8 @@ class Change:
         return at, k, v, None
 
     def heads(self, n_kv: int) -> int:
-        return next((len(x) for x in (self.kept, self.last, self.pruned) if x is not None), n_kv)
+        return next((len(x) for x in (self.kept, self.last, self.read, self.pruned) if x is not None), n_kv)
+
+    def unread(self, head: int, at: torch.Tensor) -> torch.Tensor | None:
+        """[steps, held]: where a step does not read what a head holds of positions `at`; None where all read all."""
+        return None if self.read is None else ~torch.from_numpy(self.read[head]).to(at.device)[:, at]

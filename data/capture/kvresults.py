@@ -75,8 +75,8 @@ OVER_DUMPS = {name: _Kind("", "layer,metric,n,mean,sd,ci_low,ci_high", f"{name}_
               for name in (f"{table}_over_dumps" for table in TABLES)}
 OVER_DUMPS["comparisons"] = _Kind("", "table,left,right,budget,metric,prompts,log_ratio,difference,low,high,wins,p", "comparison_rows")
 # The folders of arrays, one a layer or one for all, each with a command that writes it.
-LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "last_rows": DECODE, "pruned": "evict --channels iap:0.5",
-                "diff": DIFF, "channels": "channels", "key_costs": "evict --policy none --bits 4"}
+LAYER_ARRAYS = {"tokens": "tokens", "kept": "evict` or `kvreplay budget", "read": "evict --policy quest", "last_rows": DECODE,
+                "pruned": "evict --channels iap:0.5", "diff": DIFF, "channels": "channels", "key_costs": "evict --policy none --bits 4"}
 WHOLE_ARRAYS = {"maps": "tokens", "curves": "budget", "decode": DECODE, "decode_tokens": DECODE}
 WORDS = ("policy", "semantics", "phase", "rows", "metric", "method", "order", "score", "reference", "other",
          "name", "model", "fingerprint", "table", "left", "right")
@@ -84,7 +84,7 @@ PLACES = ("layer", "kv_head")
 COUNTS = (*PLACES, "kept", "pruned")
 DERIVED = ("kept", "kept_share", "pruned")  # which follow from what a row is of
 SIZES = ("layers", "n_q", "n_kv", "d", "T", "T_q", "l")  # of the dump, in summary.json
-NPY = re.compile(rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|<i4|<f4|<f8)', 'fortran_order': False, "
+NPY = re.compile(rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|\|u1|<i4|<f4|<f8)', 'fortran_order': False, "
                  rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n", re.DOTALL)
 LARGEST = {".json": 1 << 28, ".csv": 1 << 32}  # bytes
 AnyPath = Union[str, Path]
@@ -284,7 +284,7 @@ class Results(_Folder):
         self.layers, sizes = _layers_and_sizes(self.folder / "summary.json", self.summary)
         self._sizes = {"layer": len(self.layers), "sigma": 99, "kv_head": sizes["n_kv"], "query_head": sizes["n_q"],
                        "token": sizes["l"], "position": sizes["T"], "budget": sizes["l"] + 1,
-                       "step": min(sizes["T"] - sizes["l"], sizes["T_q"]),
+                       "step": min(sizes["T"] - sizes["l"], sizes["T_q"]), "byte": (sizes["l"] + 7) // 8,
                        **dict.fromkeys(("channel", "other_channel", "eigenvalue", "rank"), sizes["d"])}
         self._arrays: dict[str, list[str]] = {}  # by folder, without .npy
         for folder, _, file in (name.rpartition("/") for name in sorted(self._written)):
@@ -317,7 +317,7 @@ class Results(_Folder):
         return list(self.table("agreement")["reference"].unique())
 
     def names(self, kind: str) -> list[str]:
-        """The arrays of a kind that are there: of tokens, kept, last_rows, pruned, diff, channels, key_costs, maps, curves or decode."""
+        """The arrays of a kind that are there: of tokens, kept, read, last_rows, pruned, diff, channels, key_costs, maps, curves or decode."""
         command = {**LAYER_ARRAYS, **WHOLE_ARRAYS}.get(kind)
         if command is None:
             raise ResultsError(f"no arrays are called {kind}: expected {', '.join([*LAYER_ARRAYS, *WHOLE_ARRAYS])}")
@@ -334,6 +334,13 @@ class Results(_Folder):
     def kept(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, token], true where kept: "snapkv-paper-prefill-448" of evict, "snapkv-lu-0.5" of budget."""
         return self.array("kept", name, layer)
+
+    def read(self, name: str, layer: Optional[int] = None) -> Array:
+        """[layer, head, step, token], true where a decoding step reads the token, of policies that keep the whole prompt:
+        "quest-paper-prefill-176"."""
+        packed = self.array("read", name, layer)
+        bits = np.unpackbits(packed.values, axis=-1, count=self._sizes["token"], bitorder="little").astype(bool)
+        return self._labelled(packed.name, bits, (*list(packed.axes)[:-1], "token"))
 
     def last_rows(self, name: str, layer: Optional[int] = None) -> Array:
         """[layer, head, position]: the last row that sees each position in a phase that decodes; l - 1 where the prompt's cut
@@ -426,7 +433,7 @@ class Results(_Folder):
         return self.array("decode", name)
 
     def array(self, kind: str, name: str, layer: Optional[int] = None) -> Array:
-        """Any array, by its folder (tokens, kept, last_rows, pruned, diff, channels, key_costs, maps, curves, decode, decode_tokens) and its file name
+        """Any array, by its folder (tokens, kept, read, last_rows, pruned, diff, channels, key_costs, maps, curves, decode, decode_tokens) and its file name
         without .npy."""
         if name not in (names := self.names(kind)):
             raise ResultsError(f"{self.folder}: no {name}.npy of {kind}; {_alternatives(name, names)}")
@@ -535,6 +542,8 @@ def _axes(kind: str, name: str) -> tuple[str, ...]:
         sigmas = kind == "curves" and (name.endswith(("~lu", "~profile")) or name == "profile")
         last = {"maps": (), "curves": ("budget",), "decode": ("step",), "decode_tokens": ("step",)}[kind]
         return ("sigma", "layer", "kv_head") if sigmas else ("layer", "kv_head", *last)
+    if kind == "read":
+        return ("head", "step", "byte")  # of a bit a token
     if kind != "channels":
         return ("head", {"last_rows": "position", "pruned": "channel", "key_costs": "channel"}.get(kind, "token"))
     if name == "rope_pair":
@@ -725,7 +734,7 @@ def _array(path: Path, data: bytearray) -> np.ndarray:
     """The array of a .npy file as kvreplay writes it."""
     header = NPY.match(data[:4096])
     if not header or int.from_bytes(header[1], "little") != header.end() - 10:
-        raise ResultsError(f"{path}: expected a .npy file of booleans, int32, float32 or float64, found another header")
+        raise ResultsError(f"{path}: expected a .npy file of booleans, bytes, int32, float32 or float64, found another header")
     dtype, shape = np.dtype(header[2].decode()), tuple(int(size) for size in re.findall(rb"\d+", header[3]))
     wanted, found = math.prod(shape) * dtype.itemsize, len(data) - header.end()
     if found != wanted:

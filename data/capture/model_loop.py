@@ -160,7 +160,8 @@ class ModelLoop:
             at, k, v, bias = change.cache(layer.k[g], layer.v[g], head)
             last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
             k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
-            outputs.append(attend(q, at, k, v, self._l, layer, layer.sinks_of(head, heads), bias, last))
+            sinks, unread = layer.sinks_of(head, heads), change.unread(head, at)
+            outputs.append(attend(q, at, k, v, self._l, layer, sinks, bias, last, unread))
         return as_attention(outputs, query)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
@@ -199,10 +200,11 @@ def as_attention(outputs: list[torch.Tensor], query: torch.Tensor) -> tuple[torc
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,
-           sinks: torch.Tensor | None, bias: torch.Tensor | None = None, last: torch.Tensor | None = None) -> torch.Tensor:
+           sinks: torch.Tensor | None, bias: torch.Tensor | None = None, last: torch.Tensor | None = None,
+           unread: torch.Tensor | None = None) -> torch.Tensor:
     """o [group, rows, d_v] of q [group, rows, d], the rows l, l + 1, ..., over a cache whose first keys are those of
     positions `at`, with these biases, followed by the rows' own, as far as the `last` row [T] that sees a position is
-    not before it: in float32 at least."""
+    not before it, and but for what is `unread` [rows, at] of the first: in float32 at least."""
     group, rows, d = q.shape
     wide = torch.promote_types(q.dtype, torch.float32)
     row = torch.arange(l, l + rows, device=q.device)
@@ -212,6 +214,8 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
         hidden |= position <= row[:, None] - rule.window
     if last is not None:
         hidden |= row[:, None] > last[position]
+    if unread is not None:
+        hidden[:, : len(at)] |= unread
     z = rule.scale * (q.reshape(-1, d).to(wide) @ k.to(wide).T).reshape(group, rows, -1)
     if rule.softcap:
         z = rule.softcap * torch.tanh(z / rule.softcap)

@@ -77,7 +77,8 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
 
     def change(name: str, recent: int, stored: list[Stored] | None, layer: int) -> Change:
         kept, pruned = results.kept(name, layer).values, results.pruned(name, layer).values if prunes else None
-        return Change(kept=kept, pruned=pruned, recent=recent, stored=stored and stored[layer])
+        read = results.read(name, layer).values if has(results, "read", name) else None
+        return Change(kept=kept, read=read, pruned=pruned, recent=recent, stored=stored and stored[layer])
 
     def while_decoding(name: str, layer: int) -> Change:
         return Change(last=results.last_rows(name, layer).values)

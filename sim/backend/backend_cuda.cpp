@@ -110,8 +110,13 @@ class CudaBackend final : public Backend {
                                       std::span<const Cache<float>> caches, bool with_vectors,
                                       Workers& workers) const override {
     const auto on_host = [&] { return Backend::output_changes(group, rows, caches, with_vectors, workers); };
-    if (!std::all_of(caches.begin(), caches.end(), [](const auto& cache) { return cache.only_evicts(); }))
-      return on_host();
+    std::vector<Cache<float>> evicted;
+    for (const Cache<float>& cache : caches)
+      if (cache.only_evicts()) evicted.push_back(cache);
+    if (evicted.empty()) return on_host();
+    if (evicted.size() < caches.size())
+      return beside_others(group, rows, caches, output_changes(group, rows, evicted, with_vectors, workers),
+                           with_vectors, workers);
     return on_device([&] { return output_changes_cuda(group, rows, caches, with_vectors, workers); },
                      on_host);
   }
@@ -171,6 +176,25 @@ class CudaBackend final : public Backend {
       for (std::size_t n = 0; n < numbers.size(); ++n) replays[numbers[n]] = std::move(part[n]);
     }
     return replays;
+  }
+  /// The changes that all of `caches` make, of which `evicted` are those of the ones that only evict: the
+  /// others are the CPU's.
+  OutputChanges<float> beside_others(const HeadGroup<float>& group, RowRange rows,
+                                     std::span<const Cache<float>> caches, OutputChanges<float> evicted,
+                                     bool with_vectors, Workers& workers) const {
+    std::vector<Cache<float>> others;
+    for (const Cache<float>& cache : caches)
+      if (!cache.only_evicts()) others.push_back(cache);
+    OutputChanges<float> on_cpu = Backend::output_changes(group, rows, others, with_vectors, workers);
+    OutputChanges<float> all{evicted.full_sq, {}, std::move(evicted.full), {}};
+    std::size_t next_evicted = 0, next_other = 0;
+    for (const Cache<float>& cache : caches) {
+      OutputChanges<float>& from = cache.only_evicts() ? evicted : on_cpu;
+      const std::size_t at = cache.only_evicts() ? next_evicted++ : next_other++;
+      all.change_sq.push_back(from.change_sq[at]);
+      if (with_vectors) all.change.push_back(std::move(from.change[at]));
+    }
+    return all;
   }
   /// What `work` gives with a device at hand; nothing where the CPU is to take over.
   template <class Work>

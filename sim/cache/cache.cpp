@@ -21,7 +21,8 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache) {
 
 template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
-  Cache<T> cache{which.kept, which.pruned, which.prunable};
+  Cache<T> cache{
+      .kept = which.kept, .pruned = which.pruned, .prunable = which.prunable, .pages = which.pages};
   if (!which.quantization || which.quantization->stores_exactly()) return cache;
   const std::vector<Index> tokens = positions(which.kept);
   cache.k = keys_held(group, cache);

@@ -3,24 +3,12 @@
 #include "sim/cache/quantize.hpp"
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
+#include "sim/pages_read.hpp"
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace kvreplay {
-
-/// Pages of the prompt that are read, chosen anew for each row: what retrieval makes of a cache. Page n holds
-/// the positions n size to (n + 1) size - 1.
-struct PagesRead {
-  Index size = 0;  ///< positions to a page; 0: every row reads all of them
-  Index first_row =
-      0;  ///< position of the first row that `read` has; it must have every row that is asked of
-  std::vector<std::vector<std::uint8_t>> read{};  ///< [rows][pages of the prompt], 1 where read
-
-  bool reads(Index row, Index p) const { return size == 0 || read[row - first_row][p / size] != 0; }
-  bool operator==(const PagesRead&) const = default;
-};
 
 /// What a row attends to of a head group's prompt: the kept tokens on the pages that it reads, with the keys,
 /// values and biases that are held for them. Decoded tokens follow as they are.
@@ -64,7 +52,9 @@ struct CacheCase {
   ChannelSet pruned{};  ///< [d], or empty: every key keeps all channels
   KeptSet prunable{};   ///< [l], the keys that lose them; may be empty where `pruned` is
   std::optional<Quantization> quantization{};
+  PagesRead pages{};  ///< what rows read of the kept tokens
 
+  /// Whether what is kept is as it was.
   bool only_evicts() const { return pruned.empty() && (!quantization || quantization->stores_exactly()); }
   bool operator==(const CacheCase&) const = default;
 };

@@ -81,7 +81,9 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           page ? page : others.page,
           page_by ? page_by : others.page_by,
           page_heads ? page_heads : others.page_heads,
-          chunk ? chunk : others.chunk};
+          chunk ? chunk : others.chunk,
+          r ? r : others.r,
+          dense ? dense : others.dense};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -108,13 +110,18 @@ bool knows_the_future(std::string_view policy) {
   };
   const auto base_is_oracle = [&](std::string_view name) {
     const std::optional<EvictionBase> base = kBases.named(name);
-    return base && is_oracle(kBases[*base].metric);
+    return base && (is_oracle(kBases[*base].metric) || kBases[*base].reads_all_first);
   };
   policy = policy.substr(0, policy.find('['));
   const std::size_t mark = policy.find_first_of("+:");
   if (mark == std::string_view::npos) return base_is_oracle(policy);
   const std::string_view score = policy.substr(mark + 1);
   return is_oracle(kTokenMetrics.named(score)) || base_is_oracle(score);
+}
+
+bool evicts_nothing(std::string_view policy) {
+  const std::optional<EvictionBase> base = kBases.named(policy.substr(0, policy.find_first_of("[+:~")));
+  return base && kBases[*base].reads;
 }
 
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
@@ -165,6 +172,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
       break;
     case EvictionBase::rkv:
       rule.window = 8;
+      break;
     case EvictionBase::kvzip:
       if (least_1) rule.sinks = 4;
       break;
@@ -180,6 +188,14 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::greedy_leverage:
     case EvictionBase::exchange:
     case EvictionBase::defensive:
+    case EvictionBase::top_k:
+    case EvictionBase::top_p:
+    case EvictionBase::quest:
+    case EvictionBase::double_sparsity:
+      break;
+    case EvictionBase::sparq:
+      rule.recent = budget / 4;
+      rule.reads_by_logits = semantics == Semantics::official;
       break;
   }
   rule.window = std::min(chosen(overrides.window, rule.window), l);
@@ -191,10 +207,13 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.expected.n_sink = overrides.n_sink.value_or(rule.expected.n_sink);
   rule.expected.n_future = overrides.n_future.value_or(rule.expected.n_future);
   rule.expected.epsilon = overrides.epsilon.value_or(rule.expected.epsilon);
-  rule.page = overrides.page.value_or(rule.page);
+  rule.page = overrides.page.value_or(kBases[policy.base].page);
   rule.page_by = overrides.page_by.value_or(rule.page_by);
   if (overrides.page_heads == PageHeads::layer) rule.shared_by_layer = true;
   const EvictionBaseFacts& facts = kBases[policy.base];
+  rule.reads = facts.reads;
+  rule.r = overrides.r;
+  rule.dense = overrides.dense.value_or(0);
   rule.by = facts.searches && !facts.greedy && overrides.by ? overrides.by : facts.searches;
   if (policy.metric || policy.given) {
     rule.metric = policy.metric;
@@ -206,6 +225,12 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l) {
   if (page == 1) return sinks + recent;
   return std::min(pages_of(sinks, page) * page + recent + std::max<Index>(l - recent, 0) % page, l);
+}
+
+Index tokens_within(const Policy& policy, Index budget, Index l) {
+  const Index page = policy.own.page.value_or(kBases[policy.base].page);
+  if (!kBases[policy.base].reads) return tokens_of_pages(budget, page, l);
+  return budget < l ? budget / page * page : l;
 }
 
 Index tokens_of_pages(Index budget, Index page, Index l) {

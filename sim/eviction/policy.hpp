@@ -36,6 +36,7 @@ struct PolicyOverrides {
   std::optional<PageScore> page_by;
   std::optional<PageHeads> page_heads;
   std::optional<ChunkBy> chunk;
+  std::optional<Index> r, dense;  ///< of policies that read less
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -56,8 +57,11 @@ struct Policy {
 std::string policy_name(std::string_view base, std::string_view score);
 /// Whether it finds its kept set by search from beginning to end: nothing is ranked.
 bool only_searches(const Policy& policy);
-/// Whether the policy of this name ranks by the decoding steps, which no method can know.
+/// Whether the policy of this name ranks by the decoding steps, which no method can know, or reads everything
+/// to choose what to read.
 bool knows_the_future(std::string_view policy);
+/// Whether the policy of this name keeps the whole prompt, and its rows read less.
+bool evicts_nothing(std::string_view policy);
 
 /// A policy with every choice made, for a prompt of l tokens and a budget.
 struct EvictionRule {
@@ -82,6 +86,10 @@ struct EvictionRule {
   Index least_in_first = 0;      ///< of that half
   ExpectedAttention expected;    ///< the form of expected_attention
   std::optional<SearchBy> by;    ///< what a search makes small
+  std::optional<ReadBy> reads;   ///< nothing is evicted: each row reads what it chooses by this
+  std::optional<Index> r;        ///< channels that are read to choose so; unset: a quarter of them
+  Index dense = 0;               ///< the first layers, in which rows read everything
+  bool reads_by_logits = false;  ///< by sums over query heads of logits, not of weights
 
   /// Whether it swaps kept and evicted tokens.
   bool exchanges() const { return by && !kBases[policy.base].greedy; }
@@ -98,6 +106,9 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
 /// How many of l tokens are pinned with `sinks` first and `recent` last ones: whole pages, and the last one
 /// where it is not full; of pages of one token sinks + recent, as asked for.
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l);
+
+/// What a policy keeps of l tokens within a budget, or a row reads where nothing is evicted: whole pages.
+Index tokens_within(const Policy& policy, Index budget, Index l);
 
 /// What whole pages keep of l tokens within a budget: the last page as far as it is there, and full ones.
 Index tokens_of_pages(Index budget, Index page, Index l);

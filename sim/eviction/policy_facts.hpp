@@ -80,6 +80,14 @@ inline constexpr auto kChunkBy = facts_table<ChunkByFacts>({
     {ChunkBy::line, "line"},
     {ChunkBy::sentence, "sentence"},
 });
+/// What each row chooses by which tokens it reads, where the whole prompt is kept.
+enum class ReadBy {
+  weight,          ///< their weights
+  weight_share,    ///< their weights, as many as reach a share of all
+  page_bounds,     ///< bounds of the logits of a page of tokens
+  query_channels,  ///< weights by the row's largest query channels
+  heavy_channels,  ///< weights by channels chosen on the prompt
+};
 
 enum class EvictionBase {
   streaming,
@@ -103,6 +111,11 @@ enum class EvictionBase {
   exchange,
   defensive,
   criticalkv,
+  top_k,
+  top_p,
+  quest,
+  sparq,
+  double_sparsity,
 };
 
 struct EvictionBaseFacts {
@@ -125,8 +138,12 @@ struct EvictionBaseFacts {
   bool two_stages = false;   ///< ranks again, by what W_O makes of the values, for half of the budget
   /// Why it ranks the whole prompt only, neither blocks nor while decoding, as one clause.
   std::string_view whole_prompt = {};
+  std::optional<ReadBy> reads = {};  ///< it evicts nothing: each row reads what it chooses by this
+  bool reads_all_first = false;      ///< to choose so takes reading everything: a reference
+  int page = 1;                      ///< tokens to a page of what is read
 };
-inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt";
+inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt",
+                                  kEvictsNothing = "it evicts nothing: rows read less of the whole prompt";
 
 inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
     {.id = EvictionBase::streaming,
@@ -254,6 +271,40 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .pins_window = true,
      .two_stages = true,
      .whole_prompt = "its two stages share the budget of a whole prompt"},
+    {.id = EvictionBase::top_k,
+     .name = "top_k",
+     .plain = "keeps all, reads the largest weights",
+     .meaning = "Reference: evicts nothing; each row reads the tokens of largest weight in it",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::weight,
+     .reads_all_first = true},
+    {.id = EvictionBase::top_p,
+     .name = "top_p",
+     .plain = "keeps all, reads a share of the weight",
+     .meaning =
+         "Reference: evicts nothing; each row reads the fewest tokens that reach a share of its weight",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::weight_share,
+     .reads_all_first = true},
+    {.id = EvictionBase::quest,
+     .name = "quest",
+     .plain = "keeps all, reads pages of largest bound",
+     .meaning = "Quest: evicts nothing; each row reads the pages whose keys allow the largest logits",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::page_bounds,
+     .page = 16},
+    {.id = EvictionBase::sparq,
+     .name = "sparq",
+     .plain = "keeps all, reads by the largest query channels",
+     .meaning = "SparQ: evicts nothing; each row reads by the logits of its largest query channels",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::query_channels},
+    {.id = EvictionBase::double_sparsity,
+     .name = "double_sparsity",
+     .plain = "keeps all, reads by the heaviest channels",
+     .meaning = "Double Sparsity: evicts nothing; rows read by the logits of the prompt's heaviest channels",
+     .whole_prompt = kEvictsNothing,
+     .reads = ReadBy::heavy_channels},
 });
 constexpr std::string_view name_of(EvictionBase base) { return kBases[base].name; }
 

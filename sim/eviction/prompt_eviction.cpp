@@ -81,7 +81,7 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
     } else if (rule.metric) {
       scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
     } else {
-      scores.push_back(only_searches(rule.policy) ? Vector<double>() : by_position(group.l));
+      scores.push_back(only_searches(rule.policy) || rule.reads ? Vector<double>() : by_position(group.l));
     }
     if (rule.per_visible_row) divide_by_rows(group, rule, scores.back());
     if (rule.two_stages) take_means(group, rule, scores.back());

@@ -21,9 +21,8 @@ using GivenScores = std::vector<Vector<double>>;
 /// What every rule ranks a group's candidates by, [l] each: sums over the rule's window rows, as far as their
 /// queries are there, and the query heads, before pooling and pins; with per_visible_row each token's sum is
 /// divided by the number of those rows at or after it, with two_stages sums become means over both;
-/// expected_attention is a mean over the heads. Rules
-/// that share a window share the work. Empty for a rule that only searches. Throws InputError where a number
-/// overflows T.
+/// expected_attention is a mean over the heads. Rules that share a window share the work. Empty for a rule
+/// that only searches, and where nothing is evicted. Throws InputError where a number overflows T.
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
                                         const GivenScores& given, const Compute& compute);

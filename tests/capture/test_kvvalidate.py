@@ -29,7 +29,7 @@ from kvcapture import capture
 from kvresults import open_results
 from changed_cache import Change
 from number_formats import Stored, kivi
-from model_loop import FIGURES, ModelLoop, figures
+from model_loop import FIGURES, ModelLoop, figures, figures_of_steps
 from plain_loop import H2O, TOVA, chunks_of, evicting
 
 KEYS = ["policy", "semantics", "phase", "budget", "kept"]
@@ -68,6 +68,7 @@ class Validate(unittest.TestCase):
             "evict": "evict a --policy h2o,snapkv[window=8,pool=3] --budget 12,25 --window 8 "
             "--phase prefill,blockwise:10,decode "
             "--kept every=all.npy --kept some=some.npy",
+            "read": "evict a --policy h2o,quest[page=4],sparq,top_p --budget 12 --window 8",
             "heads": "evict a --policy h2o --budget 12 --semantics official --per-query-head --window 8",
             "formats": "evict a --policy h2o --budget 30 --window 8 --bits 'k4v2;0:8',ktq3v16 --rotate none,v --group 4 --residual 6",
             "bits": "evict a --policy none,h2o --budget 30 --window 8 --bits 4 --group 4 --residual 6",
@@ -177,6 +178,31 @@ class Validate(unittest.TestCase):
         self.assertAlmostEqual(
             how["nll"], -np.mean([logp[i, self.ids["a"][PROMPT + 1 + i]] for i in range(DECODE - 1)])
         )
+
+    def test_policies_that_keep_all_and_read_less(self):
+        folder = self.results("read")
+        text = self.done(folder)
+        self.assertNotIn("left out", text)
+        results, kl = open_results(folder), open_results(folder).kl_by_step()
+        for name in ("quest[page=4]", "sparq", "top_p"):
+            read = results.read(f"{name}-paper-prefill-12")
+            self.assertEqual(list(read.axes), ["layer", "kv_head", "step", "token"])
+            self.assertEqual((read.shape, read.dtype), ((3, 2, DECODE, PROMPT), bool))
+            count = np.asarray(read).sum(-1)
+            if name == "top_p":
+                self.assertLessEqual(count.mean(), 12)
+            else:
+                self.assertTrue(np.all(count == 12))
+            self.assertTrue(np.asarray(results.kept(f"{name}-paper-prefill-12")).all())
+            found = figures_in(folder, policy=name)
+            self.assertEqual(found, self.in_the_loop(lambda layer: Change(read=np.asarray(read)[layer])))
+            self.assertGreater(found["kl"], 0)
+            # Its first step is one over a cache that holds what it reads.
+            case, first = (name, "paper", "prefill", "12", "12"), np.asarray(read)[:, :, 0]
+            with ModelLoop(self.model) as loop:
+                full = loop.read(self.ids["a"], PROMPT)
+                fed = loop.feed({layer: Change(kept=first[layer]) for layer in range(3)})
+            self.assertAlmostEqual(kl[case][0], figures_of_steps(full, fed)[0][0], delta=1e-6)
 
     def test_a_cache_for_every_query_head(self):
         folder = self.results("heads")

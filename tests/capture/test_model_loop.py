@@ -157,6 +157,16 @@ class AgainstBruteForce(unittest.TestCase):
             at = lambda layer, h, i: [p for p in range(i + 1) if last[layer, h * heads // 4, p] >= i]
             self.agree(lambda layer: Change(last=last[layer]), types.SimpleNamespace(at=at))
 
+    def test_steps_that_read_some_of_what_is_kept(self):
+        for heads in (2, 4):
+            rng, kept = np.random.default_rng(13), kept_sets(3, heads, seed=14, share=0.8)
+            read = rng.random((3, heads, DECODE, PROMPT)) < 0.4
+            seen = lambda layer, g, i: [p for p in range(PROMPT) if kept[layer, g, p] and read[layer, g, i - PROMPT, p]]
+            at = lambda layer, h, i: (
+                list(range(i + 1)) if i < PROMPT else [*seen(layer, h * heads // 4, i), *range(PROMPT, i + 1)]
+            )
+            self.agree(lambda layer: Change(kept=kept[layer], read=read[layer]), types.SimpleNamespace(at=at))
+
     def test_pruned_and_quantized_kept_sets(self):
         """What a key lost is not stored: it does not widen the steps of its channel."""
         rng, kept = np.random.default_rng(10), kept_sets(3, 2, seed=11, share=0.9)

@@ -602,6 +602,8 @@ class Refusals(unittest.TestCase):
                 ("score: expected a name that tables can hold, found 'INF'", lambda: kvreplay.evict(layer, keep=4, score={"INF": np.ones((2, 8))})),
                 ("score: expected a name of its own, found 'attn', which is taken", lambda: kvreplay.evict(layer, keep=4, score={"attn": np.ones((2, 8))})),
                 ("keep: expected shape [n, 2, 8], found shape [1, 2, 7]", lambda: kvreplay.output_error(layer, keep=kept[:, :7])),
+                ("policy: expected a policy that evicts, found 'quest[page=2]', which keeps the whole prompt and reads less (kvreplay evict measures it)",
+                 lambda: kvreplay.evict(layer, keep=4, policy="quest[page=2]")),
                 ("keep: expected booleans, found float64", lambda: kvreplay.output_error(layer, keep=kept.astype(float))),
                 ("keep: expected positions from 0 to 7", lambda: kvreplay.output_error(layer, keep=[[1], [8]])),
                 ("keep: expected positions of 2 KV heads, found 1", lambda: kvreplay.output_error(layer, keep=[[1]])),

@@ -100,3 +100,33 @@ TEST_CASE("errors that are none of memory are not for the CPU to mend", "[cuda][
                   InputError);
   CHECK(lenient->fell_back() == 0);
 }
+
+TEST_CASE("caches that rows read in part are the CPU's, and those beside them stay on the device",
+          "[cuda][backend]") {
+  const auto cuda = cuda_backend(false);
+  const HeadGroup<float> of = group();
+  const std::vector<Cache<float>> evicted = caches_of<float>(sets());
+  REQUIRE(evicted.size() > 1);
+  Cache<float> read{KeptSet(static_cast<std::size_t>(of.l), 1)};
+  read.pages = {1, of.first_query(), {}};
+  for (Index row = 0; row < of.T_q(); ++row)
+    for (std::vector<std::uint8_t>& tokens = read.pages.read.emplace_back(); std::ssize(tokens) < of.l;)
+      tokens.push_back((std::ssize(tokens) + row) % 3 == 0 ? 1 : 0);
+  std::vector<Cache<float>> caches = evicted;
+  caches.insert(caches.begin() + 1, read);
+  const auto changes = [&](const Backend& backend, const std::vector<Cache<float>>& of_these) {
+    return backend.output_changes(of, kRows, of_these, true, workers());
+  };
+  const OutputChanges<float> all = changes(*cuda, caches), device = changes(*cuda, evicted),
+                             host = changes(cpu_backend(), {read});
+  CHECK(all.full == device.full);
+  CHECK(all.full_sq == device.full_sq);
+  REQUIRE(all.change.size() == caches.size());
+  for (std::size_t c = 0; c < caches.size(); ++c) {
+    const OutputChanges<float>& from = c == 1 ? host : device;
+    const std::size_t at = c == 0 ? 0 : c - 1;
+    CHECK(all.change_sq[c] == from.change_sq[c == 1 ? 0 : at]);
+    CHECK(all.change[c] == from.change[c == 1 ? 0 : at]);
+  }
+  CHECK(changes(*cuda, {read}).change_sq == host.change_sq);
+}

@@ -53,16 +53,18 @@ using Places = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 21);
+  CHECK(kBases.size() == 26);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
     names += std::string(name_of(base)) + " ";
   }
-  CHECK(names ==
-        "streaming h2o tova snapkv knorm keydiff expected_attention leverage kvzip rkv triattention "
-        "score oracle oracle_exact oracle_loss greedy_exact greedy_loss greedy_leverage exchange defensive "
-        "criticalkv ");
+  CHECK(
+      names ==
+      "streaming h2o tova snapkv knorm keydiff expected_attention leverage kvzip rkv triattention score "
+      "oracle "
+      "oracle_exact oracle_loss greedy_exact greedy_loss greedy_leverage exchange defensive criticalkv top_k "
+      "top_p quest sparq double_sparsity ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
   CHECK(name_of(Semantics::kvpress) == "kvpress");
   CHECK(!kBases.named("H2O"));
@@ -142,6 +144,10 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     table.push_back(
         {EvictionBase::defensive, s, M::defensive, 32, kNoPool, 0, 32, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::exchange, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    for (const EvictionBase base :
+         {EvictionBase::top_k, EvictionBase::top_p, EvictionBase::quest, EvictionBase::double_sparsity})
+      table.push_back({base, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::sparq, s, {}, kAny, kNoPool, 0, 25, 0, false, false, false, 0.02});
   }
   CHECK(table.size() == kBases.size() * 4);
   for (const Row& row : table) {
@@ -160,6 +166,24 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     CHECK(rule.expected.project_values == row.project_values);
     CHECK(rule.expected.epsilon == row.epsilon);
   }
+}
+
+TEST_CASE("what reads less of a whole prompt, and by what", "[policy]") {
+  const auto rule = [](EvictionBase base, Semantics semantics = Semantics::paper) {
+    return made(base, semantics);
+  };
+  CHECK(!rule(EvictionBase::snapkv).reads);
+  CHECK(rule(EvictionBase::top_k).reads == ReadBy::weight);
+  CHECK(rule(EvictionBase::top_p).reads == ReadBy::weight_share);
+  CHECK(rule(EvictionBase::quest).reads == ReadBy::page_bounds);
+  CHECK(rule(EvictionBase::quest).page == 16);
+  CHECK(rule(EvictionBase::sparq).page == 1);
+  CHECK_FALSE(rule(EvictionBase::sparq).reads_by_logits);
+  CHECK(rule(EvictionBase::sparq, Semantics::official).reads_by_logits);
+  CHECK(rule(EvictionBase::double_sparsity).dense == 0);
+  for (const char* name : {"quest", "quest[page=4]", "top_p", "sparq~4+hadamard"})
+    CHECK(evicts_nothing(name));
+  for (const char* name : {"snapkv", "score:quest", "none", "", "quests"}) CHECK_FALSE(evicts_nothing(name));
 }
 
 TEST_CASE("windows are clipped to the prompt, and pins with them", "[policy]") {
@@ -312,12 +336,12 @@ TEST_CASE("a policy's own options go before those of all policies", "[policy]") 
 }
 
 TEST_CASE("what knows the future is known by its name", "[policy]") {
-  for (const char* name :
-       {"oracle", "oracle_exact", "snapkv+oracle_next", "score:oracle_future", "exchange+oracle",
-        "oracle_loss", "snapkv+oracle_loss", "oracle[sinks=4]", "h2o+oracle_importance[window=8,recent=2]"})
+  for (const char* name : {"oracle", "oracle_exact", "snapkv+oracle_next", "score:oracle_future",
+                           "exchange+oracle", "oracle_loss", "snapkv+oracle_loss", "oracle[sinks=4]",
+                           "h2o+oracle_importance[window=8,recent=2]", "top_k", "top_p[sinks=4]"})
     CHECK(knows_the_future(name));
-  for (const char* name :
-       {"snapkv", "score:mine", "score:joint[window=3]", "snapkv[window=64]", "oracles", ""})
+  for (const char* name : {"snapkv", "score:mine", "score:joint[window=3]", "snapkv[window=64]", "oracles",
+                           "", "quest", "sparq"})
     CHECK_FALSE(knows_the_future(name));
 }
 

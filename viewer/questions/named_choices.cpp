@@ -19,6 +19,7 @@ std::string_view group_of(MetricKind kind) {
 std::string_view group_of(EvictionBase base) {
   const EvictionBaseFacts& facts = kBases[base];
   if (facts.searches) return "Searches: exact, slow";
+  if (facts.reads) return "Keep all, each row reads less";
   const bool knows_future = facts.metric && kTokenMetrics[*facts.metric].kind == MetricKind::oracle;
   return knows_future ? "Oracles: know the decoding steps" : "Can be run";
 }
@@ -38,7 +39,8 @@ std::vector<Choice> base_choices() {
   std::vector<Choice> choices;
   for (const EvictionBase base : kBases.all()) choices.push_back(choice_of(base));
   const auto rank = [](const Choice& choice) {
-    return choice.group.starts_with("Can") ? 0 : choice.group.starts_with("Searches") ? 1 : 2;
+    if (choice.group.starts_with("Can")) return 0;
+    return choice.group.starts_with("Keep") ? 1 : choice.group.starts_with("Searches") ? 2 : 3;
   };
   std::stable_sort(choices.begin(), choices.end(),
                    [&](const Choice& a, const Choice& b) { return rank(a) < rank(b); });

@@ -115,7 +115,7 @@ class Rows {
             choices.push_back({.name = score.name, .tip = score.file.string(), .group = "Yours"});
           if (s.base == name_of(EvictionBase::exchange))
             for (const EvictionBase base : kBases.all())
-              if (!kBases[base].searches && !kBases[base].alone) {
+              if (!kBases[base].searches && !kBases[base].alone && !kBases[base].reads) {
                 Choice choice = choice_of(base);
                 choice.group = "Starts from what a policy keeps";
                 choices.push_back(std::move(choice));
