@@ -29,8 +29,8 @@ BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
   using namespace evict_option;
   asked.of.policies.clear();  // a call is asked for one
   asked.of.budgets.clear();
-  const OptionFacts* const others[] = {
-      &diff, &decode_window, &channels, &evict_option::protect, &bits, &group, &residual, &score, &kept};
+  const OptionFacts* const others[] = {&diff, &decode_window, &prompt,   &channels, &evict_option::protect,
+                                       &bits, &group,         &residual, &score,    &kept};
   return joined(those_of(bound(asked.of),
                          [&](const OptionFacts* facts) {
                            return more(facts) ||
@@ -149,8 +149,9 @@ nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keyw
 }
 
 BoundOptions growing_options_of(Asked<EvictionOptions>& asked) {
-  return policy_options(asked,
-                        [](const OptionFacts* facts) { return facts == &evict_option::decode_window; });
+  return policy_options(asked, [](const OptionFacts* facts) {
+    return facts == &evict_option::decode_window || facts == &evict_option::prompt;
+  });
 }
 Keywords<Asked<EvictionOptions>> g_growing_keywords(growing_options_of);
 
@@ -158,7 +159,7 @@ EvictionPlan growing_plan(const Dump& dump, const EvictionOptions& options) {
   require_one_case(options);
   const Phase phase = options.phases.front();
   if (phase.kind == Phase::Kind::prefill)
-    throw OptionError(evict_option::phase, "blockwise:N, decode or append-only", phase.name());
+    throw OptionError(evict_option::phase, "blockwise:N, decode, decode:N or append-only", phase.name());
   return eviction_plan(dump, options);
 }
 

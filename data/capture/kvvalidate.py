@@ -17,7 +17,7 @@ of the steps before; of a policy that keeps the whole prompt, each step what it 
 validate_steps.npy the KL of every step, and validate.json what they were computed with and which steps cost most.
 
 Kept sets, and the steps at which tokens leave, are those that the results decided on the dump. --feedback runs phases
-blockwise:N, decode and append-only once more with caches that really evict: the model reads the text a block, or decodes
+blockwise:N, decode, decode:N and append-only once more with caches that really evict: the model reads the text a block, or decodes
 it a token, at a time over the cut caches, and every next cut is decided by what it makes of them. validate.csv calls their
 phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
 
@@ -151,7 +151,7 @@ def find_targets(folder: Path, args: argparse.Namespace, progress: Progress) -> 
     targets = [target for target in targets if target.cases]
     require(targets, f"--policy {' '.join(policies or [])}", f"some of {', '.join(sorted(known))}", "none")
     fed_back = any(case.grow for target in targets for case in target.cases)
-    require(fed_back or not args.feedback, folder, "with --feedback a phase blockwise:N, decode or append-only", "none")
+    require(fed_back or not args.feedback, folder, "with --feedback a phase blockwise:N, decode, decode:N or append-only", "none")
     return targets
 
 

@@ -144,6 +144,9 @@ def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         if options.get("channels") is not None or options.get("bits") is not None:
             yield name, "key channels and bits belong to what is left of the whole prompt"
             continue
+        if "triattention" in policy:
+            yield name, "triattention undoes the rotation of queries and keys, which caches of a running model are not told"
+            continue
         asked = {key: options.get(key) for key in CACHE_OPTIONS}
         asked |= {"policy": policy, "semantics": semantics, "phase": phase}
         asked["budget" if budget.isdigit() else "sigma"] = int(budget) if budget.isdigit() else float(budget)

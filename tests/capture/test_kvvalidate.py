@@ -66,7 +66,7 @@ class Validate(unittest.TestCase):
         np.save(cls.made / "some.npy", half)
         for name, line in {
             "evict": "evict a --policy h2o,snapkv[window=8,pool=3] --budget 12,25 --window 8 "
-            "--phase prefill,blockwise:10,decode "
+            "--phase prefill,blockwise:10,decode,decode:3 "
             "--kept every=all.npy --kept some=some.npy",
             "read": "evict a --policy h2o,quest[page=4],sparq,top_p --budget 12 --window 8",
             "heads": "evict a --policy h2o --budget 12 --semantics official --per-query-head --window 8",
@@ -74,7 +74,7 @@ class Validate(unittest.TestCase):
             "bits": "evict a --policy none,h2o --budget 30 --window 8 --bits 4 --group 4 --residual 6",
             "both": "evict a --policy none,h2o --budget 30 --channels think:0.5 --protect 10:20 --recent 6 "
             "--bits 4 --group 4 --residual 6 --window 8",
-            "grown": "evict a --policy h2o,tova --budget 12 --phase blockwise:10,decode,append-only",
+            "grown": "evict a --policy h2o,tova --budget 12 --phase blockwise:10,decode,decode:3,append-only",
             "grown heads": "evict a --policy tova+caote --sigma 0.5 --phase blockwise:16,decode --per-query-head",
             "budget": "budget a --order keydiff --method uniform,lu --sigma 0.5",
             "channels": "channels a --method think,iap --ratio 0.5 --recent 6 --window 8",
@@ -355,7 +355,7 @@ class Validate(unittest.TestCase):
 
     def test_feedback_is_refused_without_what_it_needs(self):
         with mock.patch.object(importlib.util, "find_spec", lambda name: name):
-            wanted = "expected with --feedback a phase blockwise:N, decode or append-only, found none"
+            wanted = "expected with --feedback a phase blockwise:N, decode, decode:N or append-only, found none"
             self.refused(wanted, self.results("bits"), "--feedback")
         with mock.patch.object(importlib.util, "find_spec", lambda name: None):
             self.refused("--feedback: expected the package kvreplay .*, found none", self.results("grown"), "--feedback")

@@ -97,7 +97,7 @@ class GrowingCaches(unittest.TestCase):
 
     def test_refusals(self):
         q, k, v = arrays()
-        with self.assertRaisesRegex(kvreplay.InputError, "phase: expected blockwise:N, decode or append-only, found prefill"):
+        with self.assertRaisesRegex(kvreplay.InputError, "phase: expected blockwise:N, decode, decode:N or append-only, found prefill"):
             kvreplay.GrowingCaches(N_Q, N_KV, D, D_V, L, STEPS, policy="h2o", budget=12)
         with self.assertRaisesRegex(kvreplay.InputError, "exact search looks at the whole prompt"):
             kvreplay.GrowingCaches(N_Q, N_KV, D, D_V, L, STEPS, policy="greedy_exact", budget=12, phase="decode")

@@ -16,8 +16,8 @@ class GrowingCaches(_core.GrowingCaches):
         caches = GrowingCaches(n_q, n_kv, d, d_v, prompt_len, steps, policy="h2o", budget=64, phase="decode")
         while ...: left = caches.add(q, k, v)     # of the next caches.next_rows rows
 
-    prompt_len positions are the prompt, `steps` may follow. phase: blockwise:N (chunks of N rows of the prompt), decode or
-    append-only (the prompt as one chunk, then single rows). On the rows of a dump they evict what evict() and `kvreplay evict`
+    prompt_len positions are the prompt, `steps` may follow. phase: blockwise:N (chunks of N rows of the prompt), decode,
+    decode:N or append-only (the prompt as one chunk, then single rows; prompt="whole" or "pinned" begins with all of it). On the rows of a dump they evict what evict() and `kvreplay evict`
     do. Further arguments as Layer takes them: scale, sliding_window, logit_softcap, sink_logit, wo, rope.
 
     .next_rows: rows of the chunk behind which it evicts; 0: it evicts no more. .heads: caches, KV heads, or query heads with
@@ -26,7 +26,7 @@ class GrowingCaches(_core.GrowingCaches):
 
     def __init__(self, n_q: int, n_kv: int, d: int, d_v: int, prompt_len: int, steps: int = 0, *, policy: Optional[str] = None,
                  keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
-                 semantics: Optional[str] = None, phase: Optional[str] = None, decode_window: Optional[int] = None,
+                 semantics: Optional[str] = None, phase: Optional[str] = None, decode_window: Optional[int] = None, prompt: Optional[str] = None,
                  window: Optional[int] = None, sinks: Optional[int] = None, recent: Optional[int] = None,
                  pool: Optional[str] = None, on: Optional[str] = None, by: Optional[str] = None,
                  per_query_head: Optional[bool] = None, backend: Optional[str] = None, precision: Optional[str] = None,
@@ -35,7 +35,7 @@ class GrowingCaches(_core.GrowingCaches):
         room = Layer(*(np.zeros((heads, T, width), dtype) for heads, width in ((n_q, d), (n_kv, d), (n_kv, d_v))), prompt_len,
                      **layer)
         super().__init__(room, dict(
-            policy=policy, keep=keep, sigma=sigma, budget=budget, semantics=semantics, phase=phase, decode_window=decode_window,
+            policy=policy, keep=keep, sigma=sigma, budget=budget, semantics=semantics, phase=phase, decode_window=decode_window, prompt=prompt,
             window=window, sinks=sinks, recent=recent, pool=pool, on=on, by=by, per_query_head=per_query_head, backend=backend,
             precision=precision, threads=threads))
 
