@@ -115,22 +115,22 @@ def main() -> int:
     if len(chosen) < 3:
         parser.error(f"--prompt: expected three at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
-        measure(args, model, Path(file), chosen, RUNS, "papers", COLUMNS, cases_of)
+        measure(args, model, Path(file), chosen)
     rows = [row for path in sorted(args.work.glob("*/papers/cases.csv")) for row in read(path)]
     write_csv((args.out or args.work) / "papers.csv", COLUMNS, rows)
     return 0
 
 
-def measure(args, model, file, prompts, runs, name, columns, cases, *captured) -> None:
-    """All runs over all prompts of one model, in the folder <model>/<name>; `captured`: more options of the captures."""
-    folder = args.work / model / name
+def measure(args, model, file, prompts) -> None:
+    """All runs over all prompts of one model."""
+    folder = args.work / model / "papers"
     dumps = []
     for prompt in prompts:
         dumps.append(folder / "dumps" / prompt.name)
-        Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1], *captured)
+        Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1])
     run = Steps(args, folder)
     rows = []
-    for name, (command, *options) in runs.items():
+    for name, (command, *options) in RUNS.items():
         if name in args.again:
             for step in (name, f"validate_{name}"):
                 (run.marks / step).unlink(missing_ok=True)
@@ -142,8 +142,8 @@ def measure(args, model, file, prompts, runs, name, columns, cases, *captured) -
         for prompt in prompts:
             for part in (results / prompt.name, results / "leave_one_out" / prompt.name):
                 if part.exists():
-                    rows += cases(model, prompt, name, part)
-        write_csv(folder / "cases.csv", columns, rows)
+                    rows += cases_of(model, prompt, name, part)
+        write_csv(folder / "cases.csv", COLUMNS, rows)
 
 
 def cases_of(model, prompt, run, results):
