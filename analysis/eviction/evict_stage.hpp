@@ -17,9 +17,9 @@
 namespace kvreplay {
 
 /// Policies x budgets x phases: kept sets and their exact errors.
-///   layer_XX/kept/, where a phase decodes last_rows/, with channels pruned/, evictions.csv, decode.csv,
-///   decode/, maps/, and with several semantics diff.csv, layer_XX/diff/; with something that compensates
-///   also what CompensatedCases writes.
+///   layer_XX/kept/, where nothing is evicted read/, where a phase decodes last_rows/, with channels pruned/,
+///   evictions.csv, decode.csv, decode/, maps/, and with several semantics diff.csv, layer_XX/diff/; with
+///   something that compensates also what CompensatedCases writes.
 class EvictStage final : public Stage {
  public:
   EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute);

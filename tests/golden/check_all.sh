@@ -21,6 +21,11 @@ evict --out $out/golden-decode --policy "h2o,tova,snapkv+joint,h2o+caote,keydiff
 evict --out $out/golden-kvpress --policy streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention --semantics kvpress
 /usr/bin/python3 kvpress/check_kvpress.py $out/golden-kvpress
 
+/usr/bin/python3 golden_retrieval.py --selftest
+reads='top_k,top_p,quest,quest[page=5,sinks=4,recent=9,dense=1],sparq,double_sparsity[r=9]'
+evict --out $out/golden-retrieval --policy "$reads" --diff paper,official --sigma 0.8 --layers 0,5
+/usr/bin/python3 golden_retrieval.py --dump $sample --check $out/golden-retrieval
+
 /usr/bin/python3 golden_compensation.py --selftest
 evict --out $out/golden-compensation --policy snapkv,keydiff,leverage,greedy_leverage --sigma 0.8 --layers 0,5 --compensate none,mass,values,fit,mean
 /usr/bin/python3 golden_compensation.py --dump $sample --layers 0,5 --check $out/golden-compensation

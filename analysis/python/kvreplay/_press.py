@@ -145,6 +145,8 @@ class ResultsPress(CachePress):
         change = self.case.change(layer)
         if change.last is not None:
             raise _core.InputError(f"{self.results.folder}: expected a case that ends with the prompt, found one that evicts as it decodes")
+        if change.read is not None:
+            raise _core.InputError(f"{self.results.folder}: expected a case that evicts, found one that keeps the whole prompt and reads less")
         if change.heads(size["n_kv"]) != size["n_kv"]:
             raise _core.InputError(f"{self.results.folder}: expected a kept set of every KV head, found those of query heads")
         return [change]

@@ -214,15 +214,19 @@ std::vector<PagesRead> rows_read_by_share(const HeadGroup<T>& group, std::span<c
                                           RowRange rows, RowRange judged, const Matrix<T>& scores,
                                           Workers& workers) {
   std::vector<PagesRead> found;
-  for (const auto& [rule, budget] : asked) {
-    std::vector<WeightOrder> orders(static_cast<std::size_t>(rows.count()));
-    workers.parallel_for(rows.count(), [&, rule = rule](Index r) {
-      orders[static_cast<std::size_t>(r)] =
-          weight_order(group, *rule, scores.row(r).transpose().template cast<double>(), rows.begin + r);
-    });
+  std::vector<WeightOrder> orders(static_cast<std::size_t>(rows.count()));
+  const EvictionRule* ordered = nullptr;  // the rule whose pins lead them
+  for (const ReadRequest& one : asked) {
+    const EvictionRule& rule = *one.rule;
+    if (ordered == nullptr || ordered->sinks != rule.sinks || ordered->recent != rule.recent)
+      workers.parallel_for(rows.count(), [&](Index r) {
+        orders[static_cast<std::size_t>(r)] =
+            weight_order(group, rule, scores.row(r).transpose().template cast<double>(), rows.begin + r);
+      });
+    ordered = &rule;
     const auto judged_orders = std::span(orders).subspan(static_cast<std::size_t>(judged.begin - rows.begin),
                                                          static_cast<std::size_t>(judged.count()));
-    const double p = share_within(judged_orders, budget);
+    const double p = share_within(judged_orders, one.budget);
     PagesRead& pages = found.emplace_back(PagesRead{1, rows.begin, {}});
     for (const WeightOrder& order : orders) {
       std::vector<std::uint8_t>& read = pages.read.emplace_back(group.l);
