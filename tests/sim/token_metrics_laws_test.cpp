@@ -146,15 +146,14 @@ TEST_CASE("permuting keys with their values permutes the metrics", "[laws]") {
     permuted.v.row(p) = group.v.row(order[p]);
   }
   TokenMetrics want = reference(group, 8), got = reference(permuted, 8);
-  for (const TokenMetric of_neighbours : {TokenMetric::lagkv, TokenMetric::cur, TokenMetric::defensive})
+  for (const TokenMetric of_neighbours :
+       {TokenMetric::lagkv, TokenMetric::cur, TokenMetric::defensive, TokenMetric::rkv})
     want[of_neighbours] = got[of_neighbours] = Matrix<double>();
   for (Matrix<double>& values : want.values) {
     if (values.size() == 0) continue;
     const Matrix<double> before = values;
     for (Index p = 0; p < group.l; ++p) values.col(p) = before.col(order[p]);
   }
-  TokenMetrics got = reference(permuted, 8);
-  got[TokenMetric::rkv] = want[TokenMetric::rkv];  // neighbours and later keys are others
   check_same("permuted", want, got);
 }
 
