@@ -308,6 +308,13 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
       return "it goes by position, and not by scores";
     return std::nullopt;
   }
+  if (&option == &threshold) {
+    if (facts.searches) return "it searches token by token";
+    if (facts.two_stages) return "it ranks twice, by its budget";
+    return policy.given || metric_of(policy)
+               ? std::nullopt
+               : std::optional<std::string>("it goes by position, and not by scores");
+  }
   if (only_searches(policy)) return "it searches, and neither ranks nor pins";
   if (&option != &evict_option::window || kBases[base].pins_window || base == EvictionBase::h2o)
     return std::nullopt;
@@ -347,7 +354,8 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(epsilon, overrides.epsilon),
           bind_option(page, overrides.page),
           bind_option(page_by, overrides.page_by),
-          bind_option(page_heads, overrides.page_heads)};
+          bind_option(page_heads, overrides.page_heads),
+          bind_option(threshold, overrides.threshold)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {
@@ -391,6 +399,9 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
                                       std::pair(found.own.page_heads.has_value(), &evict_option::page_heads)})
     if (given && !found.own.page)
       fail(named_by, text, fmt::format("{} has no effect without {}", option->name, evict_option::page.name));
+  if (found.own.page && found.own.threshold)
+    fail(named_by, text,
+         fmt::format("expected {} or {}", evict_option::page.name, evict_option::threshold.name));
   return found;
 }
 

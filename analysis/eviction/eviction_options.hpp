@@ -121,6 +121,8 @@ inline constexpr OptionFacts policy{"policy", "LIST",
         "Pages are chosen for every KV head, or by the sum of their scores for all of a layer: head or "
         "layer",
         "head"},
+    threshold{"threshold", "X",
+              "Keep every token whose score, pooled as the policy pools, is at least X, and no budget"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     ties{"ties", "",

@@ -118,7 +118,7 @@ template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
-  const Index keep = *which.kept;
+  const Index keep = which.kept.value_or(group.l);
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
   if (const auto by = rule.greedy_by())

@@ -29,8 +29,9 @@ BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
   using namespace evict_option;
   asked.of.policies.clear();  // a call is asked for one
   asked.of.budgets.clear();
-  const OptionFacts* const others[] = {
-      &diff, &decode_window, &channels, &evict_option::protect, &bits, &group, &residual, &score, &kept};
+  const OptionFacts* const others[] = {&diff, &decode_window, &channels, &evict_option::protect,
+                                       &bits, &group,         &residual, &score,
+                                       &kept, &ties};
   return joined(those_of(bound(asked.of),
                          [&](const OptionFacts* facts) {
                            return more(facts) ||
