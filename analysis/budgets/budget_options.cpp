@@ -99,6 +99,9 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
   if (order.policy.own.page)
     throw OptionError(option_text("{}: '{}': {} has no effect: heads share their budgets token by token",
                                   budget_option::order, name, evict_option::page.name));
+  if (order.policy.own.threshold)
+    throw OptionError(option_text("{}: '{}': {} has no effect: heads share a budget", budget_option::order,
+                                  name, evict_option::threshold.name));
   const EvictionBaseFacts& facts = kBases[order.policy.base];
   if (facts.searches || facts.two_stages || (!facts.metric && !facts.alone))
     throw OptionError(budget_option::order, "a policy that ranks by a score",

@@ -35,8 +35,8 @@ double ties_of(const EvictionPlan& plan, std::size_t which, const HeadRanking& r
   const EvictionCase& one = plan.cases[which];
   if (!one.run || one.phase.kind != Phase::Kind::prefill) return kNan;
   const EvictionRule& rule = plan.runs[*one.run].rules[one.budget];
-  if (rule.by || rule.block > 0 || rule.two_stages || rule.page > 1 || !rule.chunk_ends.empty() ||
-      (!rule.metric && !rule.given))
+  if (rule.by || rule.threshold || rule.block > 0 || rule.two_stages || rule.page > 1 ||
+      !rule.chunk_ends.empty() || (!rule.metric && !rule.given))
     return kNan;
   return static_cast<double>(tied_at_cut(rule, ranking.scores[*one.run], kept, numbers));
 }

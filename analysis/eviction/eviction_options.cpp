@@ -321,6 +321,13 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
       return "it goes by position, and not by scores";
     return std::nullopt;
   }
+  if (&option == &threshold) {
+    if (facts.searches) return "it searches token by token";
+    if (facts.two_stages) return "it ranks twice, by its budget";
+    return policy.given || metric_of(policy)
+               ? std::nullopt
+               : std::optional<std::string>("it goes by position, and not by scores");
+  }
   if (only_searches(policy)) return "it searches, and neither ranks nor pins";
   if (&option != &evict_option::window || kBases[base].pins_window || base == EvictionBase::h2o)
     return std::nullopt;
@@ -364,7 +371,8 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(page_heads, overrides.page_heads),
           bind_option(chunk, overrides.chunk),
           bind_option(r, overrides.r),
-          bind_option(dense, overrides.dense)};
+          bind_option(dense, overrides.dense),
+          bind_option(threshold, overrides.threshold)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {
@@ -412,6 +420,10 @@ Policy parse_policy(const std::string& text, const std::vector<std::string>& sco
                        evict_option::chunk.name));
   if (found.own.page && found.own.chunk)
     fail(named_by, text, fmt::format("{} excludes {}", evict_option::chunk.name, evict_option::page.name));
+  if (found.own.threshold && (found.own.page || found.own.chunk))
+    fail(named_by, text,
+         fmt::format("expected {} or {}", found.own.page ? evict_option::page.name : evict_option::chunk.name,
+                     evict_option::threshold.name));
   return found;
 }
 

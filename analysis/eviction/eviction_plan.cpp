@@ -292,6 +292,7 @@ class Planner {
   }
 
   void check_pins(const PolicyRun& run) {
+    if (run.rules.front().threshold) return;
     for (std::size_t b = 0; b < run.rules.size(); ++b) {
       const EvictionRule& rule = run.rules[b];
       const Index l = dump_.shape().l, kept = kept_of(run.policy, run.semantics, plan_.budgets[b]);
@@ -383,6 +384,11 @@ class Planner {
         continue;
       }
       used = true;
+      if (rule.threshold) {
+        plan_.cases.push_back(
+            {run.policy.name, number, 0, phase, std::nullopt, std::string(name_of(run.semantics)), ""});
+        continue;
+      }
       for (std::size_t b = 0; b < plan_.budgets.size(); ++b) {
         plan_.cases.push_back({run.policy.name, number, b, phase,
                                kept_of(run.policy, run.semantics, plan_.budgets[b]),
@@ -390,7 +396,7 @@ class Planner {
       }
     }
     if (!used) return;
-    note_pages(run);
+    if (!rule.threshold) note_pages(run);
     plan_.runs.push_back(run);
   }
 

@@ -38,9 +38,9 @@ struct EvictionCase {
   std::size_t budget =
       0;  ///< number of the budget, or of the user's kept set; beyond these: the whole prompt
   Phase phase;
-  std::optional<Index> kept;  ///< tokens; empty where the user's kept set differs between heads
+  std::optional<Index> kept;  ///< tokens; empty where heads differ: a kept set of the user's, a threshold
   std::string semantics;      ///< "paper", ..., or "given"
-  std::string budget_label;   ///< empty for a kept set of the user's
+  std::string budget_label;   ///< empty for a kept set of the user's, and with a threshold
   std::size_t format = 0;     ///< of the plan's compression
   /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
   std::string file_name() const;

@@ -217,6 +217,19 @@ Json EvictionTable::totals() const {
   return errors;
 }
 
+std::string EvictionTable::kept_by_threshold(std::size_t which) const {
+  if (scoped_.empty()) return "various";
+  const Index column = columns_.of(which, C::tokens);
+  Index heads = 0, empty = 0;
+  for (const Scope scope : scoped_.scopes()) {
+    if (!scope.head) continue;
+    ++heads;
+    empty += scoped_.sum(scope, column) == 0 ? 1 : 0;
+  }
+  return fmt::format("{:.3g} of {} (mean of {} heads{})", scoped_.mean({}, column), plan_.l, heads,
+                     empty > 0 ? fmt::format(", {} of which keep none", empty) : "");
+}
+
 std::optional<std::array<double, kTieNumbers>> EvictionTable::ties(std::size_t which) const {
   if (!plan_.ties || scoped_.empty()) return std::nullopt;
   std::array<double, kTieNumbers> mean{};
@@ -264,7 +277,7 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
   std::vector<Line> lines;
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {
     const EvictionCase& which = plan.cases[c];
-    if (!which.run) continue;
+    if (!which.run || !which.kept) continue;
     const std::string phase = which.phase.name();
     if (lines.empty() || lines.back().policy != which.policy || lines.back().semantics != which.semantics ||
         lines.back().phase != phase)
@@ -452,12 +465,14 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
     text += '\n';
   }
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
-    if (!plan.cases[c].run) {
+    if (!plan.cases[c].run || !plan.cases[c].kept) {
       const auto tokens = table.kept(c, {});
       text += fmt::format("{:{}}  {:{}}  kept {} tokens: {}{}\n", plan.cases[c].policy, widths.policy,
                           plan.cases[c].semantics, widths.semantics,
-                          tokens ? fmt::format("{}", *tokens) : std::string("various"), cell(table, c),
-                          bytes_text(plan, table, c));
+                          tokens              ? fmt::format("{}", *tokens)
+                          : plan.cases[c].run ? table.kept_by_threshold(c)
+                                              : std::string("various"),
+                          cell(table, c), bytes_text(plan, table, c));
     }
   if (plan.compression) text += dearest_layers(plan, table);
   text += nats_report(plan, table, lines, widths);

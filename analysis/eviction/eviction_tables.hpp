@@ -55,6 +55,8 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   std::size_t write(const ResultFolder& folder) const;
   /// output_error of the whole model, by case.
   Json totals() const;
+  /// How many tokens a threshold keeps: "112 of 900 (mean of 90 heads, 3 of which keep none)".
+  std::string kept_by_threshold(std::size_t which) const;
   /// Tokens that tie at a case's cut, by kTiesIn, the mean over heads; nothing where none are counted.
   std::optional<std::array<double, kTieNumbers>> ties(std::size_t which) const;
   /// The same by case and numbers.

@@ -120,7 +120,7 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   if (rule.reads) return KeptSet(static_cast<std::size_t>(group.l), 1);
-  const Index keep = *which.kept;
+  const Index keep = which.kept.value_or(group.l);
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
   if (const auto by = rule.greedy_by())

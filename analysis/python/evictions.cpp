@@ -30,7 +30,8 @@ BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
   asked.of.policies.clear();  // a call is asked for one
   asked.of.budgets.clear();
   const OptionFacts* const others[] = {&diff, &decode_window, &prompt,   &channels, &evict_option::protect,
-                                       &bits, &group,         &residual, &score,    &kept};
+                                       &bits, &group,         &residual, &score,    &kept,
+                                       &ties};
   return joined(those_of(bound(asked.of),
                          [&](const OptionFacts* facts) {
                            return more(facts) ||

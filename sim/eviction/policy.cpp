@@ -83,7 +83,8 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           page_heads ? page_heads : others.page_heads,
           chunk ? chunk : others.chunk,
           r ? r : others.r,
-          dense ? dense : others.dense};
+          dense ? dense : others.dense,
+          threshold ? threshold : others.threshold};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -207,6 +208,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.expected.n_sink = overrides.n_sink.value_or(rule.expected.n_sink);
   rule.expected.n_future = overrides.n_future.value_or(rule.expected.n_future);
   rule.expected.epsilon = overrides.epsilon.value_or(rule.expected.epsilon);
+  rule.threshold = overrides.threshold;
   rule.page = overrides.page.value_or(kBases[policy.base].page);
   rule.page_by = overrides.page_by.value_or(rule.page_by);
   if (overrides.page_heads == PageHeads::layer) rule.shared_by_layer = true;
@@ -293,6 +295,13 @@ KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget,
   if (rule.pool.kind != Pooling::Kind::none) scores = pooled(scores, rule.pool, rule.pool_window);
   if (!rule.chunk_ends.empty()) return keep_chunks(rule, scores, budget);
   if (page > 1) scores = page_scores(scores, page, rule.page_by);
+
+  if (rule.threshold) {
+    KeptSet kept(n);
+    for (Index p = 0; p < n; ++p)
+      kept[p] = p < rule.sinks || p >= n - rule.recent || scores[p] >= *rule.threshold ? 1 : 0;
+    return kept;
+  }
 
   KeptSet kept(scores.size(), 0);  // by pages
   Index left = budget;             // in tokens

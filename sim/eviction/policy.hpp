@@ -37,6 +37,7 @@ struct PolicyOverrides {
   std::optional<PageHeads> page_heads;
   std::optional<ChunkBy> chunk;
   std::optional<Index> r, dense;  ///< of policies that read less
+  std::optional<double> threshold;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -78,6 +79,8 @@ struct EvictionRule {
   PageScore page_by = PageScore::mean;
   /// In place of pages: where each piece of the prompt's text ends (exclusive), ascending, the last at l.
   std::vector<Index> chunk_ends = {};
+  /// Where set, all tokens of at least this score stay, besides what is pinned, whatever a budget says.
+  std::optional<double> threshold;
   Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
@@ -129,12 +132,12 @@ Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore b
 std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by);
 
 /// The kept set of a cache: what is pinned (sinks first, then the most recent), then the largest scores, ties
-/// to the lower position; pages go whole, and one that does not fit into what is left of the budget goes out.
-/// Pieces of text go in the order of their worth; of the one that the budget does not hold whole its first
-/// tokens stay.
-/// `scores` are what rule_scores ranks by, in order of position; they must not be NaN. `weights`, as
-/// second_weights(), of a rule with two stages: half of the budget goes by score, and of the others those are
-/// kept whose (score + kCriticalEpsilon) weight is largest.
+/// to the lower position; with a threshold what reaches it, and no budget; pages go whole, and one that does
+/// not fit into what is left of the budget goes out; pieces of text go in the order of their worth, and of
+/// the one that the budget does not hold whole its first tokens stay. `scores` are what rule_scores ranks by,
+/// in order of position; they must not be NaN. `weights`, as second_weights(), of a rule with two stages:
+/// half of the budget goes by score, and of the others those are kept whose (score + kCriticalEpsilon) weight
+/// is largest.
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget,
                 const Vector<double>& weights = {});
 

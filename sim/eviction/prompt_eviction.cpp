@@ -183,6 +183,7 @@ HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blo
 }
 
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
+  if (rule.threshold) return "a threshold keeps no budget";
   if (rule.given) return "a score given for the whole prompt has no value within a block";
   if (const auto why = kBases[rule.policy.base].whole_prompt; !why.empty()) return std::string(why);
   if (rule.metric && !kTokenMetrics[*rule.metric].not_in_blocks.empty())

@@ -65,6 +65,39 @@ std::set<std::string> names_in(const fs::path& folder) {
 
 }  // namespace
 
+TEST_CASE("a threshold keeps other numbers in other heads, and says how many", "[cli][evict]") {
+  const EvictRuns runs;
+  const std::string named = "knorm[threshold=-2.5]", none = "score:attn[threshold=1000000]";
+  const ProcessResult run = runs.run(
+      "r", {"--policy", named + "," + none + ",snapkv", "--phase", "prefill,decode", "--budget", "20"});
+  CHECK(contains(run.out, " of 61 (mean of 4 heads"));
+  CHECK(contains(run.out, "kept 0 of 61 (mean of 4 heads, 4 of which keep none) tokens: 1 / 1"));
+  CHECK(contains(run.out, named + " (paper) in phase decode (a threshold keeps no budget)"));
+  std::size_t tokens = 0;
+  for (int layer = 0; layer < 2; ++layer) {
+    const Npy kept = runs.kept("r", layer, named + "-paper-prefill-mixed");
+    for (std::size_t head = 0; head < 2; ++head) tokens += kept_in_row(kept, head);
+  }
+  CHECK(tokens > 0);
+  CHECK(tokens < 4 * 61);
+  const Evictions csv(runs / "r");
+  for (const CsvRow& row : csv.rows())
+    if (row.at("policy") == named) CHECK(row.at("budget").empty());
+}
+
+TEST_CASE("ties at the cut are counted where asked for", "[cli][evict]") {
+  const EvictRuns runs;
+  const ProcessResult run =
+      runs.run("r", {"--policy", "knorm,streaming,greedy_exact", "--ties", "--budget", "20"});
+  CHECK(contains(run.out,
+                 "tokens of a head that tie with the last one kept: as scored / in float16 / in bfloat16"));
+  const auto totals = nlohmann::json::parse(file_text(runs / "r/summary.json")).at("totals");
+  CHECK(totals.at("ties").size() == 1);  // the others rank by no score
+  CHECK(totals.at("ties").at("knorm-paper-prefill-20").at("as_scored") == 0);
+  CHECK(totals.at("ties").at("knorm-paper-prefill-20").contains("bfloat16"));
+  CHECK_FALSE(contains(runs.run("plain", {"--policy", "knorm", "--budget", "20"}).out, "that tie"));
+}
+
 TEST_CASE("the result folder of evict is as its format says", "[cli][evict]") {
   const EvictRuns runs;
   runs.run("r", {"--policy", "h2o,snapkv+joint,streaming", "--sigma", "0.5,0.7", "--window", "16", "--phase",

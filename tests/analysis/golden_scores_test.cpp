@@ -63,6 +63,31 @@ TEST_CASE("scores of the whole prompt equal those of published code", "[golden][
   }
 }
 
+TEST_CASE("thresholds keep what kvpress' DMSPress keeps", "[golden][evict]") {
+  const TempDir temp;
+  succeed({"evict", sample_dump(), "--out", temp / "r", "--precision", "f64", "--semantics", "kvpress",
+           "--policy",
+           "knorm[threshold=-9,recent=128],keydiff[threshold=-0.5,recent=128],"
+           "score:cur[threshold=0.001,recent=128]",
+           "--quiet"});
+  const auto golden = golden_arrays("kvpress-0.5.5.more.pystdlib-lm");
+  for (const auto& [press, file] : {std::pair{"knorm", "knorm[threshold=-9,recent=128]"},
+                                    {"keydiff", "keydiff[threshold=-0.5,recent=128]"},
+                                    {"cur", "score_cur[threshold=0.001,recent=128]"}}) {
+    const std::vector<bool> want = unpacked(golden.at(fmt::format("dms-{}.kept.npy", press)));
+    REQUIRE(want.size() == kLayers * kHeads * kTokens);
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      const Npy got =
+          npy_file(temp / "r" / fmt::format("layer_0{}/kept/{}-kvpress-prefill-mixed.npy", layer, file));
+      REQUIRE(got.shape == std::vector<std::size_t>{kHeads, kTokens});
+      for (std::size_t i = 0; i < kHeads * kTokens; ++i) {
+        INFO(press << ", layer " << layer << ", KV head " << i / kTokens << ", position " << i % kTokens);
+        REQUIRE((got.data[i] != 0) == want[layer * kHeads * kTokens + i]);
+      }
+    }
+  }
+}
+
 TEST_CASE("kept sets equal those of either kvpress", "[golden][evict]") {
   const TempDir temp;
   const std::vector<std::string> usual = {"streaming",         "h2o", "tova", "snapkv", "knorm", "keydiff",

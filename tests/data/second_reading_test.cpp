@@ -50,6 +50,7 @@ TEST_CASE("queries of a second reading are read in every layout", "[dump]") {
     CHECK(dump.shape().R_ref == 7);
     CHECK(dump.shape().first_row(Tensor::q_ref) == 3);
     CHECK(dump.shape().extents(Tensor::q_ref) == std::vector<Index>{4, 7, 6});
+    CHECK_FALSE(dump.has(Tensor::h_ref_norm));
     for (const Index layer : {0, 1}) {
       std::vector<double> found(42), want(42);
       std::iota(want.begin(), want.end(), 2 * 42 + 1.0);
@@ -110,6 +111,23 @@ TEST_CASE("a second reading that does not fit is refused", "[dump]") {
     expect_error([&] { dump.read(Tensor::q_ref, 1, 3, values.data()); },
                  {"layer_01/q_ref.npy", "NaN at layer 1, query head 3, position 9, channel 5"});
   }
+}
+
+TEST_CASE("norms of what a second reading's attention was called with", "[dump]") {
+  const SecondReading again;
+  for (const std::string layer : {"layer_00/", "layer_01/"}) again.write(layer + "h_ref_norm.npy", {7});
+  const Dump dump = Dump::open(again.dir.path());
+  REQUIRE(dump.has(Tensor::h_ref_norm));
+  CHECK(dump.shape().extents(Tensor::h_ref_norm) == std::vector<Index>{7});
+  CHECK(dump.shape().first_row(Tensor::h_ref_norm) == 3);
+  std::vector<double> found(7), want(7);
+  std::iota(want.begin(), want.end(), 1.0);
+  dump.read(Tensor::h_ref_norm, 1, 0, found.data());
+  CHECK(found == want);
+  again.write("layer_01/h_ref_norm.npy", {6});
+  again.refuse({"layer_01/h_ref_norm.npy: expected shape [7] (R_ref)", "found shape [6]"});
+  std::filesystem::remove(again.dir / "layer_01/h_ref_norm.npy");
+  again.refuse({"expected h_ref_norm for each of 2 layers", "layer 1 has no h_ref_norm"});
 }
 
 }  // namespace kvreplay

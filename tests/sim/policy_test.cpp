@@ -186,6 +186,41 @@ TEST_CASE("what reads less of a whole prompt, and by what", "[policy]") {
   for (const char* name : {"snapkv", "score:quest", "none", "", "quests"}) CHECK_FALSE(evicts_nothing(name));
 }
 
+TEST_CASE("a threshold keeps what reaches it, and what is pinned", "[policy]") {
+  EvictionRule rule = pinning(1, 1);
+  rule.threshold = 3;
+  const Vector<double> scores = vec({0, 3, 2.9, 7, -1, 1});
+  for (const Index budget : {0, 2, 6}) CHECK(kept_of(rule, scores, budget) == Places{0, 1, 3, 5});
+  rule.threshold = 8;
+  CHECK(kept_of(rule, scores, 3) == Places{0, 5});
+  rule.sinks = rule.recent = 0;
+  CHECK(kept_of(rule, scores, 3).empty());
+  rule.threshold = -kInfinity;
+  CHECK(kept_of(rule, scores, 3).size() == 6);
+  rule.threshold = 3;  // of pooled scores
+  rule.pool = {Pooling::Kind::max, 3};
+  CHECK(kept_of(rule, scores, 3) == Places{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("tokens that tie at the cut are counted by the numbers that scores are in", "[policy]") {
+  const EvictionRule plain = pinning(0, 0);
+  const auto tied = [&](const EvictionRule& rule, const Vector<double>& scores, Index budget, Dtype numbers) {
+    return tied_at_cut(rule, scores, keep_by(rule, scores, budget), numbers);
+  };
+  const Vector<double> scores = vec({5, 1, 1, 1, 0});
+  CHECK(tied(plain, scores, 1, Dtype::f64) == 0);
+  CHECK(tied(plain, scores, 2, Dtype::f64) == 3);
+  CHECK(tied(plain, scores, 3, Dtype::f64) == 3);
+  CHECK(tied(plain, scores, 4, Dtype::f64) == 0);  // all three are kept
+  CHECK(tied(plain, scores, 0, Dtype::f64) == 0);
+  CHECK(tied(plain, scores, 5, Dtype::f64) == 0);
+  CHECK(tied(pinning(2, 0), scores, 3, Dtype::f64) == 2);  // what is pinned is chosen by nobody
+  const Vector<double> near = vec({1, 1 + 1.0 / 512, 1 - 1.0 / 1024, 0});  // 10 bits tell, 7 do not
+  CHECK(tied(plain, near, 1, Dtype::f64) == 0);
+  CHECK(tied(plain, near, 1, Dtype::f16) == 0);
+  CHECK(tied(plain, near, 1, Dtype::bf16) == 3);
+}
+
 TEST_CASE("windows are clipped to the prompt, and pins with them", "[policy]") {
   for (const Index l : {1, 5, 31, 32}) {
     const EvictionRule rule = made(EvictionBase::snapkv, Semantics::paper, {}, l, 3);

@@ -224,6 +224,7 @@ void attend(AttentionRows<T>& attention, const TokenSlots<T>& slots, Index i) {
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
   if (rule.given) return "a score given for the prompt has no value for decoded tokens";
   if (const auto why = kBases[rule.policy.base].whole_prompt; !why.empty()) return std::string(why);
+  if (rule.threshold) return "a threshold keeps no budget";
   if (rule.metric && !kTokenMetrics[*rule.metric].not_in_decoding.empty())
     return std::string(kTokenMetrics[*rule.metric].not_in_decoding);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
@@ -233,9 +234,10 @@ std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
 }
 
 std::optional<std::string> why_not_at_intervals(const EvictionRule& rule) {
-  // It looks at the prompt's queries once; their means serve any cache.
-  if (!rule.given && rule.metric == TokenMetric::triattention) return std::nullopt;
-  return why_not_in_blocks(rule);
+  EvictionRule others = rule;
+  // TriAttention looks at the prompt's queries once; their means serve any cache.
+  if (rule.metric == TokenMetric::triattention) others.metric.reset();
+  return why_not_in_blocks(others);
 }
 
 template <class T>

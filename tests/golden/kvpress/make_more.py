@@ -37,6 +37,7 @@ from presses import (ACROSS_HEADS, PRESSES, RotaryFloat64, config_of, layer_inpu
 RATIOS = (0.5, 0.8, 0.9)
 LESS_THAN_A_TOKEN = 0.999  # of 896 tokens
 SCORED_LAYERS = (0, 4)
+THRESHOLDS = {"knorm": -9.0, "keydiff": -0.5, "cur": 0.001}  # of DMSPress
 
 
 NEW = {
@@ -64,6 +65,20 @@ def kept_by(name, ratio, inputs, curves):
             scores[:, -press.press.window_size:] = scores.max()
     empty = not kept.any()
     return kept, np.zeros_like(kept) if empty else tied(kept, scores, name in ACROSS_HEADS)
+
+
+def kept_by_threshold(name, inputs):
+    """bool [n_kv, l]: what DMSPress leaves of the prompt behind its forward hook."""
+    module, hidden, keys, values, _, kwargs = inputs.arguments(False)
+    press = kvpress.DMSPress((NEW.get(name) or PRESSES[name])(), threshold=THRESHOLDS[name])
+    cache = SimpleNamespace(layers={module.layer_idx: SimpleNamespace(keys=keys, values=values)})
+    module.masked_key_indices = None
+    press.forward_hook(module, [], {**kwargs, "past_key_values": cache, "cache_position": torch.arange(keys.shape[2])}, [])
+    kept = np.ones(keys.shape[1:3], bool)
+    if module.masked_key_indices is not None:
+        _, heads, positions = module.masked_key_indices
+        kept[heads.numpy(), positions.numpy()] = False
+    return kept
 
 
 def filters_by_authors(text, queries):
@@ -140,6 +155,7 @@ def main():
     keys = [(name, ratio) for name in presses for ratio in RATIOS]
     keys += [(name, LESS_THAN_A_TOKEN) for name in list(PRESSES) + list(NEW)]
     kept, near, scored = {key: [] for key in keys}, {key: [] for key in keys}, {}
+    passed = {name: [] for name in THRESHOLDS}
     for index in indices:
         layer = load_layer(args.dump, index)
         refuse_what_kvpress_cannot(layer)
@@ -149,6 +165,8 @@ def main():
             found, close = kept_by(*key, inputs, lu_curves(len(indices), layer.n_kv))
             kept[key].append(found)
             near[key].append(close)
+        for name, sets in passed.items():
+            sets.append(kept_by_threshold(name, inputs))
         if args.qfilters and args.defensive and index in SCORED_LAYERS:
             texts = (path.read_text() for path in (args.qfilters, args.defensive))
             for name, scores in scores_of(inputs, layer, *texts).items():
@@ -161,6 +179,9 @@ def main():
         arrays[f"{name}-{ratio}.kept"] = np.packbits(sets, axis=-1)
         arrays[f"{name}-{ratio}.near"] = np.packbits(close, axis=-1)
         facts[f"{name}-{ratio}"] = {"n_kept": sets.sum(-1).tolist(), "tied": int(close.sum())}
+    for name, sets in passed.items():
+        arrays[f"dms-{name}.kept"] = np.packbits(np.stack(sets), axis=-1)
+        facts[f"dms-{name}"] = {"threshold": THRESHOLDS[name], "n_kept": np.stack(sets).sum(-1).tolist()}
     record = {"kvpress": running, "torch": torch.__version__, "transformers": transformers.__version__, "dump": dump,
               "prompt_len": layer.l}  # fmt: skip
     np.savez_compressed(args.out / f"kvpress-{running}.more.{dump}.npz", **arrays)
