@@ -42,7 +42,7 @@ MetricSet of_weights(const MetricSet& metrics = MetricSet::all()) {
 MetricSet of_tokens() {
   MetricSet metrics = MetricSet::all();
   for (const TokenMetric m : kTokenMetrics.all())
-    if (kTokenMetrics[m].rows == MetricRows::prompt) metrics.erase(m);
+    if (kTokenMetrics[m].rows == MetricRows::prompt || kTokenMetrics[m].on_host) metrics.erase(m);
   return metrics;
 }
 /// All that a group with it has, but for what takes float64.
