@@ -1,8 +1,8 @@
 #pragma once
 
 #include "data/npz.hpp"
-#include "tests/support/places.hpp"
 #include "tests/analysis/result_files.hpp"
+#include "tests/support/places.hpp"
 
 #include <cstddef>
 #include <map>
