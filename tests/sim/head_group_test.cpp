@@ -232,7 +232,7 @@ TEST_CASE("keys that nobody looked at first do not go unnoticed", "[head_group]"
         CHECK_THROWS_AS(token_metrics_cpu(to_float(group), options, workers), InputError);
         ++noticed;
       }
-    CHECK(noticed == 7);  // knorm and keydiff; attn, attn_sq and rkv of one row
+    CHECK(noticed == 6);  // knorm and keydiff, attn and attn_sq of one row
     const ChannelSetting setting{Semantics::kvpress, 0, 8, std::nullopt};
     CHECK_THROWS_AS(channel_diagonal(group, KeptSet(40, 1), setting, workers), InputError);
     CHECK_THROWS_AS(channel_diagonal(to_float(group), KeptSet(40, 1), setting, workers), InputError);

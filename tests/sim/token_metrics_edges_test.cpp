@@ -126,7 +126,8 @@ TEST_CASE("a sink logit that takes everything leaves zeros, not NaN", "[token_me
   const HeadGroup<double> group = random_group({.d_model = 4, .sink_logit = 1000.0});
   const TokenMetrics metrics = token_metrics_reference(group, {8, false, available_metrics(group)});
   for (TokenMetric metric : kTokenMetrics.all()) {
-    if (kTokenMetrics[metric].linear && metric != TokenMetric::attn) continue;  // they look at keys, too
+    const TokenMetricFacts& facts = kTokenMetrics[metric];
+    if (facts.rows == MetricRows::none || (facts.linear && metric != TokenMetric::attn)) continue;  // of keys
     INFO(name_of(metric));
     CHECK(metrics[metric].isZero(0.0));
   }

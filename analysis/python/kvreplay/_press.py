@@ -16,7 +16,7 @@ from ._compensations import Compensation, compensate
 from ._evictions import evict
 from ._layer import Layer
 from ._logit_biases import set_biases
-from ._scripts.model_attention import PROBE_TOLERANCE, rotation_now
+from ._scripts.model_attention import PROBE_TOLERANCES, rotation_now
 from ._scripts.changed_cache import Change
 from ._scripts.validation_cases import Case, Dump, cases_of
 from .results import Results
@@ -192,13 +192,14 @@ def facts_of(module, kwargs) -> dict[str, Any]:
 def rope_of(module, cos, sin) -> Optional[dict[str, Any]]:
     """The rotation with these cosines and sines [batch, l, rotary_dim] of positions 0 to l - 1; None: of no buffer of the model's."""
     rotary = getattr(module, "rotary_emb", None)
+    tolerance = PROBE_TOLERANCES.get(str(cos.dtype).removeprefix("torch."), PROBE_TOLERANCES["float32"])
     at = torch.linspace(0, cos.shape[1] - 1, 16, dtype=torch.float64).long()
     for name, _ in () if rotary is None else rotary.named_buffers(recurse=False):
         if not name.endswith("inv_freq") or "original" in name:
             continue
         style, factor, inv_freq = rotation_now(rotary, name, "half")
         angle = (at.double()[:, None] * torch.tensor(inv_freq, dtype=torch.float64)).tile(2)
-        if all(found[:, at].shape[1:] == wanted.shape and (found[:, at].double().cpu() - factor * wanted).abs().max() < PROBE_TOLERANCE
+        if all(found[:, at].shape[1:] == wanted.shape and (found[:, at].double().cpu() - factor * wanted).abs().max() < tolerance
                for found, wanted in ((cos, angle.cos()), (sin, angle.sin()))):
             return {"style": style, "inv_freq": list(inv_freq), "attention_factor": factor}
     return None
