@@ -67,12 +67,14 @@ std::set<std::string> names_in(const fs::path& folder) {
 
 TEST_CASE("a threshold keeps other numbers in other heads, and says how many", "[cli][evict]") {
   const EvictRuns runs;
-  const std::string named = "knorm[threshold=-2.5]", none = "score:attn[threshold=1000000]";
+  const std::string named = "knorm[threshold=-20]", none = "score:attn[threshold=1000000]";
   const ProcessResult run = runs.run(
       "r", {"--policy", named + "," + none + ",snapkv", "--phase", "prefill,decode", "--budget", "20"});
+  INFO(run.out);
   CHECK(contains(run.out, " of 61 (mean of 4 heads"));
-  CHECK(contains(run.out, "kept 0 of 61 (mean of 4 heads, 4 of which keep none) tokens: 1 / 1"));
-  CHECK(contains(run.out, named + " (paper) in phase decode (a threshold keeps no budget)"));
+  CHECK(contains(run.out, "kept 0 tokens: "));
+  CHECK(contains(run.out,
+                 named + " (paper) in phase decode, " + none + " (paper) in phase decode (a threshold"));
   std::size_t tokens = 0;
   for (int layer = 0; layer < 2; ++layer) {
     const Npy kept = runs.kept("r", layer, named + "-paper-prefill-mixed");
