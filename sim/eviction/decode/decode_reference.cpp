@@ -87,8 +87,7 @@ struct Run {
   Vector<double> ranking_at_interval(const EvictionRule& within, Index rows) const {
     const Index n = std::ssize(cache);
     if (!rule.metric) return Vector<double>::LinSpaced(n, 0, static_cast<double>(n - 1));
-    if (rule.metric == M::triattention)
-      return triattention_reference(group, cache, cache.back() + 1);
+    if (rule.metric == M::triattention) return triattention_reference(group, cache, cache.back() + 1);
     const Group cached = cache_group(group, cache, rows);
     Vector<double> score =
         token_metrics_reference(cached, {.window = within.window, .metrics = {*rule.metric}})[*rule.metric]
