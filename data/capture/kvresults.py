@@ -432,6 +432,10 @@ class Results(_Folder):
         """[layer, kv_head, step]: the output error at every decoding step of a run with evictions in it."""
         return self.array("decode", name)
 
+    def decode_tokens(self, name: str) -> Array:
+        """[layer, kv_head, step]: the tokens that every decoding step of such a run attends over, decoded ones included."""
+        return self.array("decode_tokens", name)
+
     def array(self, kind: str, name: str, layer: Optional[int] = None) -> Array:
         """Any array, by its folder (tokens, kept, read, last_rows, pruned, diff, channels, key_costs, maps, curves, decode, decode_tokens) and its file name
         without .npy."""

@@ -246,7 +246,7 @@ class DamagedResultsTest(unittest.TestCase):
             (lambda: results.tokens("attn", 2), "computed were 1, 4$"),
             (lambda: results.table("scores"), "no command writes it; there are heads, agreement$"),
             (lambda: results.table("heads", "token"), "expected head, layer, model or median head$"),
-            (lambda: results.names("token"), "expected tokens, kept, read, last_rows, pruned, diff, channels, key_costs, maps, curves, decode$"),
+            (lambda: results.names("token"), "expected tokens, kept, read, last_rows, pruned, diff, channels, key_costs, maps, curves, decode, decode_tokens$"),
             (
                 lambda: open_results(self.work / "over").table("heads"),
                 "there are heads_over_dumps, agreement_over_dumps$",

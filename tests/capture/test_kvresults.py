@@ -5,6 +5,7 @@
 Needs pandas (without: nothing is tested, exit status 77).
 """
 import csv
+import functools
 import json
 import math
 import os
@@ -53,6 +54,7 @@ COMMANDS = {
     "formats": "evict --policy none --bits k4v16 --layers 2",
     "levers": "evict --policy snapkv --sigma 0.5 --channels iap:0.5 --protect 5:15 --layers 2",
     "official": "channels --ratio 0.4 --method think,iap --semantics official --layers 4",
+    "retrieval": "evict --policy quest --sigma 0.5 --layers 2",
     "fit": "evict --policy snapkv --sigma 0.9 --compensate none,mass,mean --layers 2",
     "analyze": "analyze --layers 1",
 }
@@ -72,6 +74,8 @@ AXES = {
     "decode last_rows/h2o-paper-decode-256": "layer 2 x kv_head 2 x position 1024, int32",
     "levers pruned/snapkv-paper-prefill-448": "layer 1 x kv_head 2 x channel 64, bool",
     "formats key_costs/none-paper-prefill-896": "layer 1 x kv_head 2 x channel 64, float64",
+    "decode decode_tokens/tova-paper-256": "layer 2 x kv_head 2 x step 128, float64",
+    "retrieval read/quest-paper-prefill-448": "layer 1 x kv_head 2 x step 128 x byte 112, uint8",
     "decode decode/h2o~append-only-paper-256": "layer 2 x kv_head 2 x step 128, float64",
     "budget kept/keydiff-lu-0.5": "layer 6 x kv_head 2 x token 896, bool",
     "budget curves/snapkv": "layer 6 x kv_head 2 x budget 897, float64",
@@ -177,7 +181,7 @@ class KvresultsTest(unittest.TestCase):
     def reached(self, results, relative):
         """The array of a file, in the way that a user asks for it."""
         method = {"tokens": "tokens", "kept": "kept", "last_rows": "last_rows", "pruned": "pruned", "key_costs": "key_costs", "diff": "kept_difference", "channels": "channel_array", "maps": "maps",
-                  "curves": "curves", "decode": "decode_steps"}
+                  "curves": "curves", "decode": "decode_steps", "decode_tokens": "decode_tokens"}
         if relative.name == "budget_curves.npy":
             return results.budget_curves().values
         if "compensated" in relative.parts:
@@ -185,7 +189,7 @@ class KvresultsTest(unittest.TestCase):
             key, head = relative.stem.split("_")
             return getattr(results.compensated(name, int(layer.split("_")[1]))[int(head)], key)
         *layer, kind, _ = relative.parts
-        get = getattr(results, method[kind])
+        get = functools.partial(results.array, kind) if kind == "read" else getattr(results, method[kind])
         if not layer:
             return get(relative.stem).values
         number = int(layer[0].split("_")[1])
@@ -336,7 +340,7 @@ class KvresultsTest(unittest.TestCase):
         self.assert_refused("no atn.npy of tokens; near: attn, ", results.tokens, "atn")
         self.assert_refused("no layer 6; computed were 0, 1, 2, 3, 4, 5", results.tokens, "attn", 6)
         self.assert_refused("no layer 0; computed were 1, 3", self.open("query_heads").tokens, "attn", layer=0)
-        self.assert_refused("expected tokens, kept, last_rows, pruned, diff", results.names, "pictures")
+        self.assert_refused("expected tokens, kept, read, last_rows, pruned, diff", results.names, "pictures")
         with self.assertRaisesRegex(AttributeError, "no evictionss; the tables are heads"):
             results.evictionss
         self.assert_refused("no folder.csv; no command writes it; there are heads, agreement$", results.table, "folder")

@@ -80,7 +80,8 @@ void CacheStrips::draw_numbers() const {
 namespace {
 
 constexpr float kNumber = 62, kButton = 16, kHeld = 46;  // points
-constexpr std::size_t kFigures = kDecodeFigures.size();
+constexpr std::array kErrors = {DecodeFigure::mean, DecodeFigure::max, DecodeFigure::last};
+constexpr std::size_t kFigures = kErrors.size();
 /// As decode.csv has them.
 std::array<double, kFigures> figures_of(const DecodeRun& run) { return {run.mean, run.max, run.last}; }
 
@@ -203,7 +204,7 @@ DecodeList::Done DecodeList::draw(AppState& state, const DecodeShown& shown, boo
 
   float right = row.right - (editable ? t.px(kButton) : 0);
   for (std::size_t f = kFigures; f-- > 0; right -= t.px(kNumber)) {
-    const FigureFacts& facts = facts_of(kDecodeFigures.all()[f]);
+    const FigureFacts& facts = facts_of(kErrors[f]);
     const std::string title(facts.name), about(facts.what);
     ImGui::SetCursorScreenPos({right - ImGui::CalcTextSize(title.c_str()).x, at.y});
     dim_text(title);
