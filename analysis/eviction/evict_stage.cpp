@@ -69,6 +69,10 @@ std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
   if (plan_.compression) parts.emplace_back("outputs over compressed caches");
   if (plan_.any_reads()) parts.emplace_back("what rows read, and outputs over it");
+  if (std::ranges::any_of(plan_.cases, [](const EvictionCase& which) {
+        return which.phase.kind == Phase::Kind::decode && which.phase.block > 0;
+      }))
+    parts.emplace_back("decoding with cuts at intervals");
   if (plan_.losses.any()) parts.emplace_back("predicted losses");
   if (std::ranges::any_of(plan_.runs, [](const PolicyRun& run) {
         const EvictionRule& rule = run.rules.front();

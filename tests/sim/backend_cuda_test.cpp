@@ -1,7 +1,9 @@
 #include "data/dtype.hpp"
 #include "data/error.hpp"
 #include "sim/cuda/runtime.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "tests/sim/backend_calls.hpp"
+#include "tests/sim/decode_cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/cuda_devices.hpp"
 #include "tests/support/no_device_memory.hpp"
@@ -129,4 +131,28 @@ TEST_CASE("caches that rows read in part are the CPU's, and those beside them st
     CHECK(all.change[c] == from.change[c == 1 ? 0 : at]);
   }
   CHECK(changes(*cuda, {read}).change_sq == host.change_sq);
+}
+
+TEST_CASE("caches that are cut at intervals are the CPU's, and those beside them stay on the device",
+          "[cuda][backend]") {
+  const auto cuda = cuda_backend(false);
+  const HeadGroup<float> of = to_float(random_group({.l = 20, .T = 44, .G = 2, .d = 8, .seed = 51}));
+  const EvictionRule rule = rule_named(EvictionBase::snapkv, {}, Semantics::paper, of.l, 9, pins(1, 2));
+  const KeptSet start = spread(of.l, 9);
+  const Matrix<double> scores = decode_start_scores(of, rule, {}, workers());
+  const std::vector<Matrix<float>> full = decode_full_outputs(of, workers());
+  const DecodeRequest every{&rule, &start, 9, {}, &scores},
+      at_intervals{&rule, &start, 9, {.interval = 5}, &scores};
+  const auto replays = [&](const Backend& backend, std::vector<DecodeRequest> runs) {
+    return backend.decode_replays(of, runs, full, workers());
+  };
+  const auto all = replays(*cuda, {every, at_intervals, every}), device = replays(*cuda, {every}),
+             host = replays(cpu_backend(), {at_intervals});
+  REQUIRE(all.size() == 3);
+  for (std::size_t r = 0; r < 3; ++r) {
+    const DecodeReplay<float>& want = r == 1 ? host.front() : device.front();
+    CHECK(all[r].left == want.left);
+    CHECK(all[r].change_sq == want.change_sq);
+  }
+  CHECK(all[0].left != all[1].left);
 }
