@@ -144,7 +144,7 @@ class Validate(unittest.TestCase):
         found = rows(folder)
         self.assertEqual(list(found[0]), [*KEYS, "metric", "value"])
         cases = list(dict.fromkeys(tuple(row[key] for key in KEYS) for row in found))
-        self.assertEqual(len(cases), 2 * 2 * 3 + 2)
+        self.assertEqual(len(cases), 2 * 2 * 4 + 2)
         self.assertEqual([row["metric"] for row in found], [*FIGURES] * len(cases))
         tables = {tuple(row[key] for key in KEYS) for row in rows(folder, "evictions.csv")}
         self.assertLessEqual(set(cases), tables)  # keys as evictions.csv has them
@@ -159,9 +159,10 @@ class Validate(unittest.TestCase):
         )
         every = figures_in(folder, policy="every")
         self.assertEqual(every, {**dict.fromkeys(FIGURES, 0.0), "same_top1": 1.0})
-        decoded = figures_in(folder, policy="h2o", phase="decode", budget="12")
-        self.assertEqual(decoded, self.in_the_loop(self.last_rows(folder, "h2o-paper-decode-12")))
-        self.assertNotEqual(decoded, figures_in(folder, policy="h2o", phase="prefill", budget="12"))
+        for phase in ("decode", "decode:3"):
+            decoded = figures_in(folder, policy="h2o", phase=phase, budget="12")
+            self.assertEqual(decoded, self.in_the_loop(self.last_rows(folder, f"h2o-paper-{phase.replace(':', '_')}-12")))
+            self.assertNotEqual(decoded, figures_in(folder, policy="h2o", phase="prefill", budget="12"))
         self.assertNotIn("left out", text)
         results = open_results(folder)
         self.assertEqual(list(results.last_rows("h2o-paper-decode-12").axes), ["layer", "kv_head", "position"])
@@ -442,7 +443,7 @@ class Validate(unittest.TestCase):
         calls[:] = [None] * 10
         with mock.patch.object(ModelLoop, "feed", cut):
             self.done(folder, "--resume")
-        self.assertEqual(len(calls) - 10, 1 + 14 - 3)
+        self.assertEqual(len(calls) - 10, 1 + 18 - 3)
         for name in ("validate.csv", "validate.json", "validate_steps.npy"):
             self.assertEqual((folder / name).read_bytes(), (whole / name).read_bytes())
         self.done(folder, "--resume")  # nothing is left to do
