@@ -310,7 +310,7 @@ class Presses(unittest.TestCase):
         dump, out = Path(self.folder.name) / "lu-steps", Path(self.folder.name) / "lu"
         with capture.capture(self.model, dump, prompt_len=LENGTH, decode=STEPS):
             capture.feed(self.model, self.ids[0].tolist(), given=self.next[0].tolist(), decode=STEPS, seed=None)
-        results = kvreplay.analyze(dump, out, only="budget", order="keydiff", sigma=0.5, force=True, **{"budget.method": "lu", "budget.floor": 0.05})
+        results = kvreplay.analyze(dump, out, only="budget", order="keydiff", sigma=0.5, force=True, **{"budget.method": "lu", "budget.floor": 0.05, "budget.semantics": "raw"})
         press = LUKVPress(kvpress.KeyDiffPress(), compression_ratio=0.5, sink=0, window=0)
         press._budget_curves = results.budget_curves().values
         read(self.model, self.ids, press)
