@@ -95,9 +95,8 @@ struct AdaOptions {
 ///   official  T = round((1 - sigma) l) - window; c = a head's count among the layer's T heads best scores
 ///             behind the window; it keeps round(c (1 - alpha) + int(T alpha)), half to even, and the window.
 ///             (Without that code's optional normalisation of scores.)
-///   kvpress   n = int((1 - sigma) l); each head its first int(alpha n), the layer n heads in all. 0.5.5: n
-///   at
-///             least 1, and so the head's own where alpha is not 0.
+///   kvpress   n = int((1 - sigma) l); each head its first int(alpha n), the layer n heads in all.
+///             0.5.5: n is at least 1, and so is the head's own where alpha is not 0.
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
 

@@ -133,15 +133,16 @@ KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const E
   return kept;
 }
 
-DecodeBegin decode_begin(const EvictionPlan& plan, const EvictionCase& which, KeptSet kept) {
+DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which) {
   const bool append_only = which.phase.kind == Phase::Kind::append_only;
-  const Index l = std::ssize(kept);
   // A new token has one row: append-only compares it with the cache on that row.
-  DecodeBegin begin{
-      plan.runs[*which.run].rules[which.budget],
-      std::move(kept),
-      *which.kept,
-      {append_only && !plan.decode_window ? 1 : plan.decode_window, append_only, which.phase.block}};
+  return {append_only && !plan.decode_window ? 1 : plan.decode_window, append_only, which.phase.block};
+}
+
+DecodeBegin decode_begin(const EvictionPlan& plan, const EvictionCase& which, KeptSet kept) {
+  const Index l = std::ssize(kept);
+  DecodeBegin begin{plan.runs[*which.run].rules[which.budget], std::move(kept), *which.kept,
+                    decode_options(plan, which)};
   if (plan.prompt != PromptCache::cut) begin.kept.assign(static_cast<std::size_t>(l), 1);
   if (plan.prompt == PromptCache::pinned) {
     begin.rule.sinks = l;

@@ -52,7 +52,10 @@ template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
                     const HeadRanking& ranking, const Compute& compute);
 
-/// What a case that decodes begins with.
+/// How a case that decodes goes on from there.
+DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which);
+
+/// What it begins with.
 struct DecodeBegin {
   EvictionRule rule;
   KeptSet kept;  ///< [l]

@@ -80,6 +80,7 @@ inline constexpr auto kChunkBy = facts_table<ChunkByFacts>({
     {ChunkBy::line, "line"},
     {ChunkBy::sentence, "sentence"},
 });
+
 /// What each row chooses by which tokens it reads, where the whole prompt is kept.
 enum class ReadBy {
   weight,          ///< their weights

@@ -17,14 +17,13 @@ constexpr double kHiddenLogit = -std::numeric_limits<double>::infinity();
 constexpr double kNoNorm = 1e-8;  // added to every norm
 
 /// Logits of a window row against the tokens before `end`, the largest of the query heads, [end].
-template <class T>
-Vector<double> largest_logits(const HeadGroup<T>& group, Index i, Index end) {
+Vector<double> largest_logits(const HeadGroup<double>& group, Index i, Index end) {
   Vector<double> largest = Vector<double>::Constant(end, kHiddenLogit);
   const Index first = std::min(group.first_visible(i), end), n = std::min(group.end_visible(i), end) - first;
   if (n <= 0) return largest;
-  for (const HeadMatrix<T>& q : group.q) {
-    Vector<double> z = group.k.middleRows(first, n).template cast<double>() *
-                       q.row(i - group.first_query()).transpose().template cast<double>() * group.rule.scale;
+  for (const HeadMatrix<double>& q : group.q) {
+    Vector<double> z =
+        group.k.middleRows(first, n) * q.row(i - group.first_query()).transpose() * group.rule.scale;
     if (group.rule.softcap) z = (z.array() / *group.rule.softcap).tanh().matrix() * *group.rule.softcap;
     largest.segment(first, n) = largest.segment(first, n).cwiseMax(z);
   }
@@ -56,10 +55,9 @@ Vector<double> mixed(const Vector<double>& importance, const Vector<double>& red
 }
 
 /// Each candidate's column sum of the cosines, diagonal and last similar ones aside, [l].
-template <class T>
-Vector<double> cosine_sums(const HeadGroup<T>& group, Workers& workers) {
+Vector<double> cosine_sums(const HeadGroup<double>& group, Workers& workers) {
   const Index l = group.l;
-  HeadMatrix<double> keys = group.k.topRows(l).template cast<double>();
+  HeadMatrix<double> keys = group.k.topRows(l);
   for (Index p = 0; p < l; ++p) keys.row(p) /= keys.row(p).norm() + kNoNorm;
   const Index tiles = div_up(l, kKeysAtOnce), items = std::min(tiles, kMostCosineItems);
   std::vector<Vector<double>> sums(static_cast<std::size_t>(items));
@@ -85,8 +83,7 @@ Vector<double> cosine_sums(const HeadGroup<T>& group, Workers& workers) {
 
 }  // namespace
 
-template <class T>
-Vector<double> rkv_scores(const HeadGroup<T>& group, Index window, Workers& workers) {
+Vector<double> rkv_scores(const HeadGroup<double>& group, Index window, Workers& workers) {
   const RowRange rows = window_rows(group.l, group.first_query(), window);
   const Index before = group.l - rows.count();
   std::vector<Vector<double>> weights(static_cast<std::size_t>(rows.count()));
@@ -108,12 +105,11 @@ Vector<double> rkv_reference(const HeadGroup<double>& group, Index window) {
       const Vector<double> of_head = attention_logits(group, g, i).z;
       for (Index p = 0; p < first; ++p) z[p] = std::max(z[p], of_head[p]);
     }
+    const double most = first > 0 ? *std::max_element(z.begin(), z.end()) : kHiddenLogit;
     double sum = 0;
-    for (const double x : z) sum += std::exp(x - *std::max_element(z.begin(), z.end()));
+    for (const double x : z) sum += std::exp(x - most);
     for (Index p = 0; p < first; ++p)
-      if (z[p] > kHiddenLogit)
-        importance[p] +=
-            std::exp(z[p] - *std::max_element(z.begin(), z.end())) / sum / static_cast<double>(l - first);
+      if (z[p] > kHiddenLogit) importance[p] += std::exp(z[p] - most) / sum / static_cast<double>(l - first);
   }
   Vector<double> mean = Vector<double>::Zero(l);
   for (Index a = 0; a < l; ++a) {
@@ -139,8 +135,5 @@ Vector<double> rkv_reference(const HeadGroup<double>& group, Index window) {
   }
   return score;
 }
-
-template decltype(rkv_scores<float>) rkv_scores<float>;
-template decltype(rkv_scores<double>) rkv_scores<double>;
 
 }  // namespace kvreplay

@@ -16,10 +16,9 @@ inline constexpr Index kRkvPool = 7;          ///< width of the importance's max
 /// as they are there. I: the softmax over the candidates before the window of each row's logits, of which the
 /// largest of the query heads counts, as the mean over the rows, then pooled; 0 in the window. R: the softmax
 /// over all candidates of the mean cosine of a key with the others', where each key's last similar one does
-/// not count. In float64. O(l^2 d) and O(l d) memory; the same bytes for any number of
+/// not count. O(l^2 d) and O(l d) memory; the same bytes for any number of
 /// threads.
-template <class T>
-Vector<double> rkv_scores(const HeadGroup<T>& group, Index window, Workers& workers);
+Vector<double> rkv_scores(const HeadGroup<double>& group, Index window, Workers& workers);
 
 /// The judge.
 Vector<double> rkv_reference(const HeadGroup<double>& group, Index window);

@@ -121,8 +121,7 @@ DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& deco
   for (const EvictionCase& which : plan.cases) {
     job.check();
     starts.scores.push_back(decode_start_scores(group, plan.runs[*which.run].rules.front(),
-                                                decode_begin(plan, which, KeptSet(group.l)).options,
-                                                job.compute()));
+                                                decode_options(plan, which), job.compute()));
   }
   return starts;
 }
