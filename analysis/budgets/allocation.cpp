@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -43,6 +44,8 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
           {.semantics = semantics,
            .alpha = division.alpha.value_or(semantics == Semantics::official ? 0.5 : AdaOptions{}.alpha),
            .window = semantics == Semantics::official ? pinned : AdaOptions{}.window});
+    case BudgetMethod::duo:
+      return duo(frame, curves);
     case BudgetMethod::lu:
       return greedy.budgets(frame.total);
     case BudgetMethod::lu_without_gap:
@@ -205,6 +208,20 @@ Budgets kvpress(const BudgetFrame& frame, const PyramidOptions& options) {
 Budgets uniform(const BudgetFrame& frame) {
   const std::vector<double> shares(frame.all_heads(), frame.mean());
   return round_shares(shares, frame.total, frame.lower, frame.l);
+}
+
+Budgets duo(const BudgetFrame& frame, const LossCurves& curves) {
+  std::vector<Index> heads(frame.all_heads());
+  std::iota(heads.begin(), heads.end(), Index{0});
+  std::ranges::stable_sort(heads, std::greater<>(), [&](Index h) { return curves.loss(h)[frame.lower]; });
+  Budgets budgets(heads.size(), frame.lower);
+  Index left = frame.total - frame.lower * frame.all_heads();
+  for (const Index h : heads) {
+    const Index taken = std::min(left, frame.l - frame.lower);
+    budgets[h] += taken;
+    left -= taken;
+  }
+  return budgets;
 }
 
 Budgets pyramid(const BudgetFrame& frame, const PyramidOptions& options) {

@@ -100,6 +100,11 @@ struct AdaOptions {
 /// O(layers heads l) memory is read, O(total log heads) time.
 Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaOptions& options = {});
 
+/// DuoAttention [DUO] with heads chosen by loss in place of learnt gates: every head keeps `lower` tokens
+/// (its pins: a streaming head), and what is left of the total makes heads whole, those with the largest
+/// L_h(lower) first, equal ones from lower heads. The last of them takes what remains.
+Budgets duo(const BudgetFrame& frame, const LossCurves& curves);
+
 /// A method, and what replaces its own choices: ada[alpha=0.5], pyramid[beta=10].
 struct BudgetDivision {
   BudgetMethod method;

@@ -110,7 +110,7 @@ BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& 
 namespace budget_option {
 inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
     method{"method", "LIST", "How the total is divided; ada and pyramid take options as in ada[alpha=0.5]",
-           "all of these but lu_without_gap"},
+           "all of these but duo and lu_without_gap"},
     alpha{"alpha", "X", "The share of a head's even budget that is its own", "the semantics' own"},
     beta{"beta", "X", "The mean budget over the last layer's", "20"},
     sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},

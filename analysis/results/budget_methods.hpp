@@ -9,7 +9,7 @@ namespace kvreplay {
 
 /// What shares a budget between heads: the words of budgets.csv's column `method`. Definitions:
 /// analysis/budgets/BUDGETS.md.
-enum class BudgetMethod { uniform, pyramid, ada, lu, lu_without_gap, optimal, profile };
+enum class BudgetMethod { uniform, pyramid, ada, duo, lu, lu_without_gap, optimal, profile };
 
 struct BudgetMethodFacts {
   BudgetMethod id;
@@ -32,6 +32,11 @@ inline constexpr auto kBudgetMethods = facts_table<BudgetMethodFacts>({
      .name = "ada",
      .meaning = "AdaKV: the best scores over a layer's heads, after each head's own top 20 %",
      .needs_scores = true},
+    {.id = BudgetMethod::duo,
+     .name = "duo",
+     .meaning = "DuoAttention: heads that lose most keep everything, the others their pinned tokens",
+     .is_oracle = true,
+     .is_usual = false},
     {.id = BudgetMethod::lu,
      .name = "lu",
      .meaning = "LU-KV: the largest gains of every curve's lower convex hull, greedily",
@@ -57,7 +62,7 @@ constexpr std::string_view name_of(BudgetMethod method) { return kBudgetMethods[
 std::string shown_name(BudgetMethod method);
 /// A division's name as people read it; it stays as it is where no method has it.
 std::string shown_name(std::string_view method);
-/// "lu, lu_without_gap and optimal are oracles: ...", what the reader of a list of methods has to know;
+/// "duo, lu, lu_without_gap and optimal are oracles: ...", what the reader of a list of methods has to know;
 /// without a full stop.
 std::string oracles_of_budgets();
 

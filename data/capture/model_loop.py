@@ -234,12 +234,15 @@ def figures_of_steps(full: torch.Tensor, changed: torch.Tensor,
     that followed is known, what the change adds to its negative log-likelihood."""
     kl, same, added = [], [], []
     for begin in range(0, len(full), ROWS_AT_ONCE):
-        p, q = (x[begin : begin + ROWS_AT_ONCE].double().log_softmax(-1) for x in (full, changed))
-        kl.append((p.exp() * (p - q)).sum(-1))
+        p, q = (x[begin : begin + ROWS_AT_ONCE] for x in (full, changed))
         same.append(p.argmax(-1) == q.argmax(-1))
+        p, q = p.double(), q.double()
+        # log p - log q is the logits' difference and one number a row; a vocabulary is passed through as seldom as can be.
+        shift, ahead = q.logsumexp(-1) - p.logsumexp(-1), p - q
+        kl.append((p.softmax(-1) * ahead).sum(-1) + shift)
         next_ids = torch.tensor(following[begin : begin + ROWS_AT_ONCE], dtype=torch.long, device=p.device)
         rows = torch.arange(len(next_ids), device=p.device)
-        added.append((p - q)[rows, next_ids])
+        added.append(ahead[rows, next_ids] + shift[rows])
     return tuple(torch.cat(parts).cpu().numpy() for parts in (kl, same, added))
 
 

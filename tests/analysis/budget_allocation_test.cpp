@@ -3,6 +3,7 @@
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -134,6 +135,34 @@ TEST_CASE("ada as published code has it", "[budgets]") {
   CHECK(ada(budget_frame(1, 2, 100, 0.5), scores, {Semantics::official, 0.5, 10}) == Budgets{70, 30});
   const Budgets all = ada(budget_frame(1, 2, 100, 0), scores, {Semantics::official, 0.5, 10});
   CHECK(sum(all) == 200);
+}
+
+TEST_CASE("duo makes those heads whole that lose most as streaming heads", "[budgets]") {
+  Draw draw(12);
+  for (int round = 0; round < 200; ++round) {
+    const Index n = 1 + draw.below(6), l = 2 + draw.below(12), lower = draw.below(l);
+    const Index whole = draw.below(n + 1), rest = whole < n ? draw.below(l - lower) : 0;
+    const BudgetFrame frame = frame_of(1, n, l, lower * n + whole * (l - lower) + rest, lower);
+    const LossCurves curves = random_curves(gain_kinds()[round % gain_kinds().size()], n, l, draw);
+    const Budgets budgets = duo(frame, curves);
+    CAPTURE(n, l, lower, whole, rest, budgets);
+    REQUIRE(fits(frame, budgets));
+    REQUIRE(std::ranges::count(budgets, lower + rest) >= (rest > 0 ? 1 : 0));
+    // No other choice of as many whole heads among streaming ones loses less.
+    double best = std::numeric_limits<double>::infinity(), found = 0;
+    for (unsigned chosen = 0; chosen < 1U << n; ++chosen) {
+      if (std::popcount(chosen) != whole) continue;
+      double lost = 0;
+      for (Index h = 0; h < n; ++h)
+        if ((chosen >> h & 1U) == 0) lost += curves.loss(h)[lower];
+      best = std::min(best, lost);
+    }
+    for (Index h = 0; h < n; ++h)
+      if (budgets[h] < l) found += curves.loss(h)[lower];
+    REQUIRE(found <= best * (1 + 1e-12));
+  }
+  const BudgetFrame frame = frame_of(1, 3, 4, 7, 1);
+  CHECK(duo(frame, curves_of({{0, 1, 1, 1}, {9, 0, 0, 2}, {0, 0, 3, 0}})) == Budgets{4, 1, 2});
 }
 
 TEST_CASE("lu_without_gap keeps the most important tokens of all heads, wherever an order puts them",
