@@ -67,11 +67,21 @@ std::string not_used(const std::vector<std::string>& names) {
 
 Index prompt_length(const Manifest& manifest, const DumpOptions& options, const DumpShape& shape) {
   if (!options.prompt_len) return manifest.prompt_len.value_or(shape.T);
-  if (*options.prompt_len < 1 || *options.prompt_len > shape.T) {
-    throw InputError("prompt length", fmt::format("1 to {}, the positions of the dump", shape.T),
-                     std::to_string(*options.prompt_len));
+  const auto& [tokens, name] = *options.prompt_len;
+  const auto& ends = manifest.prompt_ends;
+  const auto named = std::ranges::find(ends, name, [](const auto& end) { return end.first; });
+  if (!name.empty() && named == ends.end()) {
+    std::string names;
+    for (const auto& [known, _] : ends) names += (names.empty() ? "" : ", ") + known;
+    throw InputError("prompt length",
+                     names.empty() ? "a number: prompt_ends of manifest.json names no end"
+                                   : fmt::format("a number, or an end that prompt_ends names ({})", names),
+                     fmt::format("'{}'", displayable(name, kLongestName)));
   }
-  return *options.prompt_len;
+  const Index l = name.empty() ? tokens : named->second;
+  if (l < 1 || l > shape.T)
+    throw InputError("prompt length", fmt::format("1 to {}, the positions of the dump", shape.T), std::to_string(l));
+  return l;
 }
 
 /// What `open` did not find stated and took to be so.
@@ -238,7 +248,7 @@ Dump Dump::of_memory(const std::vector<MemoryArray>& arrays, std::string_view ma
   impl->manifest = parse_manifest(manifest, "layer");
   if (!impl->manifest.model) impl->manifest.model = impl->name;
   // It is the prompt that gradients of a window end with, too; prompt_length() refuses another.
-  if (options.prompt_len.value_or(0) >= 1) impl->manifest.prompt_len = options.prompt_len;
+  if (options.prompt_len.value_or(0).tokens >= 1) impl->manifest.prompt_len = options.prompt_len->tokens;
   if (impl->manifest.rope_note == "the manifest has no rope") impl->manifest.rope_note = "no rope is given";
   impl->take(tensors_in_memory(arrays), true, options);
   require_ascending(position, impl->shape);

@@ -148,8 +148,16 @@ inline constexpr std::uintmax_t kMostManifest = std::uintmax_t{1} << 26;
 /// What a dump is called without a word of its own: its folder's name, or its file's without the ending.
 std::string dump_name(const std::filesystem::path& dump);
 
+/// Where a prompt ends: behind so many tokens, or where the manifest's prompt_ends says of a name.
+struct PromptEnd {
+  Index tokens = 0;
+  std::string name = {};
+  PromptEnd(Index count) : tokens(count) {}                 // NOLINT: a number is one
+  PromptEnd(std::string named) : name(std::move(named)) {}  // NOLINT
+};
+
 struct DumpOptions {
-  std::optional<Index> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
+  std::optional<PromptEnd> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
   std::string name = {};            ///< among several dumps; empty: dump_name()
 };
 

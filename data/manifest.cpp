@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kKeys[] = {"model",
                                       "prompt_len",
+                                      "prompt_ends",
                                       "scale",
                                       "causal",
                                       "logit_softcap",
@@ -40,6 +41,7 @@ constexpr std::string_view kKeys[] = {"model",
                                       "total_len",
                                       "origin",
                                       "planted",
+                                      "task",
                                       "sliding_window_two_sided",
                                       "output_multiplier",
                                       "residual_note",
@@ -395,6 +397,9 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   check_keys(fields, json, manifest);
   manifest.model = fields.text("model");
   manifest.prompt_len = fields.positive_integer("prompt_len");
+  if (const auto ends = fields.object("prompt_ends"))
+    for (const std::string& name : ends->keys_beside({}))
+      if (const auto end = ends->positive_integer(name.c_str())) manifest.prompt_ends.emplace_back(name, *end);
   manifest.scale = fields.positive_number("scale");
   manifest.causal = fields.boolean("causal");
   manifest.logit_softcap = fields.positive_number("logit_softcap");

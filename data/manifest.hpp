@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
@@ -25,6 +26,7 @@ struct Manifest {
   std::string where;  ///< its path, for messages
   std::optional<std::string> model;
   std::optional<Index> prompt_len;
+  std::vector<std::pair<std::string, Index>> prompt_ends;  ///< names of lengths that a prompt may be cut to
   std::optional<double> scale;
   std::optional<bool> causal;
   std::optional<bool> two_sided;  ///< its sliding windows

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -469,6 +470,16 @@ std::string shape_line(const Dump& dump, Index layers) {
   return fmt::format("{}: {}{} x {} ({} each), {}", dump.model(), some, counted(shape.layers, "layer"),
                      counted(shape.n_kv, "KV head"), counted(shape.group(), "query head"),
                      counted(shape.l, "candidate"));
+}
+
+PromptEnd OptionValue<PromptEnd>::parse(const OptionFacts& option, const std::string& word) {
+  // What begins with a letter is a name; all else is read as a number, which says what is wrong with it.
+  if (!word.empty() && std::isalpha(static_cast<unsigned char>(word.front())) != 0) return {word};
+  const Index count = OptionValue<Index>::parse(option, word);
+  return {count};
+}
+std::string OptionValue<PromptEnd>::text(const PromptEnd& end) {
+  return end.name.empty() ? fmt::format("{}", end.tokens) : end.name;
 }
 
 LayerRange OptionValue<LayerRange>::parse(const OptionFacts& option, const std::string& word) {

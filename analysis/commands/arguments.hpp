@@ -107,7 +107,7 @@ struct CommonOptions {
   Precision precision = Precision::f32;
   Index threads = 0;               ///< 0: all cores, a fair share of them under mpirun
   std::vector<LayerRange> layers;  ///< none: all
-  std::optional<Index> prompt_len;
+  std::optional<PromptEnd> prompt_len;
   std::optional<Shard> shard;
   std::vector<std::string> parts;  ///< folders of finished shards to take the layers from
   bool resume = false;
@@ -140,7 +140,7 @@ std::string shape_line(const Dump& dump, Index layers);
 
 namespace run_option {
 inline constexpr OptionFacts prompt_len{
-    "prompt-len", "N", "Split prompt and decoding steps here, not where the manifest says", "", 1},
+    "prompt-len", "N", "Split prompt and decoding steps here, not where the manifest says: a number, or an end that its\nprompt_ends names", "", 1},
     layers{"layers", "LIST", "Layers, as in 0,3-5", "all"}, out{"out", "DIR", "The result folder"},
     resume{"resume", "", "Go on where a run into the same folder was cut short"},
     force{"force", "", "Replace the results that the folder holds"},
@@ -149,6 +149,12 @@ inline constexpr OptionFacts prompt_len{
     parts{"parts", "DIR", ""}, quiet{"quiet", "", "Print nothing but errors"},
     json{"json", "", "Print a machine-readable summary"};
 }  // namespace run_option
+
+template <>
+struct OptionValue<PromptEnd> {
+  static PromptEnd parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const PromptEnd& end);
+};
 
 template <>
 struct OptionValue<LayerRange> {

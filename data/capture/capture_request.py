@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 import transformers
 
+from capture_tasks import LENGTH, read_tasks
 from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, read_layers, read_text, require
 from gradient_progress import Dump, Job, plan
 from model_attention import choose_layers
@@ -28,13 +30,17 @@ class Request:
         if gguf:
             path = Path(args.gguf)
             self.origin = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-        there = args.resume and args.out and (Path(args.out) / "manifest.json").exists()
+        there = args.resume and not args.task and args.out and (Path(args.out) / "manifest.json").exists()
         self.resumed = Dump(Path(args.out)) if there else None
         with one_line_errors():
             self.whole = transformers.AutoConfig.from_pretrained(**self.origin)
             self._read_tokens()
         self.config = self.whole.get_text_config()
-        self._choose_tokens(args.prompt or args.ids or args.out)
+        if args.task:  # each sample has its own
+            longest = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
+            self.tasks, self.prompt_len, self.decode = read_tasks(args, self.tokenizer, longest), args.length or LENGTH, 0
+        else:
+            self._choose_tokens(args.prompt or args.ids or args.out)
         if self.resumed:
             self.layers = self.resumed.layers
         else:
@@ -51,7 +57,9 @@ class Request:
 
     def _read_tokens(self) -> None:
         args, self.tokenizer, self.ids = self.args, None, []
-        if args.prompt:
+        if args.task:
+            self.tokenizer = find_tokenizer(args.model, self.gguf, self.origin)
+        elif args.prompt:
             self.tokenizer = find_tokenizer(args.model, self.gguf, self.origin)
             text = read_text(args.prompt)
             self.ids = self.tokenizer.encode(text)

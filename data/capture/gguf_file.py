@@ -101,11 +101,28 @@ class Pieces:
                 self._whole.setdefault(text[0], []).append((text, i))
 
     def encode(self, text: str) -> list[int]:
-        ids = list(self.begin)
-        for part, whole in self._split(" " + text if self._space_prefix and text else text):
-            ids += [i for symbol in self._merge(part.replace(" ", SPACE)) for i in self._spell(symbol)]
-            ids += [] if whole is None else [whole]
-        return ids
+        return self.begin + [i for i, _, _ in self.spans(" " + text if self._space_prefix and text else text)]
+
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Its tokens, nothing before it, and which characters of it each of them is."""
+        found, at = [], 0
+        for part, whole in self._split(text):
+            for symbol in self._merge(part.replace(" ", SPACE)):
+                found += [(i, at, at + len(symbol)) for i in self._spell(symbol)]
+                at += len(symbol)
+            if whole is not None:
+                size = len(self._pieces[whole])
+                found.append((whole, at, at + size))
+                at += size
+        return found
+
+    def chat(self, _content: str) -> None:
+        """These files are of models without a template for conversations, or say it where nobody reads it."""
+
+    def join(self, ids: Sequence[int]) -> str:
+        spelled = b"".join(bytes([int(self._pieces[i][3:-1], 16)]) if self._kinds[i] == BYTE else
+                           self._pieces[i].replace(SPACE, " ").encode() for i in ids)
+        return spelled.decode("utf-8", "replace")
 
     def text(self, i: int) -> str:
         """Of a token by itself."""

@@ -5,6 +5,7 @@
   kvcapture.py --gguf FILE --prompt FILE --prompt-len 896 --decode 128 --out DUMP   (decodes the text behind the prompt)
   kvcapture.py --model PATH-or-ID --prompt FILE --out DUMP --gradients 24 --rows future,window   (--resume: where it stopped)
   kvcapture.py --model PATH-or-ID --prompt FILE --out DUMP --repeat   (also the queries of a second reading)
+  kvcapture.py --model PATH-or-ID --task niah_multikey_1,vt --samples 10 --length 2048 --out FOLDER   (questions: capture_tasks.py)
   kvcapture.py --check DUMP
 
 or around any code that runs the model:
@@ -34,8 +35,9 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Iterable
+from typing import Any, Callable, Iterable
 
+from capture_tasks import LENGTH, take_tasks
 from dump_check import check
 from dump_files import FILE_DTYPES, PROGRESS, CaptureError, one_line, require, write_json
 from gguf_file import GgufFile
@@ -63,6 +65,12 @@ def main(arguments: list[str] | None = None) -> int:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--prompt", metavar="FILE", help="text, for the model's own tokenizer")
     source.add_argument("--ids", metavar="FILE", help="token ids: a JSON list, a tokens.json, or numbers")
+    source.add_argument("--task", metavar="NAMES",
+                        help="RULER's questions by name, or a JSON-lines file of yours: a dump of each that is answered rightly")
+    parser.add_argument("--samples", type=int, default=10, metavar="N", help="of each task (default 10)")
+    parser.add_argument("--length", type=int, metavar="N", help=f"of a sample with its answer, in tokens (default {LENGTH})")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="that samples are drawn by (default 0)")
+    parser.add_argument("--haystack", metavar="FILE", help="a text to hide needles in (default: the help of Python)")
     parser.add_argument("--any-prompt", action="store_true", help="even a text of few, unknown or single-letter tokens")
     parser.add_argument("--prompt-len", type=int, metavar="N",
                         help="the first N tokens are the prompt, the others decoded")
@@ -105,9 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
             good = check(args.check)
             sys.stdout.flush()
             return 0 if good else 1
-        read = args.prompt or args.ids or args.resume
+        read = args.prompt or args.ids or args.task or args.resume
         if not ((args.model or args.gguf) and read and (args.out or args.estimate)):
-            parser.error("expected --check DUMP, or --model or --gguf, --prompt or --ids, and --out")
+            parser.error("expected --check DUMP, or --model or --gguf, --prompt, --ids or --task, and --out")
         with Progress() as progress:
             return run(args, progress)
     except (CaptureError, OSError) as error:
@@ -133,7 +141,7 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
     require(not MISSING, "packages", "torch and transformers (pip install torch transformers)", MISSING)
     wanted = args.gradients is not None or args.gradients_nll
     more = wanted or args.repeat
-    require(more or not args.resume, "--resume", "--gradients, --gradients-nll or --repeat", "none of them")
+    require(more or args.task or not args.resume, "--resume", "--gradients, --gradients-nll, --repeat or --task", "none of them")
     require(args.gradients is not None or not args.rows, "--rows", "--gradients", "none")
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused
     silence = contextlib.nullcontext()
@@ -145,7 +153,8 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
         with one_line_errors():
             gguf = args.gguf and parsed.enter_context(GgufFile(Path(args.gguf)).parsed_once())
         request = Request(args, gguf)
-        request.jobs()  # refuses what cannot be before anything is written
+        if not args.task:
+            request.jobs()  # refuses what cannot be before anything is written
         if args.repeat:
             check_length(request.config, request.prompt_len)
         if args.estimate:
@@ -154,18 +163,43 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
         progress.clear()
         with silence:
             model = request.load()
+    if args.task:
+        return answer(model, request, progress)
     if not request.resumed:
         take(model, request, progress)
-    if wanted:
-        write_gradients(model, args.out, samples=args.gradients or 0, rows=args.rows or "future",
-                        nll=args.gradients_nll, seed=args.gradients_seed, resume=args.resume, progress=progress)
+    add_more(model, args, args.out, args.resume, progress)
+    return 0 if check(args.out) else 1
+
+
+def add_more(model: torch.nn.Module, args: argparse.Namespace, out: str | Path, resume: bool, progress: Progress) -> None:
+    """Gradients and a second reading, where they are asked for."""
+    if args.gradients is not None or args.gradients_nll:
+        write_gradients(model, out, samples=args.gradients or 0, rows=args.rows or "future",
+                        nll=args.gradients_nll, seed=args.gradients_seed, resume=resume, progress=progress)
         progress.clear()
     if args.repeat:
         args.captured = True
-        write_second_reading(model, args.out, resume=args.resume, progress=progress)
+        write_second_reading(model, out, resume=resume, progress=progress)
         progress.clear()
         args.captured = False
-    return 0 if check(args.out) else 1
+
+
+def answer(model: torch.nn.Module, request: Request, progress: Progress) -> int:
+    """The captures of questions that the model answers rightly."""
+    args, ends = request.args, ending_tokens(model, request.tokenizer, request.gguf)
+
+    def capture_answer(folder: Path, ids: list[int], prompt_len: int, longest: int, enough: Callable, judge: Callable) -> None:
+        with capture(model, folder, prompt_len=prompt_len, decode=len(ids) - prompt_len + longest, layers=request.layers,
+                     window=args.window, dtype=request.dtype, name=request.name, progress=progress) as captured:
+            feed(model, ids, [], longest, None, ends, enough)
+            judge(captured.ids[len(ids):])
+        write_tokens(captured, request.tokenizer)
+
+    answers = take_tasks(request.tasks, Path(args.out), args, request.tokenizer, capture_answer,
+                         lambda folder: add_more(model, args, folder, False, progress), progress)
+    progress.clear()
+    print("\n".join(answers.summary()))
+    return 0
 
 
 def take(model: torch.nn.Module, request: Request, progress: Progress) -> None:
@@ -182,8 +216,12 @@ def take(model: torch.nn.Module, request: Request, progress: Progress) -> None:
     if ended is not None:
         print(f"kvcapture: the model ended the text at decoding step {ended} of {request.decode}: "
               "what follows is not what it would write", file=sys.stderr)
-    if request.tokenizer and captured.ids:
-        texts = [request.tokenizer.text(i) for i in captured.ids]
+    write_tokens(captured, request.tokenizer)
+
+
+def write_tokens(captured: capture, tokenizer: Any) -> None:
+    if tokenizer and captured.ids:
+        texts = [tokenizer.text(i) for i in captured.ids]
         write_json(captured.out / "tokens.json", {"ids": captured.ids, "text": texts})
 
 
@@ -212,14 +250,15 @@ class Progress:
 
 
 def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, seed: int | None,
-         ends: Iterable[int] = ()) -> int | None:
-    """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it.
+         ends: Iterable[int] = (), enough: Callable[[list[int]], bool] | None = None) -> int | None:
+    """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it, unless
+    `enough` says of those that were chosen whether they are: then one of `ends` does, too.
     Returns the first step at which the model chose one of `ends`, if any."""
     takes = inspect.signature(model.forward).parameters
     keep = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     device = input_device(model)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    tokens, cache, ended, first = ids, own_cache(model, ids), None, 0
+    tokens, cache, ended, first, said = ids, own_cache(model, ids), None, 0, []
     with torch.no_grad():
         for step in range(decode + 1):
             fed = torch.tensor([tokens], device=device)
@@ -235,6 +274,9 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
             tokens = [given[step] if step < len(given) else int(chosen)]
             if ended is None and len(given) <= step < decode and tokens[0] in ends:
                 ended = step
+            if enough and (ended is not None or enough(said)):
+                return ended
+            said += tokens
     return ended
 
 

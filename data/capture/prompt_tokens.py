@@ -23,8 +23,23 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         return (self._begin or []) + self._own(text, add_special_tokens=self._begin is None).input_ids
 
+    def spans(self, text: str) -> list[tuple[int, int, int]]:
+        """Its tokens, nothing before it, and which characters of it each of them is."""
+        found = self._own(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [(i, begin, end) for i, (begin, end) in zip(found.input_ids, found.offset_mapping)]
+
+    def chat(self, content: str) -> str | None:
+        """A conversation that says `content`, up to where the model answers; None where there is no template for one."""
+        if not self._own.chat_template:
+            return None
+        return self._own.apply_chat_template([{"role": "user", "content": content}], tokenize=False,
+                                             add_generation_prompt=True, enable_thinking=False)
+
     def text(self, i: int) -> str:
         return self._own.decode([i])
+
+    def join(self, ids: list[int]) -> str:
+        return self._own.decode(ids)
 
 
 def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:

@@ -1,0 +1,158 @@
+"""kvcapture.py --task: a dump of every question that the model answers rightly, its own answer behind it.
+
+A sample is framed as the model's chat template has it and read up to the prefix of the answer; then the model answers,
+greedily. Right answers leave FOLDER/<task>-<number>/, a dump whose manifest has
+
+  prompt_ends   {"context": N, "question": N}: the tokens of the prompt that ends before the question, which is the dump's
+                prompt_len, and behind it (kvreplay --prompt-len question)
+  task          {"name", "sample", "references", "answer": the text, "spans": {"needles": [[begin, end], ..], "question",
+                "prefix", "answer": [begin, end]}}: positions
+
+tasks.csv has all samples, the wrong ones too, and what was answered.
+"""
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Iterator, NamedTuple
+
+from answer_tasks import TASKS, Haystack, Sample, read_samples, samples, score
+from dump_files import read_json, read_text, require, write_json
+
+COLUMNS = ("task", "sample", "tokens", "score", "right", "answer")
+LENGTH = 2048  # tokens of a sample, its answer included
+MARK = "\x02"  # between context and question, of which a template sees one text
+
+
+class Framed(NamedTuple):
+    """A sample as the model reads it."""
+
+    ids: list[int]
+    prompt_ends: dict[str, int]
+    spans: dict[str, Any]
+
+    @staticmethod
+    def of(sample: Sample, tokenizer: Any) -> Framed:
+        content = sample.context + MARK + "\n\n" + sample.question
+        chat = tokenizer.chat(content)
+        before, _, behind = (chat or content + "\n").partition(MARK)
+        begin = before.index(sample.context)
+        context, question, prefix = tokenizer.spans(before), tokenizer.spans(behind), tokenizer.spans(sample.prefix)
+        first = [] if chat else list(tokenizer.begin)
+        ends = len(first) + len(context), len(first) + len(context) + len(question)
+        needles = [within(context, begin + a, begin + b, len(first)) for a, b in sample.needles]
+        ids = first + [i for part in (context, question, prefix) for i, _, _ in part]
+        return Framed(ids, dict(zip(("context", "question"), ends)),
+                      {"needles": needles, "question": list(ends), "prefix": [ends[1], len(ids)]})
+
+
+def within(tokens: list[tuple[int, int, int]], begin: int, end: int, first: int) -> list[int]:
+    """The positions of the tokens that hold characters begin .. end - 1, where the tokens begin at position `first`."""
+    inside = [at for at, (_, a, b) in enumerate(tokens) if a < end and b > begin]
+    return [first + inside[0], first + inside[-1] + 1]
+
+
+class Task(NamedTuple):
+    """A task and its samples, and what they are made of."""
+
+    name: str
+    samples: Iterator[Sample]
+    source: dict[str, Any]
+
+
+def read_tasks(args: Any, tokenizer: Any, longest: int) -> list[Task]:
+    """Those that --task names: a JSON-lines file of one's own, or of TASKS."""
+    length = args.length or LENGTH
+    require(0 < length <= longest, "--length", f"at most the model's {longest} positions", length)
+    require(args.samples > 0, "--samples", "at least 1", args.samples)
+    names = args.task.split(",")
+
+    def fits(sample: Sample) -> bool:
+        return len(Framed.of(sample, tokenizer).ids) + sample.longest <= length
+
+    if any(name not in TASKS for name in names):
+        path = Path(args.task)
+        require(path.is_file(), "--task", f"a file, or some of {', '.join(TASKS)}", args.task)
+        own = read_samples(args.task, path.stem)[: args.samples]
+        for number, sample in enumerate(own):
+            size = len(Framed.of(sample, tokenizer).ids) + sample.longest
+            require(size <= length, f"{path}, sample {number}", f"at most {length} tokens with its answer (--length)", size)
+        return [Task(path.stem, iter(own), {"source": path.name})]
+    hay = Haystack.of(Path(args.haystack).name, read_text(args.haystack)) if args.haystack else Haystack.own()
+    source = {"haystack": hay.source, "haystack_sha256": hay.hash, "seed": args.seed, "length": length}
+    return [Task(name, samples(name, args.samples, hay, fits, args.seed), source) for name in names]
+
+
+class Answers:
+    """tasks.csv: what was answered so far."""
+
+    def __init__(self, folder: Path, resume: bool, force: bool):
+        self.path = folder / "tasks.csv"
+        self.rows: dict[tuple[str, str], dict[str, Any]] = {}
+        if self.path.exists() and not force:
+            require(resume, folder, "no samples (--resume adds to them, --force begins again)", self.path.name)
+            with open(self.path, newline="", encoding="utf-8") as file:
+                self.rows = {(row["task"], row["sample"]): row for row in csv.DictReader(file)}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows[row["task"], str(row["sample"])] = row
+        new = self.path.with_suffix(".new")
+        with open(new, "w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(self.rows.values())
+        new.replace(self.path)
+
+    def summary(self) -> Iterator[str]:
+        """A line a task: how many the model answers."""
+        for task in dict.fromkeys(task for task, _ in self.rows):
+            found = [row for (name, _), row in self.rows.items() if name == task]
+            right = sum(str(row["right"]) == "1" for row in found)
+            yield f"{task}: {right} of {len(found)} answered rightly"
+
+
+class Unanswered(Exception):
+    """Ends a capture whose answer is wrong."""
+
+
+def answered(ids: list[int], sample: Sample, tokenizer: Any) -> bool:
+    """Whether an answer is right whatever follows: what it is asked for ends before it does."""
+    return score(tokenizer.join(ids) + "x", sample.references) == 1
+
+
+def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Callable, more: Callable,
+               progress: Callable[[str], object]) -> Answers:
+    """take(folder, ids, prompt_len, longest, enough, judge) captures the ids and an answer, which ends where `enough` says so of
+    it, or after the longest, and has `judge` see it; more(folder) adds to a dump."""
+    answers = Answers(out, args.resume, args.force)
+    for task in tasks:
+        for number, sample in enumerate(task.samples):
+            if (task.name, str(number)) in answers.rows:
+                continue
+            folder, framed = out / f"{task.name}-{number:02}", Framed.of(sample, tokenizer)
+            progress(f"{folder.name}: {len(framed.ids)} tokens")
+            shutil.rmtree(folder, ignore_errors=True)  # what an interruption left
+            row = {"task": task.name, "sample": number, "tokens": len(framed.ids), "score": "", "right": 0, "answer": ""}
+
+            def judge(ids: list[int]) -> None:
+                text = tokenizer.join(ids)
+                row.update(score=f"{score(text, sample.references):g}", right=int(score(text, sample.references) == 1), answer=text)
+                if not row["right"]:
+                    raise Unanswered
+
+            begin = framed.prompt_ends["context"]
+            try:
+                take(folder, framed.ids, begin, sample.longest, lambda ids: answered(ids, sample, tokenizer), judge)
+                path = folder / "manifest.json"
+                manifest = read_json(path)
+                spans = {**framed.spans, "answer": [len(framed.ids), manifest["total_len"]]}
+                told = {"name": task.name, "sample": number, **task.source, "question": sample.question,
+                        "references": sample.references, "answer": row["answer"], "spans": spans}
+                write_json(path, {**manifest, "prompt_ends": framed.prompt_ends, "task": told})
+                more(folder)
+            except Unanswered:
+                shutil.rmtree(folder)
+            answers.add(row)
+    return answers
