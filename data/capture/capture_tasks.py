@@ -5,7 +5,7 @@ greedily. Right answers leave FOLDER/<task>-<number>/, a dump whose manifest has
 
   prompt_ends   {"context": N, "question": N}: the tokens of the prompt that ends before the question, which is the dump's
                 prompt_len, and behind it (kvreplay --prompt-len question)
-  task          {"name", "sample", "references", "answer": the text, "spans": {"needles": [[begin, end], ..], "question",
+  task          {"name", "sample", "references", "answer": the text, "longest": its tokens at most, "spans": {"needles": [[begin, end], ..], "question",
                 "prefix", "answer": [begin, end]}}: positions
 
 tasks.csv has all samples, the wrong ones too, and what was answered.
@@ -149,7 +149,7 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
                 manifest = read_json(path)
                 spans = {**framed.spans, "answer": [len(framed.ids), manifest["total_len"]]}
                 told = {"name": task.name, "sample": number, **task.source, "question": sample.question,
-                        "references": sample.references, "answer": row["answer"], "spans": spans}
+                        "references": sample.references, "answer": row["answer"], "longest": sample.longest, "spans": spans}
                 write_json(path, {**manifest, "prompt_ends": framed.prompt_ends, "task": told})
                 more(folder)
             except Unanswered:

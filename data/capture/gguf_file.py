@@ -10,6 +10,7 @@ Needs the package gguf to open a file; Pieces needs nothing. What cannot be read
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 from pathlib import Path
 from typing import AbstractSet as Set, Any, Iterator, Sequence
@@ -50,18 +51,19 @@ class GgufFile:
 
     @contextlib.contextmanager
     def parsed_once(self) -> Iterator[GgufFile]:
-        """Inside, whoever has the package gguf open this file (transformers: thrice) gets what was parsed here."""
+        """Inside, whoever has the package gguf open this file (transformers: thrice) gets what was parsed here, and the names
+        of its tensors (transformers: once a module of the model) are listed once."""
         import gguf
-        parse = gguf.GGUFReader
+        parse, names = gguf.GGUFReader, gguf.get_tensor_name_map
 
         def parsed(path, *rest, **options):
             return self._reader if Path(path).samefile(self._path) else parse(path, *rest, **options)
 
-        gguf.GGUFReader = parsed
+        gguf.GGUFReader, gguf.get_tensor_name_map = parsed, functools.lru_cache(names)
         try:
             yield self
         finally:
-            gguf.GGUFReader = parse
+            gguf.GGUFReader, gguf.get_tensor_name_map = parse, names
 
     def pieces(self) -> Pieces | None:
         """The tokenizer, where the vocabulary is SentencePiece's."""

@@ -5,7 +5,7 @@ the model.
   kvvalidate.py --model PATH-or-ID --dump DUMP --results RESULTS
   kvvalidate.py --model model.gguf --results RESULTS    (of one dump or several, where run.json says that they are)
 
-The model that was captured reads the prompt whole; its decoding steps are then fed again, once for every case, while
+The model that was captured reads the prompt whole (a dump of all layers in float32 has what that gives); its decoding steps are then fed again, once for every case, while
 in every layer and head they see only what the case left there: of the prompt, and where a phase evicts while it decodes
 of the steps before; of a policy that keeps the whole prompt, each step what it reads. RESULTS/validate.csv has, for every case,
 
@@ -14,7 +14,8 @@ of the steps before; of a policy that keeps the whole prompt, each step what it 
   dnll                    what the change adds to the negative log-likelihood of the text's tokens: mean over the steps
   same_top1               the share of steps at which the likeliest token stays the same
 
-validate_steps.npy the KL of every step, and validate.json what they were computed with and which steps cost most.
+validate_steps.npy the KL of every step, and validate.json what they were computed with and which steps cost most. Of a dump
+of a question (kvcapture.py --task) answers.csv says whether the model still answers it (answers.py).
 
 Kept sets, and the steps at which tokens leave, are those that the results decided on the dump. --feedback runs phases
 blockwise:N, decode, decode:N and append-only once more with caches that really evict: the model reads the text a block, or decodes
@@ -44,13 +45,14 @@ from dump_files import CaptureError, one_line, read_json, require
 from gguf_file import GgufFile
 from kvcapture import Progress, refuse_arguments
 from kvresults import Results, ResultsError, ResultsOverDumps, open_results
-from prompt_tokens import read_ids
+from prompt_tokens import find_tokenizer, read_ids
 
 MISSING = ""
 try:
     import torch
     import transformers
 
+    from answers import Judge, Question
     from capture_request import one_line_errors
     from model_loop import FIGURES, ModelLoop, figures_of_steps, over_steps
     from validation_cases import KEYS, Case, Dump, cases_of, leave_out_what_parts_a_cache
@@ -117,9 +119,9 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
             if read != target.dump.folder:
                 progress(f"{target.dump.folder.name}: reading the prompt")
                 ids, l = prompt_of(target, model)
-                full, read = loop.read(ids, l), target.dump.folder
-                require_same_model(target, loop)
-            validate(target, loop, full, ids, args, clock)
+                full, read = read_prompt(target, loop, ids, l, args), target.dump.folder
+                judge = judge_of(target, loop, ids, l, args)
+            validate(target, loop, full, ids, args, clock, judge)
     progress.clear()
     for target in targets:
         print_figures(target)
@@ -215,16 +217,40 @@ def prompt_of(target: Target, model: torch.nn.Module) -> tuple[list[int], int]:
     return ids, size["l"]
 
 
-def require_same_model(target: Target, loop: ModelLoop) -> None:
-    size = target.results.summary["dump"]
-    of_model = target.dump.model_layers(size["layers"], len(loop.layers))
+def read_prompt(target: Target, loop: ModelLoop, ids: list[int], l: int, args: argparse.Namespace) -> torch.Tensor:
+    """The logits of the steps over the whole cache, which is the dump's where that is as fine as the model's would be; else
+    the model reads the prompt. Refuses another model than the dump's."""
+    dump, size = target.dump, target.results.summary["dump"]
+    count = loop.model.config.get_text_config().num_hidden_layers
+    of_model = dump.model_layers(size["layers"], count)
+    _, stored = dump.stored(0, "k", 0, 1)
+    whole = of_model == list(range(count)) and stored == args.compute
+    if whole:
+        full = loop.take(ids, l, lambda i: tuple(dump.stored(i, name, 0, l)[0] for name in ("k", "v")))
+    else:
+        full = loop.read(ids, l)
     for layer in target.results.layers:
         mine = loop.layers[of_model[layer]]
         shape = (mine.n_q, len(mine.k), mine.k.shape[2], mine.v.shape[2])
         of_dump = tuple(size[key] for key in ("n_q", "n_kv", "d", "d_v"))
         what = f"the model's layer {of_model[layer]}: n_q, n_kv, d, d_v"
         require(shape == of_dump, what, f"the dump's {of_dump}", shape)
-        target.dump.require_keys(layer, mine.k.double().cpu().numpy())
+        k = loop.decoded[of_model[layer]] if whole else mine.k
+        dump.require_keys(layer, k.double().cpu().numpy(), l if whole else 0)
+    return full
+
+
+def judge_of(target: Target, loop: ModelLoop, ids: list[int], l: int, args: argparse.Namespace) -> Judge | None:
+    """Of a dump of a question: who says whether the model still answers it."""
+    question = Question.of(target.dump.manifest, str(target.dump.folder / "manifest.json"))
+    if question is None:
+        return None
+    with contextlib.ExitStack() as stack:
+        file, origin = None, {"pretrained_model_name_or_path": args.model}
+        if Path(args.model).is_file():
+            file = stack.enter_context(GgufFile(Path(args.model)).parsed_once())
+            origin = {"pretrained_model_name_or_path": str(Path(args.model).parent), "gguf_file": Path(args.model).name}
+        return Judge(question, loop, ids, l, find_tokenizer(None if file else args.model, file, origin))
 
 
 class Clock:
@@ -247,7 +273,7 @@ class Clock:
 
 
 def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int], args: argparse.Namespace,
-             clock: Clock) -> None:
+             clock: Clock, judge: Judge | None) -> None:
     """Every case of one result folder whose figures are not there yet."""
     results, left_out, l = target.results, target.left_out, len(loop.layers[0].k[0])
     following = ids[l + 1 :]
@@ -261,7 +287,7 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
         "each_layer": args.each_layer,
         "nll": float(-logp.mean()) if following else None,
     }
-    files = ValidationFiles(results.folder, how, {"left_out": left_out})
+    files = ValidationFiles(results.folder, how, {"left_out": left_out}, judge is not None)
     if args.resume:
         files.take_up()
     files.write(finished=False)
@@ -276,7 +302,11 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
             cache = next((group for group in target.dump.shared_caches() if layer in group), [layer])
             alone = figures_of_steps(full, case.feed(loop, {i: layers[i] for i in cache}), following)
             files.single[(str(layer), *case.keys)] = over_steps(*alone)
-        steps = figures_of_steps(full, case.feed(loop, layers), following)
+        logits = case.feed(loop, layers)
+        steps = figures_of_steps(full, logits, following)
+        if judge is not None:
+            n_kv = lambda at: len(loop.layers[at].k)  # noqa: E731
+            files.answers[case.keys] = judge.judge(case.changes(layers), logits, steps[0], n_kv)
         files.steps[case.keys], files.whole[case.keys] = steps[0], over_steps(*steps)
         clock.end()
         files.write(finished=False)

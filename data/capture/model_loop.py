@@ -5,12 +5,14 @@
       changed = loop.feed({3: Change(kept=kept)})    # layer 3 holds only kept [n_kv, l] of the prompt
       changed = loop.feed({3: Change(last=last)})    # and what it holds changes while it decodes
       changed = loop.feed_growing({3: caches})       # caches that decide themselves what to evict
+      ids = loop.generate({3: Change(kept=kept)}, begin, stop=lambda said: len(said) == 8)   # what the model says over it
       print(figures(full, changed, ids[prompt_len + 1:]))
 
 read() notes the keys and values that every layer's attention makes of the prompt. feed() then passes all decoding steps
 through the model at once, with a function registered with the transformers attention interface: in every head a row
 attends over what the head's cache holds of the prompt, and over the decoding steps up to itself, as far as the layer's
-sliding window goes, but for those that an eviction took in a step before. feed_growing() reads the whole text once more,
+sliding window goes, but for those that an eviction took in a step before. take() does what read() does with the prompt's
+keys and values as a dump has them. feed_growing() reads the whole text once more,
 a chunk at a time, over caches that evict behind every chunk by what the model makes of the cut caches.
 
 Needs torch and transformers 4.56 or later.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Mapping, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 import torch
@@ -31,6 +33,7 @@ from model_attention import cache_for, input_device, own_attention, stand_in, wi
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
+PROBED = 8  # tokens by which a model shows how it attends
 ROWS_OF_CHUNK = 512  # that attend at once
 # Fed at once or read whole, the steps' logits differ by rounding; nats of KL that this may come to.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
@@ -79,7 +82,9 @@ class ModelLoop:
     def __init__(self, model: torch.nn.Module):
         self.model = model
         self.layers: dict[int, Layer] = {}
+        self.decoded: dict[int, torch.Tensor] = {}  # keys [n_kv, steps, d] of the decoding steps, behind take()
         self._as, self._changes = self._attend_reading, {}
+        self._past: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # keys and values of the steps that were fed before
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
         self._cuts, self._cache = "logits_to_keep" in takes, cache_for(model.config.get_text_config())
@@ -95,18 +100,35 @@ class ModelLoop:
 
     def read(self, ids: Sequence[int], prompt_len: int) -> torch.Tensor:
         """The whole text through the model; the logits [steps, vocabulary] of its steps, as feed() has them."""
-        self.layers, self._ids, self._l = {}, list(ids), prompt_len
-        self._as = self._attend_reading
-        whole = self._forward(0, len(ids), len(ids) - prompt_len)
-        count = self.model.config.get_text_config().num_hidden_layers
-        missing = ", ".join(str(i) for i in range(count) if i not in self.layers)
-        name, wanted = type(self.model).__name__, "every layer's attention through the transformers attention interface"
-        require(not missing, name, wanted, f"none in layers {missing}" if self.layers else "none")
+        whole = self._read(ids, prompt_len, len(ids))
         full = self.feed({})
         off = float(np.mean(figures_of_steps(whole, full)[0]))
         wanted = "the same from decoding steps fed over its keys and values"
-        require(off <= ROUNDING[self.model.dtype], name, wanted, f"{off:.1e} nats between them")
+        require(off <= ROUNDING[self.model.dtype], type(self.model).__name__, wanted, f"{off:.1e} nats between them")
         return full
+
+    def take(self, ids: Sequence[int], prompt_len: int, cache: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> torch.Tensor:
+        """As read(), but that the prompt's keys [n_kv, l, d] and values of a layer are those that cache(layer) has. What
+        the steps' own keys are then is in `decoded`, to tell whether they are this model's."""
+        self._read(ids, prompt_len, min(prompt_len, PROBED))
+        for i, layer in self.layers.items():
+            k, v = (torch.from_numpy(x).to(layer.k) for x in cache(i))
+            self.layers[i] = layer._replace(k=k, v=v)
+        self._past = {}
+        full = self._feed({}, self._l, len(ids))
+        self.decoded = {i: k for i, (k, _) in self._past.items()}
+        return full
+
+    def _read(self, ids: Sequence[int], prompt_len: int, count: int) -> torch.Tensor:
+        """The first `count` tokens, by which the layers show how they attend; the logits of the steps among them."""
+        self.layers, self._ids, self._l = {}, list(ids), prompt_len
+        self._as = self._attend_reading
+        whole = self._forward(0, count, max(count - prompt_len, 1))
+        layers = self.model.config.get_text_config().num_hidden_layers
+        missing = ", ".join(str(i) for i in range(layers) if i not in self.layers)
+        name, wanted = type(self.model).__name__, "every layer's attention through the transformers attention interface"
+        require(not missing, name, wanted, f"none in layers {missing}" if self.layers else "none")
+        return whole
 
     @property
     def positions(self) -> int:
@@ -115,9 +137,27 @@ class ModelLoop:
 
     def feed(self, changes: Mapping[int, Change]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps over the prompt's cache, changed in these layers."""
-        self._changes, self._as = changes, self._attend_changed
-        steps = len(self._ids) - self._l
-        return self._forward(self._l, len(self._ids), steps)
+        self._past = {}
+        return self._feed(changes, self._l, len(self._ids))
+
+    def generate(self, changes: Mapping[int, Change], given: Sequence[int], stop: Callable[[list[int]], bool]) -> list[int]:
+        """What the model says behind these tokens of its own after the prompt, greedily, over the prompt's cache, changed in
+        these layers: until `stop` says so of it."""
+        text, self._past = self._ids, {}
+        said: list[int] = []
+        try:
+            self._ids, begin = [*text[: self._l], *given], self._l
+            while not stop(said):
+                said.append(int(self._feed(changes, begin, len(self._ids), keep=1)[-1].argmax()))
+                begin, self._ids = len(self._ids), [*self._ids, said[-1]]
+        finally:
+            self._ids = text
+        return said
+
+    def _feed(self, changes: Mapping[int, Change], begin: int, end: int, keep: int | None = None) -> torch.Tensor:
+        """Positions begin .. end - 1 over the prompt's cache and the steps that were fed before, which they join."""
+        self._changes, self._as, self._begin = changes, self._attend_changed, begin
+        return self._forward(begin, end, keep or end - begin)
 
     def feed_growing(self, caches: Mapping[int, GrowingCaches]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps once the whole text is read a chunk at a time, in these
@@ -154,14 +194,18 @@ class ModelLoop:
 
     def _attend_changed(self, module, query, key, value, _mask, _called):
         layer, change = self.layers[module.layer_idx], self._changes.get(module.layer_idx, Change())
-        heads, outputs = change.heads(len(layer.k)), []
+        heads, outputs, l = change.heads(len(layer.k)), [], self._l
+        past = self._past.get(module.layer_idx, (key[0, :, :0], value[0, :, :0]))
+        key, value = torch.cat((past[0], key[0]), 1), torch.cat((past[1], value[0]), 1)
+        self._past[module.layer_idx] = key, value
+        before = torch.arange(l, self._begin, device=key.device)  # of the steps: fed before
         for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
             g = head * len(layer.k) // heads
             at, k, v, bias = change.cache(layer.k[g], layer.v[g], head)
             last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
-            k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
+            k, v = torch.cat((k, key[g])), torch.cat((v, value[g]))
             sinks, unread = layer.sinks_of(head, heads), change.unread(head, at)
-            outputs.append(attend(q, at, k, v, self._l, layer, sinks, bias, last, unread))
+            outputs.append(attend(q, torch.cat((at, before)), k, v, self._begin, layer, sinks, bias, last, unread))
         return as_attention(outputs, query)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
@@ -215,12 +259,12 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
     if last is not None:
         hidden |= row[:, None] > last[position]
     if unread is not None:
-        hidden[:, : len(at)] |= unread
+        hidden[:, : unread.shape[1]] |= unread
     z = rule.scale * (q.reshape(-1, d).to(wide) @ k.to(wide).T).reshape(group, rows, -1)
     if rule.softcap:
         z = rule.softcap * torch.tanh(z / rule.softcap)
     if bias is not None:
-        z[..., : len(at)] += bias.to(wide)
+        z[..., : len(bias)] += bias.to(wide)
     z.masked_fill_(hidden, -torch.inf)
     if sinks is not None:
         z = torch.cat((z, sinks.to(wide)[:, None, None].expand(group, rows, 1)), dim=-1)

@@ -39,10 +39,14 @@ class Case:
     change: Callable[[int], Change] | None = None
     grow: Callable[[Layer, int], GrowingCaches] | None = None
 
+    def changes(self, layers: Mapping[int, int]) -> dict[int, Change] | None:
+        """Of these of the dump's layers, by their numbers in the model; None where caches change as the model runs."""
+        return self.change and {of_model: self.change(layer) for layer, of_model in layers.items()}
+
     def feed(self, loop: ModelLoop, layers: Mapping[int, int]) -> torch.Tensor:
         """The logits behind the decoding steps, with these of the dump's layers changed, each with its number in the model."""
         if self.grow is None:
-            return loop.feed({of_model: self.change(layer) for layer, of_model in layers.items()})
+            return loop.feed(self.changes(layers))
         return loop.feed_growing({at: self.grow(loop.layers[at], loop.positions) for at in layers.values()})
 
 
@@ -301,11 +305,15 @@ class Dump(NamedTuple):
                 wanted = f"the dump that {results.folder} is of (XXH3 {recorded})"
                 raise ResultsError(f"{self.folder}: layer {layer}: expected {wanted}, found another ({found})")
 
-    def require_keys(self, layer: int, k: np.ndarray) -> None:
-        """Refuses a model whose keys k [n_kv, l, d] of the prompt are not the dump's."""
-        stored = StoredArray(self.layer_folder(layer) / "k.npy")
+    def stored(self, layer: int, name: str, begin: int = 0, end: int | None = None) -> tuple[np.ndarray, str]:
+        """Rows begin .. end - 1 of a layer's k or v, float64 [heads, rows, channels], and the dtype that they are stored in."""
+        stored = StoredArray(self.layer_folder(layer) / f"{name}.npy")
         dtype = "bfloat16" if stored.dtype == np.uint16 else stored.dtype.name
-        dumped = np.array([as_float64(stored.head(head)[: k.shape[1]]) for head in range(stored.shape[0])])
+        return np.array([as_float64(stored.head(head)[begin:end]) for head in range(stored.shape[0])]), dtype
+
+    def require_keys(self, layer: int, k: np.ndarray, begin: int = 0) -> None:
+        """Refuses a model whose keys k [n_kv, rows, d] of the positions from `begin` on are not the dump's."""
+        dumped, dtype = self.stored(layer, "k", begin, begin + k.shape[1])
         require(dumped.shape == k.shape, f"the model's keys of layer {layer}", f"the dump's {dumped.shape}", k.shape)
         spread = np.linalg.norm(dumped - dumped.mean(1, keepdims=True))
         off = np.linalg.norm(k - dumped) / max(spread, 1e-300)

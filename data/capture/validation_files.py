@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from dump_files import read_text, require, write_json
+from answers import COLUMNS as ANSWER_COLUMNS
 from kvresults import ResultsError
 from model_loop import FIGURES
 from validation_cases import KEYS
@@ -26,11 +27,13 @@ class ValidationFiles:
     """What was found of the cases: `whole` and the KL of every step, `steps`, by their keys, `single` by the layer changed
     alone and these."""
 
-    def __init__(self, folder: Path, how: dict[str, Any], also: dict[str, Any]):
-        """how: what the figures depend on; also: what else validate.json is to say."""
+    def __init__(self, folder: Path, how: dict[str, Any], also: dict[str, Any], judged: bool = False):
+        """how: what the figures depend on; also: what else validate.json is to say; judged: are there answers?"""
         self.folder, self.how, self.also = folder, how, also
         self.whole: Figures = {}
         self.single: Figures = {}
+        self.judged = judged
+        self.answers: Dict[Tuple[str, ...], Dict[str, Any]] = {}
         self.steps: Dict[Tuple[str, ...], np.ndarray] = {}
 
     def take_up(self) -> None:
@@ -43,13 +46,15 @@ class ValidationFiles:
                 was, what = before[key], f"{self.folder}: cannot resume (--force begins anew): {key}"
                 near = key == "nll" and None not in (now, was) and abs(now - was) <= SAME_NLL
                 require(near or was == now, what, was, now)
-            if not (self.folder / "validate_steps.npy").exists():
-                return  # written before there were steps: all is done again
+            if not all((self.folder / name).exists() for name in ("validate_steps.npy", *["answers.csv"] * self.judged)):
+                return  # written before there were these: all is done again
             self.whole = read_figures(self.folder / "validate.csv", KEYS)
             kl = np.load(self.folder / "validate_steps.npy")
             if kl.shape[1:] != (self.how["steps"],) or len(kl) < len(self.whole):
                 raise ValueError(f"validate_steps.npy of shape {kl.shape}")
             self.steps = dict(zip(self.whole, kl))
+            if self.judged:
+                self.answers = read_answers(self.folder / "answers.csv")
             if self.how["each_layer"]:
                 self.single = read_figures(self.folder / "validate_layers.csv", ("layer", *KEYS))
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
@@ -68,6 +73,8 @@ class ValidationFiles:
         file = io.BytesIO()
         np.save(file, kl)
         replace(self.folder / "validate_steps.npy", file.getvalue())
+        if self.judged:
+            write_answers(self.folder / "answers.csv", self.answers)
         write_figures(self.folder / "validate.csv", KEYS, self.whole)
 
 
@@ -79,6 +86,21 @@ def write_figures(path: Path, keys: Iterable[str], figures_of: Figures) -> None:
         for metric, value in values.items():
             table.writerow([*case, metric, "" if value is None else repr(value)])
     replace(path, text.getvalue().encode("utf-8"))
+
+
+def write_answers(path: Path, answers: dict[tuple[str, ...], dict[str, Any]]) -> None:
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*KEYS, *ANSWER_COLUMNS])
+    for case, found in answers.items():
+        table.writerow([*case, *("" if value is None else value for value in found.values())])
+    replace(path, text.getvalue().encode("utf-8"))
+
+
+def read_answers(path: Path) -> dict[tuple[str, ...], dict[str, Any]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {tuple(row[key] for key in KEYS): {name: row[name] for name in ANSWER_COLUMNS} for row in rows}
 
 
 def replace(path: Path, data: bytes) -> None:
