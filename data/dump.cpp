@@ -80,7 +80,8 @@ Index prompt_length(const Manifest& manifest, const DumpOptions& options, const 
   }
   const Index l = name.empty() ? tokens : named->second;
   if (l < 1 || l > shape.T)
-    throw InputError("prompt length", fmt::format("1 to {}, the positions of the dump", shape.T), std::to_string(l));
+    throw InputError("prompt length", fmt::format("1 to {}, the positions of the dump", shape.T),
+                     std::to_string(l));
   return l;
 }
 

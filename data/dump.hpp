@@ -158,7 +158,7 @@ struct PromptEnd {
 
 struct DumpOptions {
   std::optional<PromptEnd> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
-  std::string name = {};            ///< among several dumps; empty: dump_name()
+  std::string name = {};                ///< among several dumps; empty: dump_name()
 };
 
 /// One tensor of a layer in memory, as array libraries describe it. Who makes a Dump of it keeps its numbers.

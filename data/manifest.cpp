@@ -399,7 +399,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.prompt_len = fields.positive_integer("prompt_len");
   if (const auto ends = fields.object("prompt_ends"))
     for (const std::string& name : ends->keys_beside({}))
-      if (const auto end = ends->positive_integer(name.c_str())) manifest.prompt_ends.emplace_back(name, *end);
+      if (const auto end = ends->positive_integer(name.c_str()))
+        manifest.prompt_ends.emplace_back(name, *end);
   manifest.scale = fields.positive_number("scale");
   manifest.causal = fields.boolean("causal");
   manifest.logit_softcap = fields.positive_number("logit_softcap");

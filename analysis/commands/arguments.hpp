@@ -139,8 +139,10 @@ std::string backend_line(const Backend& backend, const std::string& note);
 std::string shape_line(const Dump& dump, Index layers);
 
 namespace run_option {
-inline constexpr OptionFacts prompt_len{
-    "prompt-len", "N", "Split prompt and decoding steps here, not where the manifest says: a number, or an end that its\nprompt_ends names", "", 1},
+inline constexpr OptionFacts prompt_len{"prompt-len", "N",
+                                        "Split prompt and decoding steps here, not where the manifest says: "
+                                        "a number, or an end that its\nprompt_ends names",
+                                        "", 1},
     layers{"layers", "LIST", "Layers, as in 0,3-5", "all"}, out{"out", "DIR", "The result folder"},
     resume{"resume", "", "Go on where a run into the same folder was cut short"},
     force{"force", "", "Replace the results that the folder holds"},

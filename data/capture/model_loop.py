@@ -84,7 +84,7 @@ class ModelLoop:
         self.layers: dict[int, Layer] = {}
         self.decoded: dict[int, torch.Tensor] = {}  # keys [n_kv, steps, d] of the decoding steps, behind take()
         self._as, self._changes = self._attend_reading, {}
-        self._past: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # keys and values of the steps that were fed before
+        self._caches: dict[int, list[Any]] = {}  # of every head, and of the steps that were fed: as Change.cache() has them
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
         self._cuts, self._cache = "logits_to_keep" in takes, cache_for(model.config.get_text_config())
@@ -114,9 +114,8 @@ class ModelLoop:
         for i, layer in self.layers.items():
             k, v = (torch.from_numpy(x).to(layer.k) for x in cache(i))
             self.layers[i] = layer._replace(k=k, v=v)
-        self._past = {}
-        full = self._feed({}, self._l, len(ids))
-        self.decoded = {i: k for i, (k, _) in self._past.items()}
+        full = self.feed({})
+        self.decoded = {i: torch.stack([k[prompt_len:] for _, k, _, _ in caches]) for i, caches in self._caches.items()}
         return full
 
     def _read(self, ids: Sequence[int], prompt_len: int, count: int) -> torch.Tensor:
@@ -137,13 +136,13 @@ class ModelLoop:
 
     def feed(self, changes: Mapping[int, Change]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps over the prompt's cache, changed in these layers."""
-        self._past = {}
+        self._caches = {}
         return self._feed(changes, self._l, len(self._ids))
 
     def generate(self, changes: Mapping[int, Change], given: Sequence[int], stop: Callable[[list[int]], bool]) -> list[int]:
         """What the model says behind these tokens of its own after the prompt, greedily, over the prompt's cache, changed in
         these layers: until `stop` says so of it."""
-        text, self._past = self._ids, {}
+        text, self._caches = self._ids, {}
         said: list[int] = []
         try:
             self._ids, begin = [*text[: self._l], *given], self._l
@@ -194,18 +193,17 @@ class ModelLoop:
 
     def _attend_changed(self, module, query, key, value, _mask, _called):
         layer, change = self.layers[module.layer_idx], self._changes.get(module.layer_idx, Change())
-        heads, outputs, l = change.heads(len(layer.k)), [], self._l
-        past = self._past.get(module.layer_idx, (key[0, :, :0], value[0, :, :0]))
-        key, value = torch.cat((past[0], key[0]), 1), torch.cat((past[1], value[0]), 1)
-        self._past[module.layer_idx] = key, value
-        before = torch.arange(l, self._begin, device=key.device)  # of the steps: fed before
+        heads, outputs = change.heads(len(layer.k)), []
+        rows = torch.arange(self._begin, self._begin + query.shape[2], device=key.device)
+        caches = self._caches.setdefault(module.layer_idx, [None] * heads)
         for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
             g = head * len(layer.k) // heads
-            at, k, v, bias = change.cache(layer.k[g], layer.v[g], head)
+            at, k, v, bias = caches[head] or change.cache(layer.k[g], layer.v[g], head)
             last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
-            k, v = torch.cat((k, key[g])), torch.cat((v, value[g]))
+            k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
             sinks, unread = layer.sinks_of(head, heads), change.unread(head, at)
-            outputs.append(attend(q, torch.cat((at, before)), k, v, self._begin, layer, sinks, bias, last, unread))
+            outputs.append(attend(q, at, k, v, self._begin, layer, sinks, bias, last, unread))
+            caches[head] = torch.cat((at, rows)), k, v, bias
         return as_attention(outputs, query)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
@@ -247,8 +245,8 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
            sinks: torch.Tensor | None, bias: torch.Tensor | None = None, last: torch.Tensor | None = None,
            unread: torch.Tensor | None = None) -> torch.Tensor:
     """o [group, rows, d_v] of q [group, rows, d], the rows l, l + 1, ..., over a cache whose first keys are those of
-    positions `at`, with these biases, followed by the rows' own, as far as the `last` row [T] that sees a position is
-    not before it, and but for what is `unread` [rows, at] of the first: in float32 at least."""
+    positions `at`, the first of them with these biases, followed by the rows' own, as far as the `last` row [T] that sees
+    a position is not before it, and but for what is `unread` [rows, at] of the first: in float32 at least."""
     group, rows, d = q.shape
     wide = torch.promote_types(q.dtype, torch.float32)
     row = torch.arange(l, l + rows, device=q.device)
@@ -259,7 +257,7 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
     if last is not None:
         hidden |= row[:, None] > last[position]
     if unread is not None:
-        hidden[:, : unread.shape[1]] |= unread
+        hidden[:, : len(at)] |= unread
     z = rule.scale * (q.reshape(-1, d).to(wide) @ k.to(wide).T).reshape(group, rows, -1)
     if rule.softcap:
         z = rule.softcap * torch.tanh(z / rule.softcap)

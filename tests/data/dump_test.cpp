@@ -143,17 +143,22 @@ TEST_CASE("a prompt can end where the manifest has a name for it", "[dump]") {
   const SmallDump small;
   const TempDir dir;
   small.write(dir.path());
-  write_file(dir / "manifest.json",
-             R"({"prompt_len": 3, "prompt_ends": {"context": 3, "question": 4, "beyond": 9}, "task": {"name": "vt"}})");
+  write_file(
+      dir / "manifest.json",
+      R"({"prompt_len": 3, "prompt_ends": {"context": 3, "question": 4, "beyond": 9}, "task": {"name": "vt"}})");
   CHECK(Dump::open(dir.path()).shape().l == 3);
   CHECK(Dump::open(dir.path(), {.prompt_len = PromptEnd{"question"}}).shape().l == 4);
-  expect_error([&] { Dump::open(dir.path(), {.prompt_len = PromptEnd{"answer"}}); },
-               {"prompt length: expected a number, or an end that prompt_ends names", "question", "found 'answer'"});
-  expect_error([&] { Dump::open(dir.path(), {.prompt_len = PromptEnd{"beyond"}}); }, {"expected 1 to 5", "found 9"});
+  expect_error(
+      [&] { Dump::open(dir.path(), {.prompt_len = PromptEnd{"answer"}}); },
+      {"prompt length: expected a number, or an end that prompt_ends names", "question", "found 'answer'"});
+  expect_error([&] { Dump::open(dir.path(), {.prompt_len = PromptEnd{"beyond"}}); },
+               {"expected 1 to 5", "found 9"});
   write_file(dir / "manifest.json", R"({"prompt_len": 3})");
-  expect_error([&] { Dump::open(dir.path(), {.prompt_len = PromptEnd{"question"}}); },
-               {"prompt length: expected a number: prompt_ends of manifest.json names no end", "found 'question'"});
-  for (const char* bad : {R"("prompt_ends": 4)", R"("prompt_ends": {"question": "4"})", R"("prompt_ends": {"question": 0})"}) {
+  expect_error(
+      [&] { Dump::open(dir.path(), {.prompt_len = PromptEnd{"question"}}); },
+      {"prompt length: expected a number: prompt_ends of manifest.json names no end", "found 'question'"});
+  for (const char* bad :
+       {R"("prompt_ends": 4)", R"("prompt_ends": {"question": "4"})", R"("prompt_ends": {"question": 0})"}) {
     write_file(dir / "manifest.json", std::string("{") + bad + "}");
     expect_error([&] { Dump::open(dir.path()); }, {"prompt_ends"});
   }
