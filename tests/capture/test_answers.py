@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+"""Questions with known answers: how they are made, captured, and judged over changed caches."""
+import csv
+import json
+import random
+import re
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+# First: skips where numpy, torch or transformers is missing.
+from capture_case import PROMPT, Case, build, main, manifest_of, prompt, said
+
+import numpy as np
+import transformers
+
+import answer_tasks
+import kvcapture
+from answer_tasks import TASKS, Haystack, read_samples, samples, score
+from answer_statistics import auc, auc_interval, curve, mcnemar, safe_below, wilson
+from answers import Judge, Question
+from capture_tasks import Framed
+from changed_cache import Change
+from dump_files import CaptureError
+from model_loop import ModelLoop, figures_of_steps
+from test_model_loop import BruteForce, kept_sets
+
+HAY = Haystack.of("hay", " ".join(f"Sentence number {i} says nothing of interest." for i in range(200)))
+
+
+def first(task, characters=4000, seed=0):
+    return next(samples(task, 1, HAY, lambda sample: len(sample.context) <= characters, seed))
+
+
+class Tasks(unittest.TestCase):
+    def test_every_task_has_its_answer_where_it_says(self):
+        for task in TASKS:
+            for seed in range(3):
+                sample = first(task, 9000, seed)
+                with self.subTest(task, seed=seed):
+                    self.assertEqual(sample.task, task)
+                    for reference in sample.references:
+                        self.assertEqual(score(sample.context, [reference]), 1.0)
+                    for begin, end in sample.needles:
+                        self.assertRegex(sample.context[begin:end], r"^(The registered|VAR).*\.$")
+                    told = " ".join(sample.context[begin:end] for begin, end in sample.needles)
+                    if task.startswith(("niah", "vt")):
+                        self.assertEqual(score(told, sample.references), 1.0)
+                    self.assertEqual(score(sample.question + sample.prefix, sample.references[1:]) if len(sample.references) > 1 else 0, 0)
+
+    def test_needles_of_what_is_asked_say_the_key_of_the_question(self):
+        for task in ("niah_single_2", "niah_multikey_1", "niah_multikey_3", "niah_multivalue"):
+            sample = first(task)
+            for begin, end in sample.needles:
+                key = re.match(r"The registered \w+ of (\S+) is", sample.context[begin:end])[1]
+                self.assertIn(f" {key} ", sample.question)
+                self.assertEqual(sample.context.count(f" {key} "), len(sample.references))
+
+    def test_variables_follow_from_each_other(self):
+        sample = first("vt")
+        value = {}
+        for begin, end in sample.needles:
+            name, of = re.match(r"VAR (\w+) = (?:VAR )?(\w+)\.", sample.context[begin:end]).groups()
+            value[name] = value.get(of, of)
+        self.assertEqual(set(value), set(sample.references))
+        self.assertEqual(len(set(value.values())), 1)
+        self.assertIn(next(iter(value.values())), sample.question)
+
+    def test_common_and_frequent_words_are_those_that_stand_most_often(self):
+        common = first("cwe", 9000)
+        counts = Counter(re.findall(r"\d+\. (\S+)", common.context))
+        self.assertEqual({word for word, n in counts.items() if n == 30}, set(common.references))
+        self.assertEqual(set(counts.values()), {3, 30})
+        frequent = first("fwe")
+        ranked = Counter(re.findall(r"\b[a-z]{6}\b", frequent.context.partition("\n\n")[2])).most_common(4)
+        self.assertEqual([word for word, _ in ranked[:3]], list(frequent.references))
+        self.assertGreater(ranked[2][1], ranked[3][1])
+
+    def test_a_sample_is_drawn_by_its_seed_and_number_and_as_long_as_fits(self):
+        self.assertEqual(first("niah_multikey_1"), first("niah_multikey_1"))
+        self.assertNotEqual(first("niah_multikey_1").references, first("niah_multikey_1", seed=1).references)
+        two = list(samples("vt", 2, HAY, lambda sample: len(sample.context) <= 3000))
+        self.assertNotEqual(*(sample.references for sample in two))
+        for task in TASKS:
+            for most in (5000, 8000):
+                sample = first(task, most)
+                self.assertTrue(0.9 * most < len(sample.context) <= most, (task, most, len(sample.context)))
+
+    def test_what_never_fits_is_one_line(self):
+        with self.assertRaisesRegex(CaptureError, "vt, sample 0: expected one that fits into --length, found one that does not"):
+            first("vt", 20)
+
+    def test_scores(self):
+        self.assertEqual(score("It is 4719283.", ["4719283"]), 1.0)
+        self.assertEqual(score("It is 14719283 or 47192830 or x4719283", ["4719283"]), 0.0)
+        self.assertEqual(score("AMBER-acorn, and more", ["amber-acorn", "bold-cabin"]), 0.5)
+        self.assertEqual(score("a+b", ["a+b"]), 1.0)  # no pattern
+        self.assertEqual(score("", ["x"]), 0.0)
+
+    def test_a_haystack_of_python_is_the_same_each_time(self):
+        own = Haystack.own()
+        self.assertEqual(own, Haystack.own())
+        self.assertGreater(len(own.sentences), 1000)
+        self.assertEqual([own.sentences[3], own.sentences[4]], own.some(type("At", (random.Random,), {"randrange": lambda *_: 3})(), 2))
+
+    def test_a_broken_file_of_samples_is_one_line(self):
+        good = {"context": "c", "question": "q", "references": ["r"]}
+        for line, pattern in (
+            ("{", "mine.jsonl, line 2: expected an object with context, question and references"),
+            ("[1]", "line 2: expected an object .*, found list"),
+            (json.dumps({**good, "context": " "}), "line 2: context: expected a text"),
+            (json.dumps({**good, "question": 3}), "line 2: question: expected a text, found 3"),
+            (json.dumps({**good, "references": []}), "line 2: references: expected texts, one of them at least, found \\[\\]"),
+            (json.dumps({**good, "references": [""]}), "line 2: references"),
+            (json.dumps({**good, "prefix": 1}), "line 2: prefix"),
+            (json.dumps({**good, "longest": 0}), "line 2: longest: expected a number of tokens, found 0"),
+        ):
+            with self.subTest(line), tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                path = folder / "mine.jsonl"
+                path.write_text(json.dumps(good) + "\n" + line + "\n")
+                with self.assertRaisesRegex(CaptureError, pattern):
+                    read_samples(str(path), "mine")
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "none.jsonl"
+            path.write_text("\n")
+            with self.assertRaisesRegex(CaptureError, "expected a JSON object a line, found none"):
+                read_samples(str(path), "none")
+
+
+class Letters:
+    """A tokenizer whose tokens are the characters' numbers, modulo the vocabulary of the random models."""
+
+    begin, ends = [1], {2}
+
+    def spans(self, text):
+        return [(ord(c) % 97, i, i + 1) for i, c in enumerate(text)]
+
+    def chat(self, content):
+        return f"[{content}]>"
+
+    def join(self, ids):
+        return " ".join(f"w{i}" for i in ids)
+
+    def text(self, i):
+        return f"w{i} "
+
+
+class Frames(unittest.TestCase):
+    def test_where_everything_stands(self):
+        sample = answer_tasks.Sample("t", "hay NEEDLE hay", "why?", "it is", ("x",), ((4, 10),))
+        for chat in (True, False):
+            letters = Letters()
+            letters.chat = Letters().chat if chat else lambda content: None
+            framed = Framed.of(sample, letters)
+            with self.subTest(chat):
+                text = "[hay NEEDLE hay\n\nwhy?]>it is" if chat else "\1hay NEEDLE hay\n\nwhy?\nit is"
+                self.assertEqual(framed.ids, [ord(c) % 97 for c in text])
+                self.assertEqual([text[a:b] for a, b in framed.spans["needles"]], ["NEEDLE"])
+                for name, found in (("question", "\n\nwhy?]>" if chat else "\n\nwhy?\n"), ("prefix", "it is")):
+                    self.assertEqual(text[slice(*framed.spans[name])], found)
+                self.assertEqual(text[: framed.prompt_ends["context"]][-3:], "hay")
+                self.assertEqual(framed.prompt_ends["question"], framed.spans["prefix"][0])
+
+
+class Judged(unittest.TestCase):
+    """Against a Llama in float64 from the definitions that decodes by itself."""
+
+    ANSWER = 6
+
+    def setUp(self):
+        self.model = build("llama", num_hidden_layers=2)
+        self.brute = BruteForce({name: x.numpy() for name, x in self.model.state_dict().items()}, self.model.config)
+        self.ids = prompt(PROMPT + 3)[0].tolist()
+        self.ids += self.said(lambda layer, head, k, v: (k, v), self.ANSWER)
+
+    def said(self, cache, count):
+        """What the model says behind the three tokens after the prompt, over such a cache."""
+        ids = self.ids[: PROMPT + 3]
+        for _ in range(count):
+            ids = [*ids, int(self.brute.log_p(ids, PROMPT, cache)[-1].argmax())]
+        return ids[PROMPT + 3 :]
+
+    def test_the_forced_pass_says_what_free_decoding_says(self):
+        begin = PROMPT + 3
+        needle = (5, 9)
+        flips = 0
+        with ModelLoop(self.model) as loop:
+            full = loop.read(self.ids, PROMPT)
+            for seed in range(60):
+                kept = kept_sets(2, 2, seed, share=1.4 - 0.01 * seed)
+                changes = {i: Change(kept=kept[i]) for i in range(2)}
+                logits = loop.feed(changes)
+                steps = figures_of_steps(full, logits)
+                free = self.said(lambda layer, head, k, v: (k[kept[layer, head // 2]], v[kept[layer, head // 2]]), 12)
+                for references in (self.ids[begin : begin + 1], self.ids[begin : begin + self.ANSWER], self.ids[-1:]):
+                    words = [f"w{i}" for i in references]
+                    question = Question("t", words, (begin, len(self.ids)), [needle], 12)
+                    found = Judge(question, loop, self.ids, PROMPT, Letters()).judge(changes, logits, steps[0], lambda layer: 2)
+                    ended = free[: free.index(2)] if 2 in free else free
+                    self.assertEqual(found["score"], score(Letters().join(ended), words), (seed, found, free))
+                    self.assertEqual(found["right"], int(found["score"] == 1))
+                    same = free[: self.ANSWER] == self.ids[begin:]
+                    self.assertEqual(found["first_other"] is None, same)
+                    self.assertEqual(found["margin"] > 0, same)
+                    self.assertEqual(found["needles_kept"], np.mean([kept[layer, head, 5:9].all() for layer in range(2) for head in range(2)]))
+                flips += not same
+        self.assertTrue(10 < flips < 60, flips)
+
+    def test_figures_are_of_the_rows_that_predict_the_answer(self):
+        begin = PROMPT + 3
+        with ModelLoop(self.model) as loop:
+            full = loop.read(self.ids, PROMPT)
+            kept = kept_sets(2, 2, 1, share=0.5)
+            changes = {i: Change(kept=kept[i]) for i in range(2)}
+            logits = loop.feed(changes)
+            kl = figures_of_steps(full, logits)[0]
+            question = Question("t", ["w1"], (begin, len(self.ids)), [], 12)
+            found = Judge(question, loop, self.ids, PROMPT, Letters()).judge(changes, logits, kl, lambda layer: 2)
+        log_p = self.brute.log_p(self.ids, PROMPT, lambda layer, head, k, v: (k[kept[layer, head // 2]], v[kept[layer, head // 2]]))
+        answer = self.ids[begin:]
+        rows = log_p[2 : 2 + self.ANSWER]
+        self.assertAlmostEqual(found["nll"], -np.mean(rows[range(self.ANSWER), answer]), delta=1e-4)
+        self.assertAlmostEqual(found["kl_question"], kl[:2].mean())
+        self.assertAlmostEqual(found["kl_answer"], kl[2 : 2 + self.ANSWER].mean())
+        self.assertIsNone(found["needles_kept"])
+
+    def test_what_only_the_dumps_steps_decide_is_not_gone_on_with(self):
+        begin = PROMPT + 3
+        with ModelLoop(self.model) as loop:
+            full = loop.read(self.ids, PROMPT)
+            read = np.zeros((2, len(self.ids) - PROMPT, PROMPT), bool)
+            read[:, :, ::9] = True
+            changes = {i: Change(read=read) for i in range(2)}
+            logits = loop.feed(changes)
+            question = Question("t", ["w1"], (begin, len(self.ids)), [(0, 1)], 12)
+            found = Judge(question, loop, self.ids, PROMPT, Letters()).judge(changes, logits, figures_of_steps(full, logits)[0], lambda layer: 2)
+        self.assertIsNotNone(found["first_other"])
+        self.assertEqual((found["right"], found["score"], found["answer"]), (None, None, None))
+        self.assertEqual(found["needles_kept"], 1.0)  # nothing is evicted
+
+
+class Captured(Case):
+    def save_model(self):
+        from tokenizers import Tokenizer, models, pre_tokenizers
+        words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(97)}, unk_token="w0"))
+        words.pre_tokenizer = pre_tokenizers.Whitespace()
+        build("llama", eos_token_id=None).save_pretrained(self.folder / "model")
+        transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", eos_token="w7").save_pretrained(self.folder / "model")
+
+    def run_it(self, rows, *more):
+        path = self.folder / "mine.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return said(kvcapture.main, ["--model", str(self.folder / "model"), "--task", str(path), "--length", "80",
+                                     "--out", str(self.folder / "out"), *more])
+
+    def table(self):
+        with open(self.folder / "out" / "tasks.csv", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def test_right_answers_leave_a_dump_and_wrong_ones_a_row(self):
+        self.save_model()
+        question = {"context": " ".join(f"w{i}" for i in range(10, 40)), "question": "w52 w53", "prefix": "w60", "longest": 5}
+        status, text = self.run_it([{**question, "references": ["nothing"]}])
+        self.assertEqual((status, text), (0, "mine: 0 of 1 answered rightly\n"))
+        (row,) = self.table()
+        self.assertEqual((row["right"], row["tokens"]), ("0", "33"), self.table())
+        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["tasks.csv"])
+        answer = row["answer"].split()
+        status, text = self.run_it([{**question, "references": [answer[1]]}, {**question, "references": ["no"]}], "--force", "--gradients", "2")
+        self.assertEqual((status, text), (0, "mine: 1 of 2 answered rightly\n"))
+        dump = self.folder / "out" / "mine-00"
+        manifest = manifest_of(dump)
+        self.assertEqual((manifest["prompt_len"], manifest["prompt_ends"]), (30, {"context": 30, "question": 32}))
+        end = answer.index(answer[1]) + 2  # the token behind it shows where the word ends
+        self.assertEqual(manifest["task"]["spans"], {"needles": [], "question": [30, 32], "prefix": [32, 33], "answer": [33, 33 + end]})
+        self.assertEqual(manifest["total_len"], 33 + end)
+        tokens = json.loads((dump / "tokens.json").read_text())
+        self.assertEqual([f"w{i}" for i in tokens["ids"][33:]], answer[:end])
+        self.assertEqual(np.load(dump / "layer_00" / "g_future.npy").shape, (4, 2, 3 + end, 16))
+        self.judge(dump)
+        status, text = self.run_it([{**question, "references": ["no"]}])
+        self.assertEqual((status, text.count("\n")), (2, 1))
+        self.assertIn("expected no samples (--resume adds to them, --force begins again), found tasks.csv", text)
+        before = (dump / "tokens.json").stat().st_mtime_ns
+        more = [{**question, "references": [answer[1]]}, {**question, "references": ["no"]}, {**question, "references": [answer[0]]}]
+        status, text = self.run_it(more, "--resume")
+        self.assertEqual((status, text), (0, "mine: 2 of 3 answered rightly\n"))
+        self.assertEqual((dump / "tokens.json").stat().st_mtime_ns, before)
+
+    def test_bad_requests_are_one_line(self):
+        self.save_model()
+        row = {"context": " ".join(f"w{i}" for i in range(10, 90)), "question": "w50", "references": ["x"]}
+        for arguments, pattern in (((["--task", "niah", "--length", "200"]), "--task: expected a file, or some of niah_single_1, .*, found niah"),
+                                   ((["--task", "vt", "--length", "200", "--samples", "0"]), "--samples: expected at least 1, found 0"),
+                                   ((["--task", "vt", "--length", "4096"]), "--length: expected at most the model's 256 positions, found 4096")):
+            status, text = said(kvcapture.main, ["--model", str(self.folder / "model"), "--out", str(self.folder / "out"), *arguments])
+            self.assertEqual((status, text.count("\n")), (2, 1), text)
+            self.assertRegex(text, pattern)
+        status, text = self.run_it([row])
+        self.assertEqual(status, 2)
+        self.assertRegex(text, "mine.jsonl, sample 0: expected at most 80 tokens with its answer .--length., found 1")
+
+
+class Statistics(unittest.TestCase):
+    def test_wilsons_interval_holds_where_a_binomial_would_be_likely(self):
+        for right, count, low, high in ((0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (4, 10, 0.1682, 0.6873), (50, 100, 0.4038, 0.5962)):
+            np.testing.assert_allclose(wilson(right, count), (low, high), atol=5e-5)
+        self.assertEqual(wilson(0, 0), (0.0, 1.0))
+
+    def test_mcnemars_exact_test(self):
+        self.assertEqual(mcnemar(0, 0), 1.0)
+        self.assertEqual(mcnemar(0, 6), 2 / 2**6)
+        self.assertAlmostEqual(mcnemar(2, 8), 2 * (1 + 10 + 45) / 2**10)
+        self.assertEqual(mcnemar(3, 3), 1.0)
+
+    def test_auc_is_the_share_of_pairs(self):
+        rng = np.random.default_rng(1)
+        figure, flips = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.4
+        pairs = [(a > b) + (a == b) / 2 for a in figure[flips] for b in figure[~flips]]
+        self.assertAlmostEqual(auc(figure, flips), np.mean(pairs))
+        self.assertTrue(np.isnan(auc(figure, flips & False)))
+        self.assertEqual(auc_interval([1, 2, 3, 4], [False, False, True, True], "aabb")[0], 1.0)
+        middle, low, high = auc_interval(figure, flips, np.arange(40))
+        self.assertTrue(low < middle < high)
+
+    def test_curves(self):
+        bins = curve([0.01, 0.02, 0.3, 5], [True, True, False, False], (0, 0.1, 1, np.inf))
+        self.assertEqual([(b.right, b.count) for b in bins], [(2, 2), (0, 1), (0, 1)])
+        self.assertEqual(safe_below([0.01, 0.02, 0.3, 5], [True, True, False, False]), (0.3, 2))
+        self.assertEqual(safe_below([0.01], [True]), (np.inf, 1))
+
+
+if __name__ == "__main__":
+    main()
