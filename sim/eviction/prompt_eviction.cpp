@@ -182,14 +182,19 @@ HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blo
   return parts;
 }
 
-std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
+std::optional<std::string> why_only_once(const EvictionRule& rule) {
   if (rule.threshold) return "a threshold keeps no budget";
-  if (rule.given) return "a score given for the whole prompt has no value within a block";
   if (const auto why = kBases[rule.policy.base].whole_prompt; !why.empty()) return std::string(why);
-  if (rule.metric && !kTokenMetrics[*rule.metric].not_in_blocks.empty())
-    return std::string(kTokenMetrics[*rule.metric].not_in_blocks);
   if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
   if (!rule.chunk_ends.empty()) return "lines and sentences are those of the whole prompt";
+  return std::nullopt;
+}
+
+std::optional<std::string> why_not_in_blocks(const EvictionRule& rule) {
+  if (const auto why = why_only_once(rule)) return why;
+  if (rule.given) return "a score given for the whole prompt has no value within a block";
+  if (rule.metric && !kTokenMetrics[*rule.metric].not_in_blocks.empty())
+    return std::string(kTokenMetrics[*rule.metric].not_in_blocks);
   return std::nullopt;
 }
 

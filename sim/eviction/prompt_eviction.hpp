@@ -82,6 +82,9 @@ bool needs_rows(const EvictionRule& rule);
 /// parts_of() a metric.
 HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks);
 
+/// Why a rule cuts the whole prompt once and nothing else, as one clause; nothing where it does not say so.
+std::optional<std::string> why_only_once(const EvictionRule& rule);
+
 /// Why a rule cannot rank a cache by a block's queries alone, as one clause; nothing where it can.
 std::optional<std::string> why_not_in_blocks(const EvictionRule& rule);
 

@@ -419,6 +419,55 @@ class Recorded:
         return [np.flatnonzero(head == size - 1) for head in self.last[layer]]
 
 
+class TakesAndGoesOn(unittest.TestCase):
+    """Of every kind of attention: a prompt whose keys and values are a dump's, and text that the model goes on with."""
+
+    def test_a_prompt_that_is_taken_is_one_that_was_read(self):
+        for name in ATTEND:
+            with self.subTest(name), ModelLoop(build(name)) as loop:
+                loop.read(IDS, T - 1)
+                every = {i: layer.k[:, PROMPT:].clone() for i, layer in loop.layers.items()}
+                full = loop.read(IDS, PROMPT)
+                had = {i: (layer.k.numpy().copy(), layer.v.numpy().copy()) for i, layer in loop.layers.items()}
+                rules = {i: layer._replace(k=None, v=None, sinks=None) for i, layer in loop.layers.items()}
+                taken = loop.take(IDS, PROMPT, had.__getitem__)
+                self.assertLess(np.abs(figures_of_steps(full, taken)[0]).max(), 1e-6)
+                for i, k in every.items():
+                    np.testing.assert_allclose(loop.decoded[i][:, :-1], k, atol=2e-4 * float(k.abs().max()))
+                    self.assertEqual(loop.layers[i]._replace(k=None, v=None, sinks=None), rules[i])
+                kept = kept_sets(1, 1, 3)[0]
+                changes = {1: Change(kept=np.repeat(kept, len(loop.layers[1].k), 0))}
+                found = loop.feed(changes)
+                loop.read(IDS, PROMPT)
+                self.assertLess(np.abs(figures_of_steps(loop.feed(changes), found)[0]).max(), 1e-6)
+
+    def test_what_it_says_is_what_it_would_predict(self):
+        for name in ATTEND:
+            with self.subTest(name), ModelLoop(build(name)) as loop:
+                loop.read(IDS, PROMPT)
+                heads = len(loop.layers[0].k)
+                changes = {i: Change(kept=kept_sets(1, heads, 5 + i)[0]) for i in range(3)}
+                said = loop.generate(changes, IDS[PROMPT : PROMPT + 2], lambda more: len(more) == 4)
+                self.assertEqual(len(said), 4)
+                loop.read([*IDS[: PROMPT + 2], *said], PROMPT)
+                self.assertEqual(loop.feed(changes).argmax(-1)[1:5].tolist(), said)
+                self.assertEqual(loop.generate(changes, IDS[PROMPT : PROMPT + 2], lambda more: True), [])
+
+    def test_biases_and_values_of_a_compensated_cache_stay_while_it_goes_on(self):
+        model = build("llama")
+        rng = np.random.default_rng(4)
+        from kvresults import Compensated
+        with ModelLoop(model) as loop:
+            loop.read(IDS, PROMPT)
+            some = np.sort(rng.permutation(PROMPT)[:15])
+            held = [Compensated(tokens=some, keys=None, values=rng.normal(size=(15, 16)).astype(np.float32),
+                                bias=rng.normal(size=15).astype(np.float32)) for _ in range(2)]
+            changes = {i: Change(held=held) for i in range(3)}
+            said = loop.generate(changes, IDS[PROMPT : PROMPT + 1], lambda more: len(more) == 3)
+            loop.read([*IDS[: PROMPT + 1], *said], PROMPT)
+            self.assertEqual(loop.feed(changes).argmax(-1)[:3].tolist(), said)
+
+
 class Figures(unittest.TestCase):
     def test_of_hand_made_distributions(self):
         full = torch.log(torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]]))

@@ -222,13 +222,10 @@ void attend(AttentionRows<T>& attention, const TokenSlots<T>& slots, Index i) {
 }  // namespace
 
 std::optional<std::string> why_not_in_decoding(const EvictionRule& rule) {
+  if (const auto why = why_only_once(rule)) return why;
   if (rule.given) return "a score given for the prompt has no value for decoded tokens";
-  if (const auto why = kBases[rule.policy.base].whole_prompt; !why.empty()) return std::string(why);
-  if (rule.threshold) return "a threshold keeps no budget";
   if (rule.metric && !kTokenMetrics[*rule.metric].not_in_decoding.empty())
     return std::string(kTokenMetrics[*rule.metric].not_in_decoding);
-  if (rule.shared_by_layer) return "one ranking for a whole layer is made after the prompt only";
-  if (!rule.chunk_ends.empty()) return "lines and sentences are those of the whole prompt";
   if (rule.page > 1) return "whole pages are evicted after the prompt or a block of it only";
   return std::nullopt;
 }
