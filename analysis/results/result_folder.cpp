@@ -79,7 +79,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
   }
   // So does what data/capture/kvvalidate.py found of them.
   if (fs::is_regular_file(folder / "validate.json"))
-    names.insert(names.end(), {"validate.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"});
+    names.insert(names.end(), {"validate.csv", "answers.csv", "validate_layers.csv", "validate_steps.npy",
+                               "validate.json"});
   return names;
 }
 

@@ -138,12 +138,14 @@ TEST_CASE("a validation goes with the results that it tells of", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";
   leave_results(path, true);
-  for (const char* name : {"validate.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"})
+  for (const char* name :
+       {"validate.csv", "answers.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"})
     write(path / name);
   open(path, Existing::resume);
   CHECK(fs::exists(path / "validate.csv"));
   open(path, Existing::replace);
-  for (const char* name : {"validate.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"})
+  for (const char* name :
+       {"validate.csv", "answers.csv", "validate_layers.csv", "validate_steps.npy", "validate.json"})
     CHECK_FALSE(fs::exists(path / name));
 
   leave_results(temp / "other", true);
