@@ -79,7 +79,7 @@ std::vector<OfferedMean> offered_means(Table table, bool gains) {
     for (const char* const of : {"", kMedianHead})
       if (*of == '\0' || is_error_of_heads(*facts))
         means.push_back({fmt::format("{}{}", facts->name, of), facts});
-  if (const FigureFacts* const measured = measured_figure(table))
+  for (const FigureFacts* const measured : measured_figures(table))
     means.push_back({std::string(measured->name), measured});
   // What is measured first: formulas that stand for it are what it judges.
   std::stable_partition(means.begin(), means.end(),

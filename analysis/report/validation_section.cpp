@@ -104,11 +104,14 @@ std::string table_of(const Validation& validation, Table table) {
 std::string cases_table(const Validation& validation) {
   std::string rows;
   std::vector<std::string> headings{"case"};
-  for (const FigureFacts& figure : kValidationFigures) headings.emplace_back(figure.name);
+  const std::vector<ValidationFigure> measured = validation.measured();
+  for (const ValidationFigure figure : measured) headings.emplace_back(facts_of(figure).name);
   for (const ValidatedCase& one : validation.cases) {
     rows += fmt::format("<tr><td>{}, {}</td>", escaped(shown_policy(one)), escaped(setting_text(one)));
-    for (const double value : one.measured)
+    for (const ValidationFigure figure : measured) {
+      const double value = one.measured_as(figure);
       rows += fmt::format("<td>{}</td>", std::isnan(value) ? "" : shown(value));
+    }
     rows += "</tr>\n";
   }
   return fmt::format("<details><summary>Every case, as measured</summary>{}</details>\n",

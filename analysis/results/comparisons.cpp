@@ -113,7 +113,7 @@ void Comparisons::add_prompt(const std::vector<ResultReader>& results) {
 
 void Comparisons::add(const ResultReader& results, Table table) {
   std::vector<const FigureFacts*> offered = offered_figures(table);
-  if (const FigureFacts* const measured = measured_figure(table)) offered.push_back(measured);
+  offered.insert(offered.end(), measured_figures(table).begin(), measured_figures(table).end());
   FirstOfSwept of_first(table, figure_keys(table));
   const auto note_kept = [&](auto& kept, const std::string& name, std::string_view tokens) {
     kept[name].resize(prompts_);

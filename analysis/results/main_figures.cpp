@@ -22,7 +22,7 @@ std::vector<Pivot> blocks_of(Table table) {
     return blocks;
   }
   std::vector<const FigureFacts*> figures(figures_of(table).begin(), figures_of(table).end());
-  if (const FigureFacts* const measured = measured_figure(table)) figures.push_back(measured);
+  figures.insert(figures.end(), measured_figures(table).begin(), measured_figures(table).end());
   for (const FigureFacts* const facts : figures) {
     if (facts->main.empty()) continue;
     Pivot& block = blocks.emplace_back();

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTable = "validate.csv";
+constexpr const char* kAnswers = "answers.csv";
 constexpr const char* kHow = "validate.json";
 constexpr std::string_view kChannels = "channels:";
 
@@ -80,6 +81,33 @@ std::vector<ValidatedCase> read_cases(const ResultReader& results) {
   return cases;
 }
 
+/// What answers.csv has of the cases, where there is one.
+void add_answers(const ResultReader& results, std::vector<ValidatedCase>& cases) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(results.folder() / kAnswers, ignored)) return;
+  CsvReader csv(results.folder() / kAnswers);
+  std::array<std::size_t, 4> keys;
+  std::ranges::transform(std::array{"policy", "semantics", "phase", "budget"}, keys.begin(),
+                         [&](const char* key) { return csv.need(key); });
+  std::vector<std::pair<ValidationFigure, std::size_t>> columns;
+  for (const auto& figure : kValidationFigures.all())
+    if (figure >= ValidationFigure::right)
+      columns.emplace_back(
+          figure,
+          csv.need(figure == ValidationFigure::answer_nll ? "nll" : std::string(facts_of(figure).name)));
+  std::map<std::vector<std::string>, ValidatedCase*> found;
+  for (ValidatedCase& one : cases)
+    found.emplace(std::vector{one.policy, one.semantics, one.phase, one.budget}, &one);
+  for (std::vector<std::string> row; csv.next(row);) {
+    std::vector<std::string> key;
+    for (const std::size_t column : keys) key.push_back(row[column]);
+    const auto one = found.find(key);
+    if (one == found.end()) continue;
+    for (const auto& [figure, column] : columns)
+      one->second->measured[static_cast<std::size_t>(figure)] = csv.number_or_nan(row, column);
+  }
+}
+
 void add_predictions(const ResultReader& results, std::vector<ValidatedCase>& cases) {
   std::map<std::pair<Table, std::vector<std::string>>, ValidatedCase*> found;
   for (ValidatedCase& one : cases) found.emplace(std::pair(one.table, keys_of(one)), &one);
@@ -123,6 +151,14 @@ bool ValidatedCase::is_beside(const ValidatedCase& other) const {
          budget == other.budget;
 }
 
+std::vector<ValidationFigure> Validation::measured() const {
+  std::vector<ValidationFigure> all;
+  for (const ValidationFigure figure : kValidationFigures.all())
+    if (std::ranges::any_of(cases, [&](const auto& one) { return !std::isnan(one.measured_as(figure)); }))
+      all.push_back(figure);
+  return all;
+}
+
 std::vector<const FigureFacts*> Validation::predictors(Table table) const {
   std::vector<const FigureFacts*> all;
   for (const FigureFacts* const facts : offered_figures(table)) {
@@ -160,33 +196,39 @@ Validation read_validation(const ResultReader& results) {
   }
   validation.finished = fields.boolean("finished").value_or(false);
   validation.cases = read_cases(results);
+  add_answers(results, validation.cases);
   add_predictions(results, validation.cases);
   if (validation.cases.empty()) validation.missing = "kvvalidate.py has not measured any case yet.";
   return validation;
 }
 
-const FigureFacts* measured_figure(Table table) {
-  const bool validated = is_in(kValidatedTables, table);
-  return validated ? &facts_of(ValidationFigure::kl) : nullptr;
+std::span<const FigureFacts* const> measured_figures(Table table) {
+  static constexpr std::array kCompared{&facts_of(ValidationFigure::kl), &facts_of(ValidationFigure::right),
+                                        &facts_of(ValidationFigure::kl_answer)};
+  return is_in(kValidatedTables, table) ? std::span<const FigureFacts* const>(kCompared)
+                                        : std::span<const FigureFacts* const>();
 }
 
 void each_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
-  if (measured_figure(table) == nullptr || !results.has(table)) return;
-  std::map<std::vector<std::string>, double> measured;  // by the case; each is visited once
-  for (const ValidatedCase& one : read_validation(results).cases)
-    if (one.table == table) measured.emplace(keys_of(one), one.measured_as(ValidationFigure::kl));
+  if (measured_figures(table).empty() || !results.has(table)) return;
+  const Validation validation = read_validation(results);
+  std::map<std::vector<std::string>, const ValidatedCase*> measured;  // each is visited once
+  for (const ValidatedCase& one : validation.cases)
+    if (one.table == table) measured.emplace(keys_of(one), &one);
   if (measured.empty()) return;
   each_figure(results, table, [&](const TableFigure& figure) {
     if (figure.level() != Level::model || !is_of_future(figure)) return;
     const auto one = measured.find(case_of(figure, table));
     if (one == measured.end()) return;
     std::vector<std::string> keys(figure.keys.begin(), figure.keys.end());
-    keys.back() = measured_figure(table)->name;
-    TableFigure kl = figure;
-    kl.keys = keys;
-    kl.value = one->second;
+    for (const FigureFacts* const facts : measured_figures(table)) {
+      keys.back() = facts->name;
+      TableFigure found = figure;
+      found.keys = keys;
+      found.value = one->second->measured_as(*kValidationFigures.named(facts->name));
+      if (!std::isnan(found.value)) visit(found);
+    }
     measured.erase(one);
-    if (!std::isnan(kl.value)) visit(kl);
   });
 }
 

@@ -17,13 +17,31 @@
 namespace kvreplay {
 
 /// validate.csv, as kvvalidate.py writes it (analysis/RESULTS-FORMAT.md): of the decoding steps, full against
-/// changed.
-enum class ValidationFigure { kl, kl_median, kl_p95, dnll, same_top1 };
+/// changed; from `right` on answers.csv, of dumps of a question.
+enum class ValidationFigure {
+  kl,
+  kl_median,
+  kl_p95,
+  dnll,
+  same_top1,
+  right,
+  answer_nll,
+  margin,
+  kl_question,
+  kl_answer,
+  needles_kept,
+  needles_anywhere
+};
 inline constexpr FigureKind kMeasuredNats{.unit = "nats",
                                           .better = Better::smaller,
                                           .scale = FigureScale::log,
                                           .rows = kFutureRows,
                                           .levels = kModelOnly};
+inline constexpr FigureKind kAnswered{.unit = "share",
+                                      .better = Better::larger,
+                                      .scale = FigureScale::share,
+                                      .rows = kFutureRows,
+                                      .levels = kModelOnly};
 inline constexpr auto kValidationFigures = facts_table<FigureOf<ValidationFigure>>({
     {{kMeasuredNats, "kl", "Divergence", "Mean over the decoding steps of KL(full || changed)", kOffered,
       "true KL with the model in the loop, nats a step"},
@@ -46,6 +64,33 @@ inline constexpr auto kValidationFigures = facts_table<FigureOf<ValidationFigure
       "Same likeliest token",
       "Share of the decoding steps whose likeliest token stays the same"},
      ValidationFigure::same_top1},
+    {{kAnswered, "right", "Right answer", "Whether the model still answers the dump's question rightly",
+      kOffered, "answers that are still right"},
+     ValidationFigure::right},
+    {{kMeasuredNats, "answer_nll", "NLL of the answer",
+      "Mean negative log-likelihood of the tokens of the whole cache's answer"},
+     ValidationFigure::answer_nll},
+    {{FigureKind{.unit = "logits",
+                 .better = Better::larger,
+                 .scale = FigureScale::signed_log,
+                 .rows = kFutureRows,
+                 .levels = kModelOnly},
+      "margin", "Margin of the answer",
+      "The least logit by which a token of the answer leads; below 0 the answer flips"},
+     ValidationFigure::margin},
+    {{kMeasuredNats, "kl_question", "Divergence before the answer",
+      "Mean KL of the decoding steps before those that predict the answer"},
+     ValidationFigure::kl_question},
+    {{kMeasuredNats, "kl_answer", "Divergence on the answer",
+      "Mean KL of the decoding steps that predict the answer", kOffered,
+      "true KL on the answer's rows, nats a step"},
+     ValidationFigure::kl_answer},
+    {{kAnswered, "needles_kept", "Heads that hold the needles",
+      "Share of the heads that hold all tokens that the answer stands in"},
+     ValidationFigure::needles_kept},
+    {{kAnswered, "needles_anywhere", "Needles held anywhere",
+      "Share of the needles that some head holds whole"},
+     ValidationFigure::needles_anywhere},
 });
 constexpr const FigureFacts& facts_of(ValidationFigure figure) { return kValidationFigures[figure]; }
 
@@ -79,6 +124,8 @@ struct Validation {
   std::string missing;               ///< why there are none, and what would measure them
   bool finished = true;
 
+  /// Those of kValidationFigures that some case has.
+  std::vector<ValidationFigure> measured() const;
   /// The figures that predict any of the cases of a table, in the order of export.
   std::vector<const FigureFacts*> predictors(Table table) const;
 };
@@ -88,11 +135,11 @@ std::size_t bytes_of(const Validation& validation);
 /// InputError, one line, where validate.csv or validate.json is not what it should be.
 Validation read_validation(const ResultReader& results);
 
-/// What the KL of the cases of a table is as one more figure of it, for those who compare figures: of the
-/// model on the future rows, under the keys that the case's own figures have. Null for the other tables.
-const FigureFacts* measured_figure(Table table);
-/// Visits it, case by case in the table's order; nothing where nothing was measured. Throws as
-/// read_validation().
+/// What was measured of the cases of a table is as more figures of it, for those who compare figures: of the
+/// model on the future rows, under the keys that the case's own figures have. None for the other tables.
+std::span<const FigureFacts* const> measured_figures(Table table);
+/// Visits those that a case has, case by case in the table's order; nothing where nothing was measured.
+/// Throws as read_validation().
 void each_measured(const ResultReader& results, Table table, const VisitFigure& visit);
 /// The figures of a table and, behind them, what was measured.
 void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit);

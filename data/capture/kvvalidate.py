@@ -40,6 +40,8 @@ import time
 from pathlib import Path
 from typing import Iterator, NamedTuple, Tuple
 
+import numpy as np
+
 from costly_steps import costliest, sentence, steps_of_half, texts_of
 from dump_files import CaptureError, one_line, read_json, require
 from gguf_file import GgufFile
@@ -225,16 +227,20 @@ def read_prompt(target: Target, loop: ModelLoop, ids: list[int], l: int, args: a
     of_model = dump.model_layers(size["layers"], count)
     _, stored = dump.stored(0, "k", 0, 1)
     whole = of_model == list(range(count)) and stored == args.compute
-    if whole:
-        full = loop.take(ids, l, lambda i: tuple(dump.stored(i, name, 0, l)[0] for name in ("k", "v")))
-    else:
-        full = loop.read(ids, l)
-    for layer in target.results.layers:
-        mine = loop.layers[of_model[layer]]
+
+    def require_shape(at: int) -> None:
+        mine = loop.layers[at]
         shape = (mine.n_q, len(mine.k), mine.k.shape[2], mine.v.shape[2])
         of_dump = tuple(size[key] for key in ("n_q", "n_kv", "d", "d_v"))
-        what = f"the model's layer {of_model[layer]}: n_q, n_kv, d, d_v"
-        require(shape == of_dump, what, f"the dump's {of_dump}", shape)
+        require(shape == of_dump, f"the model's layer {at}: n_q, n_kv, d, d_v", f"the dump's {of_dump}", shape)
+
+    def taken(at: int) -> tuple[np.ndarray, ...]:
+        require_shape(at)
+        return tuple(dump.stored(at, name, 0, l)[0] for name in ("k", "v"))
+
+    full = loop.take(ids, l, taken) if whole else loop.read(ids, l)
+    for layer in target.results.layers:
+        require_shape(of_model[layer])
         k = loop.decoded[of_model[layer]] if whole else mine.k
         dump.require_keys(layer, k.double().cpu().numpy(), l if whole else 0)
     return full

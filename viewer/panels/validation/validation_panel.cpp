@@ -196,10 +196,8 @@ void ValidationPanel::draw_plot() {
   for (const FigureFacts* const facts : figures_)
     figure(std::string(facts->name).c_str(), number_text(near->predicted_by(facts->name)));
   ImGui::Separator();
-  for (const FigureFacts& facts : kValidationFigures) {
-    const auto which = kValidationFigures.named(facts.name);
-    figure(std::string(facts.title).c_str(), number_text(near->measured_as(*which)));
-  }
+  for (const ValidationFigure which : validation_->measured())
+    figure(std::string(facts_of(which).title).c_str(), number_text(near->measured_as(which)));
   ImGui::EndTooltip();
 }
 

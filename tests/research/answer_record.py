@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Asks a model questions over compressed caches: does it still answer, and did the figures say so?
+
+  answer_record.py --program KVREPLAY --work DIR --model NAME=FILE [--task NAME ...] [--samples N] [--length N] [--out DIR]
+  answer_record.py --tables [DIR]      prints the tables of DIR/answers.csv (default: beside this script)
+  answer_record.py --write             puts those beside this script into ANSWERS.md
+
+Of every task it captures samples that the model answers rightly with its whole cache, compresses each in every way, once with the
+question behind the prompt (agnostic) and once in it (aware), and judges the answer (kvvalidate.py). What is there is not done again.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from analysis import fill, table, with_interval
+from study import HERE, Steps, read, shorter, write_csv
+
+from answer_statistics import auc_interval, curve, mcnemar, safe_below, wilson  # noqa: E402  data/capture
+from answer_tasks import TASKS  # noqa: E402
+
+ASKED = ("niah_single_2", "niah_multikey_1", "niah_multikey_2", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe")
+FEWEST = 0.6  # of a task's samples that a model has to answer with its whole cache, for its answers to be judged
+KEEP = ("--keep", "50%,20%,10%")
+RUNS = {
+    "evict": ("evict", *KEEP, "--policy", "streaming,h2o,tova,snapkv,snapkv+joint"),
+    "formats": ("evict", "--policy", "none", "--residual", "0", "--bits", "4,tq2", "--rotate", "hadamard"),
+    "quest": ("evict", "--keep", "44%,19%,6%", "--policy", "quest"),
+}
+PROTOCOLS = {"agnostic": (), "aware": ("--prompt-len", "question")}
+FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
+JUDGED = ("right", "score", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere")
+COLUMNS = ("model", "task", "sample", "protocol", "policy", "budget", *JUDGED, *FIGURES)
+ASKED_COLUMNS = ("model", "task", "sample", "tokens", "right")
+FORESEE = ("kl_answer", "kl_question", *FIGURES)  # what may say that an answer flips
+EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, np.inf)  # nats on the answer's rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--program", default="kvreplay", help="the kvreplay to run")
+    add("--work", type=Path, default=Path("build/answers"), help="where dumps and results are written")
+    add("--model", action="append", default=[], metavar="NAME=FILE", help="a GGUF file or a folder")
+    add("--task", nargs="+", default=ASKED, metavar="NAME", choices=[*TASKS], help="only these")
+    add("--samples", type=int, default=10, metavar="N", help="of each task (default 10)")
+    add("--length", type=int, default=2048, metavar="N", help="tokens of a sample (default 2048)")
+    add("--gradients", type=int, default=8, metavar="S", help="samples of the gradients (default 8)")
+    add("--out", type=Path, help="where the tables are gathered (default: the work folder)")
+    add("--threads", default="2", help="of every step")
+    add("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
+    add("--write", action="store_true")
+    args = parser.parse_args()
+    if args.write:
+        page = HERE / "ANSWERS.md"
+        page.write_text(fill(page.read_text(encoding="utf-8"), tables(HERE)), encoding="utf-8")
+        return 0
+    if args.tables:
+        for name, text in tables(args.tables).items():
+            print(f"## {name}\n\n{text}\n")
+        return 0
+    for model, file in (text.split("=", 1) for text in args.model):
+        measure(args, model, Path(file))
+    out = args.out or args.work
+    out.mkdir(parents=True, exist_ok=True)
+    for name, columns in (("answers", COLUMNS), ("asked", ASKED_COLUMNS)):
+        write_csv(out / f"{name}.csv", columns, [row for path in sorted(args.work.glob(f"*/{name}.csv")) for row in read(path)])
+    for name, text in tables(out).items():
+        print(f"## {name}\n\n{text}\n")
+    return 0
+
+
+def measure(args, model, file) -> None:
+    """All tasks and cases of one model."""
+    folder = args.work / model
+    run = Steps(args, folder)
+    for task in args.task:
+        run(f"capture_{task}", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", task, "--samples",
+            args.samples, "--length", args.length, "--gradients", args.gradients, "--out", folder / "dumps" / task, "--resume")
+    asked = [{"model": model, **row} for task in args.task for row in read(folder / "dumps" / task / "tasks.csv")]
+    write_csv(folder / "asked.csv", ASKED_COLUMNS, [{name: row[name] for name in ASKED_COLUMNS} for row in asked])
+    rows = []
+    for task in args.task:
+        dumps = sorted(path.parent for path in (folder / "dumps" / task).glob("*/manifest.json"))
+        mine = [row for row in asked if row["task"] == task]
+        if len(dumps) < 2 or len(dumps) < FEWEST * len(mine):
+            print(f"{model}: {task} left out: {len(dumps)} of {len(mine)} answered rightly with the whole cache")
+            continue
+        for protocol, ends in PROTOCOLS.items():
+            for name, (command, *options) in RUNS.items():
+                step = f"{task}_{protocol}_{name}"
+                run(step, args.program, command, *dumps, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
+                run(f"{step}_judged", "kvvalidate.py", "--model", file, "--results", folder / step, "--resume")
+                for dump in dumps:
+                    rows += cases_of(model, dump, protocol, folder / step / dump.name)
+        write_csv(folder / "answers.csv", COLUMNS, rows)
+
+
+def cases_of(model, dump, protocol, results):
+    """A row a case of one sample."""
+    task = json.loads((dump / "manifest.json").read_text())["task"]
+    figures = defaultdict(dict)
+    for row in read(results / "evictions.csv"):
+        if row["metric"] in FIGURES and row["rows"] == "future" and not row["layer"] and not row["kv_head"]:
+            figures[row["policy"], row["budget"]][row["metric"]] = shorter(row["value"])
+    return [{"model": model, "task": task["name"], "sample": task["sample"], "protocol": protocol, "policy": row["policy"],
+             "budget": row["budget"], **{name: shorter(row[name]) for name in JUDGED}, **figures[row["policy"], row["budget"]]}
+            for row in read(results / "answers.csv")]
+
+
+def number(row, name):
+    return float(row[name]) if row[name] else np.nan
+
+
+def tables(folder):
+    """By name, in the order of the page."""
+    rows, asked = read(folder / "answers.csv"), read(folder / "asked.csv")
+    found = {"answers asked": asked_table(asked)}
+    for protocol in PROTOCOLS:
+        mine = [row for row in rows if row["protocol"] == protocol and row["right"]]
+        if mine:
+            found[f"answers {protocol}"] = accuracy_table(mine)
+            found[f"answers {protocol} foreseen"] = foreseen_table(mine)
+            found[f"answers {protocol} nats"] = nats_table(mine)
+    return found
+
+
+def asked_table(asked):
+    """With the whole cache."""
+    models = dict.fromkeys(row["model"] for row in asked)
+    lines = []
+    for task in dict.fromkeys(row["task"] for row in asked):
+        cells = []
+        for model in models:
+            mine = [row["right"] == "1" for row in asked if (row["model"], row["task"]) == (model, task)]
+            cells.append(f"{sum(mine)} of {len(mine)}" if mine else "")
+        lines.append([f"`{task}`", *cells])
+    return table(["task, whole cache", *models], lines)
+
+
+def accuracy_table(rows):
+    """Of the samples that the whole cache answers: how many a case does, and whether that is fewer than snapkv's."""
+    models, lines = dict.fromkeys(row["model"] for row in rows), []
+    right = defaultdict(dict)
+    for row in rows:
+        right[row["model"], row["policy"], row["budget"]][row["task"], row["sample"]] = row["right"] == "1"
+    for policy, budget in dict.fromkeys((row["policy"], row["budget"]) for row in rows):
+        cells = []
+        for model in models:
+            mine, base = right.get((model, policy, budget), {}), right.get((model, "snapkv", budget), {})
+            if not mine:
+                cells += ["", ""]
+                continue
+            low, high = wilson(sum(mine.values()), len(mine))
+            shared = mine.keys() & base.keys()
+            more, fewer = (sum(a[s] and not b[s] for s in shared) for a, b in ((mine, base), (base, mine)))
+            versus = f"+{more} -{fewer}, p = {mcnemar(more, fewer):.2g}" if shared and policy != "snapkv" else ""
+            cells += [f"{100 * sum(mine.values()) / len(mine):.0f} [{100 * low:.0f}, {100 * high:.0f}]", versus]
+        lines.append([f"`{policy}`", budget, *cells])
+    header = [said for model in models for said in (f"{model}: right, %", "against `snapkv`")]
+    return table(["policy", "evicted", *header], lines)
+
+
+def foreseen_table(rows):
+    """How well a figure tells answers that flip from answers that stay."""
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        for name in FORESEE:
+            mine = [row for row in rows if row["model"] == model and row[name]]
+            if not mine:
+                continue
+            flips = [row["right"] == "0" for row in mine]
+            found = auc_interval([number(row, name) for row in mine], flips, [f"{row['task']} {row['sample']}" for row in mine])
+            least, below = safe_below([number(row, name) for row in mine], np.logical_not(flips))
+            lines.append([model, f"`{name}`", with_interval(found), f"{least:.3g} ({below} of {len(mine)} cases)"])
+    return table(["model", "figure", "AUC of a flip", "no answer flips below"], lines)
+
+
+def nats_table(rows):
+    """How many answers are right by the KL on their rows."""
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model]
+        bins = curve([number(row, "kl_answer") for row in mine], [row["right"] == "1" for row in mine], EDGES)
+        lines.append([model, *(f"{b.right} of {b.count}" if b.count else "" for b in bins)])
+    return table(["model", *(f"{low:g} to {high:g}" for low, high in zip(EDGES, EDGES[1:]))], lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
