@@ -9,6 +9,7 @@
 #                           feed the model what every method kept, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
 #   ./bootstrap.sh study    build the program, measure on two language models how well its figures predict their loss (hours)
+#   ./bootstrap.sh answers  build the program, ask a language model of 500 million weights questions over compressed caches (hours)
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
 # --viewer, --ranks, --cuda, --tests, --bench and --python behind a command add to what it builds.
@@ -138,7 +139,7 @@ install_qwen() {
 
 command=${1:-}
 parts=("${@:2}")
-[[ $command = claims || $command = study ]] || parts=("${parts[@]#--}")
+[[ $command = claims || $command = study || $command = answers ]] || parts=("${parts[@]#--}")
 program=build/release/bin/kvreplay
 sample=data/samples/pystdlib-lm
 case $command in
@@ -213,6 +214,12 @@ case $command in
     $python tests/research/analysis.py build/study
     $python tests/research/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
     $python tests/research/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
+    $python tests/research/levers.py --program $program --work build/study "${models[@]}" "${parts[@]}"
+    ;;
+  answers)
+    build llm
+    install_qwen
+    $python tests/research/answer_record.py --program $program --work build/answers --model Qwen2.5-Coder-0.5B=$qwen "${parts[@]}"
     ;;
   bench)
     build viewer cuda bench "${parts[@]}"
