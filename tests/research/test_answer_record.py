@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""The record of answers: its tables of cases made by hand."""
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import numpy as np  # noqa: F401
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import answer_record  # noqa: E402
+from study import write_csv  # noqa: E402
+
+
+def case(sample, policy, right, kl, protocol="aware", model="m"):
+    return {"model": model, "task": "vt", "sample": sample, "protocol": protocol, "policy": policy, "budget": "0.8", "right": right,
+            "score": right, "kl_answer": kl, "output_error": 1 - kl}
+
+
+class Tables(unittest.TestCase):
+    def tables(self, rows):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_csv(folder / "answers.csv", answer_record.COLUMNS, rows)
+            write_csv(folder / "asked.csv", answer_record.ASKED_COLUMNS,
+                      [{"model": "m", "task": "vt", "sample": i, "tokens": 100, "right": int(i < 3)} for i in range(4)])
+            return answer_record.tables(folder)
+
+    def test_of_a_few_cases(self):
+        found = self.tables([*(case(i, "snapkv", int(i == 0), (0.01, 0.5, 0.7)[i]) for i in range(3)),
+                             *(case(i, "h2o", 1, 0.02 + 0.01 * i) for i in range(3)), case(0, "quest", "", 0.9)])
+        self.assertIn("| `vt` | 3 of 4 |", found["answers asked"])
+        self.assertIn("| `snapkv` | 0.8 | 33 [6, 79] |  |", found["answers aware"])
+        self.assertIn("| `h2o` | 0.8 | 100 [44, 100] | +2 -0, p = 0.5 |", found["answers aware"])
+        self.assertNotIn("quest", found["answers aware"])  # nobody knows whether it answers
+        self.assertIn("| m | `kl_answer` | 1.00 [1.00, 1.00] | 0.5 (4 of 6 cases) |", found["answers aware foreseen"])
+        self.assertIn("| m | `output_error` | 0.00 [0.00, 0.00] | 0.3 (0 of 6 cases) |", found["answers aware foreseen"])
+        self.assertIn("| m |  |  |  | 2 of 2 | 2 of 2 |  | 0 of 2 |  |", found["answers aware nats"])
+        self.assertNotIn("answers agnostic", found)
+
+
+if __name__ == "__main__":
+    unittest.main()
