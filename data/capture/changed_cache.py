@@ -38,6 +38,8 @@ class Change:
         if kept is not None:
             at = at[torch.from_numpy(kept[head]).to(k.device)]
         k, v = k[at], v[at]
+        if self.pruned is None and self.stored is None:
+            return at, k, v, None
         lost = torch.zeros(k.shape, dtype=torch.bool, device=k.device)
         if self.pruned is not None:
             lost[: max(len(at) - self.recent, 0)] = torch.from_numpy(self.pruned[head]).to(k.device)
