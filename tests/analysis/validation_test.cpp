@@ -60,6 +60,44 @@ TEST_CASE("what the model lost stands beside what each table predicted", "[valid
   CHECK(names == std::vector<std::string>{"output_error", "layer_output_error", "eviction_loss"});
 }
 
+TEST_CASE("whether the model answers stands beside its KL", "[validation]") {
+  const TempDir temp;
+  const fs::path folder = validated_results(temp.path());
+  const auto five = read_validation(ResultReader(folder)).measured();
+  CHECK(std::ranges::find(five, ValidationFigure::kl) != five.end());
+  CHECK(std::ranges::find(five, ValidationFigure::right) == five.end());
+  write_file(folder / "answers.csv",
+             "policy,semantics,phase,budget,kept,right,score,first_other,nll,margin,kl_question,kl_answer,"
+             "needles_kept,needles_anywhere,answer\n"
+             "streaming,paper,prefill,0.5,10,0,0.5,2,1.5,-0.25,0.1,0.4,0.25,1,\"no, \"\"none\"\"\"\n"
+             "h2o,paper,prefill,0.5,10,,,2,1.25,-2,,0.3,,,\n"
+             "unknown,paper,prefill,0.5,10,1,1,,0,1,0,0,1,1,x\n");
+  const Validation validation = read_validation(ResultReader(folder));
+  const auto of = [&](const char* policy) {
+    return *std::ranges::find_if(
+        validation.cases, [&](const auto& one) { return one.policy == policy && one.budget == "0.5"; });
+  };
+  const ValidatedCase streaming = of("streaming");
+  CHECK(streaming.measured_as(ValidationFigure::right) == 0);
+  CHECK(streaming.measured_as(ValidationFigure::answer_nll) == 1.5);
+  CHECK(streaming.measured_as(ValidationFigure::margin) == -0.25);
+  CHECK(streaming.measured_as(ValidationFigure::kl_question) == 0.1);
+  CHECK(streaming.measured_as(ValidationFigure::kl_answer) == 0.4);
+  CHECK(streaming.measured_as(ValidationFigure::needles_kept) == 0.25);
+  CHECK(streaming.measured_as(ValidationFigure::needles_anywhere) == 1);
+  CHECK(std::isnan(of("h2o").measured_as(ValidationFigure::right)));  // nobody knows
+  CHECK(of("h2o").measured_as(ValidationFigure::kl_answer) == 0.3);
+  CHECK(validation.measured().back() == ValidationFigure::needles_anywhere);
+  std::vector<std::string> found;
+  each_measured(ResultReader(folder), Table::evictions, [&](const TableFigure& figure) {
+    if (joined(figure.keys).find("streaming,paper,prefill,0.5") != std::string::npos)
+      found.push_back(fmt::format("{} {}", figure.metric(), figure.value));
+  });
+  CHECK(found == std::vector<std::string>{"kl 0.3", "right 0", "kl_answer 0.4"});
+  write_file(folder / "answers.csv", "policy,semantics,phase,budget,kept,score\n");
+  expect_error([&] { read_validation(ResultReader(folder)); }, {"answers.csv", "right"});
+}
+
 TEST_CASE("the KL that was measured is one more figure of its table", "[validation]") {
   const TempDir temp;
   const fs::path folder = validated_results(temp.path());
