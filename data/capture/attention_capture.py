@@ -211,7 +211,7 @@ class capture:
         layer.seen = end
         if rows > 1:
             layer_of = f"layer {self.chosen.index(index) + 1} of {len(self.chosen)}"
-            self.progress(f"prompt to position {end} of {self.prompt_len}, {layer_of}")
+            self.progress(f"prompt to position {end} of {max(self.prompt_len, end)}, {layer_of}")
         elif index == self.chosen[-1]:
             self.progress(f"decoding step {end - self.prompt_len} of {self.T - self.prompt_len}")
         return output, weights

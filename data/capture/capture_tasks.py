@@ -13,7 +13,9 @@ tasks.csv has all samples, the wrong ones too, and what was answered.
 from __future__ import annotations
 
 import csv
+import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -126,13 +128,13 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
                progress: Callable[[str], object]) -> Answers:
     """take(folder, ids, prompt_len, longest, enough, judge) captures the ids and an answer, which ends where `enough` says so of
     it, or after the longest, and has `judge` see it; more(folder) adds to a dump."""
-    answers = Answers(out, args.resume, args.force)
+    answers, began, done = Answers(out, args.resume, args.force), time.monotonic(), 0
     for task in tasks:
         for number, sample in enumerate(task.samples):
             if (task.name, str(number)) in answers.rows:
                 continue
             folder, framed = out / f"{task.name}-{number:02}", Framed.of(sample, tokenizer)
-            progress(f"{folder.name}: {len(framed.ids)} tokens")
+            progress(f"{folder.name}: {len(framed.ids)} tokens, {left(began, done, args.samples * len(tasks))}")
             shutil.rmtree(folder, ignore_errors=True)  # what an interruption left
             row = {"task": task.name, "sample": number, "tokens": len(framed.ids), "score": "", "right": 0, "answer": ""}
 
@@ -155,4 +157,11 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
             except Unanswered:
                 shutil.rmtree(folder)
             answers.add(row)
+            done += 1
     return answers
+
+
+def left(began: float, done: int, count: int) -> str:
+    """"3 of at most 80, 12 min left", by those that are done."""
+    minutes = f", {math.ceil((time.monotonic() - began) / done * (count - done) / 60)} min left" if done else ""
+    return f"{done + 1} of at most {count}{minutes}"

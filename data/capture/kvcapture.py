@@ -226,10 +226,13 @@ def write_tokens(captured: capture, tokenizer: Any) -> None:
 
 
 class Progress:
-    """A line of the terminal that says how far things are; nothing where there is no terminal."""
+    """A line of the terminal that says how far things are; in a log one every half a minute."""
+
+    LOGGED = 30.0  # seconds
 
     def __init__(self):
-        self.terminal, self.said = sys.stderr.isatty(), 0.0
+        self.terminal = sys.stderr.isatty()
+        self.said = 0.0 if self.terminal else time.monotonic()
 
     def __enter__(self) -> Progress:
         return self
@@ -238,13 +241,17 @@ class Progress:
         self.clear()
 
     def __call__(self, line: str) -> None:
-        if self.terminal and time.monotonic() - self.said > 0.1:  # a terminal may be slow
-            self.said = time.monotonic()
+        if time.monotonic() - self.said <= (0.1 if self.terminal else self.LOGGED):  # a terminal may be slow
+            return
+        self.said = time.monotonic()
+        if self.terminal:
             width = shutil.get_terminal_size().columns - 1
             print(f"\r{one_line(line)[:width]}\x1b[K", end="", file=sys.stderr, flush=True)
+        else:
+            print(one_line(line), file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        if self.said:
+        if self.terminal and self.said:
             self.said = 0.0
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

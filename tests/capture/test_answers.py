@@ -289,6 +289,16 @@ class Captured(Case):
         self.assertEqual((status, text), (0, "mine: 2 of 3 answered rightly\n"))
         self.assertEqual((dump / "tokens.json").stat().st_mtime_ns, before)
 
+    def test_a_log_says_how_far_it_is(self):
+        self.save_model()
+        rows = [{"context": " ".join(f"w{i}" for i in range(10, 40)), "question": "w52", "references": ["no"], "longest": 3}] * 2
+        kvcapture.Progress.LOGGED, before = 0.0, kvcapture.Progress.LOGGED
+        self.addCleanup(setattr, kvcapture.Progress, "LOGGED", before)
+        _, text = self.run_it(rows)
+        self.assertRegex(text, "(?m)^mine-00: 31 tokens, 1 of at most 10$")
+        self.assertRegex(text, "(?m)^mine-01: 31 tokens, 2 of at most 10, \\d+ min left$")
+        self.assertNotIn("\r", text)
+
     def test_bad_requests_are_one_line(self):
         self.save_model()
         row = {"context": " ".join(f"w{i}" for i in range(10, 90)), "question": "w50", "references": ["x"]}
