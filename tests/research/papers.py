@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -115,22 +116,32 @@ def main() -> int:
     if len(chosen) < 3:
         parser.error(f"--prompt: expected three at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
-        measure(args, model, Path(file), chosen)
+        measure(args, model, Path(file), chosen, PAPERS)
     rows = [row for path in sorted(args.work.glob("*/papers/cases.csv")) for row in read(path)]
     write_csv((args.out or args.work) / "papers.csv", COLUMNS, rows)
     return 0
 
 
-def measure(args, model, file, prompts) -> None:
+class Study(NamedTuple):
+    """What is measured of every model and prompt, in <model>/<name>/cases.csv."""
+
+    name: str
+    runs: dict  # a command and its options each
+    columns: tuple
+    cases: Callable  # (model, prompt, run, results, dump) -> rows
+    captured: tuple = ()  # options of the capture
+
+
+def measure(args, model, file, prompts, study) -> None:
     """All runs over all prompts of one model."""
-    folder = args.work / model / "papers"
+    folder = args.work / model / study.name
     dumps = []
     for prompt in prompts:
         dumps.append(folder / "dumps" / prompt.name)
-        Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1])
+        Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1], *study.captured)
     run = Steps(args, folder)
     rows = []
-    for name, (command, *options) in RUNS.items():
+    for name, (command, *options) in study.runs.items():
         if name in args.again:
             for step in (name, f"validate_{name}"):
                 (run.marks / step).unlink(missing_ok=True)
@@ -139,14 +150,14 @@ def measure(args, model, file, prompts) -> None:
         resumed = "--resume" if any(results.glob("**/validate.json")) and name not in args.again else "--force"
         fed_back = ["--feedback"] if name in FEEDBACK else []
         run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", results, resumed, *fed_back)
-        for prompt in prompts:
+        for prompt, dump in zip(prompts, dumps):
             for part in (results / prompt.name, results / "leave_one_out" / prompt.name):
                 if part.exists():
-                    rows += cases_of(model, prompt, name, part)
-        write_csv(folder / "cases.csv", COLUMNS, rows)
+                    rows += study.cases(model, prompt, name, part, dump)
+        write_csv(folder / "cases.csv", study.columns, rows)
 
 
-def cases_of(model, prompt, run, results):
+def cases_of(model, prompt, run, results, _dump):
     """A row a case of one prompt's results."""
     errors = output_errors(results)
     cases = {}
@@ -173,6 +184,9 @@ def output_errors(results):
                 key = (row["policy"], row["budget"]) if name == "evictions" else (f"channels:{row['method']}", row["ratio"])
                 found[key] = shorter(row["value"])
     return found
+
+
+PAPERS = Study("papers", RUNS, COLUMNS, cases_of)
 
 
 def tables(rows):

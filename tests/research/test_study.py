@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 
 import analysis  # noqa: E402
 import compensation  # noqa: E402
+import levers  # noqa: E402
 import orders  # noqa: E402
 import papers  # noqa: E402
 import sums  # noqa: E402
@@ -43,6 +44,33 @@ class Page(unittest.TestCase):
             for name in ("output_error", "true_kl", "true_dnll"):
                 self.assertTrue(np.isfinite(float(row[name])), row)
         self.assertEqual(len(set(map(tuple, map(sorted, per_prompt.values())))), 1)
+
+    def test_every_lever_says_what_the_committed_figures_say(self):
+        rows = orders.read(HERE / "levers.csv")
+        found = levers.tables(rows)
+        page = (HERE / "LEVERS.md").read_text(encoding="utf-8")
+        marked = dict(re.findall(r"<!-- (levers .+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL))
+        self.assertEqual(marked, found)
+        cases, of_prompt = levers.Cases(rows), {}
+        for row in rows:
+            self.assertTrue(float(row["true_kl"]) > 0 and 0 < float(row["share"]) < 1, row)
+            of_prompt.setdefault((row["model"], row["prompt"]), []).append((row["run"], row["policy"], row["budget"]))
+        for model, prompts in cases.prompts.items():
+            self.assertEqual(len(prompts), 6, model)
+            self.assertEqual(len({tuple(of_prompt[model, prompt]) for prompt in prompts}), 1, model)
+            for case in cases.cases:
+                if case[:2] == levers.RULER:
+                    np.testing.assert_allclose(cases.logs(model, case), 0, atol=1e-9)
+
+    def test_between_its_budgets_the_ruler_is_a_line_in_the_logarithms(self):
+        def row(run, policy, share, kl):
+            return {"model": "m", "prompt": "p", "run": run, "policy": policy, "budget": "", "share": share, "output_error": 1,
+                    "loss_step": "", "true_kl": kl}
+
+        cases = levers.Cases([row("ruler", "snapkv", 0.5, 0.01), row("ruler", "snapkv", 0.125, 0.16), row("evict", "x", 0.25, 0.02),
+                              row("evict", "y", 0.9, 0.02)])
+        self.assertAlmostEqual(cases.log_ratio("m", "p", ("evict", "x", "")), np.log(0.02 / 0.04))
+        self.assertAlmostEqual(cases.log_ratio("m", "p", ("evict", "y", "")), np.log(0.02 / 0.01))  # beyond it, its end
 
     def test_every_page_of_the_papers_says_what_the_committed_figures_say(self):
         rows = orders.read(HERE / "papers.csv")
