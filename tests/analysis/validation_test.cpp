@@ -93,7 +93,7 @@ TEST_CASE("whether the model answers stands beside its KL", "[validation]") {
     if (joined(figure.keys).find("streaming,paper,prefill,0.5") != std::string::npos)
       found.push_back(fmt::format("{} {}", figure.metric(), figure.value));
   });
-  CHECK(found == std::vector<std::string>{"kl 0.3", "right 0", "kl_answer 0.4"});
+  CHECK(found == std::vector<std::string>{"kl 0.08", "right 0", "kl_answer 0.4"});
   write_file(folder / "answers.csv", "policy,semantics,phase,budget,kept,score\n");
   expect_error([&] { read_validation(ResultReader(folder)); }, {"answers.csv", "right"});
 }

@@ -4,19 +4,21 @@ import csv
 import json
 import random
 import re
+import subprocess
 import tempfile
 import unittest
 from collections import Counter
 from pathlib import Path
 
 # First: skips where numpy, torch or transformers is missing.
-from capture_case import PROMPT, Case, build, main, manifest_of, prompt, said
+from capture_case import KVREPLAY, PROMPT, Case, build, main, manifest_of, prompt, said
 
 import numpy as np
 import transformers
 
 import answer_tasks
 import kvcapture
+import kvvalidate
 from answer_tasks import TASKS, Haystack, read_samples, samples, score
 from answer_statistics import auc, auc_interval, curve, mcnemar, safe_below, wilson
 from answers import Judge, Question
@@ -288,6 +290,42 @@ class Captured(Case):
         status, text = self.run_it(more, "--resume")
         self.assertEqual((status, text), (0, "mine: 2 of 3 answered rightly\n"))
         self.assertEqual((dump / "tokens.json").stat().st_mtime_ns, before)
+
+    @unittest.skipUnless(KVREPLAY, "KVREPLAY names no kvreplay")
+    def test_answers_stand_beside_the_validation_of_results(self):
+        self.save_model()
+        question = {"context": " ".join(f"w{i}" for i in range(10, 40)), "question": "w52 w53", "prefix": "w60", "longest": 5}
+        self.run_it([{**question, "references": ["no"]}])
+        answer = self.table()[0]["answer"].split()
+        self.run_it([{**question, "references": answer[:2]}], "--force")
+        dump, model = self.folder / "out" / "mine-00", self.folder / "model"
+        for ends, l in (((), 30), (("--prompt-len", "question"), 32)):
+            results = self.folder / f"results-{l}"
+            run = [KVREPLAY, "evict", dump, "--policy", "streaming,quest", "--keep", "90%,10%", "--window", "4", "--out", results, "--quiet", *ends]
+            subprocess.run(run, check=True)
+            self.assertEqual(json.loads((results / "summary.json").read_text())["dump"]["l"], l)
+            status, text = said(kvvalidate.main, ["--model", str(model), "--results", str(results)])
+            self.assertEqual(status, 0, text)
+            with open(results / "answers.csv", newline="") as file:
+                rows = list(csv.DictReader(file))
+            with open(results / "validate.csv", newline="") as file:
+                kl = {(row["policy"], row["budget"]) for row in csv.DictReader(file) if row["metric"] == "kl"}
+            self.assertEqual({(row["policy"], row["budget"]) for row in rows}, kl)
+            for row in rows:
+                judged = row["policy"] == "streaming" or row["first_other"] == ""
+                self.assertEqual(row["right"] != "", judged, row)
+                self.assertEqual(float(row["margin"]) > 0, row["first_other"] == "")
+                if row["first_other"] == "":
+                    self.assertEqual(row["right"], "1")
+            before = (results / "answers.csv").read_bytes()
+            self.assertEqual(said(kvvalidate.main, ["--model", str(model), "--results", str(results), "--resume"])[0], 0)
+            self.assertEqual((results / "answers.csv").read_bytes(), before)
+        manifest = manifest_of(dump)
+        del manifest["task"]["longest"]
+        (dump / "manifest.json").write_text(json.dumps(manifest))
+        status, text = said(kvvalidate.main, ["--model", str(model), "--results", str(results), "--force"])
+        self.assertEqual(status, 2)
+        self.assertRegex(text, "manifest.json: task: expected what kvcapture.py --task writes, found")
 
     def test_a_log_says_how_far_it_is(self):
         self.save_model()
