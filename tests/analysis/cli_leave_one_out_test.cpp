@@ -62,7 +62,8 @@ TEST_CASE("several dumps take each other's profiles, as by hand", "[many][budget
   const ProcessResult ran =
       Prompts::run({"budget", prompts.a, prompts.b, prompts.c, "--out", prompts.out}, {});
   CHECK(contains(ran.out, "profiles of other prompts: 3 dumps"));
-  CHECK(contains(ran.out, "duo, lu, lu_without_gap and optimal are oracles: they look at the decoding steps"));
+  CHECK(
+      contains(ran.out, "duo, lu, lu_without_gap and optimal are oracles: they look at the decoding steps"));
   CHECK(contains(ran.out, "snapkv lu (oracle)"));
   CHECK(contains(ran.out, "snapkv profile of other prompts"));
   // With its order, not behind all.
@@ -264,9 +265,9 @@ TEST_CASE("oracles are said to be such, and are never called the best", "[budget
       {});
   CHECK(contains(ran.out, "lu (oracle)"));
   CHECK(contains(ran.out, "optimal (oracle)"));
-  CHECK(contains(
-      ran.out,
-      "duo, lu, lu_without_gap and optimal are oracles: they look at the decoding steps that they are judged on"));
+  CHECK(contains(ran.out,
+                 "duo, lu, lu_without_gap and optimal are oracles: they look at the decoding steps that they "
+                 "are judged on"));
   CHECK(contains(ran.out, "of several prompts in one run each takes"));
 
   // The picture of all divisions: bold is the lowest of the three that are none, in every column.
