@@ -241,7 +241,7 @@ def read_prompt(target: Target, loop: ModelLoop, ids: list[int], l: int, args: a
     full = loop.take(ids, l, taken) if whole else loop.read(ids, l)
     for layer in target.results.layers:
         require_shape(of_model[layer])
-        k = loop.decoded[of_model[layer]] if whole else mine.k
+        k = loop.decoded[of_model[layer]] if whole else loop.layers[of_model[layer]].k
         dump.require_keys(layer, k.double().cpu().numpy(), l if whole else 0)
     return full
 
