@@ -214,7 +214,8 @@ case $command in
     $python tests/research/analysis.py build/study
     $python tests/research/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
     $python tests/research/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
-    $python tests/research/levers.py --program $program --work build/study "${models[@]}" "${parts[@]}"
+    $python tests/research/levers.py --program $program --work build/study "${models[@]:0:2}" "${parts[@]}"
+    $python tests/research/levers.py --program $program --work build/study --short --steps 64 "${models[@]:2}" "${parts[@]}"
     ;;
   answers)
     build llm

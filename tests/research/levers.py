@@ -29,7 +29,7 @@ KEEP = ("--keep", "50%,25%,12.5%")
 EVICTS = ("streaming", "keydiff", "score:lagkv", "score:cur", "expected_attention", "h2o", "tova", "snapkv+joint", "defensive",
           "criticalkv", "score:qfilter", "rkv", "triattention", "oracle_exact")
 PAGED = ("snapkv[page=16]", "snapkv[page=16,page_heads=layer]", "snapkv[page=64]", "snapkv[chunk=sentence]")
-BITS = "8,q8_0,fp8,k8v4,k4v8,4,q4_0,nvfp4,tq4,k4v2,2,tq2"
+BITS = "8,q8_0,fp8,k8v4,k4v8,4,q4_0,nvfp4,k4v2,2"
 # What retrieval reads to choose by is inside its bytes: it reads fewer tokens.
 RUNS = {
     "ruler": ("evict", "--keep", "80%,65%,50%,35%,25%,18%,12.5%,6%", "--policy", "snapkv"),
@@ -41,9 +41,19 @@ RUNS = {
     "quest": ("evict", "--keep", "44%,19%,6.25%", "--policy", "quest,quest[dense=2]"),
     "labels": ("evict", "--keep", "37.5%,12.5%", "--policy", "sparq,double_sparsity"),
     "formats": ("evict", "--policy", "none", "--residual", "0", "--bits", BITS, "--rotate", "none,hadamard"),
+    "codebooks": ("evict", "--policy", "none", "--residual", "0", "--bits", "tq4,tq2"),  # which turn by themselves
     "per_token": ("evict", "--policy", "none", "--residual", "0", "--bits", "4", "--keys", "token"),
     "both": ("evict", "--keep", "80%,40%,20%", "--policy", "snapkv", "--residual", "0", "--bits", "q4_0", "--rotate", "hadamard"),
     "channels": ("channels", "--method", "think,iap", "--ratio", "0.5"),
+}
+# --short: two thirds of these cases.
+SHORT = RUNS | {
+    "ruler": ("evict", "--keep", "80%,50%,35%,25%,12.5%,6%", "--policy", "snapkv"),
+    "evict": ("evict", *KEEP, "--policy", "streaming,keydiff,score:lagkv,h2o,snapkv+joint,criticalkv,rkv,oracle_exact"),
+    "pages": ("evict", *KEEP, "--policy", ",".join(PAGED[:2])),
+    "decode": ("evict", "--keep", "25%", "--phase", "decode:32", "--policy", "snapkv,rkv"),
+    "quest": ("evict", "--keep", "44%,19%,6.25%", "--policy", "quest"),
+    "formats": ("evict", "--policy", "none", "--residual", "0", "--bits", "8,k8v4,4,q4_0,2", "--rotate", "none,hadamard"),
 }
 RULER = ("ruler", "snapkv")
 FIGURES = {"output_error": "output error", "loss_step": "predicted nats"}
@@ -58,6 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_options(parser)
     parser.add_argument("--again", action="append", default=[], choices=[*RUNS], metavar="RUN", help="does a run again")
+    parser.add_argument("--short", action="store_true", help="two thirds of the cases")
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"decoding steps of a prompt (default {STEPS})")
     parser.add_argument("--write", nargs="?", type=Path, const=HERE, metavar="DIR")
     args = parser.parse_args()
@@ -71,7 +82,8 @@ def main() -> int:
     if len(chosen) < 3:
         parser.error(f"--prompt: expected three at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
-        measure(args, model, Path(file), chosen, LEVERS._replace(captured=(*LEVERS.captured, "--decode", args.steps)))
+        measure(args, model, Path(file), chosen, LEVERS._replace(
+            runs=SHORT if args.short else RUNS, captured=(*LEVERS.captured, "--decode", args.steps)))
     rows = [row for path in sorted(args.work.glob("*/levers/cases.csv")) for row in read(path)]
     (args.out or args.work).mkdir(parents=True, exist_ok=True)
     write_csv((args.out or args.work) / "levers.csv", COLUMNS, rows)
@@ -131,6 +143,7 @@ class Cases:
             self.cases.setdefault(case, []).append(float(row["share"]))
             if case[:2] == RULER:
                 ruler.setdefault((model, prompt), []).append((np.log(float(row["share"])), np.log(float(row["true_kl"]))))
+        self.prompts = dict(sorted(self.prompts.items(), key=lambda item: -sum(key[0] == item[0] for key in self.at)))  # the fullest first
         self.ruler = {key: np.array(sorted(points)).T for key, points in ruler.items()}
 
     def log_ratio(self, model, prompt, case):
@@ -184,7 +197,7 @@ def tables(rows):
 
 def kind_of(case):
     run = case[0]
-    return {"formats": "formats", "per_token": "formats", "both": "both", "read": "retrieval", "quest": "retrieval",
+    return {"formats": "formats", "codebooks": "formats", "per_token": "formats", "both": "both", "read": "retrieval", "quest": "retrieval",
             "labels": "retrieval", "channels": "channels"}.get(run, "eviction")
 
 
@@ -224,7 +237,7 @@ LINES = (
     ("top_k (reads)", "#bcbd22", True, [("read", ("top_k",))]),
     ("bits 8, 4, 2 as they are", "#ff7f0e", False, [("formats", ("none~8", "none~4", "none~2"))]),
     ("bits 8, 4, 2 turned", "#d62728", False, [("formats", ("none~8+hadamard", "none~4+hadamard", "none~2+hadamard"))]),
-    ("tq4, tq2", "#2ca02c", False, [("formats", ("none~tq4", "none~tq2"))]),
+    ("tq4, tq2", "#2ca02c", False, [("codebooks", ("none~tq4", "none~tq2"))]),
     ("snapkv in q4_0, turned", "#000000", False, [("both", ("snapkv",))]),
 )
 
