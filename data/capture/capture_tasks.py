@@ -8,19 +8,18 @@ greedily. Right answers leave FOLDER/<task>-<number>/, a dump whose manifest has
   task          {"name", "sample", "references", "answer": the text, "longest": its tokens at most, "spans": {"needles": [[begin, end], ..], "question",
                 "prefix", "answer": [begin, end]}}: positions
 
-tasks.csv has all samples, the wrong ones too, and what was answered.
+tasks.csv has all samples, the wrong ones too, and what was answered, tasks.json what they were drawn by.
 """
 from __future__ import annotations
 
 import csv
 import math
-import shutil
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
 from answer_tasks import TASKS, Haystack, Sample, read_samples, samples, score
-from dump_files import read_json, read_text, require, write_json
+from dump_files import prepare_folder, read_json, read_text, require, write_json
 
 COLUMNS = ("task", "sample", "tokens", "score", "right", "answer")
 LENGTH = 2048  # tokens of a sample, its answer included
@@ -38,8 +37,9 @@ class Framed(NamedTuple):
     def of(sample: Sample, tokenizer: Any) -> Framed:
         content = sample.context + MARK + "\n\n" + sample.question
         chat = tokenizer.chat(content)
-        before, _, behind = (chat or content + "\n").partition(MARK)
-        begin = before.index(sample.context)
+        before, *behind = (chat or content + "\n").split(MARK)
+        require(len(behind) == 1, sample.task, "a context and a question that the chat template has once", f"{len(behind)} marks between them")
+        behind, begin = behind[0], max(before.find(sample.context), 0)  # a template may strip a context, then one without needles
         context, question, prefix = tokenizer.spans(before), tokenizer.spans(behind), tokenizer.spans(sample.prefix)
         first = [] if chat else list(tokenizer.begin)
         ends = len(first) + len(context), len(first) + len(context) + len(question)
@@ -87,16 +87,29 @@ def read_tasks(args: Any, tokenizer: Any, longest: int) -> list[Task]:
 
 
 class Answers:
-    """tasks.csv: what was answered so far."""
+    """tasks.csv: what was answered so far, and tasks.json, by what it was drawn."""
 
-    def __init__(self, folder: Path, resume: bool, force: bool):
-        self.path = folder / "tasks.csv"
+    def __init__(self, folder: Path, how: dict[str, Any], resume: bool, force: bool):
+        self.folder, self.path = folder, folder / "tasks.csv"
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
-        if self.path.exists() and not force:
-            require(resume, folder, "no samples (--resume adds to them, --force begins again)", self.path.name)
+        if self.path.exists():
+            require(resume or force, folder, "no samples (--resume adds to them, --force begins again)", self.path.name)
             with open(self.path, newline="", encoding="utf-8") as file:
                 self.rows = {(row["task"], row["sample"]): row for row in csv.DictReader(file)}
+            if force:
+                for task, number in self.rows:
+                    discard(self.dump(task, int(number)))
+                self.rows = {}
+            else:
+                before = read_json(folder / "tasks.json")
+                for key, now in how.items():
+                    was = before.get(key) if isinstance(before, dict) else before
+                    require(was == now, f"{folder}: cannot resume (--force begins again): {key}", was, now)
         folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "tasks.json", how)
+
+    def dump(self, task: str, number: int) -> Path:
+        return self.folder / f"{task}-{number:02}"
 
     def add(self, row: dict[str, Any]) -> None:
         self.rows[row["task"], str(row["sample"])] = row
@@ -115,6 +128,13 @@ class Answers:
             yield f"{task}: {right} of {len(found)} answered rightly"
 
 
+def discard(dump: Path) -> None:
+    """Removes a dump, but nothing that a capture did not write."""
+    if dump.exists():
+        prepare_folder(dump, force=True, size=0)
+        dump.rmdir()
+
+
 class Unanswered(Exception):
     """Ends a capture whose answer is wrong."""
 
@@ -128,14 +148,16 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
                progress: Callable[[str], object]) -> Answers:
     """take(folder, ids, prompt_len, longest, enough, judge) captures the ids and an answer, which ends where `enough` says so of
     it, or after the longest, and has `judge` see it; more(folder) adds to a dump."""
-    answers, began, done = Answers(out, args.resume, args.force), time.monotonic(), 0
+    how = {"model": Path(args.gguf or args.model).name, "length": args.length or LENGTH}
+    for task in tasks:
+        how |= {key: value for key, value in task.source.items() if key != "source"}
+    answers, began, done = Answers(out, how, args.resume, args.force), time.monotonic(), 0
     for task in tasks:
         for number, sample in enumerate(task.samples):
             if (task.name, str(number)) in answers.rows:
                 continue
-            folder, framed = out / f"{task.name}-{number:02}", Framed.of(sample, tokenizer)
+            folder, framed = answers.dump(task.name, number), Framed.of(sample, tokenizer)
             progress(f"{folder.name}: {len(framed.ids)} tokens, {left(began, done, args.samples * len(tasks))}")
-            shutil.rmtree(folder, ignore_errors=True)  # what an interruption left
             row = {"task": task.name, "sample": number, "tokens": len(framed.ids), "score": "", "right": 0, "answer": ""}
 
             def judge(ids: list[int]) -> None:
@@ -155,7 +177,7 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
                 write_json(path, {**manifest, "prompt_ends": framed.prompt_ends, "task": told})
                 more(folder)
             except Unanswered:
-                shutil.rmtree(folder)
+                discard(folder)
             answers.add(row)
             done += 1
     return answers

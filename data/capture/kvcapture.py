@@ -142,6 +142,8 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
     wanted = args.gradients is not None or args.gradients_nll
     more = wanted or args.repeat
     require(more or args.task or not args.resume, "--resume", "--gradients, --gradients-nll, --repeat or --task", "none of them")
+    alone = [f"--{name.replace('_', '-')}" for name in ("prompt_len", "sample") if args.task and getattr(args, name) is not None]
+    require(not alone, "--task", "nothing that says what is a prompt and how it goes on", ", ".join(alone))
     require(args.gradients is not None or not args.rows, "--rows", "--gradients", "none")
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused
     silence = contextlib.nullcontext()
@@ -190,7 +192,7 @@ def answer(model: torch.nn.Module, request: Request, progress: Progress) -> int:
 
     def capture_answer(folder: Path, ids: list[int], prompt_len: int, longest: int, enough: Callable, judge: Callable) -> None:
         with capture(model, folder, prompt_len=prompt_len, decode=len(ids) - prompt_len + longest, layers=request.layers,
-                     window=args.window, dtype=request.dtype, name=request.name, progress=progress) as captured:
+                     window=args.window, dtype=request.dtype, force=True, name=request.name, progress=progress) as captured:
             feed(model, ids, [], longest, None, ends, enough)
             judge(captured.ids[len(ids):])
         write_tokens(captured, request.tokenizer)

@@ -268,7 +268,7 @@ class Captured(Case):
         self.assertEqual((status, text), (0, "mine: 0 of 1 answered rightly\n"))
         (row,) = self.table()
         self.assertEqual((row["right"], row["tokens"]), ("0", "33"), self.table())
-        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["tasks.csv"])
+        self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()), ["tasks.csv", "tasks.json"])
         answer = row["answer"].split()
         status, text = self.run_it([{**question, "references": [answer[1]]}, {**question, "references": ["no"]}], "--force", "--gradients", "2")
         self.assertEqual((status, text), (0, "mine: 1 of 2 answered rightly\n"))
@@ -282,6 +282,16 @@ class Captured(Case):
         self.assertEqual([f"w{i}" for i in tokens["ids"][33:]], answer[:end])
         self.assertEqual(np.load(dump / "layer_00" / "g_future.npy").shape, (4, 2, 3 + end, 16))
         self.judge(dump)
+        (dump / "mine.txt").write_text("of somebody else")
+        status, text = self.run_it([{**question, "references": ["no"]}], "--force")
+        self.assertEqual((status, text.count("\n")), (2, 1))
+        self.assertRegex(text, "mine-00: expected an empty folder, found mine.txt in it")
+        (dump / "mine.txt").unlink()
+        more = [{**question, "references": [answer[1]]}, {**question, "references": ["no"]}]
+        self.assertEqual(self.run_it(more, "--force", "--gradients", "2")[0], 0)
+        status, text = self.run_it([{**question, "references": ["no"]}], "--resume", "--length", "90")
+        self.assertEqual((status, text.count("\n")), (2, 1))
+        self.assertIn("cannot resume (--force begins again): length: expected 80, found 90", text)
         status, text = self.run_it([{**question, "references": ["no"]}])
         self.assertEqual((status, text.count("\n")), (2, 1))
         self.assertIn("expected no samples (--resume adds to them, --force begins again), found tasks.csv", text)
@@ -341,6 +351,7 @@ class Captured(Case):
         self.save_model()
         row = {"context": " ".join(f"w{i}" for i in range(10, 90)), "question": "w50", "references": ["x"]}
         for arguments, pattern in (((["--task", "niah", "--length", "200"]), "--task: expected a file, or some of niah_single_1, .*, found niah"),
+                                   ((["--task", "vt", "--length", "200", "--sample", "3"]), "--task: expected nothing that says .*, found --sample"),
                                    ((["--task", "vt", "--length", "200", "--samples", "0"]), "--samples: expected at least 1, found 0"),
                                    ((["--task", "vt", "--length", "4096"]), "--length: expected at most the model's 256 positions, found 4096")):
             status, text = said(kvcapture.main, ["--model", str(self.folder / "model"), "--out", str(self.folder / "out"), *arguments])
