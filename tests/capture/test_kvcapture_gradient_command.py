@@ -79,7 +79,7 @@ class CommandLine(Case):
             ),
             ([*self.arguments, "--rows", "window"], "--rows: expected --gradients, found none"),
             ([*self.arguments, "--gradients-nll", "--rows", "window"], "--rows: expected --gradients, found none"),
-            ([*self.arguments, "--resume"], "--resume: expected --gradients, --gradients-nll or --repeat, found none of them"),
+            ([*self.arguments, "--resume"], "--resume: expected --gradients, --gradients-nll, --repeat or --task, found none of them"),
             ([*self.arguments, "--gradients", "0"], "--gradients: expected at least 1 sample, found 0"),
             ([*self.arguments, "--gradients", "x"], "argument --gradients: invalid int value"),
             (
