@@ -76,29 +76,29 @@ def main() -> int:
 
 
 def measure(args, model, file) -> None:
-    """All tasks and cases of one model."""
+    """All tasks and cases of one model, which is loaded once a run."""
     folder = args.work / model
-    run = Steps(args, folder)
-    for task in args.task:
-        run(f"capture_{task}", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", task, "--samples",
-            args.samples, "--length", args.length, "--gradients", args.gradients, "--out", folder / "dumps" / task, "--resume")
-    asked = [{"model": model, **row} for task in args.task for row in read(folder / "dumps" / task / "tasks.csv")]
+    run, dumps = Steps(args, folder), folder / "dumps"
+    run("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", ",".join(args.task),
+        "--samples", args.samples, "--length", args.length, "--gradients", args.gradients, "--out", dumps, "--resume")
+    asked = [{"model": model, **row} for row in read(dumps / "tasks.csv")]
     write_csv(folder / "asked.csv", ASKED_COLUMNS, [{name: row[name] for name in ASKED_COLUMNS} for row in asked])
+    right = {task: [int(row["sample"]) for row in asked if (row["task"], row["right"]) == (task, "1")] for task in args.task}
+    for task, found in right.items():
+        if len(found) < FEWEST * args.samples:
+            print(f"{model}: {task} left out: {len(found)} of {args.samples} answered rightly with the whole cache")
+    judged = [dumps / f"{task}-{i:02}" for task, found in right.items() if len(found) >= FEWEST * args.samples for i in found]
+    if len(judged) < 2:
+        return
     rows = []
-    for task in args.task:
-        dumps = sorted(path.parent for path in (folder / "dumps" / task).glob("*/manifest.json"))
-        mine = [row for row in asked if row["task"] == task]
-        if len(dumps) < 2 or len(dumps) < FEWEST * len(mine):
-            print(f"{model}: {task} left out: {len(dumps)} of {len(mine)} answered rightly with the whole cache")
-            continue
-        for protocol, ends in PROTOCOLS.items():
-            for name, (command, *options) in RUNS.items():
-                step = f"{task}_{protocol}_{name}"
-                run(step, args.program, command, *dumps, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
-                run(f"{step}_judged", "kvvalidate.py", "--model", file, "--results", folder / step, "--resume")
-                for dump in dumps:
-                    rows += cases_of(model, dump, protocol, folder / step / dump.name)
-        write_csv(folder / "answers.csv", COLUMNS, rows)
+    for protocol, ends in PROTOCOLS.items():
+        for name, (command, *options) in RUNS.items():
+            step = f"{name}_{protocol}"
+            run(step, args.program, command, *judged, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
+            run(f"{step}_judged", "kvvalidate.py", "--model", file, "--results", folder / step, "--resume")
+            for dump in judged:
+                rows += cases_of(model, dump, protocol, folder / step / dump.name)
+    write_csv(folder / "answers.csv", COLUMNS, rows)
 
 
 def cases_of(model, dump, protocol, results):
