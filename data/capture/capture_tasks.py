@@ -162,7 +162,8 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
 
             def judge(ids: list[int]) -> None:
                 text = tokenizer.join(ids)
-                row.update(score=f"{score(text, sample.references):g}", right=int(score(text, sample.references) == 1), answer=text)
+                found = score(text, sample.references)
+                row.update(score=f"{found:g}", right=int(found == 1), answer=text)
                 if not row["right"]:
                     raise Unanswered
 

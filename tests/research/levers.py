@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis import fill, table, with_interval
 from orders import CLEAR, interval
-from papers import Study, measure
+from papers import Study, measure, rows_of_model
 from prompts import PROMPTS
 from study import HERE, STEPS, common_options, read, shorter, write_csv
 
@@ -94,21 +94,15 @@ def cases_of(model, prompt, run, results, dump):
     """A row a case of one prompt's results. share: of the bytes that its prompt takes in 16 bits."""
     numbers, size = numbers_of(dump)
     found = {}
-    for name in ("evictions", "budgets", "channels"):
-        path = results / f"{name}.csv"
-        for row in read(path) if path.exists() else ():
-            if row["layer"] or row["kv_head"]:
-                continue
-            if name == "budgets":
-                figures = found.setdefault((f"{row['order']}~{row['method']}", row["sigma"]), {})
-                figures.update({figure: row[figure] for figure in FIGURES}, share=1 - float(row["sigma"]))
-                continue
-            key = (row["policy"], row["budget"]) if name == "evictions" else (f"channels:{row['method']}", row["ratio"])
-            figures = found.setdefault(key, {})
-            if row["metric"] in FIGURES and row["rows"] == "future":
-                figures[row["metric"]] = row["value"]
-            if row["metric"] in ("bytes", "bytes_read") and (row["metric"] == "bytes_read" or "share" not in figures):
-                figures["share"] = float(row["value"]) / (numbers * (2 if "--bits" in RUNS[run] else size))
+    for key, row in rows_of_model(results):
+        figures = found.setdefault(key, {})
+        if "metric" not in row:
+            figures.update({figure: row[figure] for figure in FIGURES}, share=1 - float(row["sigma"]))
+            continue
+        if row["metric"] in FIGURES and row["rows"] == "future":
+            figures[row["metric"]] = row["value"]
+        if row["metric"] in ("bytes", "bytes_read") and (row["metric"] == "bytes_read" or "share" not in figures):
+            figures["share"] = float(row["value"]) / (numbers * (2 if "--bits" in RUNS[run] else size))
     for row in read(results / "validate.csv"):
         if row["metric"] in TRUE:
             found[row["policy"], row["budget"]][TRUE[row["metric"]]] = row["value"]

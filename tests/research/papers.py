@@ -170,19 +170,27 @@ def cases_of(model, prompt, run, results, _dump):
             for (policy, budget), found in cases.items()]
 
 
+def rows_of_model(results):
+    """The rows of the whole model, each with its policy and budget as validate.csv names them. A row of budgets.csv has all
+    figures, the others have a metric and its value."""
+    named = {"evictions": lambda row: (row["policy"], row["budget"]),
+             "budgets": lambda row: (f"{row['order']}~{row['method']}", row["sigma"]),
+             "channels": lambda row: (f"channels:{row['method']}", row["ratio"])}
+    for name, key in named.items():
+        path = results / f"{name}.csv"
+        for row in read(path) if path.exists() else ():
+            if not row["layer"] and not row["kv_head"]:
+                yield key(row), row
+
+
 def output_errors(results):
     """The whole model's on the decoding steps, by policy and budget as validate.csv names them."""
     found = {}
-    for name in ("evictions", "budgets", "channels"):
-        path = results / f"{name}.csv"
-        for row in read(path) if path.exists() else ():
-            if row["layer"] or row["kv_head"]:
-                continue
-            if name == "budgets":
-                found[f"{row['order']}~{row['method']}", row["sigma"]] = shorter(row["output_error"])
-            elif (row["metric"], row["rows"]) == ("output_error", "future"):
-                key = (row["policy"], row["budget"]) if name == "evictions" else (f"channels:{row['method']}", row["ratio"])
-                found[key] = shorter(row["value"])
+    for key, row in rows_of_model(results):
+        if "metric" not in row:
+            found[key] = shorter(row["output_error"])
+        elif (row["metric"], row["rows"]) == ("output_error", "future"):
+            found[key] = shorter(row["value"])
     return found
 
 
