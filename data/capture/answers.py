@@ -14,7 +14,7 @@ import torch
 from answer_tasks import score
 from changed_cache import Change
 from dump_files import require
-from model_loop import ModelLoop
+from model_loop import Fed, ModelLoop
 
 # Of a case. right and score are empty where the model would have to go on over a cache that only the dump's steps decide.
 COLUMNS = ("right", "score", "first_other", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere", "answer")
@@ -46,6 +46,14 @@ class Question(NamedTuple):
         return found
 
 
+class GoesOn(NamedTuple):
+    """A case whose answer differs from a token on, and where to go on from."""
+
+    found: dict[str, Any]
+    text: Fed
+    said: list[int]
+
+
 class Judge:
     """Judges the cases of one dump, whose decoding steps were fed to the loop."""
 
@@ -55,10 +63,12 @@ class Judge:
         require(begin > l, "the prompt", f"to end before the answer, at position {begin}", f"{l} tokens")
         self.rows = slice(begin - 1 - l, end - 1 - l)  # whose predictions are the answer
         self.given = torch.tensor(ids[begin:end])
+        self.unfinished: list[GoesOn] = []
 
     def judge(self, changes: Mapping[int, Change] | None, logits: torch.Tensor, kl: np.ndarray,
               n_kv: Callable[[int], int]) -> dict[str, Any]:
-        """By COLUMNS, of a case whose steps have these logits and this KL; changes: None where caches changed by themselves."""
+        """By COLUMNS, of the case that was fed last, whose steps have these logits and this KL; changes: None where caches
+        changed by themselves. Of one that the model has to go on with, the answer is there once finish() was called."""
         rows = logits[self.rows].double().cpu()
         logp, at = rows.log_softmax(-1), torch.arange(len(rows))
         mine = rows[at, self.given]
@@ -66,33 +76,45 @@ class Judge:
         others[at, self.given] = -torch.inf
         margin = mine - others.max(-1).values
         # Of equal logits the lower id is taken, as argmax does.
-        other = torch.nonzero(rows.argmax(-1) != self.given)[:, 0]
+        chosen = rows.argmax(-1)
+        other = torch.nonzero(chosen != self.given)[:, 0]
         first = None if len(other) == 0 else int(other[0])
         before = kl[: self.rows.start]
-        found = {"first_other": first, "nll": -float(logp[at, self.given].mean()), "margin": float(margin.min()),
-                 "kl_question": float(before.mean()) if len(before) else None, "kl_answer": float(kl[self.rows].mean())}
-        answer = self.ids[slice(*self.question.answer)]
-        if first is not None:
-            answer = self._go_on(changes, first) if changes is not None and all(map(can_go_on, changes.values())) else None
-        if answer is not None:
-            text = self.tokenizer.join(list(answer))
-            found["score"] = score(text, self.question.references)
-            found |= {"right": int(found["score"] == 1), "answer": text}
+        found = dict.fromkeys(COLUMNS)
+        found |= {"first_other": first, "nll": -float(logp[at, self.given].mean()), "margin": float(margin.min()),
+                  "kl_question": float(before.mean()) if len(before) else None, "kl_answer": float(kl[self.rows].mean())}
+        if first is None:
+            self._score(found, self.ids[slice(*self.question.answer)])
+        elif changes is not None and all(map(can_go_on, changes.values())):
+            begin = self.question.answer[0]
+            self.loop.fed.cut(begin + first)
+            self.unfinished.append(GoesOn(found, self.loop.fed, [*self.ids[begin : begin + first], int(chosen[first])]))
         if changes is not None:
             found |= self._needles(changes, n_kv)
-        return {name: found.get(name) for name in COLUMNS}
+        return found
 
-    def _go_on(self, changes: Mapping[int, Change], first: int) -> list[int]:
-        begin = self.question.answer[0]
-        said = list(self.ids[begin : begin + first])
+    def held(self) -> int:
+        """Bytes of the caches of cases that the model has to go on with."""
+        return sum(case.text.size for case in self.unfinished)
 
-        def stop(more: list[int]) -> bool:
-            ended = more and more[-1] in self.tokenizer.ends
-            whole = score(self.tokenizer.join(said + more) + "x", self.question.references) == 1
-            return bool(ended or whole or first + len(more) >= self.question.longest)
+    def finish(self) -> None:
+        """Goes on with all cases that differ."""
+        said = [case.said for case in self.unfinished]
+        self.loop.generate([case.text for case in self.unfinished], said, lambda number: self._ended(said[number]))
+        for case in self.unfinished:
+            self._score(case.found, case.said)
+        self.unfinished = []
 
-        more = self.loop.generate(changes, self.ids[self.l : begin + first], stop)
-        return said + [i for i in more if i not in self.tokenizer.ends]
+    def _ended(self, said: list[int]) -> bool:
+        """Nothing behind it would change its score."""
+        if said[-1] in self.tokenizer.ends or len(said) >= self.question.longest:
+            return True
+        return score(self.tokenizer.join(said) + "x", self.question.references) == 1
+
+    def _score(self, found: dict[str, Any], said: Sequence[int]) -> None:
+        text = self.tokenizer.join([i for i in said if i not in self.tokenizer.ends])
+        found["score"] = score(text, self.question.references)
+        found |= {"right": int(found["score"] == 1), "answer": text}
 
     def _needles(self, changes: Mapping[int, Change], n_kv: Callable[[int], int]) -> dict[str, float]:
         """The share of the heads that hold all tokens of all needles, and of the needles those that some head holds."""

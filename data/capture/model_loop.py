@@ -35,6 +35,7 @@ FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
 PROBED = 8  # tokens by which a model shows how it attends
 ROWS_OF_CHUNK = 512  # that attend at once
+ROOM = 64  # tokens that a cache can take up before it is copied
 # Fed at once or read whole, the steps' logits differ by rounding; nats of KL that this may come to.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
@@ -76,6 +77,52 @@ class Held:
         self.last = torch.full((heads, T), T, device=layer.k.device)
 
 
+class HeldBy:
+    """What a head's cache holds: of the prompt what a change left there, and the steps that were fed behind it. There is room for
+    more, so that a step does not copy them all."""
+
+    def __init__(self, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, room: int):
+        self.bias, self.count, self.prompt = bias, 0, len(at)
+        self._at, self._k, self._v = (x.new_empty((len(x) + room, *x.shape[1:])) for x in (at, k, v))
+        self.add(at, k, v)
+
+    def add(self, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        end = self.count + len(at)
+        if end > len(self._at):
+            self._at, self._k, self._v = (torch.cat((x, x.new_empty((end, *x.shape[1:])))) for x in (self._at, self._k, self._v))
+        for mine, more in ((self._at, at), (self._k, k), (self._v, v)):
+            mine[self.count : end] = more
+        self.count = end
+
+    def cut(self, steps: int) -> None:
+        """Only so many of the steps stay."""
+        self.count = self.prompt + steps
+
+    at = property(lambda self: self._at[: self.count])
+    k = property(lambda self: self._k[: self.count])
+    v = property(lambda self: self._v[: self.count])
+
+
+class Fed:
+    """A text that is fed over the prompt's cache, changed in these layers."""
+
+    def __init__(self, changes: Mapping[int, Change], begin: int):
+        self.changes, self.end = changes, begin  # the position behind what was fed
+        self.held: dict[int, list[HeldBy]] = {}  # by layer, of every head
+
+    def cut(self, position: int) -> None:
+        """What was fed from this position on never was."""
+        for heads in self.held.values():
+            for head in heads:
+                head.cut(head.count - head.prompt - (self.end - position))
+        self.end = position
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(x.nbytes for heads in self.held.values() for head in heads for x in (head._at, head._k, head._v))
+
+
 class ModelLoop:
     """A causal model that reads one text; `layers` is what its attention made of the prompt, by layer."""
 
@@ -83,8 +130,7 @@ class ModelLoop:
         self.model = model
         self.layers: dict[int, Layer] = {}
         self.decoded: dict[int, torch.Tensor] = {}  # keys [n_kv, steps, d] of the decoding steps, behind take()
-        self._as, self._changes = self._attend_reading, {}
-        self._caches: dict[int, list[Any]] = {}  # of every head, and of the steps that were fed: as Change.cache() has them
+        self._as, self._texts = self._attend_reading, []
         takes = inspect.signature(model.forward).parameters
         require("position_ids" in takes, type(model).__name__, "a model that is told its positions", "no position_ids")
         self._cuts, self._cache = "logits_to_keep" in takes, cache_for(model.config.get_text_config())
@@ -115,14 +161,14 @@ class ModelLoop:
             k, v = (torch.from_numpy(x).to(layer.k) for x in cache(i))
             self.layers[i] = layer._replace(k=k, v=v)
         full = self.feed({})
-        self.decoded = {i: torch.stack([k[prompt_len:] for _, k, _, _ in caches]) for i, caches in self._caches.items()}
+        self.decoded = {i: torch.stack([head.k[prompt_len:] for head in heads]) for i, heads in self.fed.held.items()}
         return full
 
     def _read(self, ids: Sequence[int], prompt_len: int, count: int) -> torch.Tensor:
         """The first `count` tokens, by which the layers show how they attend; the logits of the steps among them."""
         self.layers, self._ids, self._l = {}, list(ids), prompt_len
         self._as = self._attend_reading
-        whole = self._forward(0, count, max(count - prompt_len, 1))
+        whole = self._forward_own(0, count, max(count - prompt_len, 1))
         layers = self.model.config.get_text_config().num_hidden_layers
         missing = ", ".join(str(i) for i in range(layers) if i not in self.layers)
         name, wanted = type(self.model).__name__, "every layer's attention through the transformers attention interface"
@@ -135,28 +181,29 @@ class ModelLoop:
         return len(self._ids)
 
     def feed(self, changes: Mapping[int, Change]) -> torch.Tensor:
-        """The logits [steps, vocabulary] behind the decoding steps over the prompt's cache, changed in these layers."""
-        self._caches = {}
-        return self._feed(changes, self._l, len(self._ids))
+        """The logits [steps, vocabulary] behind the decoding steps over the prompt's cache, changed in these layers; `fed` is
+        what the caches hold then."""
+        self.fed = Fed(changes, self._l)
+        return self._feed([self.fed], [self._ids[self._l :]])[0]
 
-    def generate(self, changes: Mapping[int, Change], given: Sequence[int], stop: Callable[[list[int]], bool]) -> list[int]:
-        """What the model says behind these tokens of its own after the prompt, greedily, over the prompt's cache, changed in
-        these layers: until `stop` says so of it."""
-        text, self._caches = self._ids, {}
-        said: list[int] = []
-        try:
-            self._ids, begin = [*text[: self._l], *given], self._l
-            while not stop(said):
-                said.append(int(self._feed(changes, begin, len(self._ids), keep=1)[-1].argmax()))
-                begin, self._ids = len(self._ids), [*self._ids, said[-1]]
-        finally:
-            self._ids = text
-        return said
+    def generate(self, texts: Sequence[Fed], said: Sequence[list[int]], ended: Callable[[int], bool]) -> None:
+        """What the model says, greedily, behind each of these texts and what is said there already, is added to that until
+        ended(number) of the text. All go on side by side: most of a token's time goes into reading the weights."""
+        while going := [number for number in range(len(texts)) if not ended(number)]:
+            logits = self._feed([texts[number] for number in going], [said[number][-1:] for number in going])
+            for number, row in zip(going, logits[:, -1]):
+                said[number].append(int(row.argmax()))
 
-    def _feed(self, changes: Mapping[int, Change], begin: int, end: int, keep: int | None = None) -> torch.Tensor:
-        """Positions begin .. end - 1 over the prompt's cache and the steps that were fed before, which they join."""
-        self._changes, self._as, self._begin = changes, self._attend_changed, begin
-        return self._forward(begin, end, keep or end - begin)
+    def _feed(self, texts: list[Fed], tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        """As many tokens behind each text, which they join; logits [texts, tokens, vocabulary]."""
+        device = input_device(self.model)
+        ids = torch.tensor(tokens, device=device)
+        at = torch.stack([torch.arange(text.end, text.end + ids.shape[1], device=device) for text in texts])
+        self._texts, self._as = texts, self._attend_changed
+        logits = self._forward(ids, at, ids.shape[1])
+        for text in texts:
+            text.end += ids.shape[1]
+        return logits
 
     def feed_growing(self, caches: Mapping[int, GrowingCaches]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps once the whole text is read a chunk at a time, in these
@@ -167,21 +214,26 @@ class ModelLoop:
         while begin < T:
             self._begin, rows = begin, next(iter(caches.values())).next_rows or T - begin
             steps = max(begin + rows - max(begin, self._l), 0)
-            chunk = self._forward(begin, begin + rows, max(steps, 1))
+            chunk = self._forward_own(begin, begin + rows, max(steps, 1))
             if steps:
                 logits.append(chunk)
             begin += rows
         self._held = {}
         return torch.cat(logits)
 
-    def _forward(self, begin: int, end: int, keep: int) -> torch.Tensor:
-        """Positions begin .. end - 1 as one pass without a cache of what was before; the logits of the last `keep`."""
-        device = input_device(self.model)
-        at, ids = torch.arange(begin, end, device=device), torch.tensor([self._ids[begin:end]], device=device)
+    def _forward(self, ids: torch.Tensor, at: torch.Tensor, keep: int) -> torch.Tensor:
+        """Tokens ids [texts, rows] at these positions as one pass without a cache of what was before; the logits of the last
+        `keep`, [texts, keep, vocabulary]."""
         cut = {"logits_to_keep": keep} if self._cuts else {}
         with torch.no_grad():
-            result = self.model(input_ids=ids, position_ids=at[None], **self._cache, **cut)
-        return result.logits[0, -keep:]
+            result = self.model(input_ids=ids, position_ids=at, **self._cache, **cut)
+        return result.logits[:, -keep:]
+
+    def _forward_own(self, begin: int, end: int, keep: int) -> torch.Tensor:
+        """Positions begin .. end - 1 of the text; the logits of the last `keep`."""
+        device = input_device(self.model)
+        at, ids = torch.arange(begin, end, device=device), torch.tensor([self._ids[begin:end]], device=device)
+        return self._forward(ids, at[None], keep)[0]
 
     def _attend(self, module, query, key, value, mask, called):
         """The attention of query [1, n_q, rows, d], key [1, n_kv, rows, d] and value [1, n_kv, rows, d_v]."""
@@ -192,19 +244,27 @@ class ModelLoop:
         return own_attention(self.own, module)(module, query, key, value, mask, **called)
 
     def _attend_changed(self, module, query, key, value, _mask, _called):
-        layer, change = self.layers[module.layer_idx], self._changes.get(module.layer_idx, Change())
-        heads, outputs = change.heads(len(layer.k)), []
-        rows = torch.arange(self._begin, self._begin + query.shape[2], device=key.device)
-        caches = self._caches.setdefault(module.layer_idx, [None] * heads)
-        for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
-            g = head * len(layer.k) // heads
-            at, k, v, bias = caches[head] or change.cache(layer.k[g], layer.v[g], head)
-            last = None if change.last is None else torch.as_tensor(change.last[head], device=k.device)
-            k, v = torch.cat((k, key[0, g])), torch.cat((v, value[0, g]))
-            sinks, unread = layer.sinks_of(head, heads), change.unread(head, at)
-            outputs.append(attend(q, at, k, v, self._begin, layer, sinks, bias, last, unread))
-            caches[head] = torch.cat((at, rows)), k, v, bias
-        return as_attention(outputs, query)
+        layer = self.layers[module.layer_idx]
+        texts = zip(self._texts, query, key, value)
+        return as_attention([self._heads_of(text, module.layer_idx, layer, *of_text) for text, *of_text in texts], query)
+
+    def _heads_of(self, text: Fed, index: int, layer: Layer, query, key, value) -> torch.Tensor:
+        """[n_q, rows, d_v] of a text's query [n_q, rows, d], key [n_kv, rows, d] and value."""
+        change, n_kv = text.changes.get(index, Change()), len(layer.k)
+        heads, outputs = change.heads(n_kv), []
+        rows = torch.arange(text.end, text.end + query.shape[1], device=key.device)
+        held = text.held.setdefault(index, [])
+        for head, q in enumerate(query.reshape(heads, -1, *query.shape[1:])):
+            g = head * n_kv // heads
+            if len(held) == head:
+                held.append(HeldBy(*change.cache(layer.k[g], layer.v[g], head), room=len(rows) + ROOM))
+            mine = held[head]
+            before = mine.at
+            mine.add(rows, key[g], value[g])
+            last = None if change.last is None else torch.as_tensor(change.last[head], device=key.device)
+            sinks, unread = layer.sinks_of(head, heads), change.unread(head, before)
+            outputs.append(attend(q, before, mine.k, mine.v, text.end, layer, sinks, mine.bias, last, unread))
+        return torch.cat(outputs)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
         layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin
@@ -220,11 +280,12 @@ class ModelLoop:
                 sinks = layer.sinks_of(head, heads)
                 parts.append(attend(some, at, held.k[g, seen], held.v[g, seen], int(mine[0]), layer, sinks))
             outputs.append(torch.cat(parts, dim=1))
+        outputs = torch.cat(outputs)
         if held.caches is not None and held.caches.next_rows:
             chunk = (x[0].double().cpu().numpy() for x in (query, key, value))
             for head, left in enumerate(held.caches.add(*chunk)):
                 held.last[head, torch.as_tensor(left, device=held.last.device)] = begin + rows - 1
-        return as_attention(outputs, query)
+        return as_attention([outputs], query)
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:
         scale, sinks = called.get("scaling"), called.get("s_aux", getattr(module, "sinks", None))
@@ -236,9 +297,9 @@ class ModelLoop:
 
 
 def as_attention(outputs: list[torch.Tensor], query: torch.Tensor) -> tuple[torch.Tensor, None]:
-    """[1, rows, n_q, d_v] of the heads' [group, rows, d_v], contiguous as transformers' attention functions leave it: some
+    """[texts, rows, n_q, d_v] of the texts' [n_q, rows, d_v], contiguous as transformers' attention functions leave it: some
     models make a view of it."""
-    return torch.cat(outputs).transpose(0, 1)[None].to(query.dtype).contiguous(), None
+    return torch.stack(outputs).transpose(1, 2).to(query.dtype).contiguous(), None
 
 
 def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, l: int, rule: Layer,

@@ -199,7 +199,10 @@ class Judged(unittest.TestCase):
                 for references in (self.ids[begin : begin + 1], self.ids[begin : begin + self.ANSWER], self.ids[-1:]):
                     words = [f"w{i}" for i in references]
                     question = Question("t", words, (begin, len(self.ids)), [needle], 12)
-                    found = Judge(question, loop, self.ids, PROMPT, Letters()).judge(changes, logits, steps[0], lambda layer: 2)
+                    judge = Judge(question, loop, self.ids, PROMPT, Letters())
+                    logits = loop.feed(changes)
+                    found = judge.judge(changes, logits, steps[0], lambda layer: 2)
+                    judge.finish()
                     ended = free[: free.index(2)] if 2 in free else free
                     self.assertEqual(found["score"], score(Letters().join(ended), words), (seed, found, free))
                     self.assertEqual(found["right"], int(found["score"] == 1))

@@ -23,7 +23,7 @@ import transformers
 from dump_files import CaptureError
 from changed_cache import Change
 from number_formats import kivi
-from model_loop import ModelLoop, figures, figures_of_steps
+from model_loop import ROOM, ModelLoop, figures, figures_of_steps
 from plain_loop import evicting
 
 T = PROMPT + DECODE
@@ -442,16 +442,26 @@ class TakesAndGoesOn(unittest.TestCase):
                 self.assertLess(np.abs(figures_of_steps(loop.feed(changes), found)[0]).max(), 1e-6)
 
     def test_what_it_says_is_what_it_would_predict(self):
+        """Of two caches of which one goes on from an earlier position, and for longer."""
         for name in ATTEND:
             with self.subTest(name), ModelLoop(build(name)) as loop:
                 loop.read(IDS, PROMPT)
-                heads = len(loop.layers[0].k)
-                changes = {i: Change(kept=kept_sets(1, heads, 5 + i)[0]) for i in range(3)}
-                said = loop.generate(changes, IDS[PROMPT : PROMPT + 2], lambda more: len(more) == 4)
-                self.assertEqual(len(said), 4)
-                loop.read([*IDS[: PROMPT + 2], *said], PROMPT)
-                self.assertEqual(loop.feed(changes).argmax(-1)[1:5].tolist(), said)
-                self.assertEqual(loop.generate(changes, IDS[PROMPT : PROMPT + 2], lambda more: True), [])
+                heads, starts, lengths = len(loop.layers[0].k), (2, 4), (ROOM + 3, 5)
+                changes = [{i: Change(kept=kept_sets(1, heads, 5 + i + 7 * j)[0]) for i in range(3)} for j in range(2)]
+                texts, said = [], []
+                for start, changed in zip(starts, changes):
+                    logits = loop.feed(changed)
+                    loop.fed.cut(PROMPT + start)
+                    texts.append(loop.fed)
+                    said.append([int(logits[start - 1].argmax())])
+                loop.generate(texts, said, lambda number: len(said[number]) >= lengths[number])
+                self.assertEqual(tuple(map(len, said)), lengths)
+                for start, changed, mine in zip(starts, changes, said):
+                    loop.read([*IDS[: PROMPT + start], *mine], PROMPT)
+                    self.assertEqual(loop.feed(changed).argmax(-1)[start - 1 : -1].tolist(), mine)
+                before = [list(x) for x in said]
+                loop.generate(texts, said, lambda number: True)
+                self.assertEqual(said, before)
 
     def test_biases_and_values_of_a_compensated_cache_stay_while_it_goes_on(self):
         model = build("llama")
@@ -463,7 +473,9 @@ class TakesAndGoesOn(unittest.TestCase):
             held = [Compensated(tokens=some, keys=None, values=rng.normal(size=(15, 16)).astype(np.float32),
                                 bias=rng.normal(size=15).astype(np.float32)) for _ in range(2)]
             changes = {i: Change(held=held) for i in range(3)}
-            said = loop.generate(changes, IDS[PROMPT : PROMPT + 1], lambda more: len(more) == 3)
+            said = [int(loop.feed(changes)[0].argmax())]
+            loop.fed.cut(PROMPT + 1)
+            loop.generate([loop.fed], [said], lambda _: len(said) == 3)
             loop.read([*IDS[: PROMPT + 1], *said], PROMPT)
             self.assertEqual(loop.feed(changes).argmax(-1)[:3].tolist(), said)
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data" / "capture")
 
 from kvresults import open_results  # noqa: E402
 from kvvalidate import load_model  # noqa: E402
-from model_loop import ModelLoop, figures_of_steps  # noqa: E402
+from model_loop import Fed, ModelLoop, figures_of_steps  # noqa: E402
 from validation_cases import cases_of  # noqa: E402
 
 from study import ALONE, SECOND_ORDER, named, shorter, write_csv  # noqa: E402
@@ -33,13 +33,12 @@ class Partly(ModelLoop):
 
     part = 1.0
 
-    def _attend_changed(self, module, query, key, value, mask, called):
-        full = changed = super()._attend_changed(module, query, key, value, mask, called)[0]
-        if module.layer_idx in self._changes:
-            changes, self._changes = self._changes, {}
-            full = super()._attend_changed(module, query, key, value, mask, called)[0]
-            self._changes = changes
-        return full + self.part * (changed - full), None
+    def _heads_of(self, text, index, layer, query, key, value):
+        changed = super()._heads_of(text, index, layer, query, key, value)
+        if index not in text.changes:
+            return changed
+        full = super()._heads_of(Fed({}, text.end), index, layer, query, key, value)
+        return full + self.part * (changed - full)
 
 
 def main() -> int:
