@@ -14,8 +14,8 @@ from dump_check import check_layer
 from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder,
                         require, write_json)
 from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device,
-                             is_causal, own_attention, residual_block, rotations, rounded, sees_ahead, stand_in,
-                             to_file, window_of)
+                             is_causal, own_attention, require_no_dropout, residual_block, rotations, rounded,
+                             sees_ahead, stand_in, to_file, window_of)
 from output_path import OutputPath, Site, find_output_paths, near
 
 PROBE_TOKENS = 16
@@ -158,8 +158,7 @@ class capture:
         value [1, n_kv, keys, d_v]."""
         index, own = module.layer_idx, own_attention(self.own, module)
         require(query.shape[0] == 1, "batch", "one sequence", query.shape[0])
-        dropout = kwargs.get("dropout")
-        require(not dropout, f"layer {index}", "no dropout in attention (model.eval())", dropout)
+        require_no_dropout(index, kwargs)
         if self.probing and not self.sites:
             self.caches[index] = key
         query, key, value = rounded(self.dtype, query, key, value)

@@ -76,13 +76,13 @@ class Dump:
         require(fits and len(self.layers) == count, folder / "manifest.json", f"{count} layers", self.layers)
         self.ids = read_ids(str(folder / "tokens.json"))
         require(len(self.ids) == self.T, folder / "tokens.json", f"{self.T} ids", len(self.ids))
-        o = self.output(0)
+        o = self.array(0, "o")
         (self.n_q, self.T_q, self.d_v), self.dtype = o.shape, "bfloat16" if o.dtype == np.uint16 else o.dtype.name
 
-    def output(self, layer: int) -> StoredArray:
-        """o [n_q, T_q, d_v] of a layer of the dump."""
+    def array(self, layer: int, name: str) -> StoredArray:
+        """Of a layer of the dump: k or v [n_kv, T, channels] or o [n_q, T_q, d_v]."""
         try:
-            return StoredArray(self.layer(layer) / "o.npy")
+            return StoredArray(self.layer(layer) / f"{name}.npy")
         except CaptureError as error:
             raise CaptureError(f"{self.layer(layer)}: {error}") from None
 

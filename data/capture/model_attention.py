@@ -96,6 +96,11 @@ def window_of(module: torch.nn.Module, called: dict[str, Any]) -> int | None:
     return int(called.get("sliding_window", getattr(module, "sliding_window", None)) or 0) or None
 
 
+def require_no_dropout(layer: int, called: dict[str, Any]) -> None:
+    dropout = called.get("dropout")
+    require(not dropout, f"layer {layer}", "no dropout in attention (model.eval())", dropout)
+
+
 def is_causal(module: torch.nn.Module, called: dict[str, Any]) -> bool:
     """Does sdpa, called like this without a mask, mask what is ahead?"""
     causal = called.get("is_causal")

@@ -21,7 +21,7 @@ from dump_check import as_float64
 from dump_files import require
 from gradient_progress import Dump, GradientProgress, Job, plan
 from model_attention import (cache_for, check_mask, decoder_of, input_device, is_causal, is_softmax, layer_kinds,
-                             own_attention, rounded, stand_in, to_file, window_of)
+                             own_attention, require_no_dropout, rounded, stand_in, to_file, window_of)
 
 # What o of the rows fed again may be off by, of a layer's norm: one pass rounds otherwise than many, and every layer
 # passes that on. On SmolLM2-135M, Gemma 3 270M and random models of every kind it came to 4e-2, 6e-3 and 2e-6.
@@ -44,7 +44,10 @@ def write_gradients(model: torch.nn.Module, dump: str | os.PathLike, *, samples:
         return state.finish()
     again = FedAgain(model, dump.dtype, dump.layers)
     progress(f"reading the prompt's {dump.prompt_len} positions")
-    again.read(dump.ids[:dump.prompt_len])
+    if dump.layers == list(range(count)):
+        again.take(dump)
+    else:
+        again.read(dump.ids[:dump.prompt_len])
     for job in state.left:
         write_rows(again, dump, job, state, seed, progress)
     state.finish()
@@ -95,6 +98,14 @@ class FedAgain:
         require(not missing, self.what, "attention through the transformers attention interface in every layer",
                 f"none in {missing}")
 
+    def take(self, dump: Dump) -> None:
+        """From a dump of all layers: what reading its prompt gives."""
+        device, dtype = input_device(self.model), self.model.dtype
+        for layer in dump.layers:
+            arrays = (dump.array(layer, name) for name in ("k", "v"))
+            heads = (np.stack([as_float64(x.head(g)[:dump.prompt_len]) for g in range(x.shape[0])]) for x in arrays)
+            self.prompt[layer] = tuple(torch.from_numpy(x)[None].to(device, dtype) for x in heads)
+
     def feed(self, ids: list[int], first: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Positions first, first + 1, ...: logits [rows, vocabulary], and the layers' outputs [1, rows, n_q, d_v] that
         they are a function of."""
@@ -110,8 +121,7 @@ class FedAgain:
     def _read(self, module, query, key, value, mask, kwargs):
         query, key, value = rounded(self.dtype, query, key, value)
         index, own, rows = module.layer_idx, own_attention(self.own, module), query.shape[2]
-        dropout = kwargs.get("dropout")
-        require(not dropout, f"layer {index}", "no dropout in attention (model.eval())", dropout)
+        require_no_dropout(index, kwargs)
         by_itself = self.own == "sdpa" and is_causal(module, kwargs)
         check_mask(f"layer {index}, attention mask", mask, by_itself, 0, rows, rows, window_of(module, kwargs))
         self.prompt[index] = key.clone(), value.clone()
@@ -120,6 +130,7 @@ class FedAgain:
     def _attend(self, module, query, key, value, _mask, kwargs):
         query, key, value = rounded(self.dtype, query, key, value)
         index, own, rows = module.layer_idx, own_attention(self.own, module), query.shape[2]
+        require_no_dropout(index, kwargs)
         key, value = (torch.cat([past[:, :, :self.first], x], 2) for past, x in zip(self.prompt[index], (key, value)))
         position = torch.arange(self.first + rows, device=query.device)
         window = window_of(module, kwargs) or len(position)
@@ -152,7 +163,7 @@ def check_repeated(dump: Dump, job: Job, outputs: list[torch.Tensor]) -> None:
     """Refuses rows that do not come out as they were captured."""
     for layer, output in enumerate(outputs):
         rows = range(job.first - (dump.T - dump.T_q), job.end - (dump.T - dump.T_q))
-        captured = as_float64(dump.output(layer).rows(rows))
+        captured = as_float64(dump.array(layer, "o").rows(rows))
         repeated = output[0].detach().transpose(0, 1).double().cpu().numpy()
         off, tolerance = np.linalg.norm(repeated - captured) / np.linalg.norm(captured), REPEATED[dump.dtype]
         require(off <= tolerance, f"{dump.layer(layer)}: o of the {job.kind} rows when they are fed again",

@@ -120,7 +120,7 @@ class GradientFiles(Case):
                     write_gradients(model, self.dump, **ASKED)
                 self.assertEqual(len(files(self.dump)), renamed)
                 self.assertFalse(said(kvcapture.check, self.dump)[0])
-                with mock.patch.object(FedAgain, "read", side_effect=AssertionError):  # nothing is computed again
+                with mock.patch.object(FedAgain, "feed", side_effect=AssertionError):  # nothing is computed again
                     write_gradients(model, self.dump, **ASKED, resume=True)
                 self.assertEqual(files(self.dump), whole)
                 self.judge(self.dump)
@@ -140,7 +140,7 @@ class GradientFiles(Case):
             write_gradients(model, self.dump, samples=3, rows="window=5", seed=1)
         write_gradients(model, self.dump, **ASKED, resume=True)
         self.assertEqual(files(self.dump), whole)
-        with mock.patch.object(FedAgain, "read", side_effect=AssertionError):
+        with mock.patch.object(FedAgain, "feed", side_effect=AssertionError):
             write_gradients(model, self.dump, **ASKED, resume=True)
         self.judge(self.dump)
 
