@@ -3,11 +3,11 @@
 the model.
 
   kvvalidate.py --model PATH-or-ID --dump DUMP --results RESULTS
-  kvvalidate.py --model model.gguf --results RESULTS    (of one dump or several, where run.json says that they are)
+  kvvalidate.py --model model.gguf --results RESULTS ...    (of one dump or several, where run.json says that they are)
 
-The model that was captured reads the prompt whole (a dump of all layers in float32 has what that gives); its decoding steps are then fed again, once for every case, while
-in every layer and head they see only what the case left there: of the prompt, and where a phase evicts while it decodes
-of the steps before; of a policy that keeps the whole prompt, each step what it reads. RESULTS/validate.csv has, for every case,
+The model that was captured reads the prompt whole (a dump of all layers in float32 has what that gives); its decoding steps
+are then fed again, once for every case, while in every layer and head they see only what the case left there: of the prompt,
+and where a phase evicts while it decodes of the steps before; of a policy that keeps the whole prompt, each step what it reads. RESULTS/validate.csv has, for every case,
 
   kl, kl_median, kl_p95   KL(full || changed) of the next-token distributions in nats: over the steps the mean, the
                           median and the 95th percentile
@@ -32,13 +32,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fnmatch
+import functools
 import importlib.util
 import io
 import math
 import sys
 import time
 from pathlib import Path
-from typing import Iterator, NamedTuple, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Tuple
 
 import numpy as np
 
@@ -62,7 +63,8 @@ try:
 except ImportError as missing:
     MISSING = str(missing)
 
-Found = Iterator[Tuple[str, "Dump"]]
+Found = Iterator[Tuple[str, "Dump"]]  # by the name of its results
+HELD = 2**30  # bytes of caches of cases whose answers the model still goes on with
 COMPUTE = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -74,12 +76,16 @@ class Target(NamedTuple):
     cases: list[Case]
     left_out: dict[str, str]
 
+    def prompt(self) -> tuple[Path, int]:
+        """The dump's tokens that were taken for the prompt."""
+        return self.dump.folder, self.results.summary["dump"]["l"]
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--model", "--gguf", required=True, help="a folder, a name on the Hugging Face hub, or a GGUF file")
-    add("--results", required=True, metavar="DIR", help="a finished result folder, of one dump or of several")
+    add("--results", nargs="+", required=True, metavar="DIR", help="finished result folders, each of one dump or of several")
     add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: from where run.json says that they are)")
     add("--policy", nargs="+", metavar="NAME", help="only these, as validate.csv names them; * stands for anything")
     add("--each-layer", action="store_true", help="every layer changed alone as well: validate_layers.csv")
@@ -107,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace, progress: Progress) -> None:
     """Whatever is wrong with the folders is found before the model is read."""
-    targets = find_targets(Path(args.results), args, progress)
+    targets = find_targets(args, progress)
     for target in targets:
         before = target.results.folder / "validate.json"
         fresh = args.resume or args.force or not before.exists()
@@ -116,12 +122,12 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
     model = load_model(args.model, args.compute, args.device)
     clock = Clock(progress, sum(len(target.cases) for target in targets))
     with ModelLoop(model) as loop:
-        read: Path | None = None
-        for target in targets:
-            if read != target.dump.folder:
+        read = None
+        for target in sorted(targets, key=Target.prompt):  # a prompt is read once
+            if read != target.prompt():
                 progress(f"{target.dump.folder.name}: reading the prompt")
                 ids, l = prompt_of(target, model)
-                full, read = read_prompt(target, loop, ids, l, args), target.dump.folder
+                full, read = read_prompt(target, loop, ids, l, args), target.prompt()
                 judge = judge_of(target, loop, ids, l, args)
             validate(target, loop, full, ids, args, clock, judge)
     progress.clear()
@@ -129,46 +135,59 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
         print_figures(target)
 
 
-def find_targets(folder: Path, args: argparse.Namespace, progress: Progress) -> list[Target]:
-    dumps, policies = args.dump, args.policy
-    opened = open_results(folder)
-    parts = {"": [opened]}  # by the dump's name: its results, and its budgets by the profile of the others
-    if isinstance(opened, ResultsOverDumps):
-        parts = {name: [results] for name, results in opened.dumps.items()}
-        for name, results in opened.left_one_out.items():
-            parts[name].append(results)
-
-    def chosen(case: Case) -> bool:
-        name = case.keys[0]
-        return not policies or any(name == each or fnmatch.fnmatchcase(name, each) for each in policies)
-
+def find_targets(args: argparse.Namespace, progress: Progress) -> list[Target]:
     targets, known = [], set()
-    for name, dump in find_dumps(folder, {name: results for name, (results, *_) in parts.items()}, dumps, progress):
+    opened = functools.cache(Dump.open)  # whose files are read once
+    for folder in map(Path, args.results):
+        found = targets_of(folder, args, opened, progress)
+        known.update(case.keys[0] for target in found for case in target.cases)
+        chosen = (target._replace(cases=[case for case in target.cases if is_chosen(case, args.policy)]) for target in found)
+        mine = [target for target in chosen if target.cases]
+        fed_back = any(case.grow for target in mine for case in target.cases)
+        require(fed_back or not mine or not args.feedback, folder,
+                "with --feedback a phase blockwise:N, decode, decode:N or append-only", "none")
+        targets += mine
+    require(targets, f"--policy {' '.join(args.policy or [])}", f"some of {', '.join(sorted(known))}", "none")
+    return targets
+
+
+def is_chosen(case: Case, policies: list[str] | None) -> bool:
+    name = case.keys[0]
+    return not policies or any(name == each or fnmatch.fnmatchcase(name, each) for each in policies)
+
+
+def targets_of(folder: Path, args: argparse.Namespace, open_dump: Callable[[Path], Dump], progress: Progress) -> list[Target]:
+    """What can be validated of a result folder."""
+    whole = open_results(folder)
+    parts = {"": [whole]}  # by the dump's name: its results, and its budgets by the profile of the others
+    if isinstance(whole, ResultsOverDumps):
+        parts = {name: [results] for name, results in whole.dumps.items()}
+        for name, results in whole.left_one_out.items():
+            parts[name].append(results)
+    targets = []
+    first = {name: results for name, (results, *_) in parts.items()}
+    for name, dump in find_dumps(folder, first, args.dump, open_dump, progress):
         for results in parts[name]:
             cases, left_out = cases_of(results, args.feedback)
             cases = leave_out_what_parts_a_cache(cases, left_out, dump, results.layers)
             why = "; ".join(f"{what}: {reason}" for what, reason in list(left_out.items())[:2]) or "none"
             wanted = "kept sets, head budgets or channel selections, as kvreplay evict, budget and channels write them"
             require(cases, results.folder, wanted, why)
-            known.update(case.keys[0] for case in cases)
-            targets.append(Target(results, dump, list(filter(chosen, cases)), left_out))
-    targets = [target for target in targets if target.cases]
-    require(targets, f"--policy {' '.join(policies or [])}", f"some of {', '.join(sorted(known))}", "none")
-    fed_back = any(case.grow for target in targets for case in target.cases)
-    require(fed_back or not args.feedback, folder, "with --feedback a phase blockwise:N, decode, decode:N or append-only", "none")
+            targets.append(Target(results, dump, cases, left_out))
     return targets
 
 
-def find_dumps(folder: Path, parts: dict[str, Results], dumps: list[str] | None, progress: Progress) -> Found:
+def find_dumps(folder: Path, parts: dict[str, Results], dumps: list[str] | None, open_dump: Callable[[Path], Dump],
+               progress: Progress) -> Found:
     """Each dump with the name of its results: the given ones are told apart by what they hold."""
     if dumps is None:
         for name, results in parts.items():
-            dump = Dump.open(Path(results.run.get("directory", "")) / str(results.run.get("dump", "")))
+            dump = open_dump(Path(results.run.get("directory", "")) / str(results.run.get("dump", "")))
             progress(f"{dump.folder}: comparing it with {results.folder}")
             dump.require_of(results)
             yield name, dump
     for path in dumps or []:
-        dump, refused = Dump.open(Path(path)), []
+        dump, refused = open_dump(Path(path)), []
         for name, results in parts.items():
             progress(f"{path}: comparing it with {results.folder}")
             try:
@@ -251,12 +270,18 @@ def judge_of(target: Target, loop: ModelLoop, ids: list[int], l: int, args: argp
     question = Question.of(target.dump.manifest, str(target.dump.folder / "manifest.json"))
     if question is None:
         return None
-    with contextlib.ExitStack() as stack:
-        file, origin = None, {"pretrained_model_name_or_path": args.model}
-        if Path(args.model).is_file():
-            file = stack.enter_context(GgufFile(Path(args.model)).parsed_once())
-            origin = {"pretrained_model_name_or_path": str(Path(args.model).parent), "gguf_file": Path(args.model).name}
-        return Judge(question, loop, ids, l, find_tokenizer(None if file else args.model, file, origin))
+    return Judge(question, loop, ids, l, tokenizer_of(args.model))
+
+
+@functools.cache
+def tokenizer_of(name: str) -> Any:
+    """Of a model as --model has it; a GGUF file's takes half a minute."""
+    path = Path(name)
+    if not path.is_file():
+        return find_tokenizer(name, None, {})
+    origin = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    with GgufFile(path).parsed_once() as file:
+        return find_tokenizer(None, file, origin)
 
 
 class Clock:
@@ -315,9 +340,17 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
             files.answers[case.keys] = judge.judge(case.changes(layers), logits, steps[0], n_kv)
         files.steps[case.keys], files.whole[case.keys] = steps[0], over_steps(*steps)
         clock.end()
-        files.write(finished=False)
+        if judge is None or judge.held() > HELD:
+            finish(judge)
+            files.write(finished=False)
+    finish(judge)
     files.also["costliest"] = costliest(files.steps, l, ids, texts_of(target.dump.folder, len(ids)))
     files.write(finished=True)
+
+
+def finish(judge: Judge | None) -> None:
+    if judge is not None:
+        judge.finish()
 
 
 def print_figures(target: Target) -> None:

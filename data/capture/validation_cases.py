@@ -241,6 +241,7 @@ class Dump(NamedTuple):
 
     folder: Path
     manifest: dict[str, Any]
+    prints: dict[tuple[int, bool, bool], str]  # fingerprints that were asked for
 
     @staticmethod
     def open(folder: Path) -> Dump:
@@ -251,7 +252,7 @@ class Dump(NamedTuple):
         except FileNotFoundError:
             manifest = {}
         require(isinstance(manifest, dict), folder / "manifest.json", "a JSON object", type(manifest).__name__)
-        return Dump(folder, manifest)
+        return Dump(folder, manifest, {})
 
     def layer_folder(self, layer: int) -> Path:
         return self.folder / f"layer_{layer:02}"
@@ -277,6 +278,12 @@ class Dump(NamedTuple):
     def fingerprint(self, layer: int, *, gradients: bool = True, gate: bool = True) -> str:
         """What summary.json's layer_fingerprints has of it; without the gradients, where they were added later, or
         without the gate, where it was not read."""
+        key = layer, gradients, gate
+        if key not in self.prints:
+            self.prints[key] = self._fingerprint(*key)
+        return self.prints[key]
+
+    def _fingerprint(self, layer: int, gradients: bool, gate: bool) -> str:
         files = sorted(self.layer_folder(layer).glob("*.npy"))
         names = set(DUMPED) - ({"gate"} if not gate else set())
         paths = [path for path in files if path.stem in names or gradients and path.stem.startswith("g_")]

@@ -417,6 +417,17 @@ class Validate(unittest.TestCase):
             figures_in(folder / "c"), self.in_the_loop(self.kept(folder / "c", "keydiff-lu-0.5"), dump="c")
         )
 
+    def test_several_results_are_as_each_alone(self):
+        alone = {}
+        for name in ("read", "bits"):
+            self.done(self.results(name))
+            alone[name] = rows(self.work / name)
+            shutil.rmtree(self.work / name)
+        both = [str(self.results(name)) for name in alone]
+        self.done(both[0], "--results", *both)
+        for name, found in alone.items():
+            self.assertEqual(rows(self.work / name), found)
+
     def test_resumes_what_was_cut_short(self):
         whole, folder, calls = self.results("evict"), Path(shutil.copytree(self.made / "evict", self.work / "cut")), []
         self.done(whole)
