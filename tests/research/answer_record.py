@@ -29,15 +29,16 @@ FEWEST = 0.6  # of a task's samples that a model has to answer with its whole ca
 KEEP = ("--keep", "50%,20%,10%")
 RUNS = {
     "evict": ("evict", *KEEP, "--policy", "streaming,h2o,tova,snapkv,snapkv+joint"),
-    "formats": ("evict", "--policy", "none", "--residual", "0", "--bits", "4,tq2", "--rotate", "hadamard"),
-    "quest": ("evict", "--keep", "44%,19%,6%", "--policy", "quest"),
+    "formats": ("evict", "--policy", "none", "--residual", "0", "--bits", "k8v4,4,q4_0"),
+    "budgets": ("budget", *KEEP, "--order", "snapkv", "--method", "ada", "--profile", "leave-one-out"),
 }
+ALONE = {"budgets": "agnostic"}  # runs of one protocol: LU-KV's
 PROTOCOLS = {"agnostic": (), "aware": ("--prompt-len", "question")}
 FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
 JUDGED = ("right", "score", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere")
 COLUMNS = ("model", "task", "sample", "protocol", "policy", "budget", *JUDGED, *FIGURES)
 ASKED_COLUMNS = ("model", "task", "sample", "tokens", "right")
-FORESEE = ("kl_answer", "kl_question", *FIGURES)  # what may say that an answer flips
+FORESEE = ("kl_answer", "kl_question", *FIGURES, "needles_lost")  # what may say that an answer flips
 EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, np.inf)  # nats on the answer's rows
 
 
@@ -90,14 +91,17 @@ def measure(args, model, file) -> None:
     judged = [dumps / f"{task}-{i:02}" for task, found in right.items() if len(found) >= FEWEST * args.samples for i in found]
     if len(judged) < 2:
         return
-    rows = []
+    folders = {}
     for protocol, ends in PROTOCOLS.items():
         for name, (command, *options) in RUNS.items():
+            if ALONE.get(name, protocol) != protocol:
+                continue
             step = f"{name}_{protocol}"
+            folders[folder / step] = protocol
             run(step, args.program, command, *judged, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
-            run(f"{step}_judged", "kvvalidate.py", "--model", file, "--results", folder / step, "--resume")
-            for dump in judged:
-                rows += cases_of(model, dump, protocol, folder / step / dump.name)
+    run("judged", "kvvalidate.py", "--model", file, "--results", *folders, "--resume")
+    rows = [row for results, protocol in folders.items() for dump in judged for part in ("", "leave_one_out")
+            if (results / part / dump.name).exists() for row in cases_of(model, dump, protocol, results / part / dump.name)]
     write_csv(folder / "answers.csv", COLUMNS, rows)
 
 
@@ -105,15 +109,22 @@ def cases_of(model, dump, protocol, results):
     """A row a case of one sample."""
     task = json.loads((dump / "manifest.json").read_text())["task"]
     figures = defaultdict(dict)
-    for row in read(results / "evictions.csv"):
-        if row["metric"] in FIGURES and row["rows"] == "future" and not row["layer"] and not row["kv_head"]:
-            figures[row["policy"], row["budget"]][row["metric"]] = shorter(row["value"])
+    for name in ("evictions", "budgets"):
+        for row in read(results / f"{name}.csv") if (results / f"{name}.csv").exists() else ():
+            if row["layer"] or row["kv_head"]:
+                continue
+            if name == "budgets":
+                figures[f"{row['order']}~{row['method']}", row["sigma"]]["output_error"] = shorter(row["output_error"])
+            elif row["metric"] in FIGURES and row["rows"] == "future":
+                figures[row["policy"], row["budget"]][row["metric"]] = shorter(row["value"])
     return [{"model": model, "task": task["name"], "sample": task["sample"], "protocol": protocol, "policy": row["policy"],
              "budget": row["budget"], **{name: shorter(row[name]) for name in JUDGED}, **figures[row["policy"], row["budget"]]}
             for row in read(results / "answers.csv")]
 
 
 def number(row, name):
+    if name == "needles_lost":
+        return 1 - number(row, "needles_kept")
     return float(row[name]) if row[name] else np.nan
 
 
@@ -122,9 +133,11 @@ def tables(folder):
     rows, asked = read(folder / "answers.csv"), read(folder / "asked.csv")
     found = {"answers asked": asked_table(asked)}
     for protocol in PROTOCOLS:
-        mine = [row for row in rows if row["protocol"] == protocol and row["right"]]
+        unknown = {(row["policy"], row["budget"]) for row in rows if not row["right"]}  # of what answers are not known of all
+        mine = [row for row in rows if row["protocol"] == protocol and (row["policy"], row["budget"]) not in unknown]
         if mine:
             found[f"answers {protocol}"] = accuracy_table(mine)
+            found[f"answers {protocol} tasks"] = tasks_table(mine)
             found[f"answers {protocol} foreseen"] = foreseen_table(mine)
             found[f"answers {protocol} nats"] = nats_table(mine)
     return found
@@ -166,12 +179,26 @@ def accuracy_table(rows):
     return table(["policy", "evicted", *header], lines)
 
 
+def tasks_table(rows):
+    """The same by task: how many of how many."""
+    tasks, lines = dict.fromkeys((row["model"], row["task"]) for row in rows), []
+    several = len({model for model, _ in tasks}) > 1
+    for policy, budget in dict.fromkeys((row["policy"], row["budget"]) for row in rows):
+        cells = []
+        for task in tasks:
+            right = [row["right"] == "1" for row in rows
+                     if (row["model"], row["task"], row["policy"], row["budget"]) == (*task, policy, budget)]
+            cells.append(f"{sum(right)} of {len(right)}" if right else "")
+        lines.append([f"`{policy}`", budget, *cells])
+    return table(["policy", "evicted", *(f"{model}: `{task}`" if several else f"`{task}`" for model, task in tasks)], lines)
+
+
 def foreseen_table(rows):
     """How well a figure tells answers that flip from answers that stay."""
     lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
         for name in FORESEE:
-            mine = [row for row in rows if row["model"] == model and row[name]]
+            mine = [row for row in rows if row["model"] == model and not np.isnan(number(row, name))]
             if not mine:
                 continue
             flips = [row["right"] == "0" for row in mine]

@@ -34,11 +34,12 @@ class Tables(unittest.TestCase):
 
     def test_of_a_few_cases(self):
         found = self.tables([*(case(i, "snapkv", int(i == 0), (0.01, 0.5, 0.7)[i]) for i in range(3)),
-                             *(case(i, "h2o", 1, 0.02 + 0.01 * i) for i in range(3)), case(0, "quest", "", 0.9)])
+                             *(case(i, "h2o", 1, 0.02 + 0.01 * i) for i in range(3)), case(0, "quest", "", 0.9), case(1, "quest", 1, 0)])
         self.assertIn("| `vt` | 3 of 4 |", found["answers asked"])
         self.assertIn("| `snapkv` | 0.8 | 33 [6, 79] |  |", found["answers aware"])
         self.assertIn("| `h2o` | 0.8 | 100 [44, 100] | +2 -0, p = 0.5 |", found["answers aware"])
         self.assertNotIn("quest", found["answers aware"])  # nobody knows whether it answers
+        self.assertIn("| `snapkv` | 0.8 | 1 of 3 |", found["answers aware tasks"])
         self.assertIn("| m | `kl_answer` | 1.00 [1.00, 1.00] | 0.5 (4 of 6 cases) |", found["answers aware foreseen"])
         self.assertIn("| m | `output_error` | 0.00 [0.00, 0.00] | 0.3 (0 of 6 cases) |", found["answers aware foreseen"])
         self.assertIn("| m |  |  |  | 2 of 2 | 2 of 2 |  | 0 of 2 |  |", found["answers aware nats"])
