@@ -35,6 +35,7 @@ import fnmatch
 import functools
 import importlib.util
 import io
+import itertools
 import math
 import sys
 import time
@@ -122,14 +123,15 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
     model = load_model(args.model, args.compute, args.device)
     clock = Clock(progress, sum(len(target.cases) for target in targets))
     with ModelLoop(model) as loop:
-        read = None
-        for target in sorted(targets, key=Target.prompt):  # a prompt is read once
-            if read != target.prompt():
-                progress(f"{target.dump.folder.name}: reading the prompt")
-                ids, l = prompt_of(target, model)
-                full, read = read_prompt(target, loop, ids, l, args), target.prompt()
-                judge = judge_of(target, loop, ids, l, args)
-            validate(target, loop, full, ids, args, clock, judge)
+        for _, of_prompt in itertools.groupby(sorted(targets, key=Target.prompt), Target.prompt):
+            first, *others = of_prompt
+            progress(f"{first.dump.folder.name}: reading the prompt")
+            ids, l = prompt_of(first, model)
+            full, judge = read_prompt(first, loop, ids, l, args), judge_of(first, loop, ids, l, args)
+            tables = Tables(judge)
+            for target in (first, *others):
+                validate(target, loop, full, ids, args, clock, tables)
+            tables.write(finished=True)
     progress.clear()
     for target in targets:
         print_figures(target)
@@ -303,8 +305,23 @@ class Clock:
         self.left -= 1
 
 
+class Tables:
+    """The files of all results of one prompt, which are written where no case waits for its answer."""
+
+    def __init__(self, judge: Judge | None):
+        self.judge, self.open = judge, []
+
+    def write(self, finished: bool) -> None:
+        if self.judge is not None:
+            self.judge.finish()
+        for files in self.open:
+            files.write(finished)
+        if finished:
+            self.open = []
+
+
 def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int], args: argparse.Namespace,
-             clock: Clock, judge: Judge | None) -> None:
+             clock: Clock, tables: Tables) -> None:
     """Every case of one result folder whose figures are not there yet."""
     results, left_out, l = target.results, target.left_out, len(loop.layers[0].k[0])
     following = ids[l + 1 :]
@@ -318,10 +335,12 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
         "each_layer": args.each_layer,
         "nll": float(-logp.mean()) if following else None,
     }
+    judge = tables.judge
     files = ValidationFiles(results.folder, how, {"left_out": left_out}, judge is not None)
     if args.resume:
         files.take_up()
     files.write(finished=False)
+    tables.open.append(files)
     of_model = target.dump.model_layers(results.summary["dump"]["layers"], len(loop.layers))
     for case in target.cases:
         if case.keys in files.whole:
@@ -341,16 +360,10 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
         files.steps[case.keys], files.whole[case.keys] = steps[0], over_steps(*steps)
         clock.end()
         if judge is None or judge.held() > HELD:
-            finish(judge)
-            files.write(finished=False)
-    finish(judge)
+            tables.write(finished=False)
     files.also["costliest"] = costliest(files.steps, l, ids, texts_of(target.dump.folder, len(ids)))
-    files.write(finished=True)
-
-
-def finish(judge: Judge | None) -> None:
-    if judge is not None:
-        judge.finish()
+    if judge is None:
+        tables.write(finished=True)
 
 
 def print_figures(target: Target) -> None:

@@ -114,7 +114,8 @@ def cases_of(model, dump, protocol, results):
             if row["layer"] or row["kv_head"]:
                 continue
             if name == "budgets":
-                figures[f"{row['order']}~{row['method']}", row["sigma"]]["output_error"] = shorter(row["output_error"])
+                key = f"{row['order']}~{row['method']}", row["sigma"]
+                figures[key] = {figure: shorter(row[figure]) for figure in FIGURES if row.get(figure)}
             elif row["metric"] in FIGURES and row["rows"] == "future":
                 figures[row["policy"], row["budget"]][row["metric"]] = shorter(row["value"])
     return [{"model": model, "task": task["name"], "sample": task["sample"], "protocol": protocol, "policy": row["policy"],
