@@ -15,31 +15,31 @@ class Tokenizer:
 
     def __init__(self, own: Any, begin: list[int] | None = None, ends: set[int] | None = None):
         """begin: what stands before a text (default: what the tokenizer puts there). ends: tokens that end one."""
-        self._own, self._begin, self.size = own, begin, len(own)
+        self.own, self._begin, self.size = own, begin, len(own)
         self.begin = own("").input_ids[:1] if begin is None else begin
         self.ends = {own.eos_token_id} - {None} if ends is None else ends
         self.unknown = None if own.unk_token_id is None else (own.unk_token_id, str(own.unk_token))
 
     def encode(self, text: str) -> list[int]:
-        return (self._begin or []) + self._own(text, add_special_tokens=self._begin is None).input_ids
+        return (self._begin or []) + self.own(text, add_special_tokens=self._begin is None).input_ids
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Its tokens, nothing before it, and which characters of it each of them is."""
-        found = self._own(text, add_special_tokens=False, return_offsets_mapping=True)
+        found = self.own(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(i, begin, end) for i, (begin, end) in zip(found.input_ids, found.offset_mapping)]
 
     def chat(self, content: str) -> str | None:
         """A conversation that says `content`, up to where the model answers; None where there is no template for one."""
-        if not self._own.chat_template:
+        if not self.own.chat_template:
             return None
-        return self._own.apply_chat_template([{"role": "user", "content": content}], tokenize=False,
+        return self.own.apply_chat_template([{"role": "user", "content": content}], tokenize=False,
                                              add_generation_prompt=True, enable_thinking=False)
 
     def text(self, i: int) -> str:
-        return self._own.decode([i])
+        return self.own.decode([i])
 
     def join(self, ids: list[int]) -> str:
-        return self._own.decode(ids)
+        return self.own.decode(ids)
 
 
 def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:

@@ -45,6 +45,12 @@ class Tables(unittest.TestCase):
         self.assertIn("| m |  |  |  | 2 of 2 | 2 of 2 |  | 0 of 2 |  |", found["answers aware nats"])
         self.assertNotIn("answers agnostic", found)
 
+    def test_the_page_has_what_the_tables_say(self):
+        page = (HERE / "ANSWERS.md").read_text(encoding="utf-8")
+        found = answer_record.tables(HERE)
+        self.assertTrue(all(f"<!-- {name} -->" in page for name in found), list(found))
+        self.assertEqual(answer_record.fill(page, found), page)
+
 
 if __name__ == "__main__":
     unittest.main()
