@@ -38,6 +38,7 @@ FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
 JUDGED = ("right", "score", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere")
 COLUMNS = ("model", "task", "sample", "protocol", "policy", "budget", *JUDGED, *FIGURES)
 ASKED_COLUMNS = ("model", "task", "sample", "tokens", "right")
+FIFTH = "0.8"  # what is evicted where a fifth stays
 FORESEE = ("kl_answer", "kl_question", *FIGURES, "needles_lost")  # what may say that an answer flips
 EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, np.inf)  # nats on the answer's rows
 
@@ -195,18 +196,24 @@ def tasks_table(rows):
 
 
 def foreseen_table(rows):
-    """How well a figure tells answers that flip from answers that stay."""
+    """How well a figure tells answers that flip from answers that stay: of all cases, and of one budget's alone."""
     lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
         for name in FORESEE:
             mine = [row for row in rows if row["model"] == model and not np.isnan(number(row, name))]
             if not mine:
                 continue
-            flips = [row["right"] == "0" for row in mine]
-            found = auc_interval([number(row, name) for row in mine], flips, [f"{row['task']} {row['sample']}" for row in mine])
-            least, below = safe_below([number(row, name) for row in mine], np.logical_not(flips))
-            lines.append([model, f"`{name}`", with_interval(found), f"{least:.3g} ({below} of {len(mine)} cases)"])
-    return table(["model", "figure", "AUC of a flip", "no answer flips below"], lines)
+            figures, right = [number(row, name) for row in mine], [row["right"] == "1" for row in mine]
+            least, below = safe_below(figures, right)
+            fifth = [row for row in mine if row["budget"] == FIFTH]
+            lines.append([model, f"`{name}`", auc_of(mine, name), auc_of(fifth, name) if fifth else "",
+                          f"{least:.3g} ({below} of {len(mine)} cases)"])
+    return table(["model", "figure", "AUC of a flip", "of a fifth kept", "no answer flips below"], lines)
+
+
+def auc_of(rows, name):
+    flips = [row["right"] == "0" for row in rows]
+    return with_interval(auc_interval([number(row, name) for row in rows], flips, [f"{row['task']} {row['sample']}" for row in rows]))
 
 
 def nats_table(rows):

@@ -40,8 +40,8 @@ class Tables(unittest.TestCase):
         self.assertIn("| `h2o` | 0.8 | 100 [44, 100] | +2 -0, p = 0.5 |", found["answers aware"])
         self.assertNotIn("quest", found["answers aware"])  # nobody knows whether it answers
         self.assertIn("| `snapkv` | 0.8 | 1 of 3 |", found["answers aware tasks"])
-        self.assertIn("| m | `kl_answer` | 1.00 [1.00, 1.00] | 0.5 (4 of 6 cases) |", found["answers aware foreseen"])
-        self.assertIn("| m | `output_error` | 0.00 [0.00, 0.00] | 0.3 (0 of 6 cases) |", found["answers aware foreseen"])
+        self.assertIn("| m | `kl_answer` | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 0.5 (4 of 6 cases) |", found["answers aware foreseen"])
+        self.assertIn("| m | `output_error` | 0.00 [0.00, 0.00] | 0.00 [0.00, 0.00] | 0.3 (0 of 6 cases) |", found["answers aware foreseen"])
         self.assertIn("| m |  |  |  | 2 of 2 | 2 of 2 |  | 0 of 2 |  |", found["answers aware nats"])
         self.assertNotIn("answers agnostic", found)
 
