@@ -121,9 +121,12 @@ class StoredArray:
         rows = math.prod(self.shape[1:-1])
         return self._read(head * rows, rows)
 
-    def rows(self, rows: Iterable[int]) -> np.ndarray:
-        """[heads, rows, channels]"""
+    def rows(self, rows: Iterable[int] | slice) -> np.ndarray:
+        """[heads, rows, channels]; of a slice those that there are"""
         firsts = range(0, self.shape[0] * self.shape[1], self.shape[1])
+        rows = range(self.shape[1])[rows] if isinstance(rows, slice) else rows
+        if isinstance(rows, range) and rows.step == 1:
+            return np.array([self._read(first + rows.start, len(rows)) for first in firsts])
         return np.array([[self._read(first + row, 1)[0] for row in rows] for first in firsts])
 
     def _read(self, first: int, count: int) -> np.ndarray:
@@ -134,7 +137,7 @@ class StoredArray:
         except OSError as error:
             raise CaptureError(f"{self.path.name}: cannot be read: {error.strerror}") from None
         require(found.size == wanted, self.path.name, "the rows that were there before", "a shorter file")
-        return found.reshape(count, -1)
+        return found.reshape(count, self.shape[-1])
 
 
 def check_layer(folder: Path, layer: int, manifest: dict[str, Any], rows: int = 8) -> tuple[bool, str]:

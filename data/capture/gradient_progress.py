@@ -1,14 +1,15 @@
 """What a dump's gradients are to be, how far they are, and their files: under temporary names until all are whole."""
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import numpy as np
 
-from dump_check import StoredArray, read_manifest
+from dump_check import StoredArray, as_float64, read_manifest
 from dump_files import PROGRESS, CaptureError, allocate, npy_bytes, read_json, require, write_json
 from prompt_tokens import read_ids
 
@@ -81,8 +82,19 @@ class Dump:
 
     def array(self, layer: int, name: str) -> StoredArray:
         """Of a layer of the dump: k or v [n_kv, T, channels] or o [n_q, T_q, d_v]."""
-        try:
+        with self._of_layer(layer):
             return StoredArray(self.layer(layer) / f"{name}.npy")
+
+    def rows(self, layer: int, name: str, rows: Iterable[int] | slice) -> np.ndarray:
+        """[heads, rows, channels] of such an array, in float64"""
+        with self._of_layer(layer):
+            return as_float64(StoredArray(self.layer(layer) / f"{name}.npy").rows(rows))
+
+    @contextlib.contextmanager
+    def _of_layer(self, layer: int) -> Iterator[None]:
+        """What is wrong inside is said of this layer."""
+        try:
+            yield
         except CaptureError as error:
             raise CaptureError(f"{self.layer(layer)}: {error}") from None
 

@@ -7,7 +7,8 @@ the model.
 
 The model that was captured reads the prompt whole (a dump of all layers in float32 has what that gives); its decoding steps
 are then fed again, once for every case, while in every layer and head they see only what the case left there: of the prompt,
-and where a phase evicts while it decodes of the steps before; of a policy that keeps the whole prompt, each step what it reads. RESULTS/validate.csv has, for every case,
+and where a phase evicts while it decodes of the steps before; of a policy that keeps the whole prompt, each step what it
+reads. RESULTS/validate.csv has, for every case,
 
   kl, kl_median, kl_p95   KL(full || changed) of the next-token distributions in nats: over the steps the mean, the
                           median and the 95th percentile

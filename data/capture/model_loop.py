@@ -82,7 +82,7 @@ class HeldBy:
     more, so that a step does not copy them all."""
 
     def __init__(self, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None, room: int):
-        self.bias, self.count, self.prompt = bias, 0, len(at)
+        self.bias, self.count = bias, 0
         self._at, self._k, self._v = (x.new_empty((len(x) + room, *x.shape[1:])) for x in (at, k, v))
         self.add(at, k, v)
 
@@ -94,13 +94,10 @@ class HeldBy:
             mine[self.count : end] = more
         self.count = end
 
-    def cut(self, steps: int) -> None:
-        """Only so many of the steps stay."""
-        self.count = self.prompt + steps
-
     at = property(lambda self: self._at[: self.count])
     k = property(lambda self: self._k[: self.count])
     v = property(lambda self: self._v[: self.count])
+    size = property(lambda self: sum(x.nbytes for x in (self._at, self._k, self._v)))  # bytes, with the room
 
 
 class Fed:
@@ -114,13 +111,13 @@ class Fed:
         """What was fed from this position on never was."""
         for heads in self.held.values():
             for head in heads:
-                head.cut(head.count - head.prompt - (self.end - position))
+                head.count -= self.end - position
         self.end = position
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return sum(x.nbytes for heads in self.held.values() for head in heads for x in (head._at, head._k, head._v))
+        return sum(head.size for heads in self.held.values() for head in heads)
 
 
 class ModelLoop:

@@ -17,7 +17,6 @@ from typing import Callable, Iterator
 import numpy as np
 import torch
 
-from dump_check import as_float64
 from dump_files import require
 from gradient_progress import Dump, GradientProgress, Job, plan
 from model_attention import (cache_for, check_mask, decoder_of, input_device, is_causal, is_softmax, layer_kinds,
@@ -102,9 +101,8 @@ class FedAgain:
         """From a dump of all layers: what reading its prompt gives."""
         device, dtype = input_device(self.model), self.model.dtype
         for layer in dump.layers:
-            arrays = (dump.array(layer, name) for name in ("k", "v"))
-            heads = (np.stack([as_float64(x.head(g)[:dump.prompt_len]) for g in range(x.shape[0])]) for x in arrays)
-            self.prompt[layer] = tuple(torch.from_numpy(x)[None].to(device, dtype) for x in heads)
+            prompt = (dump.rows(layer, name, slice(dump.prompt_len)) for name in ("k", "v"))
+            self.prompt[layer] = tuple(torch.from_numpy(x)[None].to(device, dtype) for x in prompt)
 
     def feed(self, ids: list[int], first: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Positions first, first + 1, ...: logits [rows, vocabulary], and the layers' outputs [1, rows, n_q, d_v] that
@@ -163,7 +161,7 @@ def check_repeated(dump: Dump, job: Job, outputs: list[torch.Tensor]) -> None:
     """Refuses rows that do not come out as they were captured."""
     for layer, output in enumerate(outputs):
         rows = range(job.first - (dump.T - dump.T_q), job.end - (dump.T - dump.T_q))
-        captured = as_float64(dump.array(layer, "o").rows(rows))
+        captured = dump.rows(layer, "o", rows)
         repeated = output[0].detach().transpose(0, 1).double().cpu().numpy()
         off, tolerance = np.linalg.norm(repeated - captured) / np.linalg.norm(captured), REPEATED[dump.dtype]
         require(off <= tolerance, f"{dump.layer(layer)}: o of the {job.kind} rows when they are fed again",

@@ -16,8 +16,8 @@ from typing import Callable
 import numpy as np
 import torch
 
-from dump_check import StoredArray, as_float64
-from dump_files import ASKING, QUERIES, CaptureError, allocate, npy_bytes, require, write_json
+from dump_check import StoredArray
+from dump_files import ASKING, QUERIES, allocate, npy_bytes, require, write_json
 from gradient_progress import Dump
 from model_attention import decoder_of, rounded, stand_in, to_file
 from output_gradients import REPEATED, FedAgain
@@ -119,11 +119,7 @@ def check_keys(dump: Dump, reading: SecondReading) -> None:
     """Refuses a model whose keys of the prompt are not those that were captured."""
     for at, index in enumerate(dump.layers):
         folder = dump.layer(at)
-        try:
-            stored = StoredArray(folder / "k.npy")
-            captured = as_float64(np.stack([stored.head(g)[:dump.prompt_len] for g in range(stored.shape[0])]))
-        except CaptureError as error:
-            raise CaptureError(f"{folder}: {error}") from None
+        captured = dump.rows(at, "k", slice(dump.prompt_len))
         found = reading.prompt[index][0][0].double().cpu().numpy()
         fits = found.shape == captured.shape
         off = np.linalg.norm(found - captured) / np.linalg.norm(captured) if fits else np.inf

@@ -316,7 +316,7 @@ class Dump(NamedTuple):
         """Rows begin .. end - 1 of a layer's k or v, float64 [heads, rows, channels], and the dtype that they are stored in."""
         stored = StoredArray(self.layer_folder(layer) / f"{name}.npy")
         dtype = "bfloat16" if stored.dtype == np.uint16 else stored.dtype.name
-        return np.array([as_float64(stored.head(head)[begin:end]) for head in range(stored.shape[0])]), dtype
+        return as_float64(stored.rows(slice(begin, end))), dtype
 
     def require_keys(self, layer: int, k: np.ndarray, begin: int = 0) -> None:
         """Refuses a model whose keys k [n_kv, rows, d] of the positions from `begin` on are not the dump's."""
