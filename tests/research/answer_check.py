@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds judged answers against a plain loop over transformers' own cache, which shares nothing with kvvalidate.py.
+"""Holds judged answers against a plain loop over transformers' own cache, which has of kvvalidate.py how a model is read.
 
   answer_check.py --model NAME=FILE [--work build/answers] [--cases 200] [--seed 0]
 

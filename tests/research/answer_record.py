@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis import fill, table, with_interval
+from papers import rows_of_model
 from study import HERE, Steps, read, shorter, write_csv
 
 from answer_statistics import auc_interval, curve, mcnemar, safe_below, wilson  # noqa: E402  data/capture
@@ -110,15 +111,11 @@ def cases_of(model, dump, protocol, results):
     """A row a case of one sample."""
     task = json.loads((dump / "manifest.json").read_text())["task"]
     figures = defaultdict(dict)
-    for name in ("evictions", "budgets"):
-        for row in read(results / f"{name}.csv") if (results / f"{name}.csv").exists() else ():
-            if row["layer"] or row["kv_head"]:
-                continue
-            if name == "budgets":
-                key = f"{row['order']}~{row['method']}", row["sigma"]
-                figures[key] = {figure: shorter(row[figure]) for figure in FIGURES if row.get(figure)}
-            elif row["metric"] in FIGURES and row["rows"] == "future":
-                figures[row["policy"], row["budget"]][row["metric"]] = shorter(row["value"])
+    for key, row in rows_of_model(results):
+        if "metric" not in row:
+            figures[key] = {figure: shorter(row[figure]) for figure in FIGURES if row.get(figure)}
+        elif row["metric"] in FIGURES and row["rows"] == "future":
+            figures[key][row["metric"]] = shorter(row["value"])
     return [{"model": model, "task": task["name"], "sample": task["sample"], "protocol": protocol, "policy": row["policy"],
              "budget": row["budget"], **{name: shorter(row[name]) for name in JUDGED}, **figures[row["policy"], row["budget"]]}
             for row in read(results / "answers.csv")]
@@ -134,8 +131,8 @@ def tables(folder):
     """By name, in the order of the page."""
     rows, asked = read(folder / "answers.csv"), read(folder / "asked.csv")
     found = {"answers asked": asked_table(asked)}
+    unknown = {(row["policy"], row["budget"]) for row in rows if not row["right"]}  # of what answers are not known of all
     for protocol in PROTOCOLS:
-        unknown = {(row["policy"], row["budget"]) for row in rows if not row["right"]}  # of what answers are not known of all
         mine = [row for row in rows if row["protocol"] == protocol and (row["policy"], row["budget"]) not in unknown]
         if mine:
             found[f"answers {protocol}"] = accuracy_table(mine)
@@ -184,14 +181,11 @@ def accuracy_table(rows):
 def tasks_table(rows):
     """The same by task: how many of how many."""
     tasks, lines = dict.fromkeys((row["model"], row["task"]) for row in rows), []
-    several = len({model for model, _ in tasks}) > 1
-    for policy, budget in dict.fromkeys((row["policy"], row["budget"]) for row in rows):
-        cells = []
-        for task in tasks:
-            right = [row["right"] == "1" for row in rows
-                     if (row["model"], row["task"], row["policy"], row["budget"]) == (*task, policy, budget)]
-            cells.append(f"{sum(right)} of {len(right)}" if right else "")
-        lines.append([f"`{policy}`", budget, *cells])
+    several, right = len({model for model, _ in tasks}) > 1, defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        right[row["policy"], row["budget"]][row["model"], row["task"]].append(row["right"] == "1")
+    for (policy, budget), mine in right.items():
+        lines.append([f"`{policy}`", budget, *(f"{sum(mine[task])} of {len(mine[task])}" if task in mine else "" for task in tasks)])
     return table(["policy", "evicted", *(f"{model}: `{task}`" if several else f"`{task}`" for model, task in tasks)], lines)
 
 

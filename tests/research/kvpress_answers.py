@@ -10,6 +10,7 @@ right here and wrong there, or wrong here and right there.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def main() -> int:
     ours = {row["sample"]: row for row in read(args.work / name / "answers.csv")
             if (row["task"], row["policy"], row["budget"], row["protocol"]) == (args.task, args.policy, args.sigma, "agnostic")}
     tokenizer, model = tokenizer_of(file), load_model(file, "float32", None)
-    drawn = argparse.Namespace(task=args.task, samples=1 + max(map(int, ours)), length=None, haystack=None, seed=0)
+    how = json.loads((args.work / name / "dumps" / "tasks.json").read_text())
+    drawn = argparse.Namespace(task=args.task, samples=1 + max(map(int, ours)), length=how["length"], haystack=None, seed=how["seed"])
     (task,) = read_tasks(drawn, tokenizer, sys.maxsize)
     ask = transformers.pipeline("kv-press-text-generation", model=model, tokenizer=tokenizer.own)
     others = right = 0
