@@ -22,10 +22,6 @@ from kvvalidate import load_model, tokenizer_of  # noqa: E402
 
 
 def main() -> int:
-    import kvpress  # noqa: F401  registers its pipeline
-    import kvreplay
-    import transformers
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--model", required=True, metavar="NAME=FILE", help="as answer_record.py had it")
@@ -34,6 +30,13 @@ def main() -> int:
     add("--sigma", default="0.8", help="the share that is evicted")
     add("--task", default="niah_multikey_1")
     args = parser.parse_args()
+    try:
+        import kvpress  # noqa: F401  registers its pipeline
+        import kvreplay
+        import transformers
+    except ImportError as missing:
+        print(f"kvpress_answers: expected kvpress, transformers and kvreplay, found {missing}", file=sys.stderr)
+        return 2
     name, file = args.model.split("=", 1)
     ours = {row["sample"]: row for row in read(args.work / name / "answers.csv")
             if (row["task"], row["policy"], row["budget"], row["protocol"]) == (args.task, args.policy, args.sigma, "agnostic")}
