@@ -340,6 +340,12 @@ const std::vector<std::string>& Dump::notes() const { return impl_->notes; }
 const std::vector<std::string>& Dump::other_keys() const { return impl_->manifest.other_keys; }
 const std::optional<GradientFacts>& Dump::gradients() const { return impl_->manifest.gradients; }
 
+const std::optional<QuestionFacts>& Dump::question() const { return impl_->manifest.question; }
+
+const std::vector<std::pair<std::string, Index>>& Dump::prompt_ends() const {
+  return impl_->manifest.prompt_ends;
+}
+
 template <class T>
 void Dump::read(Tensor tensor, Index layer, Index head, T* out, Index skipped) const {
   assert(has(tensor) && layer >= 0 && layer < impl_->shape.layers);

@@ -120,6 +120,18 @@ struct GradientFacts {
   std::optional<Index> seed;
 };
 
+/// A question whose answer is known, and where it stands (the manifest's `task`).
+struct QuestionFacts {
+  struct Span {
+    Index begin = 0, end = 0;  ///< positions, `end` not among them
+    bool contains(Index position) const { return begin <= position && position < end; }
+  };
+  std::string task;
+  std::string text, answer;   ///< the model's own, with its whole cache; empty where they are not said
+  std::vector<Span> needles;  ///< what is asked for, in the context
+  Span asked, answered;
+};
+
 /// Rotary position embedding, as far as it is needed to undo it. Channel pairs beyond rotary_dim are not
 /// rotated.
 struct Rope {
@@ -242,6 +254,10 @@ class Dump {
   const std::vector<std::string>& other_keys() const;
   /// Facts about its gradients; empty where the manifest says nothing of them.
   const std::optional<GradientFacts>& gradients() const;
+  /// The question that it ends with; empty where the manifest says of none.
+  const std::optional<QuestionFacts>& question() const;
+  /// Names of lengths that its prompt may be cut to (DumpOptions::prompt_len).
+  const std::vector<std::pair<std::string, Index>>& prompt_ends() const;
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,
   /// d_v], residual_norm [T, 1], g_future [S R_F, d_v], g_window [S R_W, d_v], g_nll [R_F, d_v], sample by

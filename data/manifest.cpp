@@ -329,6 +329,32 @@ void parse_gradients(const JsonFields& fields, Manifest& manifest) {
   manifest.gradients->seed = seed.get<Index>();
 }
 
+/// [begin, end), as [begin, end].
+QuestionFacts::Span parse_span(const Json& value, const std::string& where) {
+  const bool two = value.is_array() && value.size() == 2 && value[0].is_number_unsigned();
+  const std::optional<Index> end = two ? as_positive_index(value[1]) : std::nullopt;
+  if (!end || value[0].get<std::uint64_t>() >= static_cast<std::uint64_t>(*end))
+    throw InputError(where, "two positions, [begin, end]", json_text(value));
+  return {value[0].get<Index>(), *end};
+}
+
+/// Of a `task` that has `spans`; any other is someone else's word.
+void parse_question(const JsonFields& fields, Manifest& manifest) {
+  if (!fields.at("task").is_object()) return;
+  const auto task = fields.object("task");
+  const auto spans = task->object("spans");
+  if (!spans) return;
+  QuestionFacts& question = manifest.question.emplace();
+  question.task = task->text("name").value_or("");
+  question.text = task->text("question").value_or("");
+  question.answer = task->text("answer").value_or("");
+  const Json& needles = spans->at("needles");
+  if (!needles.is_array()) throw InputError(spans->where("needles"), "a list of spans", json_text(needles));
+  for (const Json& needle : needles) question.needles.push_back(parse_span(needle, spans->where("needles")));
+  question.asked = parse_span(spans->at("question"), spans->where("question"));
+  question.answered = parse_span(spans->at("answer"), spans->where("answer"));
+}
+
 /// {"kind": "repeat"}: what q_ref is of. There is no other kind.
 void check_reference_rows(const JsonFields& fields) {
   const auto rows = fields.object("reference_rows");
@@ -416,6 +442,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   parse_sink_logit(fields, manifest);
   parse_rope(fields, manifest);
   parse_gradients(fields, manifest);
+  parse_question(fields, manifest);
   check_reference_rows(fields);
   parse_output_norm(fields, manifest);
   parse_output_multiplier(fields, manifest);
@@ -437,6 +464,13 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
                      fmt::format("at most the {} positions in the files", shape.T),
                      fmt::format("{}{}", *manifest.prompt_len,
                                  shape.n_kv > shape.T ? "; axes are [heads, positions, d]" : ""));
+  }
+  if (const auto& question = manifest.question) {
+    Index last = std::max(question->asked.end, question->answered.end);
+    for (const QuestionFacts::Span& needle : question->needles) last = std::max(last, needle.end);
+    if (last > shape.T)
+      throw InputError(manifest.where + ": task: spans",
+                       fmt::format("positions up to {}, as the files have", shape.T), std::to_string(last));
   }
   if (manifest.two_sided == true && manifest.causal.value_or(true))
     throw InputError(manifest.where + ": sliding_window_two_sided",

@@ -41,6 +41,7 @@ struct Manifest {
   std::optional<RopeKeys> rope;
   std::string rope_note;  ///< why `rope` is empty
   std::optional<GradientFacts> gradients;
+  std::optional<QuestionFacts> question;
   std::string wo_note;                    ///< why the dump has no wo, where the capture says
   std::string residual_note;              ///< why it has no residual_norm
   std::optional<double> output_norm;      ///< eps of the norm before wo; empty: there is no norm

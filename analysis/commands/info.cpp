@@ -134,6 +134,21 @@ std::string second_reading_text(const Dump& dump) {
                      why_no_second_reading(dump) ? fmt::format(", of a prompt of {} tokens", first) : "");
 }
 
+std::string span_text(const QuestionFacts::Span& span) {
+  return span.end == span.begin + 1 ? fmt::format("{}", span.begin)
+                                    : fmt::format("{}-{}", span.begin, span.end - 1);
+}
+
+/// "niah_multikey_1 on positions 1970-1992, answered on 2003-2011; needles on 512-530".
+std::string question_text(const QuestionFacts& question) {
+  std::string text = fmt::format("{} on positions {}, answered on {}", displayable(question.task),
+                                 span_text(question.asked), span_text(question.answered));
+  for (const auto& needle : question.needles)
+    text +=
+        fmt::format("{}{}", &needle == question.needles.data() ? "; needles on " : ", ", span_text(needle));
+  return text;
+}
+
 bool has_gradients(const Dump& dump) { return dump.shape().R_F > 0 || dump.shape().R_W > 0; }
 
 std::string text_of(const Dump& dump) {
@@ -155,6 +170,18 @@ std::string text_of(const Dump& dump) {
   line("tokens", tokens_text(dump));
   if (has_gradients(dump)) line("gradients", gradients_text(dump));
   if (dump.has(Tensor::q_ref)) line("read again", second_reading_text(dump));
+  if (const auto& question = dump.question()) {
+    line("question", question_text(*question));
+    constexpr int kLongest = 300;
+    if (!question->text.empty()) line("", displayable(question->text, kLongest));
+    if (!question->answer.empty()) line("answer", displayable(question->answer, kLongest));
+  }
+  if (!dump.prompt_ends().empty()) {
+    std::string ends;
+    for (const auto& [name, end] : dump.prompt_ends())
+      ends += fmt::format("{}{} ({})", ends.empty() ? "--prompt-len " : ", ", displayable(name), end);
+    line("prompt ends", ends);
+  }
   text += '\n';
   std::uintmax_t bytes = 0;
   std::size_t files = 0;
@@ -225,6 +252,14 @@ Json json_of(const Dump& dump) {
   }
   if (dump.has(Tensor::q_ref))
     json["reference_rows"] = {{"kind", "repeat"}, {"first", s.first_row(Tensor::q_ref)}, {"rows", s.R_ref}};
+  if (const auto& question = dump.question()) {
+    const auto span = [](const QuestionFacts::Span& of) { return Json{of.begin, of.end}; };
+    Json& found = json["question"] = {
+        {"task", question->task},   {"text", question->text},         {"answer", question->answer},
+        {"needles", Json::array()}, {"asked", span(question->asked)}, {"answered", span(question->answered)}};
+    for (const auto& needle : question->needles) found["needles"].push_back(span(needle));
+  }
+  for (const auto& [name, end] : dump.prompt_ends()) json["prompt_ends"][name] = end;
   json["unavailable"] = Json::object();
   for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) json["unavailable"][std::string(name_of(m))] = *why;

@@ -5,8 +5,10 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 #include <utility>
+#include <variant>
 
 namespace kvreplay::python {
 namespace {
@@ -125,8 +127,12 @@ void bind_layer(nb::module_& module) {
   nb::class_<Dump> dump(module, "Dump", "A dump folder, or a .npz, that was opened and checked.");
   dump.def(
           "__init__",
-          [](Dump* self, const std::string& path, std::optional<Index> prompt_len) {
-            new (self) Dump(Dump::open(path, {prompt_len}));
+          [](Dump* self, const std::string& path,
+             const std::variant<std::monostate, Index, std::string>& prompt_len) {
+            DumpOptions options;
+            if (const Index* tokens = std::get_if<Index>(&prompt_len)) options.prompt_len = *tokens;
+            if (const std::string* name = std::get_if<std::string>(&prompt_len)) options.prompt_len = *name;
+            new (self) Dump(Dump::open(path, options));
           },
           nb::arg("path"), nb::arg("prompt_len").none())
       .def_prop_ro(

@@ -26,6 +26,31 @@ TEST_CASE("info tells a second reading", "[cli]") {
                  "\nread again  12 queries on positions 61-72, of a prompt of 61 tokens\n"));
 }
 
+TEST_CASE("info tells the question that a dump ends with", "[cli]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  CHECK_FALSE(contains(run_kvreplay({"info", dump}).out, "question"));
+  const fs::path path = fs::path(dump) / "manifest.json";
+  auto manifest = nlohmann::json::parse(file_text(path));
+  manifest["prompt_ends"] = {{"context", 50}, {"question", 60}};
+  manifest["task"] = {
+      {"name", "niah_multikey_1"},
+      {"question", "Which number?"},
+      {"answer", " 7\n"},
+      {"spans", {{"needles", {{4, 9}, {12, 13}}}, {"question", {50, 60}}, {"answer", {62, 64}}}}};
+  write_file(path, manifest.dump());
+  const std::string said = run_kvreplay({"info", dump}).out;
+  CHECK(contains(said,
+                 "\nquestion    niah_multikey_1 on positions 50-59, answered on 62-63; needles on 4-8, 12\n"
+                 "            Which number?\n"));
+  CHECK(contains(said, "\nprompt ends --prompt-len context (50), question (60)\n"));
+  const auto json = nlohmann::json::parse(run_kvreplay({"info", dump, "--json"}).out);
+  CHECK(json["question"]["needles"] == nlohmann::json({{4, 9}, {12, 13}}));
+  CHECK(json["question"]["answered"] == nlohmann::json({62, 64}));
+  CHECK(json["prompt_ends"]["question"] == 60);
+}
+
 TEST_CASE("the dump of an interrupted capture is refused, with what says how far it came", "[cli]") {
   const TempDir temp;
   const std::string dump = temp / "dump", out = temp / "r";

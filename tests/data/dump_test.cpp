@@ -164,6 +164,46 @@ TEST_CASE("a prompt can end where the manifest has a name for it", "[dump]") {
   }
 }
 
+TEST_CASE("a dump of a question says where it stands", "[dump]") {
+  const SmallDump small;
+  const TempDir dir;
+  small.write(dir.path());
+  const auto with = [&](const std::string& task) {
+    write_file(dir / "manifest.json", R"({"task": )" + task + "}");
+  };
+  with(R"({"name": "vt", "question": "Which?", "answer": " 7", "references": ["7"],
+           "spans": {"needles": [[0, 2], [2, 3]], "question": [3, 4], "prefix": [4, 4], "answer": [4, 5]}})");
+  const Dump dump = Dump::open(dir.path());
+  REQUIRE(dump.question());
+  const QuestionFacts& question = *dump.question();
+  CHECK(question.task == "vt");
+  CHECK(question.text == "Which?");
+  CHECK(question.answer == " 7");
+  REQUIRE(question.needles.size() == 2);
+  CHECK(question.needles[0].contains(1));
+  CHECK_FALSE(question.needles[0].contains(2));
+  CHECK(question.asked.contains(3));
+  CHECK(question.answered.begin == 4);
+  CHECK(question.answered.end == 5);
+  for (const char* other : {R"("qa")", R"({"name": "vt"})", "null"}) {
+    with(other);
+    CHECK_FALSE(Dump::open(dir.path()).question());
+  }
+  const auto spans = [&](const std::string& needles, const std::string& answer) {
+    with(R"({"spans": {"needles": )" + needles + R"(, "question": [3, 4], "answer": )" + answer + "}}");
+  };
+  for (const char* bad :
+       {"[[2, 2]]", "[[3, 2]]", "[[-1, 2]]", "[[0, 1, 2]]", "[1]", "4", "[[0.5, 2]]", "null"}) {
+    INFO(bad);
+    spans(bad, "[4, 5]");
+    expect_error([&] { Dump::open(dir.path()); }, {"task: spans: needles: expected"});
+  }
+  spans("[]", "[4, 6]");
+  expect_error([&] { Dump::open(dir.path()); }, {"task: spans: expected positions up to 5", "found 6"});
+  spans("[]", "[4, 5]");
+  CHECK(Dump::open(dir.path()).question()->needles.empty());
+}
+
 TEST_CASE("the prompt length can be given instead", "[dump]") {
   const SmallDump small;
   const TempDir dir;

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -757,6 +758,13 @@ class Process(unittest.TestCase):
         self.assertEqual(dump[-1].arrays[0].tobytes(), dump[5].arrays[0].tobytes())
         self.assertEqual(sum(1 for _ in dump), 6)
         self.assertEqual(kvreplay.Dump(DUMP, 500)[0].prompt_len, 500)
+        with self.assertRaisesRegex(kvreplay.InputError, "prompt length: expected a number: prompt_ends .* names no end, found 'question'"):
+            kvreplay.Dump(DUMP, "question")
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(DUMP, folder, dirs_exist_ok=True)
+            path = Path(folder) / "manifest.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "prompt_ends": {"question": 700}}))
+            self.assertEqual(kvreplay.Dump(folder, "question")[0].prompt_len, 700)
         for index in (6, -7):
             with self.assertRaises(IndexError):
                 dump[index]

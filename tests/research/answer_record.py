@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Asks a model questions over compressed caches: does it still answer, and did the figures say so?
 
-  answer_record.py --program KVREPLAY --work DIR --model NAME=FILE [--task NAME ...] [--samples N] [--length N] [--out DIR]
+  answer_record.py --program KVREPLAY --work DIR --model NAME=FILE [--runs papers] [--task NAME ...] [--samples N] [--length N] [--out DIR]
   answer_record.py --tables [DIR]      prints the tables of DIR/answers.csv (default: beside this script)
   answer_record.py --write             puts those beside this script into ANSWERS.md
 
 Of every task it captures samples that the model answers rightly with its whole cache, compresses each in every way, once with the
-question behind the prompt (agnostic) and once in it (aware), and judges the answer (kvvalidate.py). What is there is not done again.
+question behind the prompt (agnostic) and once in it (aware), and judges the answer (kvvalidate.py): answers.csv. --runs papers compresses as
+the papers' tables do, for paper_answers.csv. What is there is not done again.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,13 +29,49 @@ from answer_tasks import TASKS  # noqa: E402
 
 ASKED = ("niah_single_2", "niah_multikey_1", "niah_multikey_2", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe")
 FEWEST = 0.6  # of a task's samples that a model has to answer with its whole cache, for its answers to be judged
-KEEP = ("--keep", "50%,20%,10%")
+
+
+class Run(NamedTuple):
+    """A command and its options; of one protocol alone, where it names one."""
+
+    arguments: tuple[str, ...]
+    protocol: str = ""
+
+
+def scored(base, own=""):
+    """A policy as it is and by OBCache's scores, its options behind."""
+    return [base + score + own for score in ("", "+value", "+key", "+joint")]
+
+
+KEEP, TENTHS, UNSEEN = ("--keep", "50%,20%,10%"), ("--keep", "40%,30%,20%,10%"), ("--keep", "40%,20%")
+WHOLE = ("evict", "--policy", "none", "--residual", "0")
+# As OBCache runs H2O and SnapKV on needles, and AdaKV by its SnapKV.
+OBCACHE = ("evict", "--policy", ",".join(scored("h2o", "[window=16,recent=16]") + scored("tova") +
+                                         scored("snapkv", "[window=16,pool=max:7]")))
+ADA = ("budget", "--order", ",".join(scored("snapkv", "[window=16,pool=max:7,sinks=0,recent=16]")), "--method", "ada",
+       "--semantics", "raw", "--profile", "none")
+# In which file, and by what commands.
 RUNS = {
-    "evict": ("evict", *KEEP, "--policy", "streaming,h2o,tova,snapkv,snapkv+joint"),
-    "formats": ("evict", "--policy", "none", "--residual", "0", "--bits", "k8v4,4,q4_0"),
-    "budgets": ("budget", *KEEP, "--order", "snapkv", "--method", "ada", "--profile", "leave-one-out"),
+    "answers": {
+        "evict": Run(("evict", *KEEP, "--policy", "streaming,h2o,tova,snapkv,snapkv+joint")),
+        "formats": Run((*WHOLE, "--bits", "k8v4,4,q4_0")),
+        "budgets": Run(("budget", *KEEP, "--order", "snapkv", "--method", "ada", "--profile", "leave-one-out"), "agnostic"),  # LU-KV's
+    },
+    "paper_answers": {
+        "obcache": Run((*OBCACHE, *TENTHS), "aware"),
+        "obcache_unseen": Run((*OBCACHE, *UNSEEN), "agnostic"),
+        "obcache_ada": Run((*ADA, *TENTHS), "aware"),
+        "obcache_ada_unseen": Run((*ADA, *UNSEEN), "agnostic"),
+        "caote": Run(("evict", "--keep", "20%", "--phase", "blockwise:128", "--policy", "h2o,h2o+caote,tova,tova+caote,snapkv,snapkv+caote"),
+                     "aware"),
+        "lukv": Run(("budget", "--keep", "50%,20%", "--order", "snapkv", "--method", "uniform,pyramid,ada,lu", "--profile", "leave-one-out"),
+                    "agnostic"),
+        "fits": Run(("evict", *UNSEEN, "--policy", "snapkv", "--compensate", "none,mass,fit")),
+        "think": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "think:0.5"), "aware"),
+        "iap": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "iap:0.5"), "aware"),
+        "formats": Run((*WHOLE, "--bits", "2,tq2,tq4,nvfp4,k4v2"), "aware"),
+    },
 }
-ALONE = {"budgets": "agnostic"}  # runs of one protocol: LU-KV's
 PROTOCOLS = {"agnostic": (), "aware": ("--prompt-len", "question")}
 FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
 JUDGED = ("right", "score", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere")
@@ -50,6 +88,7 @@ def main() -> int:
     add("--program", default="kvreplay", help="the kvreplay to run")
     add("--work", type=Path, default=Path("build/answers"), help="where dumps and results are written")
     add("--model", action="append", default=[], metavar="NAME=FILE", help="a GGUF file or a folder")
+    add("--runs", choices=("answers", "papers"), default="answers", help="which commands (default answers)")
     add("--task", nargs="+", default=ASKED, metavar="NAME", choices=[*TASKS], help="only these")
     add("--samples", type=int, default=10, metavar="N", help="of each task (default 10)")
     add("--length", type=int, default=2048, metavar="N", help="tokens of a sample (default 2048)")
@@ -71,7 +110,7 @@ def main() -> int:
         measure(args, model, Path(file))
     out = args.out or args.work
     out.mkdir(parents=True, exist_ok=True)
-    for name, columns in (("answers", COLUMNS), ("asked", ASKED_COLUMNS)):
+    for name, columns in ((file_of(args), COLUMNS), ("asked", ASKED_COLUMNS)):
         write_csv(out / f"{name}.csv", columns, [row for path in sorted(args.work.glob(f"*/{name}.csv")) for row in read(path)])
     for name, text in tables(out).items():
         print(f"## {name}\n\n{text}\n")
@@ -95,16 +134,20 @@ def measure(args, model, file) -> None:
         return
     folders = {}
     for protocol, ends in PROTOCOLS.items():
-        for name, (command, *options) in RUNS.items():
-            if ALONE.get(name, protocol) != protocol:
+        for name, ((command, *options), alone) in RUNS[file_of(args)].items():
+            if alone not in ("", protocol):
                 continue
             step = f"{name}_{protocol}"
             folders[folder / step] = protocol
             run(step, args.program, command, *judged, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
-    run("judged", "kvvalidate.py", "--model", file, "--results", *folders, "--resume")
+    run(f"judged_{args.runs}", "kvvalidate.py", "--model", file, "--results", *folders, "--resume")
     rows = [row for results, protocol in folders.items() for dump in judged for part in ("", "leave_one_out")
             if (results / part / dump.name).exists() for row in cases_of(model, dump, protocol, results / part / dump.name)]
-    write_csv(folder / "answers.csv", COLUMNS, rows)
+    write_csv(folder / f"{file_of(args)}.csv", COLUMNS, rows)
+
+
+def file_of(args):
+    return "paper_answers" if args.runs == "papers" else "answers"
 
 
 def cases_of(model, dump, protocol, results):

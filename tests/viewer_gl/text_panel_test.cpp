@@ -1,8 +1,10 @@
 // The prompt as text: what is struck, where a click and a search lead, and what is not drawn.
 
 #include "tests/analysis/kvreplay_program.hpp"
+#include "tests/analysis/result_files.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/text/text_view.hpp"
 
@@ -21,8 +23,8 @@ using test::kSample;
 namespace {
 
 struct TextBoard : test::OnePanelDashboard {
-  explicit TextBoard(int width = 900, int height = 600)
-      : OnePanelDashboard(PanelKind::text, kSample, width, height, 3, 1) {}
+  explicit TextBoard(const std::filesystem::path& dump = kSample)
+      : OnePanelDashboard(PanelKind::text, dump, 900, 600, 3, 1) {}
 
   /// The column of the exported table, a field a token.
   std::vector<std::string> column(std::size_t number) {
@@ -214,6 +216,37 @@ TEST_CASE("Ctrl+F finds tokens by what they say", "[text][find]") {
   CHECK(board.selection().token == second);
   board.tap({"Escape"});
   CHECK_FALSE(board.selection().token.has_value());
+}
+
+TEST_CASE("of a question the needles and the answer are marked, and a button goes from needle to needle",
+          "[text]") {
+  const test::TempDir temp;
+  std::filesystem::copy(kSample, temp.path(), std::filesystem::copy_options::recursive);
+  auto manifest = nlohmann::json::parse(test::file_text(temp.path() / "manifest.json"));
+  manifest["task"] = {
+      {"name", "niah"},
+      {"question", "Which number?"},
+      {"spans", {{"needles", {{20, 24}, {600, 606}}}, {"question", {896, 900}}, {"answer", {902, 904}}}}};
+  test::write_file(temp.path() / "manifest.json", manifest.dump());
+  TextBoard plain;
+  TextBoard board(temp.path());
+  const auto drawn = [](const std::string& text) {
+    for (const test::DrawnText& one : test::drawn_texts())
+      if (one.text == text) return std::optional(one.area);
+    return std::optional<Area>();
+  };
+  const std::optional<Area> button = drawn("Needle");
+  REQUIRE(button);
+  CHECK(board.host.pixels() != plain.host.pixels());
+  for (const Index first : {20, 600, 20}) {
+    board.host.click(button->x + button->width / 2, button->y + button->height / 2);
+    board.host.settle();
+    board.settle();
+    REQUIRE_FALSE(board.selection().tokens.empty());
+    CHECK(board.selection().tokens.front() == first);
+    CHECK(board.selection().tokens.back() == (first == 20 ? 23 : 605));
+  }
+  CHECK(board.failed_job().empty());
 }
 
 TEST_CASE("Escape closes the search also where the text has the keyboard", "[text][find]") {

@@ -64,10 +64,10 @@ class Layer(_core.Layer):
 class Dump(_core.Dump):
     """A dump folder, or a .npz in its place, opened and checked (data/DUMP-FORMAT.md). dump[3] is layer 3 as a Layer, read into
     memory; len(dump) and `for layer in dump` are as a list's. .texts: its tokens', where it has them. prompt_len splits prompt and
-    decoding steps elsewhere than its manifest does.
+    decoding steps elsewhere than its manifest does: behind so many tokens, or at an end that its prompt_ends names ("question").
     """
 
-    def __init__(self, path: Union[str, "os.PathLike[str]"], prompt_len: Optional[int] = None) -> None:
+    def __init__(self, path: Union[str, "os.PathLike[str]"], prompt_len: Union[int, str, None] = None) -> None:
         super().__init__(os.fspath(path), prompt_len)
         self.path = os.fspath(path)
         self.split = prompt_len

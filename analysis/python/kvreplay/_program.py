@@ -98,7 +98,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], split: Optional[int], folder: Path) -> list[str]:
+def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], split: Union[int, str, None], folder: Path) -> list[str]:
     """Options of the program for functions whose scores of every dump's layers are computed here."""
     words = []
     for name, score in scores.items():

@@ -1,3 +1,4 @@
+#include "data/console.hpp"
 #include "data/utf8.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/gl/ui_context.hpp"
@@ -197,7 +198,13 @@ struct TextLegend {
   Index heads = 0;            ///< whose kept sets are shown; 0: none is known
   std::optional<Index> kept;  ///< tokens of the prompt, where it is one head's set
   char setting = 'A';
+  bool marked = false;  ///< whether it is of a question
 };
+
+/// The question of a run's dump; null where it is of none, or gone.
+const QuestionFacts* question_of(const Run& run) {
+  return run.dump() != nullptr && run.dump()->question() ? &*run.dump()->question() : nullptr;
+}
 
 /// The bar's ends and what it means.
 struct BarText {
@@ -276,12 +283,26 @@ void draw_struck(const TextLegend& legend) {
   dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
 }
 
-/// A line of it, or two where it is narrow.
+/// "needle" as it is marked, and what that means.
+void draw_marked() {
+  const Theme& t = theme();
+  const char* sample = "needle";
+  const char* meaning = "what is asked for, and the answer";
+  flow(ImGui::CalcTextSize(sample).x + ImGui::CalcTextSize(meaning).x + t.px(20));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  ImGui::TextUnformatted(sample);
+  ImGui::GetWindowDrawList()->AddRectFilled(at, {ImGui::GetItemRectMax().x, at.y + t.px(2.4F)}, mark_color());
+  ImGui::SameLine(0, t.px(5));
+  dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
+}
+
+/// A line of it, or more where it is narrow.
 void draw_legend(const TextLegend& legend) {
   if (legend.scale == nullptr)
     ImGui::Dummy({0, ImGui::GetTextLineHeight()});
   else
     draw_bar(legend);
+  if (legend.marked) draw_marked();
   if (legend.heads > 0) draw_struck(legend);
 }
 
@@ -308,6 +329,7 @@ class TextPanel final : public Panel {
 
  private:
   void draw_controls(AppState& state, const MetricSet& available);
+  void go_to_needle(AppState& state, const QuestionFacts& question);
   void follow(const Selection& selected);
   void react(AppState& state, const TextHit& hit);
   void tooltip(const AppState& state, Index token) const;
@@ -327,6 +349,7 @@ class TextPanel final : public Panel {
   FindBar find_;
   std::optional<Index> followed_token_, followed_row_;
   std::vector<Index> followed_tokens_;
+  std::vector<QuestionFacts::Span> marked_;
   Key followed_run_;
 };
 
@@ -363,6 +386,12 @@ void TextPanel::draw(PanelContext& context) {
   legend.heads = source_.heads();
   legend.kept = source_.kept_tokens();
   legend.setting = state.shows_b() ? 'B' : 'A';
+  marked_.clear();
+  if (const QuestionFacts* question = question_of(*run)) {
+    marked_ = question->needles;
+    marked_.push_back(question->answered);
+  }
+  legend.marked = !marked_.empty();
   draw_legend(legend);
 
   ImGui::Dummy({0, theme().px(1)});
@@ -389,6 +418,7 @@ void TextPanel::draw(PanelContext& context) {
   content.hovered = state.hover.token;
   content.chosen = selected.tokens;
   content.matches = find_.matches();
+  content.marked = marked_;
   const TextHit hit = view.draw("text", room, content);
   state.links.unfinished |= view.moves();
   if (!context.figure) react(state, hit);
@@ -418,6 +448,23 @@ void TextPanel::draw_controls(AppState& state, const MetricSet& available) {
   flow(ImGui::CalcTextSize("Find").x + 2 * ImGui::GetStyle().FramePadding.x);
   if (ImGui::Button("Find")) find();
   tip("Finds tokens by what they say (Ctrl+F)");
+  const QuestionFacts* question = question_of(*state.run());
+  if (question == nullptr || question->needles.empty()) return;
+  flow(ImGui::CalcTextSize("Needle").x + 2 * ImGui::GetStyle().FramePadding.x);
+  if (ImGui::Button("Needle")) go_to_needle(state, *question);
+  tip(fmt::format("To the next of what is asked for: {}", displayable(question->text, 200)));
+}
+
+/// The first one behind the tokens chosen, or the first of all.
+void TextPanel::go_to_needle(AppState& state, const QuestionFacts& question) {
+  const std::vector<Index>& chosen = state.selection().tokens;
+  const Index from = chosen.empty() ? 0 : chosen.front() + 1;
+  const auto next =
+      std::ranges::find_if(question.needles, [&](const auto& span) { return span.begin >= from; });
+  const QuestionFacts::Span& needle = next == question.needles.end() ? question.needles.front() : *next;
+  std::vector<Index> tokens(needle.end - needle.begin);
+  std::iota(tokens.begin(), tokens.end(), needle.begin);
+  state.select_tokens(std::move(tokens));
 }
 
 /// Where another panel selects a token, a row or tokens of which none is in view, the text goes there.

@@ -44,6 +44,8 @@ const TintColors& tint_colors() {
 ImU32 tint_color(int level) { return tint_colors().fill[level + kMostLevel]; }
 ImU32 tint_ink(int level) { return tint_colors().ink[level + kMostLevel]; }
 
+ImU32 mark_color() { return theme().series[2]; }
+
 float TextView::line_width(ImVec2 size) {
   return std::floor(size.x - ImGui::GetStyle().ScrollbarSize - theme().px(4));
 }
@@ -145,6 +147,8 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     if (match != content.matches.begin() && std::prev(match)->last >= token)
       under(piece, 0, t.px(2), t.warning);
     if (chosen) under(piece, 0, t.px(2.4F), t.accent);
+    if (std::ranges::any_of(content.marked, [&](const auto& span) { return span.contains(token); }))
+      list->AddRectFilled({low.x, top}, {high.x, top + t.px(2.4F)}, mark_color());
   }
   // Around what stands of a token on this line: its spaces and its letters together.
   const auto pieces = content.layout->line(number);

@@ -19,8 +19,9 @@ struct TextViewContent {
   bool by_rank = false;                      ///< tinted by their ranks
   std::function<float(Index)> evicted;  ///< the share of heads that evict a token, 0..1; empty: not known
   std::optional<Index> selected, row, hovered;
-  std::span<const Index> chosen;       ///< together, ascending
-  std::span<const TextMatch> matches;  ///< of a search
+  std::span<const Index> chosen;                ///< together, ascending
+  std::span<const TextMatch> matches;           ///< of a search
+  std::span<const QuestionFacts::Span> marked;  ///< overlined
 };
 
 /// What was under the mouse, and what it did.
@@ -69,5 +70,7 @@ class TextView {
 /// The colour of a level of TokenTint behind a token, -255 .. 255, and of its letters.
 ImU32 tint_color(int level);
 ImU32 tint_ink(int level);
+/// The colour of lines over what is marked.
+ImU32 mark_color();
 
 }  // namespace kvreplay::viewer
