@@ -32,25 +32,24 @@ FEWEST = 0.6  # of a task's samples that a model has to answer with its whole ca
 
 
 class Run(NamedTuple):
-    """A command and its options; of one protocol alone, where it names one."""
+    """A command and its options; of one protocol alone, where it names one. What it adds to a policy's name in the tables."""
 
     arguments: tuple[str, ...]
     protocol: str = ""
-
-
-def scored(base, own=""):
-    """A policy as it is and by OBCache's scores, its options behind."""
-    return [base + score + own for score in ("", "+value", "+key", "+joint")]
+    named: str = ""
 
 
 KEEP, TENTHS, UNSEEN = ("--keep", "50%,20%,10%"), ("--keep", "40%,30%,20%,10%"), ("--keep", "40%,20%")
 WHOLE = ("evict", "--policy", "none", "--residual", "0")
-# As OBCache runs H2O and SnapKV on needles, and AdaKV by its SnapKV.
-OBCACHE = ("evict", "--policy", ",".join(scored("h2o", "[window=16,recent=16]") + scored("tova") +
-                                         scored("snapkv", "[window=16,pool=max:7]")))
-ADA = ("budget", "--order", ",".join(scored("snapkv", "[window=16,pool=max:7,sinks=0,recent=16]")), "--method", "ada",
-       "--semantics", "raw", "--profile", "none")
-# In which file, and by what commands.
+SCORES = ("+value", "+key", "+joint")
+# As OBCache runs H2O, TOVA and SnapKV on needles, and AdaKV by its SnapKV.
+BASES = ("h2o{}[window=16,recent=16]", "tova{}", "snapkv{}[window=16,pool=max:7]")
+ORDER = "snapkv{}[window=16,pool=max:7,sinks=0,recent=16]"
+OBCACHE = ("evict", "--policy", ",".join(base.format(score) for base in BASES for score in ("", *SCORES)))
+ADA = ("budget", "--order", ",".join(ORDER.format(score) for score in ("", *SCORES)), "--method", "ada", "--semantics", "raw",
+       "--profile", "none")
+CAOTE = ("h2o", "tova", "snapkv")
+# By the file that they make: the commands.
 RUNS = {
     "answers": {
         "evict": Run(("evict", *KEEP, "--policy", "streaming,h2o,tova,snapkv,snapkv+joint")),
@@ -62,16 +61,26 @@ RUNS = {
         "obcache_unseen": Run((*OBCACHE, *UNSEEN), "agnostic"),
         "obcache_ada": Run((*ADA, *TENTHS), "aware"),
         "obcache_ada_unseen": Run((*ADA, *UNSEEN), "agnostic"),
-        "caote": Run(("evict", "--keep", "20%", "--phase", "blockwise:128", "--policy", "h2o,h2o+caote,tova,tova+caote,snapkv,snapkv+caote"),
-                     "aware"),
-        "lukv": Run(("budget", "--keep", "50%,20%", "--order", "snapkv", "--method", "uniform,pyramid,ada,lu", "--profile", "leave-one-out"),
-                    "agnostic"),
-        "fits": Run(("evict", *UNSEEN, "--policy", "snapkv", "--compensate", "none,mass,fit")),
-        "think": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "think:0.5"), "aware"),
-        "iap": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "iap:0.5"), "aware"),
+        "caote": Run(("evict", "--keep", "20%", "--phase", "blockwise:128", "--policy",
+                      ",".join(base + score for base in CAOTE for score in ("", "+caote"))), "aware", " in blocks"),
+        "lukv": Run(("budget", "--keep", "50%,20%", "--order", "snapkv", "--method", "uniform,pyramid,ada,lu", "--profile",
+                     "leave-one-out"), "agnostic"),
+        "none": Run(("evict", *UNSEEN, "--policy", "snapkv"), "aware"),
+        "think": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "think:0.5"), "aware", ", think 50 %"),
+        "iap": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "iap:0.5"), "aware", ", iap 50 %"),
         "formats": Run((*WHOLE, "--bits", "2,tq2,tq4,nvfp4,k4v2"), "aware"),
     },
 }
+# What the papers' tables compare: a method, and what it is to be better than.
+PAIRS = {
+    "obcache": [(base.format(score), base.format("")) for base in (*BASES, ORDER + "~ada") for score in SCORES],
+    "caote": [(f"{base}+caote in blocks", f"{base} in blocks") for base in CAOTE],
+    "lukv": [(f"snapkv~{method}", f"snapkv~{other}") for method in ("profile", "lu") for other in ("uniform", "ada", "pyramid")],
+    "adakv": [("snapkv~ada", "snapkv~uniform")],
+    "pyramidkv": [("snapkv~pyramid", "snapkv~uniform")],
+    "iap": [("snapkv, iap 50 %", "snapkv, think 50 %"), ("snapkv, iap 50 %", "snapkv")],
+}
+CLEAR = 0.05  # McNemar's p below which a difference is counted
 PROTOCOLS = {"agnostic": (), "aware": ("--prompt-len", "question")}
 FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
 JUDGED = ("right", "score", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere")
@@ -134,15 +143,16 @@ def measure(args, model, file) -> None:
         return
     folders = {}
     for protocol, ends in PROTOCOLS.items():
-        for name, ((command, *options), alone) in RUNS[file_of(args)].items():
+        for name, ((command, *options), alone, named) in RUNS[file_of(args)].items():
             if alone not in ("", protocol):
                 continue
             step = f"{name}_{protocol}"
-            folders[folder / step] = protocol
+            folders[folder / step] = protocol, named
             run(step, args.program, command, *judged, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
     run(f"judged_{args.runs}", "kvvalidate.py", "--model", file, "--results", *folders, "--resume")
-    rows = [row for results, protocol in folders.items() for dump in judged for part in ("", "leave_one_out")
-            if (results / part / dump.name).exists() for row in cases_of(model, dump, protocol, results / part / dump.name)]
+    rows = [{**row, "policy": row["policy"] + named} for results, (protocol, named) in folders.items() for dump in judged
+            for part in ("", "leave_one_out") if (results / part / dump.name).exists()
+            for row in cases_of(model, dump, protocol, results / part / dump.name)]
     write_csv(folder / f"{file_of(args)}.csv", COLUMNS, rows)
 
 
@@ -182,7 +192,68 @@ def tables(folder):
             found[f"answers {protocol} tasks"] = tasks_table(mine)
             found[f"answers {protocol} foreseen"] = foreseen_table(mine)
             found[f"answers {protocol} nats"] = nats_table(mine)
+    if (folder / "paper_answers.csv").exists():
+        rows = read(folder / "paper_answers.csv")
+        for name, pairs in PAIRS.items():
+            found[f"answers {name}"] = pairs_table(rows, pairs)
+        found["answers bits"] = accuracy_table([row for row in rows if row["policy"].startswith("none~")])
     return found
+
+
+def right_of(rows):
+    """{(model, protocol, policy, budget): {(task, sample): whether it is answered}}, of what every answer is known of."""
+    found = defaultdict(dict)
+    for row in rows:
+        found[row["model"], row["protocol"], row["policy"], row["budget"]][row["task"], row["sample"]] = row["right"]
+    return {case: {sample: right == "1" for sample, right in mine.items()} for case, mine in found.items()
+            if all(mine.values())}
+
+
+def pairs_of(rows, pairs):
+    """Of every pair that there is: (model, protocol, method, other), and by budget the answers of both."""
+    right = right_of(rows)
+    for model, protocol in dict.fromkeys((row["model"], row["protocol"]) for row in rows):
+        for of, over in pairs:
+            budgets = [b for m, p, policy, b in right if (m, p, policy) == (model, protocol, of) and (m, p, over, b) in right]
+            if budgets:
+                yield (model, protocol, of, over), {b: (right[model, protocol, of, b], right[model, protocol, over, b]) for b in budgets}
+
+
+def differ(mine, base):
+    """How many samples only the one and only the other answers, and McNemar's p."""
+    shared = mine.keys() & base.keys()
+    more, fewer = (sum(a[s] and not b[s] for s in shared) for a, b in ((mine, base), (base, mine)))
+    return more, fewer, mcnemar(more, fewer)
+
+
+def pairs_table(rows, pairs):
+    """Of how many samples both answer what, budget by budget."""
+    found = dict(pairs_of(rows, pairs))
+    budgets, lines = sorted({b for by_budget in found.values() for b in by_budget}), []
+    for (model, protocol, of, over), by_budget in found.items():
+        cells = []
+        for budget in budgets:
+            if budget not in by_budget:
+                cells.append("")
+                continue
+            mine, base = by_budget[budget]
+            more, fewer, p = differ(mine, base)
+            said = f"{sum(base.values())} to {sum(mine.values())} (+{more} -{fewer}, p = {p:.2g})"
+            cells.append(f"**{said}**" if p < CLEAR else said)
+        lines.append([f"`{of}` over `{over}`", model, "seen" if protocol == "aware" else "unseen", *cells])
+    count = len({(row["task"], row["sample"]) for row in rows})
+    return table([f"right answers of {count}", "model", "question", *(f"{budget} evicted" for budget in budgets)], lines)
+
+
+def pairs_cells(rows, pairs):
+    """In how many of a table's cells the method answers clearly more, clearly fewer, and neither."""
+    counts = defaultdict(lambda: [0, 0, 0])
+    for (model, protocol, *_), by_budget in pairs_of(rows, pairs):
+        for mine, base in by_budget.values():
+            more, fewer, p = differ(mine, base)
+            counts[model, protocol][2 if p >= CLEAR else 0 if more > fewer else 1] += 1
+    return "; ".join(f"{model}, question {'seen' if protocol == 'aware' else 'unseen'} {' / '.join(map(str, found))}"
+                     for (model, protocol), found in counts.items()) or "not measured yet"
 
 
 def asked_table(asked):
@@ -212,9 +283,8 @@ def accuracy_table(rows):
                 cells += ["", ""]
                 continue
             low, high = wilson(sum(mine.values()), len(mine))
-            shared = mine.keys() & base.keys()
-            more, fewer = (sum(a[s] and not b[s] for s in shared) for a, b in ((mine, base), (base, mine)))
-            versus = f"+{more} -{fewer}, p = {mcnemar(more, fewer):.2g}" if shared and policy != "snapkv" else ""
+            more, fewer, p = differ(mine, base)
+            versus = f"+{more} -{fewer}, p = {p:.2g}" if base and policy != "snapkv" else ""
             cells += [f"{100 * sum(mine.values()) / len(mine):.0f} [{100 * low:.0f}, {100 * high:.0f}]", versus]
         lines.append([f"`{policy}`", budget, *cells])
     header = [said for model in models for said in (f"{model}: right, %", "against `snapkv`")]
