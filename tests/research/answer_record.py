@@ -204,9 +204,9 @@ def right_of(rows):
     """{(model, protocol, policy, budget): {(task, sample): whether it is answered}}, of what every answer is known of."""
     found = defaultdict(dict)
     for row in rows:
-        found[row["model"], row["protocol"], row["policy"], row["budget"]][row["task"], row["sample"]] = row["right"]
+        found[row["model"], row["protocol"], row["policy"], row["budget"]][row["task"], row["sample"]] = str(row["right"])
     return {case: {sample: right == "1" for sample, right in mine.items()} for case, mine in found.items()
-            if all(mine.values())}
+            if "" not in mine.values()}
 
 
 def pairs_of(rows, pairs):

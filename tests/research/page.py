@@ -9,6 +9,7 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
   cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
+  answers NAME     in how many cells of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "analysis" / "PAPERS.md"
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import answer_record  # noqa: E402
 from analysis import table, times  # noqa: E402
 from orders import BUDGETS, interval, read  # noqa: E402
 import sample_channels_budgets  # noqa: E402,F401
@@ -200,6 +202,8 @@ def value_of(kind, what, study, results):
         return kl_cells(study, what)
     if kind == "kl":
         return kl_short(study, what)
+    if kind == "answers":
+        return answer_record.pairs_cells(read(ROOT / "tests" / "research" / "paper_answers.csv"), answer_record.PAIRS[what])
     if kind == "nats":
         return nats(study, what)
     if kind == "sample":

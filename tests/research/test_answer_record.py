@@ -45,6 +45,24 @@ class Tables(unittest.TestCase):
         self.assertIn("| m |  |  |  | 2 of 2 | 2 of 2 |  | 0 of 2 |  |", found["answers aware nats"])
         self.assertNotIn("answers agnostic", found)
 
+    def test_pairs_of_methods(self):
+        rows = [*(case(i, "a", int(i < 8), 0.1) for i in range(9)), *(case(i, "b", int(i < 1), 0.1) for i in range(9)),
+                *(case(i, "c", int(i < 7), 0.1) for i in range(9)), case(0, "quest", "", 0.1)]
+        pairs = [("a", "b"), ("b", "a"), ("c", "a"), ("quest", "a"), ("nobody", "a")]
+        found = answer_record.pairs_table(rows, pairs).splitlines()
+        self.assertEqual(found[0], "| right answers of 9 | model | question | 0.8 evicted |")
+        self.assertEqual(found[2:], ["| `a` over `b` | m | seen | **1 to 8 (+7 -0, p = 0.016)** |",
+                                     "| `b` over `a` | m | seen | **8 to 1 (+0 -7, p = 0.016)** |",
+                                     "| `c` over `a` | m | seen | 8 to 7 (+0 -1, p = 1) |"])
+        self.assertEqual(answer_record.pairs_cells(rows, pairs), "m, question seen 1 / 1 / 1")
+        self.assertEqual(answer_record.pairs_cells(rows, pairs[3:]), "not measured yet")
+
+    def test_runs_are_named_apart(self):
+        for runs in answer_record.RUNS.values():
+            for command, protocol, _ in runs.values():
+                self.assertIn(command[0], ("evict", "budget"))
+                self.assertIn(protocol, ("", *answer_record.PROTOCOLS))
+
     def test_the_page_has_what_the_tables_say(self):
         page = (HERE / "ANSWERS.md").read_text(encoding="utf-8")
         found = answer_record.tables(HERE)
