@@ -237,10 +237,11 @@ void each_figure_median_and_measured(const ResultReader& results, Table table, c
   each_measured(results, table, visit);
 }
 
-OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases) {
+OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases,
+                       ValidationFigure by) {
   std::vector<double> predicted, measured, ratios;
   for (const ValidatedCase* const one : cases) {
-    const double p = one->predicted_by(figure), kl = one->measured_as(ValidationFigure::kl);
+    const double p = one->predicted_by(figure), kl = one->measured_as(by);
     if (std::isnan(p) || std::isnan(kl)) continue;
     predicted.push_back(p);
     measured.push_back(kl);

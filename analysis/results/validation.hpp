@@ -147,7 +147,7 @@ void each_figure_median_and_measured(const ResultReader& results, Table table, c
 /// Two cases whose KL differs by this ratio are told apart by it.
 inline constexpr double kApart = 1.5;
 
-/// How well a figure orders cases of one setting by the KL that was measured.
+/// How well a figure orders cases of one setting by a KL that was measured.
 struct OrderByFigure {
   std::size_t cases = 0;  ///< that have both
   std::size_t pairs = 0,
@@ -155,7 +155,8 @@ struct OrderByFigure {
   double spearman;           ///< NaN of fewer than three
   double ratio;              ///< the median of predicted over measured
 };
-OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases);
+OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases,
+                       ValidationFigure by = ValidationFigure::kl);
 
 /// The cases of a table in their settings, each of at least two; in the file's order.
 std::vector<std::vector<const ValidatedCase*>> settings_of(const Validation& validation, Table table);

@@ -4,6 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
 
 #include <filesystem>
 #include <string>
@@ -18,15 +19,50 @@ TEST_CASE("the validation panel has every case of its setting, by every figure",
   test::OnePanelDashboard panel(PanelKind::validation, results, 700, 420, 0, 0);
   CHECK(panel.failed_job().empty());
   const std::string csv = panel.csv();
-  CHECK(csv.starts_with(
-      "policy,semantics,phase,budget,metric,predicted,kl\nh2o,paper,prefill,0.5,output_error,"));
+  CHECK(
+      csv.starts_with("policy,semantics,phase,budget,metric,predicted,kl,kl_answer,right\nh2o,paper,prefill,"
+                      "0.5,output_error,"));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 3 * 3);
   CHECK(csv.find("oracle,paper,prefill,0.5,eviction_loss,") != std::string::npos);
-  CHECK(csv.find(",0.08\n") != std::string::npos);
+  CHECK(csv.find(",0.08,,\n") != std::string::npos);
 
   std::filesystem::remove(results / "validate.csv");  // seen while the dashboard is open
   panel.perform(ActionId::reload);
   CHECK(panel.csv().empty());
+}
+
+TEST_CASE("of a question the validation panel says over which cases the answer stays right", "[panels]") {
+  const test::TempDir dir;
+  const std::filesystem::path results = test::validated_results(dir.path());
+  test::OnePanelDashboard plain(PanelKind::validation, results, 700, 420, 0, 0);
+  const auto drawn = [](const std::string& text) {
+    for (const test::DrawnText& one : test::drawn_texts())
+      if (one.text == text) return std::optional(one.area);
+    return std::optional<Area>();
+  };
+  CHECK_FALSE(drawn("the answer"));
+  test::write_file(
+      results / "answers.csv",
+      "policy,semantics,phase,budget,kept,right,score,first_other,nll,margin,kl_question,kl_answer,"
+      "needles_kept,needles_anywhere,answer\n"
+      "streaming,paper,prefill,0.5,30,0,0.5,2,1.5,-0.25,0.1,0.4,0.25,1,no\n"
+      "h2o,paper,prefill,0.5,30,1,1,,0.1,2,0.1,0.002,1,1,yes\n"
+      "oracle,paper,prefill,0.5,30,1,1,,0.1,2,0.1,0.001,1,1,yes\n");
+  test::OnePanelDashboard panel(PanelKind::validation, results, 700, 420, 0, 0);
+  const std::string csv = panel.csv();
+  CHECK(csv.find(",0.08,0.4,0\n") != std::string::npos);
+  CHECK(csv.find(",0.04,0.002,1\n") != std::string::npos);
+  CHECK(drawn("2 of 3"));
+  const auto before = panel.host.pixels();
+  CHECK(before != plain.host.pixels());
+  const std::optional<Area> choice = drawn("the answer");
+  REQUIRE(choice);
+  panel.host.click(choice->x + choice->width / 2, choice->y + choice->height / 2);
+  panel.host.settle();
+  panel.settle();
+  CHECK(panel.host.pixels() != before);
+  CHECK(test::layout_defects().empty());
+  CHECK(panel.failed_job().empty());
 }
 
 TEST_CASE("the validation panel of what was not measured says so", "[panels]") {

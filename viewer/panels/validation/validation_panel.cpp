@@ -39,25 +39,30 @@ class ValidationPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
   std::string figure_title(PanelContext&) const override {
-    return fmt::format("KL measured against {}: {}", figure_, setting_);
+    return fmt::format("{} measured against {}: {}", measured_, figure_, setting_);
   }
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override {
     fields.field("figure", figure_);
     fields.field("setting", setting_);
+    fields.field("measured", measured_);
   }
 
  private:
   void choose_setting();
+  void choose_figure();
+  void choose_measured();
   void draw_order() const;
+  void draw_case(Plot& plot, const ValidatedCase& one, ImVec2 at) const;
   void draw_plot();
   PlotAxis axis_of(const std::string& title, bool of_both, bool predicted) const;
 
-  std::string figure_{"loss_step"}, setting_;
+  std::string figure_{"loss_step"}, setting_, measured_{"kl"};
   std::shared_ptr<const Validation> validation_;
   Key run_;
   std::vector<const FigureFacts*> figures_;
   const FigureFacts* by_ = nullptr;
+  ValidationFigure against_ = ValidationFigure::kl;
   Cases cases_;  // of the setting, within validation_
   Key axes_;
   PlotView view_;
@@ -80,6 +85,8 @@ void ValidationPanel::draw(PanelContext& context) {
   {
     const OutOfSight controls(context.figure);
     choose_setting();
+    if (!cases_.empty()) choose_figure();
+    if (!cases_.empty()) choose_measured();
   }
   if (cases_.empty()) return hint("No two cases were measured in one setting.");
   draw_order();
@@ -101,7 +108,9 @@ void ValidationPanel::choose_setting() {
   tip("Cases that keep as much of the cache, so that only what is kept differs.");
   setting_ = texts[chosen];
   cases_ = settings[chosen];
+}
 
+void ValidationPanel::choose_figure() {
   figures_ = validation_->predictors(cases_.front()->table);
   by_ = nullptr;
   if (figures_.empty()) return;
@@ -109,7 +118,7 @@ void ValidationPanel::choose_setting() {
   for (const FigureFacts* const facts : figures_)
     names.push_back({std::string(facts->name), std::string(facts->title), std::string(facts->what)});
   const auto named = [&](const Choice& one) { return one.name == figure_; };
-  chosen = static_cast<std::size_t>(std::find_if(names.begin(), names.end(), named) - names.begin());
+  auto chosen = static_cast<std::size_t>(std::find_if(names.begin(), names.end(), named) - names.begin());
   const bool there = chosen < names.size();
   if (!there) chosen = 0;
   flow(theme().px(160));
@@ -118,10 +127,39 @@ void ValidationPanel::choose_setting() {
   tip(meaning_of(*by_, "", ": "));
 }
 
-/// How well the figure orders the cases.
+/// Nats of all steps; of a question's dump those of its answer's rows, too.
+void ValidationPanel::choose_measured() {
+  against_ = ValidationFigure::kl;
+  constexpr ValidationFigure kAnswer = ValidationFigure::kl_answer;
+  if (!std::ranges::count(validation_->measured(), kAnswer)) return;
+  constexpr std::array<std::string_view, 2> kNames = {"all steps", "the answer"};
+  auto which = static_cast<std::size_t>(measured_ == facts_of(kAnswer).name);
+  flow(theme().px(150));
+  if (segments("measured", kNames, which)) measured_ = which == 1 ? facts_of(kAnswer).name : "kl";
+  if (which == 1) against_ = kAnswer;
+}
+
+/// A ring where it knows what nobody can; of a question a cross where the answer is no longer right.
+void ValidationPanel::draw_case(Plot& plot, const ValidatedCase& one, ImVec2 at) const {
+  const Theme& t = theme();
+  const double right = one.measured_as(ValidationFigure::right);
+  const ImU32 color = one.is_oracle ? t.dim : right == 1 ? t.series[2] : right == 0 ? t.error : t.series[0];
+  plot.list()->AddCircleFilled(at, t.px(5), t.window);
+  if (right == 0) {
+    const float arm = t.px(3.4F);
+    plot.list()->AddLine({at.x - arm, at.y - arm}, {at.x + arm, at.y + arm}, color, t.px(1.8F));
+    plot.list()->AddLine({at.x - arm, at.y + arm}, {at.x + arm, at.y - arm}, color, t.px(1.8F));
+  } else if (one.is_oracle) {
+    plot.list()->AddCircle(at, t.px(3.4F), color, 0, t.px(1.4F));
+  } else {
+    plot.list()->AddCircleFilled(at, t.px(3.6F), color);
+  }
+}
+
+/// How well the figure orders the cases, and how many still answer.
 void ValidationPanel::draw_order() const {
   if (by_ == nullptr) return;
-  const OrderByFigure found = order_by(by_->name, cases_);
+  const OrderByFigure found = order_by(by_->name, cases_, against_);
   const auto item = [](const char* name, const std::string& value, const std::string& about) {
     told_figure(name, value, about);
     ImGui::SameLine(0, theme().px(12));
@@ -134,6 +172,13 @@ void ValidationPanel::draw_order() const {
   if (by_->unit == kLossKind.unit)
     item("predicted / measured", number_text(found.ratio), "Its median over the cases");
   item("cases", std::to_string(found.cases), "That have both");
+  const auto says = [&](double right) {
+    return std::ranges::count(
+        cases_, right, [](const ValidatedCase* one) { return one->measured_as(ValidationFigure::right); });
+  };
+  if (const auto right = says(1), wrong = says(0); right + wrong > 0)
+    item("answer", fmt::format("{} of {}", right, right + wrong),
+         "Cases over which the model still answers rightly; crosses are those over which it does not");
   if (!validation_->finished) dim_text("interrupted");
   ImGui::NewLine();
 }
@@ -143,7 +188,7 @@ PlotAxis ValidationPanel::axis_of(const std::string& title, bool of_both, bool p
   double low = INFINITY, high = 0;
   for (const ValidatedCase* const one : cases_)
     for (const bool side : {false, true}) {
-      const double value = side ? one->predicted_by(by_->name) : one->measured_as(ValidationFigure::kl);
+      const double value = side ? one->predicted_by(by_->name) : one->measured_as(against_);
       if ((!of_both && side != predicted) || !(value > 0) || !std::isfinite(value)) continue;
       low = std::min(low, value);
       high = std::max(high, value);
@@ -155,13 +200,15 @@ PlotAxis ValidationPanel::axis_of(const std::string& title, bool of_both, bool p
 void ValidationPanel::draw_plot() {
   if (by_ == nullptr) return hint("These results have no figure that predicts it.");
   const Theme& t = theme();
-  if (const Key axes(run_, setting_, by_->name); axes_ != axes) {
+  if (const Key axes(run_, setting_, by_->name, facts_of(against_).name); axes_ != axes) {
     axes_ = axes;
     view_ = {};
   }
   const bool nats = by_->unit == kLossKind.unit;
   const PlotAxis x = axis_of(fmt::format("{}, predicted", by_->name), nats, true),
-                 y = axis_of("KL measured, nats a step", nats, false);
+                 y = axis_of(against_ == ValidationFigure::kl ? "KL measured, nats a step"
+                                                              : "KL measured on the answer, nats a step",
+                             nats, false);
   Plot plot("plot", ImGui::GetContentRegionAvail(), x, y, view_);
   if (nats) {
     plot.list()->AddLine(plot.at(x.low, x.low), plot.at(x.high, x.high), t.faint, t.px(1));
@@ -173,14 +220,10 @@ void ValidationPanel::draw_plot() {
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   float nearest = t.px(9);
   for (const ValidatedCase* const one : cases_) {
-    const double predicted = one->predicted_by(by_->name), kl = one->measured_as(ValidationFigure::kl);
+    const double predicted = one->predicted_by(by_->name), kl = one->measured_as(against_);
     if (std::isnan(predicted) || std::isnan(kl)) continue;
     const ImVec2 at = plot.at(predicted, kl);
-    plot.list()->AddCircleFilled(at, t.px(5), t.window);
-    if (one->is_oracle)
-      plot.list()->AddCircle(at, t.px(3.4F), t.dim, 0, t.px(1.4F));
-    else
-      plot.list()->AddCircleFilled(at, t.px(3.6F), t.series[0]);
+    draw_case(plot, *one, at);
     if (const ImVec2 text = {at.x + t.px(7), at.y - ImGui::GetTextLineHeight() / 2};
         names.claim(text, one->policy))
       plot.label(text, one->policy.c_str(), t.dim);
@@ -204,11 +247,13 @@ void ValidationPanel::draw_plot() {
 std::string ValidationPanel::csv(PanelContext& context) const {
   if (context.state.run() == nullptr || validation_ == nullptr || run_ != context.state.run()->key())
     return {};
-  CsvTable table("policy,semantics,phase,budget,metric,predicted,kl");
+  CsvTable table("policy,semantics,phase,budget,metric,predicted,kl,kl_answer,right");
   for (const ValidatedCase* const one : cases_)
     for (const FigureFacts* const facts : figures_)
       table.row(one->policy, one->semantics, one->phase, one->budget, facts->name,
-                if_any(one->predicted_by(facts->name)), if_any(one->measured_as(ValidationFigure::kl)));
+                if_any(one->predicted_by(facts->name)), if_any(one->measured_as(ValidationFigure::kl)),
+                if_any(one->measured_as(ValidationFigure::kl_answer)),
+                if_any(one->measured_as(ValidationFigure::right)));
   return table.rows() > 0 ? table.text() : std::string();
 }
 
