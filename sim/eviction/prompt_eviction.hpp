@@ -49,8 +49,6 @@ class BlockCuts {
   std::optional<TriAttention<T>> triattention_;
 };
 
-/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block, and
-/// is cut to the budget.
 /// What the second stage of a rule with two multiplies scores with: the mean over the query heads of
 /// ||v_p W_O(h)||_1, [l]; empty for any other rule.
 template <class T>
