@@ -182,7 +182,7 @@ def number(row, name):
 
 def tables(folder):
     """By name, in the order of the page."""
-    rows, asked = read(folder / "answers.csv"), read(folder / "asked.csv")
+    rows, asked = (read(folder / name) if (folder / name).exists() else [] for name in ("answers.csv", "asked.csv"))
     found = {"answers asked": asked_table(asked)}
     unknown = {(row["policy"], row["budget"]) for row in rows if not row["right"]}  # of what answers are not known of all
     for protocol in PROTOCOLS:
@@ -226,8 +226,22 @@ def differ(mine, base):
     return more, fewer, mcnemar(more, fewer)
 
 
+def by_sample(by_budget):
+    """The same over all budgets: in how many samples the one answers at more of them than the other, and at fewer."""
+    ahead = defaultdict(int)
+    for mine, base in by_budget.values():
+        for sample in mine.keys() & base.keys():
+            ahead[sample] += mine[sample] - base[sample]
+    more, fewer = (sum(side * by > 0 for by in ahead.values()) for side in (1, -1))
+    return more, fewer, mcnemar(more, fewer)
+
+
+def bold_if_clear(text, p):
+    return f"**{text}**" if p < CLEAR else text
+
+
 def pairs_table(rows, pairs):
-    """Of how many samples both answer what, budget by budget."""
+    """Of how many samples both answer what, budget by budget, and over all."""
     found = dict(pairs_of(rows, pairs))
     budgets, lines = sorted({b for by_budget in found.values() for b in by_budget}), []
     for (model, protocol, of, over), by_budget in found.items():
@@ -238,20 +252,23 @@ def pairs_table(rows, pairs):
                 continue
             mine, base = by_budget[budget]
             more, fewer, p = differ(mine, base)
-            said = f"{sum(base.values())} to {sum(mine.values())} (+{more} -{fewer}, p = {p:.2g})"
-            cells.append(f"**{said}**" if p < CLEAR else said)
-        lines.append([f"`{of}` over `{over}`", model, "seen" if protocol == "aware" else "unseen", *cells])
+            cells.append(bold_if_clear(f"{sum(base.values())} to {sum(mine.values())} (+{more} -{fewer}, p = {p:.2g})", p))
+        if len(budgets) > 1:
+            more, fewer, p = by_sample(by_budget)
+            cells.append(bold_if_clear(f"+{more} -{fewer}, p = {p:.2g}", p))
+        oracle = " (oracle)" if of.endswith("~lu") else ""
+        lines.append([f"`{of}`{oracle} over `{over}`", model, "seen" if protocol == "aware" else "unseen", *cells])
     count = len({(row["task"], row["sample"]) for row in rows})
-    return table([f"right answers of {count}", "model", "question", *(f"{budget} evicted" for budget in budgets)], lines)
+    together = ["samples, all budgets"] if len(budgets) > 1 else []
+    return table([f"right answers of {count}", "model", "question", *(f"{budget} evicted" for budget in budgets), *together], lines)
 
 
 def pairs_cells(rows, pairs):
-    """In how many of a table's cells the method answers clearly more, clearly fewer, and neither."""
+    """Of how many pairs the method answers clearly more over all budgets, clearly fewer, and neither."""
     counts = defaultdict(lambda: [0, 0, 0])
     for (model, protocol, *_), by_budget in pairs_of(rows, pairs):
-        for mine, base in by_budget.values():
-            more, fewer, p = differ(mine, base)
-            counts[model, protocol][2 if p >= CLEAR else 0 if more > fewer else 1] += 1
+        more, fewer, p = by_sample(by_budget)
+        counts[model, protocol][2 if p >= CLEAR else 0 if more > fewer else 1] += 1
     return "; ".join(f"{model}, question {'seen' if protocol == 'aware' else 'unseen'} {' / '.join(map(str, found))}"
                      for (model, protocol), found in counts.items()) or "not measured yet"
 

@@ -9,7 +9,7 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
   cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
-  answers NAME     in how many cells of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
+  answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
