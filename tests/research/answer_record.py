@@ -75,7 +75,8 @@ RUNS = {
 PAIRS = {
     "obcache": [(base.format(score), base.format("")) for base in (*BASES, ORDER + "~ada") for score in SCORES],
     "caote": [(f"{base}+caote in blocks", f"{base} in blocks") for base in CAOTE],
-    "lukv": [(f"snapkv~{method}", f"snapkv~{other}") for method in ("profile", "lu") for other in ("uniform", "ada", "pyramid")],
+    **{name: [(f"snapkv~{method}", f"snapkv~{other}") for other in ("uniform", "ada", "pyramid")]
+       for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
     "adakv": [("snapkv~ada", "snapkv~uniform")],
     "pyramidkv": [("snapkv~pyramid", "snapkv~uniform")],
     "iap": [("snapkv, iap 50 %", "snapkv, think 50 %"), ("snapkv, iap 50 %", "snapkv")],
