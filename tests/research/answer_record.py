@@ -68,7 +68,7 @@ RUNS = {
         "none": Run(("evict", *UNSEEN, "--policy", "snapkv"), "aware"),
         "think": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "think:0.5"), "aware", ", think 50 %"),
         "iap": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "iap:0.5"), "aware", ", iap 50 %"),
-        "formats": Run((*WHOLE, "--bits", "2,tq2,tq4,nvfp4,k4v2"), "aware"),
+        "bits": Run((*WHOLE, "--bits", "2,tq2,tq4,nvfp4,k4v2"), "aware"),
     },
 }
 # What the papers' tables compare: a method, and what it is to be better than.
@@ -220,17 +220,11 @@ def pairs_of(rows, pairs):
                 yield (model, protocol, of, over), {b: (right[model, protocol, of, b], right[model, protocol, over, b]) for b in budgets}
 
 
-def differ(mine, base):
-    """How many samples only the one and only the other answers, and McNemar's p."""
-    shared = mine.keys() & base.keys()
-    more, fewer = (sum(a[s] and not b[s] for s in shared) for a, b in ((mine, base), (base, mine)))
-    return more, fewer, mcnemar(more, fewer)
-
-
-def by_sample(by_budget):
-    """The same over all budgets: in how many samples the one answers at more of them than the other, and at fewer."""
+def differ(*pairs):
+    """In how many samples the one answers at more of the budgets than the other, and at fewer, and McNemar's p; of (the one's answers,
+    the other's) at each budget."""
     ahead = defaultdict(int)
-    for mine, base in by_budget.values():
+    for mine, base in pairs:
         for sample in mine.keys() & base.keys():
             ahead[sample] += mine[sample] - base[sample]
     more, fewer = (sum(side * by > 0 for by in ahead.values()) for side in (1, -1))
@@ -252,10 +246,10 @@ def pairs_table(rows, pairs):
                 cells.append("")
                 continue
             mine, base = by_budget[budget]
-            more, fewer, p = differ(mine, base)
+            more, fewer, p = differ((mine, base))
             cells.append(bold_if_clear(f"{sum(base.values())} to {sum(mine.values())} (+{more} -{fewer}, p = {p:.2g})", p))
         if len(budgets) > 1:
-            more, fewer, p = by_sample(by_budget)
+            more, fewer, p = differ(*by_budget.values())
             cells.append(bold_if_clear(f"+{more} -{fewer}, p = {p:.2g}", p))
         oracle = " (oracle)" if of.endswith("~lu") else ""
         lines.append([f"`{of}`{oracle} over `{over}`", model, "seen" if protocol == "aware" else "unseen", *cells])
@@ -268,7 +262,7 @@ def pairs_cells(rows, pairs):
     """Of how many pairs the method answers clearly more over all budgets, clearly fewer, and neither."""
     counts = defaultdict(lambda: [0, 0, 0])
     for (model, protocol, *_), by_budget in pairs_of(rows, pairs):
-        more, fewer, p = by_sample(by_budget)
+        more, fewer, p = differ(*by_budget.values())
         counts[model, protocol][2 if p >= CLEAR else 0 if more > fewer else 1] += 1
     return "; ".join(f"{model}, question {'seen' if protocol == 'aware' else 'unseen'} {' / '.join(map(str, found))}"
                      for (model, protocol), found in counts.items()) or "not measured yet"
@@ -290,9 +284,7 @@ def asked_table(asked):
 def accuracy_table(rows):
     """Of the samples that the whole cache answers: how many a case does, and whether that is fewer than snapkv's."""
     models, lines = dict.fromkeys(row["model"] for row in rows), []
-    right = defaultdict(dict)
-    for row in rows:
-        right[row["model"], row["policy"], row["budget"]][row["task"], row["sample"]] = row["right"] == "1"
+    right = {(model, policy, budget): mine for (model, _, policy, budget), mine in right_of(rows).items()}
     for policy, budget in dict.fromkeys((row["policy"], row["budget"]) for row in rows):
         cells = []
         for model in models:
@@ -301,7 +293,7 @@ def accuracy_table(rows):
                 cells += ["", ""]
                 continue
             low, high = wilson(sum(mine.values()), len(mine))
-            more, fewer, p = differ(mine, base)
+            more, fewer, p = differ((mine, base))
             versus = f"+{more} -{fewer}, p = {p:.2g}" if base and policy != "snapkv" else ""
             cells += [f"{100 * sum(mine.values()) / len(mine):.0f} [{100 * low:.0f}, {100 * high:.0f}]", versus]
         lines.append([f"`{policy}`", budget, *cells])

@@ -58,6 +58,9 @@ class Tables(unittest.TestCase):
         self.assertEqual(answer_record.pairs_cells(rows, pairs[3:]), "not measured yet")
 
     def test_runs_are_named_apart(self):
+        """All of a model write into one folder, and what is there is not done again."""
+        names = [name for runs in answer_record.RUNS.values() for name in runs]
+        self.assertEqual(len(names), len(set(names)))
         for runs in answer_record.RUNS.values():
             for command, protocol, _ in runs.values():
                 self.assertIn(command[0], ("evict", "budget"))

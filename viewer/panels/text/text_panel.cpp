@@ -264,36 +264,41 @@ void draw_bar(const TextLegend& legend) {
   }
 }
 
-/// "struck" as evicted tokens look, and what that means.
+/// A line across or over words.
+struct Stroke {
+  float top, thick;  ///< pixels
+  ImU32 color;
+};
+
+/// A word as such tokens look, and what that means.
+void draw_sign(const char* word, ImU32 ink, const Stroke& stroke, const std::string& meaning) {
+  const Theme& t = theme();
+  flow(ImGui::CalcTextSize(word).x + ImGui::CalcTextSize(meaning.c_str()).x + t.px(20));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  ImGui::PushStyleColor(ImGuiCol_Text, ink);
+  ImGui::TextUnformatted(word);
+  ImGui::PopStyleColor();
+  const float top = at.y + stroke.top;
+  ImGui::GetWindowDrawList()->AddRectFilled({at.x, top}, {ImGui::GetItemRectMax().x, top + stroke.thick},
+                                            stroke.color);
+  ImGui::SameLine(0, t.px(5));
+  dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
+}
+
 void draw_struck(const TextLegend& legend) {
   const Theme& t = theme();
-  const char* sample = "struck";
   const std::string meaning =
       legend.heads > 1
           ? fmt::format("evicted by {}, the fainter the more of {} heads", legend.setting, legend.heads)
       : legend.kept ? fmt::format("evicted by {}: {} of {} stay", legend.setting, *legend.kept, legend.l)
                     : fmt::format("evicted by {}", legend.setting);
-  flow(ImGui::CalcTextSize(sample).x + ImGui::CalcTextSize(meaning.c_str()).x + t.px(20));
-  const ImVec2 at = ImGui::GetCursorScreenPos();
-  dim_text(sample);
-  const float middle = std::floor(at.y + ImGui::GetTextLineHeight() * 0.56F);
-  ImGui::GetWindowDrawList()->AddRectFilled(
-      {at.x, middle}, {ImGui::GetItemRectMax().x, middle + std::max(t.px(1), 1.0F)}, t.dim);
-  ImGui::SameLine(0, t.px(5));
-  dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
+  const float middle = std::floor(ImGui::GetTextLineHeight() * 0.56F);
+  draw_sign("struck", t.dim, {middle, std::max(t.px(1), 1.0F), t.dim}, meaning);
 }
 
-/// "needle" as it is marked, and what that means.
 void draw_marked() {
   const Theme& t = theme();
-  const char* sample = "needle";
-  const char* meaning = "what is asked for, and the answer";
-  flow(ImGui::CalcTextSize(sample).x + ImGui::CalcTextSize(meaning).x + t.px(20));
-  const ImVec2 at = ImGui::GetCursorScreenPos();
-  ImGui::TextUnformatted(sample);
-  ImGui::GetWindowDrawList()->AddRectFilled(at, {ImGui::GetItemRectMax().x, at.y + t.px(2.4F)}, mark_color());
-  ImGui::SameLine(0, t.px(5));
-  dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
+  draw_sign("needle", t.text, {0, t.px(2.4F), mark_color()}, "what is asked for, and the answer");
 }
 
 /// A line of it, or more where it is narrow.

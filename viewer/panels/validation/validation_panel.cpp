@@ -85,8 +85,10 @@ void ValidationPanel::draw(PanelContext& context) {
   {
     const OutOfSight controls(context.figure);
     choose_setting();
-    if (!cases_.empty()) choose_figure();
-    if (!cases_.empty()) choose_measured();
+    if (!cases_.empty()) {
+      choose_figure();
+      choose_measured();
+    }
   }
   if (cases_.empty()) return hint("No two cases were measured in one setting.");
   draw_order();
