@@ -2,11 +2,13 @@
 
 #include "data/error.hpp"
 #include "data/npy_array.hpp"
+#include "data/npz.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 namespace kvreplay {
 namespace {
@@ -93,6 +95,21 @@ std::vector<std::uint8_t> read_npy_bool(const std::filesystem::path& path,
 NpyNumbers read_npy_numbers(const std::filesystem::path& path) {
   const NpyArray array = open_npy(path.string(), std::make_shared<FileSource>(path), NpyElements::any);
   return {array.header.shape, elements_of(array, /*rounded=*/true)};
+}
+
+std::vector<std::pair<std::string, NpyNumbers>> read_npz_numbers(const std::filesystem::path& path) {
+  constexpr std::string_view kEnding = ".npy";
+  const NpzArchive archive = NpzArchive::open(path);
+  std::vector<std::pair<std::string, NpyNumbers>> found;
+  for (std::size_t m = 0; m < archive.members().size(); ++m) {
+    std::string name = archive.members()[m].name;
+    if (!name.ends_with(kEnding)) continue;
+    const NpyArray array =
+        open_npy(fmt::format("{}: {}", path.string(), name), archive.source(m), NpyElements::any);
+    name.resize(name.size() - kEnding.size());
+    found.emplace_back(std::move(name), NpyNumbers{array.header.shape, elements_of(array, /*rounded=*/true)});
+  }
+  return found;
 }
 
 }  // namespace kvreplay

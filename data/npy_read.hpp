@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay {
@@ -34,5 +36,9 @@ struct NpyNumbers {
 };
 /// Floating point numbers, integers of 1 to 8 bytes, or booleans as 0 and 1.
 NpyNumbers read_npy_numbers(const std::filesystem::path& path);
+
+/// The same of every `.npy` in an archive, by the members' names without their ending, in the archive's
+/// order.
+std::vector<std::pair<std::string, NpyNumbers>> read_npz_numbers(const std::filesystem::path& path);
 
 }  // namespace kvreplay

@@ -264,8 +264,6 @@ BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches) {
   return all;
 }
 
-namespace {
-
 RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores) {
   const Index l = scores.size();
   const Vector<double> by_pool = pooled(scores, rule.pool, rule.pool_window);
@@ -288,8 +286,6 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
   for (const std::int32_t p : rest) ranked.scores.push_back(by_pool[p]);
   return ranked;
 }
-
-}  // namespace
 
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,

@@ -75,6 +75,10 @@ struct RankedTokens {
   std::vector<double> worth;        ///< what the plan's curve adds up; empty from head_orders()
 };
 
+/// A rule's: what it pins (first positions, then the most recent), then the others by pooled score, equal
+/// ones from the front.
+RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& scores);
+
 /// Every order of the plan on one head group; `n_kv` KV heads a layer.
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,

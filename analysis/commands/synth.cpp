@@ -8,16 +8,6 @@
 
 namespace kvreplay {
 
-template <>
-struct OptionValue<Dtype> {
-  static Dtype parse(const OptionFacts& option, const std::string& word) {
-    for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64})
-      if (word == name_of(dtype)) return dtype;
-    throw OptionError(option, std::string(option.meaning), fmt::format("'{}'", word));
-  }
-  static std::string text(Dtype dtype) { return std::string(name_of(dtype)); }
-};
-
 namespace {
 
 namespace synth_option {

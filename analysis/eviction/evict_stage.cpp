@@ -44,9 +44,13 @@ double ties_of(const EvictionPlan& plan, std::size_t which, const HeadRanking& r
 }  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
+    : EvictStage(dump, options, eviction_plan(dump, options), compute) {}
+
+EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, EvictionPlan plan,
+                       const Compute& compute)
     : Stage(dump, compute),
       options_(options),
-      plan_(eviction_plan(dump, options)),
+      plan_(std::move(plan)),
       columns_(plan_),
       kept_("kept", cache_rows(), dump.shape().l, file_names(plan_)),
       pruned_("pruned", cache_rows(), dump.shape().d, file_names(plan_)),

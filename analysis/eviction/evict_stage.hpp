@@ -23,6 +23,8 @@ namespace kvreplay {
 class EvictStage final : public Stage {
  public:
   EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute);
+  /// Of a plan that is made, as plan_of_kept().
+  EvictStage(const Dump& dump, const EvictionOptions& options, EvictionPlan plan, const Compute& compute);
 
   std::string_view name() const override { return "evict"; }
   std::vector<std::string> on_cpu() const override;

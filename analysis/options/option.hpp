@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/console.hpp"
+#include "data/dtype.hpp"
 #include "data/dump.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
@@ -156,6 +157,9 @@ struct NamedValue {
   }
   static std::string text(Enum value) { return std::string(kTable[value].name); }
 };
+
+template <>
+struct OptionValue<Dtype> : NamedValue<kDtypes, Listed::one_of> {};
 
 /// An option and the field that holds it.
 struct BoundOption {

@@ -100,7 +100,7 @@ Figure figure_with(const ResultReader& results, const std::vector<std::string>& 
 }
 
 /// A line a division of the budget; nothing where the folder has no profile of `lu`.
-std::optional<Figure> allocation_figure(const Tables& tables) {
+std::optional<Figure> run_allocation_figure(const Tables& tables) {
   const ResultReader& results = tables.results;
   const std::vector<std::string> orders = orders_of(results, tables.budgets);
   if (orders.empty()) return std::nullopt;
@@ -279,7 +279,7 @@ std::optional<Figure> budget_layers_figure(const OverDumpsReader& results) {
 Section budget_section(const Tables& tables) {
   return section_of("budgets", "Head budgets",
                     {loss_figure(tables.budgets), layer_lines(tables, tables.budgets, layers_of_budgets()),
-                     share_figure(tables), allocation_figure(tables), curve_figure(tables)},
+                     share_figure(tables), run_allocation_figure(tables), curve_figure(tables)},
                     "No budgets shared between heads; kvreplay budget DUMP --out DIR computes them.");
 }
 

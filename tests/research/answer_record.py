@@ -102,7 +102,7 @@ def main() -> int:
     add("--task", nargs="+", default=ASKED, metavar="NAME", choices=[*TASKS], help="only these")
     add("--samples", type=int, default=10, metavar="N", help="of each task (default 10)")
     add("--length", type=int, default=2048, metavar="N", help="tokens of a sample (default 2048)")
-    add("--gradients", type=int, default=8, metavar="S", help="samples of the gradients (default 8)")
+    add("--gradients", type=int, default=8, metavar="S", help="samples of the gradients (default 8; 0: none, and no predicted losses)")
     add("--out", type=Path, help="where the tables are gathered (default: the work folder)")
     add("--threads", default="2", help="of every step")
     add("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
@@ -132,7 +132,8 @@ def measure(args, model, file) -> None:
     folder = args.work / model
     run, dumps = Steps(args, folder), folder / "dumps"
     run("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", ",".join(args.task),
-        "--samples", args.samples, "--length", args.length, "--gradients", args.gradients, "--out", dumps, "--resume")
+        "--samples", args.samples, "--length", args.length, *(("--gradients", args.gradients) if args.gradients else ()),
+        "--out", dumps, "--resume")
     asked = [{"model": model, **row} for row in read(dumps / "tasks.csv")]
     write_csv(folder / "asked.csv", ASKED_COLUMNS, [{name: row[name] for name in ASKED_COLUMNS} for row in asked])
     right = {task: [int(row["sample"]) for row in asked if (row["task"], row["right"]) == (task, "1")] for task in args.task}

@@ -58,6 +58,25 @@ def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, refer
                         None if compensate is None else {"method": compensate, **fitted})
 
 
+def kept_of(model):
+    """What the caches of a running model keep of a prompt, for `kvreplay conform --kept`:
+
+        with kvreplay.kept_of(model) as kept, press(model):   # any press of kvpress, or a cache class of your own
+            model.generate(ids, past_key_values=cache)
+        kept.save("kept.npy")                                 # bool [layers, n_kv, l]
+        kept.save_cache("held")                               # the keys and values themselves, for --cache
+
+    It notes the keys and values that caches are given (batches of one prompt), and finds those that they hold once the prompt is
+    read. kept.layers[layer]: ascending positions of every KV head; InputError where a cache holds neither the keys nor the values
+    that it was given (conform --cache finds the positions of what is quantized). Needs torch and transformers.
+    """
+    try:
+        from . import _kept_of
+    except ImportError as missing:
+        raise InputError(f"kept_of: expected torch and transformers, found: {missing}") from missing
+    return _kept_of.kept_of(model)
+
+
 __all__ = ["Allocation", "Comparison", "Compensation", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
-           "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "evict",
+           "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "evict", "kept_of", "kept_of",
            "open_results", "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]

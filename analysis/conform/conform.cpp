@@ -1,0 +1,552 @@
+#include "analysis/conform/conform.hpp"
+
+#include "analysis/conform/engine_kept.hpp"
+#include "analysis/conform/held_cache.hpp"
+#include "analysis/eviction/evict_stage.hpp"
+#include "analysis/eviction/eviction_plan.hpp"
+#include "analysis/findings/computed_tables.hpp"
+#include "analysis/measure/case_outputs.hpp"
+#include "analysis/results/figure_facts.hpp"
+#include "data/error.hpp"
+#include "data/npy_read.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+namespace kvreplay::conform {
+namespace {
+
+/// A search looks at so many layers at most, of so many tokens over all their caches, and goes on from so
+/// many of the best readings, which depart in so many aspects at most.
+constexpr Index kSearchedLayers = 8, kSearchedTokens = 400'000;
+constexpr std::size_t kBeam = 4, kMostDeviations = 3;
+/// A departure more has to explain so much of what is left; less than that is chance.
+constexpr double kExplained = 0.25;
+
+constexpr std::string_view kNone = "none";        // the policy that keeps all
+constexpr std::string_view kNumbers = "numbers";  // the aspect of what scores are rounded to
+
+Dtype numbers_of(const Dump& dump) {
+  for (const DumpFile& file : dump.files())
+    if (file.tensor == Tensor::k) return file.dtype;
+  return Dtype::f32;
+}
+
+/// What is asked for, and the layers with a cache of their own.
+struct Asked {
+  EvictionOptions options;  ///< of the policy alone
+  ReadingSetting setting;
+  std::optional<BudgetDivision> division;
+  std::shared_ptr<const std::vector<Index>> head_budgets;
+  std::vector<GivenArray<double>> scores;
+  std::vector<GivenArray<std::uint8_t>> found;  ///< a case each
+  std::vector<Index> layers;
+  std::vector<Quantization> stored;  ///< [layers], or empty
+  Dtype numbers = Dtype::f32;
+  bool per_query_head = false;
+  std::vector<OptionText> notes;
+
+  Reading meant(std::size_t which) const {
+    ReadingSetting mine = setting;
+    mine.budget = options.budgets[which];
+    Reading reading = reading_of(mine, setting.policy, setting.semantics);
+    reading.division = division;
+    reading.given_budgets = head_budgets;
+    reading.numbers = numbers;
+    return reading;
+  }
+  std::span<const std::uint8_t> found_of(std::size_t which, Index layer, Index cache, Index caches) const {
+    const Index l = setting.l;
+    return std::span(found[which].values).subspan((layer * caches + cache) * l, l);
+  }
+};
+
+std::shared_ptr<const std::vector<Index>> read_head_budgets(const std::string& file, const Dump& dump,
+                                                            const std::vector<Index>& layers) {
+  const DumpShape& shape = dump.shape();
+  const std::vector<double> values = read_npy(file, std::array<Index, 2>{shape.layers, shape.n_kv});
+  auto budgets = std::make_shared<std::vector<Index>>();
+  for (const Index layer : layers)
+    for (Index g = 0; g < shape.n_kv; ++g) {
+      const double tokens = values[layer * shape.n_kv + g];
+      if (!(tokens >= 0 && tokens <= static_cast<double>(shape.l)) || tokens != std::floor(tokens))
+        throw InputError(fmt::format("{}: layer {}, head {}", file, layer, g),
+                         fmt::format("a number of tokens from 0 to {}", shape.l), fmt::format("{}", tokens));
+      budgets->push_back(static_cast<Index>(tokens));
+    }
+  return budgets;
+}
+
+Asked settled(const Dump& dump, const ConformOptions& options) {
+  const DumpShape& shape = dump.shape();
+  Asked asked;
+  const std::size_t mark = options.as.rfind('~');
+  if (options.as.empty()) throw OptionError(conform_option::as, "a policy", "none");
+  const bool evicts = options.as != kNone;
+  const Policy policy =
+      parse_policy(evicts ? options.as.substr(0, mark) : std::string(name_of(EvictionBase::streaming)),
+                   names_of(options.scores), conform_option::as);
+  if (mark != std::string::npos) {
+    asked.division = OptionValue<BudgetDivision>::parse(conform_option::as, options.as.substr(mark + 1));
+    const BudgetMethod method = asked.division->method;
+    if (method != BudgetMethod::uniform && method != BudgetMethod::ada && method != BudgetMethod::pyramid)
+      throw OptionError(conform_option::as,
+                        option_text("uniform, ada or pyramid behind '~' (any other budgets: {})",
+                                    conform_option::head_budgets),
+                        fmt::format("'{}'", asked.division->name));
+  }
+  const bool with_cache = !options.cache.empty();
+  if (options.kept.empty() && !with_cache)
+    throw OptionError(option_text("{} or {}", conform_option::kept, conform_option::cache), "what was kept",
+                      "none");
+  const Index files = options.kept.empty() ? 1 : std::ssize(options.kept);
+  std::vector<Budget> budgets = options.budgets;
+  if (!evicts && budgets.empty()) budgets.push_back({shape.l});
+  if (!evicts && (files > 1 || budgets.size() > 1 || budgets.front().tokens != shape.l))
+    throw OptionError(conform_option::as, "no budget for a cache that keeps all (none)",
+                      counted(std::ssize(budgets), "budget"));
+  if (std::ssize(budgets) != files || (with_cache && files > 1))
+    throw OptionError(
+        option_text("{} and {}",
+                    options.kept.empty() || with_cache ? conform_option::cache : conform_option::kept,
+                    evict_option::keep),
+        with_cache ? "one budget" : "a file for each budget",
+        fmt::format("{} and {}", with_cache && options.kept.empty() ? "a folder" : counted(files, "file"),
+                    counted(std::ssize(budgets), "budget")));
+  const EvictionBaseFacts& base = kBases[policy.base];
+  if (base.searches || base.reads || policy.own.threshold)
+    throw OptionError(conform_option::as, "a policy that ranks and evicts",
+                      fmt::format("'{}', which {}", policy.name,
+                                  base.reads      ? "evicts nothing"
+                                  : base.searches ? "searches"
+                                                  : "keeps no budget"));
+  for (const std::string& file : options.kept) asked.found.push_back(read_engine_kept(file, dump));
+  if (asked.found.empty())  // they are found by the cache
+    asked.found.push_back(
+        {"cache", std::vector<std::uint8_t>(static_cast<std::size_t>(shape.layers * shape.n_kv * shape.l)),
+         1});
+  const Index parts = asked.found.front().parts;
+  if (with_cache && parts > 1)
+    throw OptionError(conform_option::cache, "kept sets of KV heads", "those of query heads");
+  for (std::size_t f = 0; f < asked.found.size(); ++f)
+    if (asked.found[f].parts != parts)
+      throw InputError(options.kept[f], fmt::format("heads as in {}", options.kept.front()), "others");
+  asked.per_query_head = parts > 1;
+  for (const Index layer : options.layers)
+    if (dump.cache_of(layer) == layer) asked.layers.push_back(layer);
+  if (!options.head_budgets.empty())
+    asked.head_budgets = read_head_budgets(options.head_budgets, dump, asked.layers);
+  if (asked.head_budgets && (asked.division || asked.per_query_head))
+    throw OptionError(
+        conform_option::head_budgets, asked.division ? "no division behind '~'" : "a cache for every KV head",
+        asked.division ? fmt::format("'~{}'", asked.division->name) : "one for every query head");
+
+  asked.options.policies = {policy};
+  asked.options.budgets = budgets;
+  asked.options.semantics = {options.semantics};
+  asked.options.per_query_head = asked.per_query_head;
+  asked.options.scores = options.scores;
+  EvictionPlan plan;
+  try {
+    plan = eviction_plan(dump, asked.options);
+  } catch (const OptionError& error) {
+    throw OptionError(error.line().naming(evict_option::policy.name, conform_option::as.name));
+  }
+  asked.scores = plan.scores;
+  asked.notes = plan.notes;
+
+  ReadingSetting& setting = asked.setting;
+  setting.policy = policy;
+  setting.semantics = options.semantics;
+  setting.l = shape.l;
+  setting.rows = window_rows(shape.l, shape.first_query(), shape.l).count();
+  setting.group = asked.per_query_head ? 1 : shape.group();
+  setting.n_kv = asked.per_query_head ? shape.n_q : shape.n_kv;
+  setting.has_rope = dump.rope(asked.layers.empty() ? 0 : asked.layers.front()).has_value();
+  setting.projects_values = dump.projects_values();
+  for (const Index layer : asked.layers)
+    setting.own_caches = setting.own_caches && dump.readers(layer).size() == 1;
+  setting.available = [&dump, setting](const Policy& other) {
+    const EvictionRule rule =
+        rule_of(other, setting.semantics, {}, setting.l, setting.l, setting.projects_values);
+    return !rule.metric || !why_unavailable(*rule.metric, dump);
+  };
+  asked.numbers = options.numbers.value_or(numbers_of(dump));
+  if (!options.stored.formats.empty()) {
+    const auto runs = cache_format_runs(options.stored, shape, evict_option::bits, evict_option::rotate);
+    if (!with_cache || runs.size() > 1)
+      throw OptionError(evict_option::bits, with_cache ? "one format" : "a cache that is stored so (cache)",
+                        fmt::format("'{}'", runs.front().name));
+    asked.stored = runs.front().of_layers;
+  }
+  return asked;
+}
+
+/// What the first pass has found of one case, besides its figures.
+struct Compared {
+  std::vector<std::pair<Index, Index>> apart;  ///< layer and cache, where something departs
+  std::vector<std::uint8_t> meant, oracle;     ///< [layers, caches, l]
+};
+
+class Referee {
+ public:
+  Referee(const Dump& dump, const ConformOptions& options, const Compute& compute)
+      : dump_(dump), options_(options), compute_(compute), asked_(settled(dump, options)) {
+    if (!options.cache.empty()) held_.emplace(options.cache, dump);
+  }
+
+  ConformResult judge() {
+    result_.policy = options_.as;
+    result_.semantics = name_of(options_.semantics);
+    result_.numbers = name_of(asked_.numbers);
+    result_.l = asked_.setting.l;
+    result_.notes = asked_.notes;
+    compare_all();
+    for (std::size_t c = 0; c < result_.cases.size(); ++c) {
+      Conformance& one = result_.cases[c];
+      std::ranges::stable_sort(one.held, [](const HeldFinding& a, const HeldFinding& b) {
+        return a.of != b.of ? a.of < b.of : a.heads > b.heads;
+      });
+      if (one.apart > 0 && options_.variants > 0) search(c);
+      if (one.apart > 0 || (one.verdict == Verdict::cache_differs && options_.as != kNone)) cost(c);
+      if (held_full_sq_ > 0)
+        one.costs.insert(one.costs.begin(),
+                         {"cache as held", relative_error(held_change_sq_, held_full_sq_), {}, {}});
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Index caches() const { return asked_.setting.n_kv; }
+  std::size_t at(Index layer, Index cache) const {
+    return static_cast<std::size_t>((layer * caches() + cache) * asked_.setting.l);
+  }
+
+  void compare_all() {
+    const Index l = asked_.setting.l;
+    const std::size_t all = static_cast<std::size_t>(dump_.shape().layers * caches() * l);
+    for (std::size_t c = 0; c < asked_.found.size(); ++c) {
+      Conformance& one = result_.cases.emplace_back();
+      one.file = options_.kept.empty() ? options_.cache : options_.kept[c];
+      one.budget = asked_.options.budgets[c].label();
+      one.found_least = one.meant_least = l;
+      compared_.push_back({{}, std::vector<std::uint8_t>(all), {}});
+      for (std::size_t before = 0; before < c && !one.same_as; ++before)
+        if (asked_.found[before].values == asked_.found[c].values &&
+            asked_.meant(before).budget != asked_.meant(c).budget)
+          one.same_as = before;
+    }
+    const Index layers = std::ssize(asked_.layers);
+    for (Index place = 0; place < layers; ++place) {
+      if (options_.on_progress) options_.on_progress(place, layers);
+      if (compute_.workers.stopping()) throw Interrupted{};
+      const Index layer = asked_.layers[place];
+      LayerCaches layer_caches(dump_, layer, asked_.per_query_head, asked_.scores, compute_);
+      for (std::size_t c = 0; c < result_.cases.size(); ++c) compare(c, layer, place, layer_caches);
+    }
+    if (options_.on_progress) options_.on_progress(layers, layers);
+    for (std::size_t c = 0; c < result_.cases.size(); ++c)
+      result_.cases[c].verdict = verdict_of(result_.cases[c]);
+  }
+
+  void compare(std::size_t c, Index layer, Index place, LayerCaches& layer_caches) {
+    Conformance& one = result_.cases[c];
+    const std::vector<ReadCache> meant = layer_caches.read(asked_.meant(c), place, std::ssize(asked_.layers));
+    if (held_) compare_held(c, layer, layer_caches, meant);
+    Index meant_layer = 0, found_layer = 0;
+    bool layer_apart = false;
+    for (Index g = 0; g < caches(); ++g) {
+      const auto in_file = asked_.found_of(c, layer, g, caches());
+      const KeptSet found(in_file.begin(), in_file.end());
+      std::ranges::copy(meant[g].kept, compared_[c].meant.begin() + static_cast<Index>(at(layer, g)));
+      const Index should = kvreplay::count(meant[g].kept), does = kvreplay::count(found);
+      const Mismatch here = mismatch(meant[g], found);
+      ++one.heads;
+      one.tokens += here.count();
+      one.apart += here.apart;
+      one.heads_apart += here.apart > 0 ? 1 : 0;
+      one.heads_tied += here.apart == 0 && here.count() > 0 ? 1 : 0;
+      one.budgets_apart += should != does ? 1 : 0;
+      one.found_least = std::min(one.found_least, does), one.found_most = std::max(one.found_most, does);
+      one.meant_least = std::min(one.meant_least, should), one.meant_most = std::max(one.meant_most, should);
+      meant_layer += should, found_layer += does;
+      if (here.apart > 0) {
+        compared_[c].apart.emplace_back(layer, g);
+        layer_apart = true;
+      }
+      shares_budget_ = meant[g].shares_budget;
+      note_first(one, here, meant[g], found, layer, g);
+      add_oracle(c, layer_caches, layer, g, does);
+    }
+    if (layer_apart) one.layers_apart.push_back(layer);
+    one.meant_total += meant_layer, one.found_total += found_layer;
+    one.layers_hold = one.layers_hold && meant_layer == found_layer;
+  }
+
+  /// What the cache of a layer holds; and where no file says it, what it keeps.
+  void compare_held(std::size_t c, Index layer, const LayerCaches& layer_caches,
+                    const std::vector<ReadCache>& meant) {
+    Conformance& one = result_.cases[c];
+    const HeldCaches::Layer all = held_->layer(layer);
+    const AnyHead others = [this](Index of, Index g) -> const HeadGroup<double>& {
+      const DumpShape& shape = dump_.shape();
+      if (other_heads_.size() > 32) other_heads_.clear();
+      const auto [at, fresh] = other_heads_.try_emplace({of, g});
+      if (fresh) at->second = load_head_group<double>(dump_, of, g, {.first_row = shape.T, .others = false});
+      return at->second;
+    };
+    const Index l = asked_.setting.l;
+    for (Index g = 0; g < caches(); ++g) {
+      const HeadGroup<double>& group = layer_caches.cache(g);
+      std::optional<KeptSet> kept;  // rows may stand in any order
+      if (!options_.kept.empty()) {
+        const auto in_file = asked_.found_of(c, layer, g, caches());
+        kept.emplace(in_file.begin(), in_file.end());
+        const Index should = kvreplay::count(*kept), rows = all.k[g].rows();
+        if (rows < should || rows > should + group.T_all() - l)
+          throw InputError(
+              fmt::format("{}: layer {}, head {}", options_.cache, layer, g),
+              fmt::format("the {} tokens kept, and at most {} decoded ones", should, group.T_all() - l),
+              counted(rows, "row"));
+      }
+      const std::optional<Quantization> stored =
+          asked_.stored.empty() ? std::nullopt : std::optional(asked_.stored[layer]);
+      const HeldHead head = held_head(all.k[g], all.v[g], group, kept, meant[g].kept, stored, asked_.numbers,
+                                      others, asked_.layers, caches(), formats_);
+      const Cache<double> cache = cache_of(head, all.k[g], all.v[g], group);
+      if (!kept)
+        std::ranges::copy(cache.kept, asked_.found[c].values.begin() + static_cast<Index>(at(layer, g)));
+      one.heads_out_of_order += head.in_order ? 0 : 1;
+      note_held(one, "keys", head.keys, layer);
+      note_held(one, "values", head.values, layer);
+      if (head.keys.as_meant && head.values.as_meant && !stored) continue;
+      const RowRange future = future_rows(l, group.T_all(), group.first_query()),
+                     window = window_rows(l, group.first_query(), kMeasuredRows);
+      const CaseOutputs<double> outputs = cache_outputs<double>(
+          group, window, future, 1, [&](std::size_t) { return cache; }, false, compute_);
+      const OutputChanges<double>& judged = future.count() > 0 ? outputs.future : outputs.window;
+      held_change_sq_ += judged.change_sq.front(), held_full_sq_ += judged.full_sq;
+    }
+  }
+
+  static void note_held(Conformance& one, const char* of, const HeldAs& found, Index layer) {
+    auto at = std::ranges::find_if(one.held,
+                                   [&](const HeldFinding& f) { return f.of == of && f.text == found.text; });
+    if (at == one.held.end()) at = one.held.insert(at, {of, found.text, found.as_meant, 0, {}, 0});
+    ++at->heads;
+    place_in(at->layers, layer);
+    at->most = std::max(at->most, found.distance);
+  }
+
+  static void note_first(Conformance& one, const Mismatch& here, const ReadCache& meant, const KeptSet& found,
+                         Index layer, Index g) {
+    const bool better = here.apart > 0 && one.apart == here.apart;  // the first of those that depart
+    if (here.count() == 0 || (one.first && !better)) return;
+    const Index p = here.first ? *here.first : here.extra.empty() ? here.missing.front() : here.extra.front();
+    TokenPlace place{layer, g, p, found[p] != 0, kNan, kNan};
+    if (meant.scores.size() > 0 && p >= meant.pinned_before && p < meant.pinned_from) {
+      place.score = meant.scores[p];
+      place.cut = place.extra ? meant.lowest_kept : meant.highest_evicted;
+    }
+    one.first = place;
+  }
+
+  void add_oracle(std::size_t c, const LayerCaches& layer_caches, Index layer, Index g, Index keep) {
+    const KeptSet oracle = layer_caches.oracle(g, keep);
+    if (oracle.empty()) return;
+    auto& all = compared_[c].oracle;
+    all.resize(compared_[c].meant.size());
+    std::ranges::copy(oracle, all.begin() + static_cast<Index>(at(layer, g)));
+  }
+
+  Verdict verdict_of(const Conformance& one) const {
+    const bool other_numbers =
+        std::ranges::any_of(one.held, [](const HeldFinding& f) { return !f.as_meant; });
+    if (one.apart == 0 && other_numbers) return Verdict::cache_differs;
+    if (one.tokens == 0) return one.same_as ? Verdict::same_result : Verdict::conforms;
+    if (one.found_least == asked_.setting.l && one.meant_most < asked_.setting.l)
+      return Verdict::nothing_evicted;
+    if (one.apart == 0) return Verdict::ties;
+    if (one.same_as) return Verdict::same_result;
+    return (shares_budget_ ? !one.layers_hold : one.budgets_apart > 0) ? Verdict::budget_not_held
+                                                                       : Verdict::differs;
+  }
+
+  // How it was read.
+
+  void search(std::size_t c) {
+    const Conformance& one = result_.cases[c];
+    const Index l = asked_.setting.l, layers = std::ssize(asked_.layers);
+    // Heads that depart, of layers that lie evenly among those.
+    const Index most =
+        std::clamp<Index>(kSearchedTokens / std::max<Index>(l * caches(), 1), 1, kSearchedLayers);
+    std::vector<Index> searched;
+    const Index there = std::ssize(one.layers_apart), take = std::min(most, there);
+    for (Index n = 0; n < take; ++n) searched.push_back(one.layers_apart[n * there / take]);
+    std::vector<std::unique_ptr<LayerCaches>> loaded;
+    for (const Index layer : searched)
+      loaded.push_back(
+          std::make_unique<LayerCaches>(dump_, layer, asked_.per_query_head, asked_.scores, compute_));
+
+    const std::optional<Index> found =
+        one.found_least == one.found_most ? std::optional(one.found_least) : std::nullopt;
+    ReadingSetting setting = asked_.setting;
+    setting.budget = asked_.options.budgets[c];
+    const Reading meant = asked_.meant(c);
+    const std::vector<Deviation> deviations = known_deviations(setting, meant, found);
+    const auto reading_with = [&](const std::vector<std::size_t>& chosen) {
+      Reading reading = meant;
+      for (const std::size_t d : chosen) deviations[d].apply(reading);
+      return reading;
+    };
+    const auto apart_of = [&](const Reading& reading) {
+      Index apart = 0;
+      for (std::size_t n = 0; n < searched.size(); ++n) {
+        if (compute_.workers.stopping()) throw Interrupted{};
+        const Index place = std::ranges::lower_bound(asked_.layers, searched[n]) - asked_.layers.begin();
+        const std::vector<ReadCache> read = loaded[n]->read(reading, place, layers);
+        for (const auto& [layer, g] : compared_[c].apart) {
+          if (layer != searched[n]) continue;
+          const auto in_file = asked_.found_of(c, layer, g, caches());
+          apart += mismatch(read[g], KeptSet(in_file.begin(), in_file.end())).apart;
+        }
+      }
+      return apart;
+    };
+
+    struct Tried {
+      std::vector<std::size_t> deviations;  // ascending
+      Index apart;
+    };
+    std::vector<Tried> all;
+    std::set<std::vector<std::size_t>> seen;
+    std::vector<Tried> beam = {{{}, apart_of(meant)}};
+    const Index at_first = beam.front().apart;
+    Index best = at_first;
+    for (std::size_t depth = 1; depth <= kMostDeviations && best > 0; ++depth) {
+      std::vector<Tried> next;
+      for (const Tried& from : beam)
+        for (std::size_t d = 0; d < deviations.size(); ++d) {
+          std::vector<std::size_t> chosen = from.deviations;
+          const auto same_aspect = [&](std::size_t other) {
+            return deviations[other].aspect == deviations[d].aspect;
+          };
+          if (std::ranges::any_of(chosen, same_aspect)) continue;
+          // Coarse numbers excuse much: not beside another departure.
+          if (!chosen.empty() &&
+              (deviations[d].aspect == kNumbers || deviations[chosen.front()].aspect == kNumbers))
+            continue;
+          chosen.insert(std::ranges::upper_bound(chosen, d), d);
+          if (!seen.insert(chosen).second) continue;
+          const Index apart = apart_of(reading_with(chosen));
+          if (static_cast<double>(apart) <= (1 - kExplained) * static_cast<double>(from.apart))
+            next.push_back({std::move(chosen), apart});
+        }
+      // Of equal ones those that depart less, then the likelier ones, which come first.
+      std::ranges::stable_sort(next, {}, &Tried::apart);
+      all.insert(all.end(), next.begin(),
+                 next.begin() + std::min<Index>(std::ssize(next), 4 * static_cast<Index>(kBeam)));
+      if (next.size() > kBeam) next.resize(kBeam);
+      if (next.empty() || next.front().apart >= best) break;
+      best = next.front().apart;
+      beam = std::move(next);
+    }
+    std::ranges::stable_sort(all, {}, [](const Tried& t) { return std::pair(t.apart, t.deviations.size()); });
+    Conformance& to = result_.cases[c];
+    to.tried = seen.size();
+    to.searched = at_first;
+    for (const Tried& tried : all) {
+      if (std::ssize(to.readings) == options_.variants) break;
+      to.readings.push_back({text_of(deviations, tried.deviations), tried.apart});
+    }
+  }
+
+  std::string text_of(const std::vector<Deviation>& deviations,
+                      const std::vector<std::size_t>& chosen) const {
+    std::string name = options_.as;
+    std::vector<std::string> texts;
+    for (const std::size_t d : chosen)
+      if (deviations[d].is_name)
+        name = deviations[d].text;
+      else
+        texts.push_back(deviations[d].text);
+    if (texts.empty()) return name;
+    const std::string last = texts.back();
+    texts.pop_back();
+    return fmt::format("{} with {}{}{}", name, fmt::join(texts, ", "), texts.empty() ? "" : " and ", last);
+  }
+
+  // What it costs.
+
+  void cost(std::size_t c) {
+    const DumpShape& shape = dump_.shape();
+    std::vector<GivenArray<std::uint8_t>> kept;
+    std::vector<std::string> names;
+    const auto add = [&](const std::string& name, std::vector<std::uint8_t> values) {
+      if (values.empty()) return;
+      for (Index layer = 0; layer < shape.layers; ++layer) {  // of the layers that read it
+        const Index own = dump_.cache_of(layer);
+        if (own != layer)
+          std::copy_n(values.begin() + static_cast<Index>(at(own, 0)), caches() * asked_.setting.l,
+                      values.begin() + static_cast<Index>(at(layer, 0)));
+      }
+      kept.push_back({fmt::format("case{}", names.size()), std::move(values),
+                      asked_.per_query_head ? shape.group() : 1});
+      names.push_back(name);
+    };
+    if (result_.cases[c].apart > 0) add("as found", asked_.found[c].values);
+    add(options_.as, compared_[c].meant);
+    add("oracle", compared_[c].oracle);
+    EvictionOptions measured;
+    measured.per_query_head = asked_.per_query_head;
+    EvictStage stage(dump_, measured, plan_of_kept(dump_, measured, std::move(kept)), compute_);
+    std::vector<LayerEvictions> layers;
+    std::vector<const LayerEvictions*> parts;
+    for (const Index layer : options_.layers) {
+      if (compute_.workers.stopping()) throw Interrupted{};
+      layers.push_back(layer_evictions(stage, layer, shape.n_kv, [&](Index g) {
+        return std::make_shared<const HeadGroup<float>>(load_head_group<float>(dump_, layer, g));
+      }));
+    }
+    for (const LayerEvictions& one : layers) parts.push_back(&one);
+    const HeadFigures figures = joined(options_.layers, parts);
+    const EvictionTable table = stage.table(figures);
+    const RowSet rows = table.best_rows();
+    for (std::size_t n = 0; n < names.size(); ++n) {
+      const auto value = [&](EvictionFigure figure) { return table.value(n, {}, figure, rows); };
+      result_.cases[c].costs.push_back({names[n], value(EvictionFigure::output_error).value_or(kNan),
+                                        value(EvictionFigure::layer_output_error),
+                                        value(EvictionFigure::loss_step)});
+    }
+  }
+
+  const Dump& dump_;
+  const ConformOptions& options_;
+  const Compute& compute_;
+  Asked asked_;
+  ConformResult result_;
+  std::vector<Compared> compared_;
+  std::optional<HeldCaches> held_;
+  std::map<std::pair<Index, Index>, HeadGroup<double>> other_heads_;
+  FoundFormats formats_;
+  double held_change_sq_ = 0, held_full_sq_ = 0;
+  bool shares_budget_ = false;
+};
+
+}  // namespace
+
+bool ConformResult::ok() const {
+  return std::ranges::all_of(cases, [](const Conformance& one) { return kVerdicts[one.verdict].good; });
+}
+
+ConformResult judge(const Dump& dump, const ConformOptions& options, const Compute& compute) {
+  return Referee(dump, options, compute).judge();
+}
+
+}  // namespace kvreplay::conform

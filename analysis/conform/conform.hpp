@@ -1,0 +1,141 @@
+#pragma once
+
+#include "analysis/budgets/budget_options.hpp"
+#include "analysis/conform/reading.hpp"
+#include "analysis/eviction/cache_format.hpp"
+#include "analysis/eviction/eviction_options.hpp"
+#include "data/dump.hpp"
+#include "sim/compute.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Whether what an implementation kept is what a policy keeps; if not, where it departs, what that costs, and
+// how the policy was read.
+
+namespace kvreplay::conform {
+
+struct ConformOptions {
+  std::vector<std::string> kept;  ///< files, one a budget (analysis/conform/engine_kept.hpp)
+  std::string as;                 ///< the policy, or POLICY~DIVISION
+  std::vector<Budget> budgets;
+  Semantics semantics = Semantics::paper;
+  std::string cache;          ///< a folder of what is held (analysis/conform/held_cache.hpp), with one budget
+  CacheFormatOptions stored;  ///< how it is to be; no format: as it is
+  std::string head_budgets;   ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
+  std::optional<Dtype> numbers;  ///< that scores were formed in; unset: the dump's
+  Index variants = 3;            ///< readings that are told where something departs
+  std::vector<NamedFile> scores;
+  std::vector<Index> layers;
+  std::function<void(Index done, Index total)> on_progress;
+};
+
+namespace conform_option {
+inline constexpr OptionFacts kept{
+    "kept", "FILES",
+    "What was kept, a file for each budget: .npy of booleans [layers, kv_heads, l] or of "
+    "positions [layers, kv_heads, n], .npz with an array a layer or a head, or .json"},
+    as{"as", "POLICY",
+       "What it is to be: snapkv[window=32,pool=7], or with a division of the budget snapkv~ada; none: all "
+       "of the prompt"},
+    cache{"cache", "DIR",
+          "The keys and values that are held behind the prompt, layer_XX/k.npy and v.npy [kv_heads, n, d]; "
+          "without kept, the positions are found by them"},
+    head_budgets{"budgets", "FILE", "Tokens that every head was to keep, .npy [layers, kv_heads]"},
+    numbers{"numbers", "NAME",
+            "What scores were formed in, which decides what ties: float32, float16 or bfloat16",
+            "the dump's"},
+    variants{"variants", "N", "Readings of the policy to tell where something departs; 0: none are searched"};
+}  // namespace conform_option
+
+enum class Verdict { conforms, ties, differs, nothing_evicted, budget_not_held, same_result, cache_differs };
+
+struct VerdictFacts {
+  Verdict id;
+  std::string_view name;
+  bool good = false;
+};
+inline constexpr auto kVerdicts = facts_table<VerdictFacts>({
+    {Verdict::conforms, "conforms", true},
+    {Verdict::ties, "conforms but for ties", true},
+    {Verdict::differs, "differs"},
+    {Verdict::nothing_evicted, "nothing was evicted"},
+    {Verdict::budget_not_held, "the budget is not held"},
+    {Verdict::same_result, "another budget gave the same"},
+    {Verdict::cache_differs, "the cache holds other numbers"},
+});
+
+/// A place in the caches.
+struct TokenPlace {
+  Index layer = 0, head = 0, position = 0;
+  bool extra = false;         ///< it is kept and should not be; else it should be and is not
+  double score = 0, cut = 0;  ///< its score, and the nearest across the cut; nan where nothing ranks it
+};
+
+/// What a kept set does to the outputs of the model's attention: of the decoding steps, or where the dump has
+/// none of the window.
+struct ConformCost {
+  std::string name;  ///< "as found", the policy's, "oracle"
+  double output_error = 0;
+  std::optional<double> layer_output_error, loss_step;  ///< the latter in nats
+};
+
+/// What a cache holds in so many heads.
+struct HeldFinding {
+  std::string of;    ///< "keys", "values"
+  std::string text;  ///< "as the model made them"
+  bool as_meant = false;
+  Index heads = 0;
+  std::vector<Index> layers;
+  double most = 0;  ///< the largest HeldAs::distance among them
+};
+
+/// A reading that was tried.
+struct TriedReading {
+  std::string text;  ///< "snapkv with pool = max:5"
+  Index apart = 0;   ///< tokens that it leaves unexplained, of those that it was searched by
+};
+
+struct Conformance {
+  std::string file, budget;
+  Verdict verdict = Verdict::conforms;
+  Index heads = 0;        ///< caches that were compared
+  Index heads_apart = 0;  ///< of these: where something departs that no rounding explains
+  Index heads_tied = 0;   ///< of these: where only what is equal was chosen otherwise
+  Index tokens = 0;       ///< kept or not kept otherwise than the policy does, over all heads
+  Index apart = 0;        ///< of these: what no rounding explains
+  std::vector<Index> layers_apart;
+  std::optional<TokenPlace> first;  ///< of these, else of those that tie
+  Index meant_total = 0, found_total = 0;
+  Index found_least = 0, found_most = 0, meant_least = 0, meant_most = 0;  ///< tokens of a head
+  Index budgets_apart = 0;        ///< heads that keep more or fewer than they should
+  bool layers_hold = true;        ///< yet every layer keeps as many as it should
+  std::vector<HeldFinding> held;  ///< of keys, then of values, the commonest first
+  Index heads_out_of_order =
+      0;  ///< whose rows do not stand in the order of the prompt, which attention does not mind
+  std::vector<ConformCost> costs;
+  std::size_t tried = 0;               ///< readings
+  Index searched = 0;                  ///< tokens apart in the heads that were searched by
+  std::vector<TriedReading> readings;  ///< those that explain most, the best first
+  std::optional<std::size_t> same_as;  ///< a case of another budget with the same kept sets
+};
+
+struct ConformResult {
+  std::string policy, semantics, numbers;
+  Index l = 0;
+  std::vector<Conformance> cases;
+  std::vector<OptionText> notes;
+  bool ok() const;
+};
+
+/// Throws OptionError and InputError for input that cannot be compared.
+ConformResult judge(const Dump& dump, const ConformOptions& options, const Compute& compute);
+
+/// The verdict on one case, in one line.
+std::string verdict_line(const ConformResult& result, const Conformance& one);
+std::string plain_text(const ConformResult& result);
+Json json_of(const ConformResult& result);
+
+}  // namespace kvreplay::conform

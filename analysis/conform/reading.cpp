@@ -1,0 +1,579 @@
+#include "analysis/conform/reading.hpp"
+
+#include "analysis/budgets/budget_plan.hpp"
+#include "analysis/eviction/head_evictions.hpp"
+#include "analysis/measure/case_outputs.hpp"
+#include "analysis/results/figures.hpp"
+#include "sim/rotation.hpp"
+#include "sim/tokens/token_metrics.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvreplay::conform {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Half a unit in the last place, relative; of float32 with what the layers before have made of it.
+double rounding_of(Dtype numbers) {
+  switch (numbers) {
+    case Dtype::f64:
+      return 0x1p-48;
+    case Dtype::f32:
+      return 0x1p-20;
+    case Dtype::f16:
+      return 0x1p-11;
+    case Dtype::bf16:
+      return 0x1p-8;
+  }
+  return 0;
+}
+
+/// What a rounded logit, weight, sum and mean may add up to, in roundings.
+constexpr double kRoundings = 8;
+
+bool ranks_once(const EvictionRule& rule) {
+  return rule.block == 0 && !rule.two_stages && rule.chunk_ends.empty() && !rule.threshold;
+}
+
+/// [l]: the sum over the rows at or after each token of the logits that they give it.
+Vector<double> logit_sums(const HeadGroup<double>& group, Index window) {
+  const RowRange rows = window_rows(group.l, group.first_query(), window);
+  Vector<double> sums = Vector<double>::Zero(group.l);
+  for (Index g = 0; g < group.G(); ++g) {
+    Vector<double> later = Vector<double>::Zero(group.d());  // the sum of the rows from p on
+    for (Index p = group.l - 1; p >= 0; --p) {
+      if (p >= rows.begin) later += group.q[g].row(p - group.first_query()).transpose();
+      sums[p] += group.rule.scale * group.k.row(p).dot(later);
+    }
+  }
+  return sums;
+}
+
+void undo_rotation(const Rope& rope, Index first, HeadMatrix<double>& rows) {
+  for (Index r = 0; r < rows.rows(); ++r) rotate_by(rope, -(first + r), rows.row(r).data());
+}
+
+KeptSet reversed(KeptSet kept) {
+  std::ranges::reverse(kept);
+  return kept;
+}
+
+/// What keep_by() keeps of scores that are pooled already, equal ones from the back.
+KeptSet keep_later_first(EvictionRule rule, const Vector<double>& scores, Index budget,
+                         const Vector<double>& weights) {
+  std::swap(rule.sinks, rule.recent);
+  return reversed(keep_by(rule, scores.reverse(), budget, weights.reverse()));
+}
+
+KeptSet shifted(const KeptSet& kept, Index by) {
+  const Index l = std::ssize(kept);
+  KeptSet moved(kept.size(), 0);
+  for (Index p = 0; p < l; ++p)
+    if (kept[p] != 0) moved[std::clamp<Index>(p + by, 0, l - 1)] = 1;
+  return moved;
+}
+
+}  // namespace
+
+Reading reading_of(const ReadingSetting& setting, const Policy& policy, Semantics semantics) {
+  Reading reading;
+  const Index kept = setting.budget.kept(setting.l, semantics);
+  reading.budget = tokens_within(policy, kept, setting.l);
+  reading.rule =
+      rule_of(policy, semantics, setting.overrides, setting.l, reading.budget, setting.projects_values);
+  reading.sigma = setting.budget.tokens
+                      ? 1 - static_cast<double>(*setting.budget.tokens) / static_cast<double>(setting.l)
+                      : setting.budget.sigma;
+  reading.divides = semantics;
+  return reading;
+}
+
+// The departures that there are.
+
+namespace {
+
+class Deviations {
+ public:
+  Deviations(const ReadingSetting& setting, const Reading& meant, std::optional<Index> found)
+      : setting_(setting), meant_(meant), found_(found), attention_(needs_rows(meant.rule)) {}
+
+  std::vector<Deviation> all() {
+    other_policies();
+    other_semantics();
+    if (meant_.division || setting_.n_kv > 1) divisions();
+    rows();
+    if (attention_) logits();
+    pooling();
+    pins();
+    if (!meant_.division) budgets();
+    selection();
+    return std::move(all_);
+  }
+
+ private:
+  void add(std::string aspect, std::string text, std::function<void(Reading&)> apply, bool is_name = false) {
+    all_.push_back({std::move(aspect), std::move(text), std::move(apply), is_name});
+  }
+  /// Of one number, which another takes the place of.
+  template <class Set>
+  void add_number(const char* aspect, const char* text, Index now, Index other, const Set& set) {
+    if (other == now || other < 0) return;
+    const std::string said = fmt::format(fmt::runtime(text), other);
+    if (std::ranges::none_of(all_, [&](const Deviation& there) { return there.text == said; }))
+      add(aspect, said, [set, other](Reading& reading) { set(reading, other); });
+  }
+
+  /// Keeps what departs apart from the policy; applied first.
+  void replace(const std::string& aspect, const std::string& text, const Policy& policy, Semantics semantics,
+               bool is_name) {
+    const Reading other = reading_of(setting_, policy, semantics);
+    add(
+        aspect, text,
+        [other](Reading& reading) {
+          reading.rule = other.rule;
+          reading.budget = other.budget;
+          reading.divides = other.divides;
+        },
+        is_name);
+  }
+
+  void other_policies() {
+    const Policy& own = setting_.policy;
+    std::vector<std::string> names;
+    const std::string base(name_of(own.base));
+    if (own.metric || own.given) names.push_back(base);
+    if (kBases[own.base].takes_score)
+      for (const TokenMetric score :
+           {TokenMetric::value, TokenMetric::key, TokenMetric::joint, TokenMetric::caote})
+        names.push_back(policy_name(base, name_of(score)));
+    for (const EvictionBase other :
+         {EvictionBase::streaming, EvictionBase::h2o, EvictionBase::tova, EvictionBase::snapkv,
+          EvictionBase::knorm, EvictionBase::keydiff, EvictionBase::expected_attention})
+      names.emplace_back(name_of(other));
+    for (const std::string& name : names) {
+      if (name == own.name.substr(0, own.name.find('['))) continue;
+      const Policy policy = parse_policy(name, {});
+      if (setting_.available(policy)) replace("policy", name, policy, setting_.semantics, true);
+    }
+  }
+
+  void other_semantics() {
+    for (const SemanticsFacts& facts : kSemantics) {
+      if (facts.id == setting_.semantics) continue;
+      const Reading other = reading_of(setting_, setting_.policy, facts.id);
+      const EvictionRule &a = meant_.rule, &b = other.rule;
+      const auto made_of = [](const EvictionRule& r) {
+        return std::tuple(r.window, r.pool, r.sinks, r.recent, r.block, r.per_visible_row, r.shared_by_layer,
+                          r.pins_in_first, r.least_in_first, r.expected);
+      };
+      const auto same = [&](const Deviation& there) { return there.aspect == "semantics"; };
+      const bool differs = made_of(a) != made_of(b);
+      if (!differs && (meant_.budget == other.budget || std::ranges::any_of(all_, same))) continue;
+      replace("semantics",
+              differs ? fmt::format("{}'s settings", facts.name)
+                      : fmt::format("the budget rounded as {} does", facts.name),
+              setting_.policy, facts.id, false);
+    }
+  }
+
+  void divisions() {
+    const auto divide = [&](const BudgetMethod method, std::optional<double> alpha, const std::string& text) {
+      BudgetDivision division(method);
+      division.alpha = alpha;
+      add("division", text, [division](Reading& reading) { reading.division = division; });
+    };
+    if (!meant_.division) {
+      divide(BudgetMethod::ada, {}, "the budget divided as AdaKV does");
+      divide(BudgetMethod::pyramid, {}, "the budget divided as PyramidKV does");
+      return;
+    }
+    add("division", "the budget divided evenly", [](Reading& reading) { reading.division.reset(); });
+    if (meant_.division->method != BudgetMethod::ada) return;
+    add("division", "the sign of the score turned where the budget is divided",
+        [](Reading& reading) { reading.divided_by_negated = true; });
+    for (const double alpha : {0.0, 0.2, 0.5, 1.0})
+      if (alpha != meant_.division->alpha) divide(BudgetMethod::ada, alpha, fmt::format("alpha = {}", alpha));
+  }
+
+  void rows() {
+    const EvictionRule& rule = meant_.rule;
+    if (rule.metric && on_window(*rule.metric)) {
+      const bool pinned = rule.recent == rule.window;
+      const auto set = [pinned](Reading& reading, Index window) {
+        if (pinned) reading.rule.recent = window;
+        reading.rule.window = reading.rule.pool_window = window;
+      };
+      for (const Index window : {rule.window - 1, rule.window + 1, rule.window / 2, 2 * rule.window, Index{1},
+                                 Index{8}, Index{16}, Index{32}, Index{64}, Index{128}, setting_.l})
+        if (window >= 1 && window <= setting_.rows)
+          add_number("window", "window = {}", rule.window, window, set);
+      const bool per_row = rule.per_visible_row;
+      add("rows",
+          per_row ? "sums not divided by the rows that see a token"
+                  : "sums divided by the rows that see a token",
+          [per_row](Reading& reading) { reading.rule.per_visible_row = !per_row; });
+    }
+    if (setting_.n_kv > 1) {
+      const bool shared = rule.shared_by_layer;
+      add("heads", shared ? "a ranking for each KV head" : "one ranking for all heads of a layer",
+          [shared](Reading& reading) { reading.rule.shared_by_layer = !shared; });
+    }
+  }
+
+  void logits() {
+    const auto set = [&](const char* aspect, const char* text, auto member, auto value) {
+      add(aspect, text, [member, value](Reading& reading) { reading.*member = value; });
+    };
+    if (setting_.group > 1) {
+      set("heads", "the largest score of the query heads, not their sum", &Reading::heads,
+          QueryHeads::largest);
+      set("heads", "the first query head's score alone", &Reading::heads, QueryHeads::first);
+      if (setting_.n_kv > 1 && setting_.own_caches)
+        set("heads", fmt::format("query head h with KV head h mod {}", setting_.n_kv).c_str(),
+            &Reading::heads, QueryHeads::dealt);
+    }
+    if (setting_.has_rope) {
+      set("rotation", "keys before their rotation", &Reading::unrotated, Unrotated::keys);
+      set("rotation", "queries and keys before their rotation", &Reading::unrotated, Unrotated::both);
+    }
+    set("logits", "logits that are not scaled", &Reading::scaled, false);
+    if (meant_.rule.metric == TokenMetric::attn)
+      set("logits", "logits before the softmax", &Reading::softmax, false);
+    if (meant_.rule.metric && kTokenMetrics[*meant_.rule.metric].of_values && setting_.n_kv > 1)
+      set("values", "the values of the next KV head", &Reading::own_values, false);
+  }
+
+  void pooling() {
+    if (!meant_.rule.metric && !meant_.rule.given) return;
+    const Pooling own = meant_.rule.pool;
+    std::vector<Pooling> others = {{Pooling::Kind::none, 1}};
+    for (const Pooling::Kind kind :
+         {own.kind == Pooling::Kind::avg ? Pooling::Kind::max : Pooling::Kind::avg,
+          own.kind == Pooling::Kind::avg ? Pooling::Kind::avg : Pooling::Kind::max})
+      for (const Index width : {own.width, Index{3}, Index{5}, Index{7}, Index{13}})
+        if (width > 1) place_in(others, Pooling{kind, width});
+    for (const Pooling& pool : others)
+      if (!(pool == own))
+        add("pool",
+            pool.kind == Pooling::Kind::none ? "no pooling"
+                                             : fmt::format("pool = {}", OptionValue<Pooling>::text(pool)),
+            [pool](Reading& reading) { reading.rule.pool = pool; });
+    if (setting_.group > 1)
+      add("pooled", "query heads joined behind the pooling",
+          [](Reading& reading) { reading.pools_heads = true; });
+    if (own.kind != Pooling::Kind::none && meant_.rule.pool_window > 0)
+      add("pool", "the window pooled too", [](Reading& reading) { reading.rule.pool_window = 0; });
+  }
+
+  void pins() {
+    const EvictionRule& rule = meant_.rule;
+    const auto recent = [](Reading& reading, Index n) { reading.rule.recent = n; };
+    const auto sinks = [](Reading& reading, Index n) { reading.rule.sinks = n; };
+    if (rule.recent > 0)
+      add("recent", "the last tokens not protected", [](Reading& reading) { reading.rule.recent = 0; });
+    for (const Index n : {Index{1}, rule.recent - 1, rule.recent + 1, 2 * rule.recent})
+      if (n > 0 && n < meant_.budget) add_number("recent", "the last {} protected", rule.recent, n, recent);
+    if (rule.sinks > 0)
+      add("sinks", "the first tokens not protected", [](Reading& reading) { reading.rule.sinks = 0; });
+    for (const Index n : {Index{4}, Index{1}, Index{8}})
+      if (n < meant_.budget) add_number("sinks", "the first {} protected", rule.sinks, n, sinks);
+    for (const Index n : {Index{1}, Index{4}})
+      add("sinks", fmt::format("the first {} never kept", n), [n](Reading& reading) {
+        reading.rule.sinks = 0;
+        reading.never = n;
+      });
+  }
+
+  void budgets() {
+    const EvictionRule& rule = meant_.rule;
+    const Index own = meant_.budget, pinned = rule.recent, all = pinned + rule.sinks;
+    const auto budget = [&](Index tokens, const std::string& text) {
+      const auto same = [&](const Deviation& there) {
+        return there.aspect == "budget" && there.text == text;
+      };
+      if (tokens < 0 || tokens > setting_.l || tokens == own || std::ranges::any_of(all_, same)) return;
+      add("budget", text, [tokens](Reading& reading) { reading.budget = tokens; });
+    };
+    if (pinned > 0 && pinned < own) {
+      budget(own + pinned, "the protected tokens kept beside the budget");
+      budget(own - pinned, "the protected tokens counted twice");
+    }
+    if (rule.sinks > 0 && pinned > 0) budget(own + all, "all protected tokens kept beside the budget");
+    budget(own + 1, "a token too many");
+    budget(own - 1, "a token too few");
+    budget(setting_.l - own, "what is kept and what is evicted exchanged");
+    budget(setting_.l, "nothing evicted");
+    if (found_) budget(*found_, fmt::format("a budget of {} tokens", *found_));
+    if (rule.page == 1)
+      for (const Index page : {8, 16, 32, 64, 128})
+        if (2 * page < own)
+          add("pages", fmt::format("whole pages of {}", page),
+              [page](Reading& reading) { reading.rule.page = page; });
+    if (rule.page > 1) add("pages", "tokens, not pages", [](Reading& reading) { reading.rule.page = 1; });
+  }
+
+  void selection() {
+    add("sign", "the sign of the score turned", [](Reading& reading) { reading.negated = true; });
+    if (meant_.rule.recent + meant_.rule.sinks > 0)
+      add("sign", "the sign of the score turned, protected tokens with it",
+          [](Reading& reading) { reading.negated = reading.pins_negated = true; });
+    add("ties", "equal scores from the back", [](Reading& reading) { reading.later_first = true; });
+    add("shift", "every position one too far on", [](Reading& reading) { reading.shift = 1; });
+    add("shift", "every position one too early", [](Reading& reading) { reading.shift = -1; });
+    for (const auto& [numbers, name] : {std::pair(Dtype::f16, "float16"), std::pair(Dtype::bf16, "bfloat16")})
+      if (rounding_of(numbers) > rounding_of(meant_.numbers))
+        add("numbers", fmt::format("scores in {}", name),
+            [numbers = numbers](Reading& reading) { reading.numbers = numbers; });
+  }
+
+  const ReadingSetting& setting_;
+  const Reading& meant_;
+  std::optional<Index> found_;
+  bool attention_;
+  std::vector<Deviation> all_;
+};
+
+}  // namespace
+
+std::vector<Deviation> known_deviations(const ReadingSetting& setting, const Reading& meant,
+                                        std::optional<Index> found) {
+  return Deviations(setting, meant, found).all();
+}
+
+// Kept sets of readings.
+
+LayerCaches::LayerCaches(const Dump& dump, Index layer, bool per_query_head,
+                         const std::vector<GivenArray<double>>& given, const Compute& compute)
+    : compute_(compute) {
+  const DumpShape& shape = dump.shape();
+  for (Index g = 0; g < shape.n_kv; ++g) {
+    auto group = std::make_shared<const HeadGroup<double>>(load_readers<double>(dump, layer, g));
+    each_part(*group, per_query_head, [&](Index part, const HeadGroup<double>& mine) {
+      given_.push_back(scores_of_head(given, layer * shape.n_kv + g, shape.l, part));
+      caches_.push_back(per_query_head ? std::make_shared<const HeadGroup<double>>(mine) : group);
+    });
+  }
+}
+
+HeadGroup<double> LayerCaches::changed(const Reading& reading, Index c) const {
+  HeadGroup<double> group = *caches_[c];
+  if (!reading.scaled) group.rule.scale = 1;
+  if (!reading.own_values) group.v = caches_[(c + 1) % count()]->v;
+  if (reading.heads == QueryHeads::dealt)
+    for (Index g = 0; g < group.G(); ++g) {
+      const Index head = c + g * count();
+      group.q[g] = caches_[head / group.G()]->q[head % group.G()];
+    }
+  if (reading.unrotated != Unrotated::none && group.rope) {
+    undo_rotation(*group.rope, 0, group.k);
+    if (reading.unrotated == Unrotated::both)
+      for (HeadMatrix<double>& q : group.q) undo_rotation(*group.rope, group.first_query(), q);
+  }
+  return group;
+}
+
+Vector<double> LayerCaches::score(const Reading& reading, Index c) const {
+  const HeadGroup<double> group = changed(reading, c);
+  const EvictionRule& rule = reading.rule;
+  const auto of = [&](const HeadGroup<double>& one) -> Vector<double> {
+    Vector<double> scores = reading.softmax ? rule_scores(one, std::span(&rule, 1), given_[c], compute_)[0]
+                                            : logit_sums(one, rule.window);
+    return reading.pools_heads ? pooled(scores, rule.pool, rule.pool_window) : scores;
+  };
+  const bool sum = reading.heads == QueryHeads::sum || reading.heads == QueryHeads::dealt;
+  if (group.G() == 1 || (sum && !reading.pools_heads)) return of(group);
+  Vector<double> joined = of(query_head_group(group, 0));
+  for (Index g = 1; g < group.G() && reading.heads != QueryHeads::first; ++g) {
+    const Vector<double> other = of(query_head_group(group, g));
+    joined = sum ? Vector<double>(joined + other) : Vector<double>(joined.cwiseMax(other));
+  }
+  return joined;
+}
+
+const LayerCaches::Scores& LayerCaches::scores(const Reading& reading) {
+  const EvictionRule& rule = reading.rule;
+  std::string recipe = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", rule.metric ? static_cast<int>(*rule.metric) : -1,
+      rule.given ? static_cast<int>(*rule.given) : -1, static_cast<int>(rule.policy.base), rule.window,
+      rule.per_visible_row, rule.two_stages, rule.expected.epsilon, rule.expected.n_sink,
+      rule.expected.n_future, rule.expected.project_values, static_cast<int>(reading.heads),
+      static_cast<int>(reading.unrotated), reading.scaled, reading.softmax, reading.own_values);
+  if (reading.pools_heads)
+    recipe += fmt::format(" {} {} {}", static_cast<int>(rule.pool.kind), rule.pool.width, rule.pool_window);
+  const auto [at, fresh] = scores_.try_emplace(recipe, static_cast<std::size_t>(count()));
+  if (fresh)
+    compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) { at->second[c] = score(reading, c); });
+  return at->second;
+}
+
+double LayerCaches::largest_logit(Index window, Index c) {
+  constexpr Index kMostRows = 64;  // of many rows the last ones stand for all
+  const auto [at, fresh] = largest_logit_.try_emplace({std::min(window, kMostRows), c}, 0);
+  if (fresh) {
+    const HeadGroup<double>& group = *caches_[c];
+    const RowRange rows = window_rows(group.l, group.first_query(), std::min(window, kMostRows));
+    for (Index g = 0; g < group.G() && rows.count() > 0; ++g)
+      at->second =
+          std::max(at->second, (group.q[g].middleRows(rows.begin - group.first_query(), rows.count()) *
+                                group.k.topRows(group.l).transpose())
+                                       .cwiseAbs()
+                                       .maxCoeff() *
+                                   group.rule.scale);
+  }
+  return at->second;
+}
+
+std::vector<Index> LayerCaches::budgets(const Reading& reading, const Scores& pooled, Index place,
+                                        Index places) const {
+  std::vector<Index> all(static_cast<std::size_t>(count()), reading.budget);
+  if (reading.given_budgets) {
+    const auto begin = reading.given_budgets->begin() + place * count();
+    return {begin, begin + count()};
+  }
+  if (!reading.division) return all;
+  const Index l = caches_.front()->l, pinned = std::min(reading.rule.sinks + reading.rule.recent, l);
+  const BudgetFrame frame = budget_frame(1, count(), l, reading.sigma, pinned);
+  if (reading.division->method == BudgetMethod::pyramid) {
+    const Budgets of_layers =
+        pyramid(budget_frame(places, count(), l, reading.sigma, pinned),
+                {.semantics = reading.divides,
+                 .beta = reading.division->beta.value_or(PyramidOptions{}.beta),
+                 .window = is_kvpress(reading.divides) ? reading.rule.window : PyramidOptions{}.window});
+    return {of_layers.begin() + place * count(), of_layers.begin() + (place + 1) * count()};
+  }
+  if (reading.division->method == BudgetMethod::uniform) return uniform(frame);
+  std::vector<double> ordered;
+  for (const Vector<double>& scores : pooled) {
+    const RankedTokens ranked =
+        ranked_tokens(reading.rule, reading.divided_by_negated ? Vector<double>(-scores) : scores);
+    ordered.insert(ordered.end(), ranked.scores.begin(), ranked.scores.end());
+  }
+  const double alpha = reading.divides == Semantics::official ? 0.5 : AdaOptions{}.alpha;
+  return ada(
+      frame, ordered,
+      {.semantics = reading.divides, .alpha = reading.division->alpha.value_or(alpha), .window = pinned});
+}
+
+std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Index places) {
+  Reading reading = asked;
+  EvictionRule& rule = reading.rule;
+  std::vector<ReadCache> all(static_cast<std::size_t>(count()));
+  if (rule.block > 0) {
+    compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) {
+      all[c].kept = shifted(evict_in_blocks(changed(reading, c), rule, reading.budget, rule.block, compute_),
+                            reading.shift);
+    });
+    return all;
+  }
+  Scores ranks = scores(reading);
+  if (rule.shared_by_layer) {
+    Vector<double> sum = Vector<double>::Zero(ranks.front().size());
+    for (const Vector<double>& one : ranks) sum += one;
+    std::ranges::fill(ranks, sum);
+  }
+  for (Vector<double>& rank : ranks) {
+    if (!reading.pools_heads) rank = pooled(rank, rule.pool, rule.pool_window);
+    if (reading.negated) rank = -rank;
+    if (!reading.pins_negated) continue;
+    const double least = rank.minCoeff() - 1;
+    rank.head(std::min(rule.sinks, rank.size())).setConstant(least);
+    rank.tail(std::min(rule.recent, rank.size())).setConstant(least);
+  }
+  for (Vector<double>& rank : ranks)
+    if (reading.never > 0) rank.head(std::min(reading.never, rank.size())).setConstant(rank.minCoeff() - 1);
+  if (reading.pins_negated) rule.sinks = rule.recent = 0;
+  rule.pool = {};
+  const std::vector<Index> keep = budgets(reading, ranks, place, places);
+  const bool ranked = ranks_once(rule) && (rule.metric || rule.given);
+  const TokenMetricFacts* metric = rule.metric ? &kTokenMetrics[*rule.metric] : nullptr;
+  const double rounding = rounding_of(reading.numbers);
+  std::vector<double> logit(all.size(), 0);
+  for (Index c = 0; ranked && metric != nullptr && metric->rows != MetricRows::none && c < count(); ++c)
+    logit[c] = largest_logit(rule.window, c);
+  compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) {
+    const HeadGroup<double>& group = *caches_[c];
+    const Vector<double> weights = second_weights(group, rule, compute_.workers);
+    const auto kept_by = [&] {
+      return reading.later_first ? keep_later_first(rule, ranks[c], keep[c], weights)
+                                 : keep_by(rule, ranks[c], keep[c], weights);
+    };
+    ReadCache& one = all[c];
+    one.kept = kept_by();
+    one.shares_budget = reading.division && reading.division->method == BudgetMethod::ada;
+    one.pinned_before = std::min(rule.sinks, group.l);
+    one.pinned_from = std::max(one.pinned_before, group.l - rule.recent);
+    if (ranked) {
+      one.scores = ranks[c];
+      if (rule.page > 1) {
+        const Vector<double> pages = page_scores(ranks[c], rule.page, rule.page_by);
+        for (Index p = 0; p < group.l; ++p) one.scores[p] = pages[p / rule.page];
+      }
+      one.lowest_kept = kInfinity, one.highest_evicted = -kInfinity;
+      for (Index p = one.pinned_before; p < one.pinned_from; ++p)
+        if (one.kept[p] != 0)
+          one.lowest_kept = std::min(one.lowest_kept, one.scores[p]);
+        else
+          one.highest_evicted = std::max(one.highest_evicted, one.scores[p]);
+      one.relative = rounding * kRoundings;
+      if (metric != nullptr && metric->id == TokenMetric::keydiff) one.absolute = one.relative;  // a cosine
+      // A rounded logit changes a weight by as much relative to it, and a square twice.
+      one.relative +=
+          2 * rounding * (metric == nullptr || metric->unit == MetricUnit::weight ? 1 : 2) * logit[c];
+      // What is left of small weights in float16.
+      if (reading.numbers == Dtype::f16 && metric != nullptr && metric->unit == MetricUnit::weight)
+        one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * group.G());
+    }
+    one.kept = shifted(one.kept, reading.shift);
+  });
+  if (reading.division && reading.division->method == BudgetMethod::ada) {
+    // One cut through all heads.
+    double lowest = kInfinity, highest = -kInfinity;
+    for (const ReadCache& one : all) {
+      lowest = std::min(lowest, one.lowest_kept);
+      highest = std::max(highest, one.highest_evicted);
+    }
+    for (ReadCache& one : all)
+      one.lowest_kept = std::max(lowest, std::min(one.lowest_kept, highest)), one.highest_evicted = highest;
+  }
+  return all;
+}
+
+KeptSet LayerCaches::oracle(Index c, Index keep) const {
+  const Vector<double> importance = future_importance(*caches_[c], compute_);
+  return importance.size() == 0 ? KeptSet() : largest(importance, keep);
+}
+
+Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
+  Mismatch result;
+  const auto near = [&](double score, double cut) {
+    return meant.relative * std::max(std::abs(score), std::abs(cut)) + meant.absolute;
+  };
+  for (Index p = 0; p < std::ssize(found); ++p) {
+    if (found[p] == meant.kept[p]) continue;
+    const bool extra = found[p] != 0,
+               ranked = meant.scores.size() > 0 && p >= meant.pinned_before && p < meant.pinned_from;
+    (extra ? result.extra : result.missing).push_back(p);
+    const bool tied =
+        ranked &&
+        (extra ? meant.scores[p] >= meant.lowest_kept - near(meant.scores[p], meant.lowest_kept)
+               : meant.scores[p] <= meant.highest_evicted + near(meant.scores[p], meant.highest_evicted));
+    if (tied) continue;
+    ++result.apart;
+    if (!result.first) result.first = p;
+  }
+  const Index more = std::abs(std::ssize(result.extra) - std::ssize(result.missing));
+  if (!meant.shares_budget && more > result.apart) {
+    result.apart = more;
+    if (!result.first)
+      result.first =
+          result.extra.size() > result.missing.size() ? result.extra.front() : result.missing.front();
+  }
+  return result;
+}
+
+}  // namespace kvreplay::conform
