@@ -30,11 +30,14 @@ int run_conform(const Arguments& arguments) {
        bound_budgets(options.budgets, "sigma", evict_option::sigma, evict_option::keep, evict_option::budget))
     app->add({budget});
   app->add({bind_option(evict_option::semantics, options.semantics),
+            bind_option(conform_option::scores, options.scores_found),
             bind_option(conform_option::head_budgets, options.head_budgets),
             bind_option(conform_option::numbers, options.numbers),
             bind_option(conform_option::variants, options.variants),
             bind_option(evict_option::score, options.scores)});
-  common.add_compute(*app);
+  // In float64 on the processor: it judges.
+  app->add(
+      {bind_option(compute_option::threads, common.threads), bind_option(run_option::layers, common.layers)});
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
 

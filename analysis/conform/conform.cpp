@@ -6,6 +6,7 @@
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/findings/computed_tables.hpp"
 #include "analysis/measure/case_outputs.hpp"
+#include "analysis/results/agreement.hpp"
 #include "analysis/results/figure_facts.hpp"
 #include "data/error.hpp"
 #include "data/npy_read.hpp"
@@ -46,6 +47,7 @@ struct Asked {
   std::shared_ptr<const std::vector<Index>> head_budgets;
   std::vector<GivenArray<double>> scores;
   std::vector<GivenArray<std::uint8_t>> found;  ///< a case each
+  std::vector<double> scores_found;             ///< [layers, caches, l], or empty
   std::vector<Index> layers;
   std::vector<Quantization> stored;  ///< [layers], or empty
   Dtype numbers = Dtype::f32;
@@ -138,6 +140,11 @@ Asked settled(const Dump& dump, const ConformOptions& options) {
     if (asked.found[f].parts != parts)
       throw InputError(options.kept[f], fmt::format("heads as in {}", options.kept.front()), "others");
   asked.per_query_head = parts > 1;
+  if (!options.scores_found.empty()) {
+    const Index heads = shape.n_kv * parts;
+    asked.scores_found = read_npy(options.scores_found, std::array<Index, 3>{shape.layers, heads, shape.l});
+    take_infinities(asked.scores_found, heads, shape.l, options.scores_found);
+  }
   for (const Index layer : options.layers)
     if (dump.cache_of(layer) == layer) asked.layers.push_back(layer);
   if (!options.head_budgets.empty())
@@ -281,12 +288,33 @@ class Referee {
         layer_apart = true;
       }
       shares_budget_ = meant[g].shares_budget;
+      if (!asked_.scores_found.empty()) compare_scores(one, meant[g], found, at(layer, g));
       note_first(one, here, meant[g], found, layer, g);
       add_oracle(c, layer_caches, layer, g, does);
     }
     if (layer_apart) one.layers_apart.push_back(layer);
     one.meant_total += meant_layer, one.found_total += found_layer;
     one.layers_hold = one.layers_hold && meant_layer == found_layer;
+  }
+
+  /// The scores that an implementation says it ranked by: do they rank as the policy's, and did it keep their
+  /// largest?
+  void compare_scores(Conformance& one, const ReadCache& meant, const KeptSet& found,
+                      std::size_t begin) const {
+    std::vector<double> theirs, ours;
+    double least_kept = kNan, most_evicted = kNan;
+    for (Index p = meant.pinned_before; p < meant.pinned_from; ++p) {
+      const double score = asked_.scores_found[begin + static_cast<std::size_t>(p)];
+      if (meant.scores.size() > 0) theirs.push_back(score), ours.push_back(meant.scores[p]);
+      if (found[p] != 0)
+        least_kept = std::fmin(least_kept, score);
+      else
+        most_evicted = std::fmax(most_evicted, score);
+    }
+    one.heads_off_scores += least_kept < most_evicted ? 1 : 0;
+    if (ours.empty()) return;
+    const double rho = agreement(theirs, ours, false)[AgreementFigure::spearman];
+    one.lowest_correlation = one.lowest_correlation ? std::fmin(*one.lowest_correlation, rho) : rho;
   }
 
   /// What the cache of a layer holds; and where no file says it, what it keeps.

@@ -23,6 +23,7 @@ struct ConformOptions {
   std::vector<Budget> budgets;
   Semantics semantics = Semantics::paper;
   std::string cache;          ///< a folder of what is held (analysis/conform/held_cache.hpp), with one budget
+  std::string scores_found;   ///< .npy [layers, kv_heads, l]: what the implementation ranked by
   CacheFormatOptions stored;  ///< how it is to be; no format: as it is
   std::string head_budgets;   ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
   std::optional<Dtype> numbers;  ///< that scores were formed in; unset: the dump's
@@ -43,6 +44,9 @@ inline constexpr OptionFacts kept{
     cache{"cache", "DIR",
           "The keys and values that are held behind the prompt, layer_XX/k.npy and v.npy [kv_heads, n, d]; "
           "without kept, the positions are found by them"},
+    scores{"scores", "FILE",
+           "What the implementation ranked by, .npy [layers, kv_heads, l], higher is kept: told apart from "
+           "its choice"},
     head_budgets{"budgets", "FILE", "Tokens that every head was to keep, .npy [layers, kv_heads]"},
     numbers{"numbers", "NAME",
             "What scores were formed in, which decides what ties: float32, float16 or bfloat16",
@@ -113,6 +117,10 @@ struct Conformance {
   Index budgets_apart = 0;        ///< heads that keep more or fewer than they should
   bool layers_hold = true;        ///< yet every layer keeps as many as it should
   std::vector<HeldFinding> held;  ///< of keys, then of values, the commonest first
+  /// Of the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
+  /// policy's, and in how many heads a token is kept that they rank below one that is not.
+  std::optional<double> lowest_correlation;
+  Index heads_off_scores = 0;
   Index heads_out_of_order =
       0;  ///< whose rows do not stand in the order of the prompt, which attention does not mind
   std::vector<ConformCost> costs;

@@ -28,8 +28,7 @@ std::string place_text(const TokenPlace& place) {
                                  place.extra ? "kept and should not be" : "not kept and should be");
   if (!std::isnan(place.score))
     text += fmt::format(" (its score {:.6g}, {} {:.6g})", place.score,
-                        place.extra ? "the lowest that is to be kept" : "the highest that is not to be",
-                        place.cut);
+                        place.extra ? "those to be kept begin at" : "those to be evicted end at", place.cut);
   return text;
 }
 
@@ -90,6 +89,13 @@ std::string plain_text(const ConformResult& result) {
     text += verdict_line(result, one) + '\n';
     if (one.first && one.verdict != Verdict::nothing_evicted && one.verdict != Verdict::cache_differs)
       text += fmt::format("  first: {}\n", place_text(*one.first));
+    if (one.lowest_correlation || one.heads_off_scores > 0)
+      text += fmt::format("  its scores rank as {}'s: rho {} in the lowest head; {}\n", result.policy,
+                          one.lowest_correlation ? fmt::format("{:.4f}", *one.lowest_correlation) : "unknown",
+                          one.heads_off_scores == 0
+                              ? "what it keeps scores most by them"
+                              : fmt::format("in {} of {} heads it keeps others than score most by them",
+                                            one.heads_off_scores, one.heads));
     for (const HeldFinding& found : one.held)
       text += fmt::format("  {:<8}{} in {} of {} heads{}\n", found.of, found.text, found.heads, one.heads,
                           found.as_meant ? ""
@@ -129,7 +135,8 @@ std::string plain_text(const ConformResult& result) {
 
 Json json_of(const ConformResult& result) {
   Json json = {{"program", "kvreplay"},         {"ok", result.ok()},         {"policy", result.policy},
-               {"semantics", result.semantics}, {"numbers", result.numbers}, {"cases", Json::array()}};
+               {"semantics", result.semantics}, {"numbers", result.numbers}, {"report", plain_text(result)},
+               {"cases", Json::array()}};
   for (const Conformance& one : result.cases) {
     Json entry = {{"file", one.file},
                   {"budget", one.budget},
@@ -150,6 +157,8 @@ Json json_of(const ConformResult& result) {
                         {"head", one.first->head},
                         {"position", one.first->position},
                         {"kept", one.first->extra}};
+    if (one.lowest_correlation)
+      entry["scores"] = {{"lowest_spearman", *one.lowest_correlation}, {"heads_off", one.heads_off_scores}};
     for (const HeldFinding& found : one.held)
       entry["held"].push_back({{"of", found.of},
                                {"text", found.text},

@@ -42,40 +42,32 @@ Matrix<double> turned(const Rope& rope, Matrix<double> keys, const By& by) {
   return keys;
 }
 
-/// How far rows are from a head's, [rows, T]: squared distances of values and keys over their mean squared
-/// norms. Keys far from all (turned, perhaps) count alike.
+/// Squared distances of held rows from a head's keys or values, over the mean squared norm of these.
 class RowDistances {
  public:
-  RowDistances(const Matrix<double>& k, const Matrix<double>& v, const HeadGroup<double>& group)
-      : k_(k), v_(v), group_(group), key_norm_(mean_norm(group.k)), value_norm_(mean_norm(group.v)) {}
+  RowDistances(const Matrix<double>& held, const HeadMatrix<double>& made)
+      : held_(held),
+        made_(made),
+        norm_(std::max(made.rowwise().squaredNorm().mean(), std::numeric_limits<double>::min())) {}
 
-  double of(Index row, Index position) const {
-    return (v_.row(row) - group_.v.row(position)).squaredNorm() / value_norm_ +
-           std::min((k_.row(row) - group_.k.row(position)).squaredNorm() / key_norm_, kFar);
-  }
-  double of(const std::vector<Index>& positions) const {
+  /// The mean over all rows, at these positions.
+  double mean(const std::vector<Index>& positions) const {
     double sum = 0;
-    for (Index r = 0; r < k_.rows(); ++r) sum += of(r, positions[r]);
-    return sum;
+    for (Index r = 0; r < held_.rows(); ++r) sum += (held_.row(r) - made_.row(positions[r])).squaredNorm();
+    return sum / norm_ / static_cast<double>(std::max<Index>(held_.rows(), 1));
   }
+  /// [rows, T]
   Matrix<double> all() const {
-    return distances(v_, group_.v) / value_norm_ + (distances(k_, group_.k) / key_norm_).cwiseMin(kFar);
+    Matrix<double> d = -2 * held_ * made_.transpose();
+    d.rowwise() += made_.rowwise().squaredNorm().transpose();
+    d.colwise() += held_.rowwise().squaredNorm();
+    return d.cwiseMax(0) / norm_;
   }
 
  private:
-  static constexpr double kFar = 0.3;
-  static double mean_norm(const HeadMatrix<double>& rows) {
-    return std::max(rows.rowwise().squaredNorm().mean(), std::numeric_limits<double>::min());
-  }
-  static Matrix<double> distances(const Matrix<double>& rows, const HeadMatrix<double>& all) {
-    Matrix<double> d = -2 * rows * all.transpose();
-    d.rowwise() += all.rowwise().squaredNorm().transpose();
-    d.colwise() += rows.rowwise().squaredNorm();
-    return d.cwiseMax(0);
-  }
-  const Matrix<double>&k_, &v_;
-  const HeadGroup<double>& group_;
-  double key_norm_, value_norm_;
+  const Matrix<double>& held_;
+  const HeadMatrix<double>& made_;
+  double norm_;
 };
 
 /// The position of every row, each once: the nearest that it `may` have, of equally near ones a wanted one.
@@ -100,25 +92,36 @@ std::vector<Index> nearest_positions(const Matrix<double>& distances, const Kept
 }
 
 /// Positions of all rows: of the tokens `kept`, or where nobody says which those are, of the wanted ones
-/// unless others are nearer.
+/// unless others are nearer. By keys, by values or by both: either may be anything.
 std::vector<Index> positions_of(const Matrix<double>& k, const Matrix<double>& v,
                                 const HeadGroup<double>& group, const std::optional<KeptSet>& kept,
                                 const KeptSet& wanted) {
-  constexpr double kLikely = 0.5, kNearer = 0.8;
-  const RowDistances distances(k, v, group);
+  constexpr double kLikely = 0.5, kNearer = 0.8, kFar = 0.3;
+  const RowDistances of_keys(k, group.k), of_values(v, group.v);
+  const auto distance_at = [&](const std::vector<Index>& at) {
+    return std::min(of_keys.mean(at), of_values.mean(at));
+  };
   // As they stand in the prompt, decoded ones behind them.
   const KeptSet& likely = kept ? *kept : wanted;
   std::vector<Index> in_order = positions(likely);
   const bool as_many =
       std::ssize(in_order) <= k.rows() && k.rows() <= std::ssize(in_order) + group.T_all() - group.l;
   for (Index p = group.l; as_many && std::ssize(in_order) < k.rows(); ++p) in_order.push_back(p);
-  if (as_many && distances.of(in_order) < kLikely * static_cast<double>(k.rows())) return in_order;
-  const Matrix<double> all = distances.all();
-  if (kept) return nearest_positions(all, *kept, wanted);
-  const std::vector<Index> any = nearest_positions(all, {}, wanted);
-  if (!as_many) return any;
-  const std::vector<Index> of_wanted = nearest_positions(all, wanted, wanted);
-  return distances.of(any) < kNearer * distances.of(of_wanted) ? any : of_wanted;
+  if (as_many && distance_at(in_order) < kLikely) return in_order;
+
+  const Matrix<double> keys = of_keys.all(), values = of_values.all(), both = values + keys.cwiseMin(kFar);
+  std::vector<Index> best;
+  double least = std::numeric_limits<double>::infinity();
+  const auto try_all = [&](const KeptSet& may) {
+    for (const Matrix<double>* distances : {&both, &keys, &values}) {
+      std::vector<Index> found = nearest_positions(*distances, may, wanted);
+      if (const double here = distance_at(found); best.empty() || here < kNearer * least)
+        best = std::move(found), least = here;
+    }
+  };
+  if (as_many) try_all(likely);
+  if (!kept) try_all({});
+  return best;
 }
 
 struct Explained {

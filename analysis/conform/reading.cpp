@@ -162,23 +162,37 @@ class Deviations {
     }
   }
 
+  /// Those of others that come to the same in one.
   void other_semantics() {
+    struct Other {
+      Semantics first;
+      std::vector<std::string> names;
+    };
+    std::vector<std::pair<Reading, Other>> others;
+    const auto made_of = [](const Reading& reading) {
+      const EvictionRule& r = reading.rule;
+      return std::tuple(r.window, r.pool, r.sinks, r.recent, r.block, r.per_visible_row, r.shared_by_layer,
+                        r.pins_in_first, r.least_in_first, r.expected);
+    };
     for (const SemanticsFacts& facts : kSemantics) {
       if (facts.id == setting_.semantics) continue;
       const Reading other = reading_of(setting_, setting_.policy, facts.id);
-      const EvictionRule &a = meant_.rule, &b = other.rule;
-      const auto made_of = [](const EvictionRule& r) {
-        return std::tuple(r.window, r.pool, r.sinks, r.recent, r.block, r.per_visible_row, r.shared_by_layer,
-                          r.pins_in_first, r.least_in_first, r.expected);
-      };
-      const auto same = [&](const Deviation& there) { return there.aspect == "semantics"; };
-      const bool differs = made_of(a) != made_of(b);
-      if (!differs && (meant_.budget == other.budget || std::ranges::any_of(all_, same))) continue;
-      replace("semantics",
-              differs ? fmt::format("{}'s settings", facts.name)
-                      : fmt::format("the budget rounded as {} does", facts.name),
-              setting_.policy, facts.id, false);
+      if (made_of(other) == made_of(meant_) && other.budget == meant_.budget) continue;
+      const auto same = std::ranges::find_if(others, [&](const auto& one) {
+        return made_of(one.first) == made_of(other) && one.first.budget == other.budget;
+      });
+      if (same == others.end())
+        others.emplace_back(other, Other{facts.id, {std::string(facts.name)}});
+      else
+        same->second.names.emplace_back(facts.name);
     }
+    for (const auto& [reading, other] : others)
+      replace(
+          "semantics",
+          fmt::format("{} {}",
+                      made_of(reading) == made_of(meant_) ? "the budget rounded as in" : "the settings of",
+                      fmt::join(other.names, ", ")),
+          setting_.policy, other.first, false);
   }
 
   void divisions() {
@@ -205,7 +219,7 @@ class Deviations {
     if (rule.metric && on_window(*rule.metric)) {
       const bool pinned = rule.recent == rule.window;
       const auto set = [pinned](Reading& reading, Index window) {
-        if (pinned) reading.rule.recent = window;
+        if (pinned && window < reading.budget) reading.rule.recent = window;
         reading.rule.window = reading.rule.pool_window = window;
       };
       for (const Index window : {rule.window - 1, rule.window + 1, rule.window / 2, 2 * rule.window, Index{1},
@@ -230,8 +244,12 @@ class Deviations {
       add(aspect, text, [member, value](Reading& reading) { reading.*member = value; });
     };
     if (setting_.group > 1) {
-      set("heads", "the largest score of the query heads, not their sum", &Reading::heads,
-          QueryHeads::largest);
+      const bool pools = meant_.rule.pool.kind != Pooling::Kind::none;
+      add("heads", "the largest score of the query heads, not their sum",
+          [pools](Reading& reading) { reading.heads = QueryHeads::largest, reading.pools_heads = pools; });
+      if (pools)
+        set("heads", "the largest score of the query heads, before it is pooled", &Reading::heads,
+            QueryHeads::largest);
       set("heads", "the first query head's score alone", &Reading::heads, QueryHeads::first);
       if (setting_.n_kv > 1 && setting_.own_caches)
         set("heads", fmt::format("query head h with KV head h mod {}", setting_.n_kv).c_str(),
@@ -258,14 +276,17 @@ class Deviations {
       for (const Index width : {own.width, Index{3}, Index{5}, Index{7}, Index{13}})
         if (width > 1) place_in(others, Pooling{kind, width});
     for (const Pooling& pool : others)
-      if (!(pool == own))
-        add("pool",
-            pool.kind == Pooling::Kind::none ? "no pooling"
-                                             : fmt::format("pool = {}", OptionValue<Pooling>::text(pool)),
-            [pool](Reading& reading) { reading.rule.pool = pool; });
-    if (setting_.group > 1)
-      add("pooled", "query heads joined behind the pooling",
-          [](Reading& reading) { reading.pools_heads = true; });
+      if (!(pool == own)) {
+        const bool none = pool.kind == Pooling::Kind::none;
+        const std::string text =
+            none ? "no pooling" : fmt::format("pool = {}", OptionValue<Pooling>::text(pool));
+        add("pool", text, [pool](Reading& reading) { reading.rule.pool = pool; });
+        if (setting_.group > 1 && pool.kind == Pooling::Kind::max)  // which is not that of a sum
+          add("pool", text + " of each query head",
+              [pool](Reading& reading) { reading.rule.pool = pool, reading.pools_heads = true; });
+      }
+    if (setting_.group > 1 && own.kind == Pooling::Kind::max)
+      add("pool", "each query head pooled by itself", [](Reading& reading) { reading.pools_heads = true; });
     if (own.kind != Pooling::Kind::none && meant_.rule.pool_window > 0)
       add("pool", "the window pooled too", [](Reading& reading) { reading.rule.pool_window = 0; });
   }
@@ -507,6 +528,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
     one.shares_budget = reading.division && reading.division->method == BudgetMethod::ada;
     one.pinned_before = std::min(rule.sinks, group.l);
     one.pinned_from = std::max(one.pinned_before, group.l - rule.recent);
+    one.pins_tie = keep[c] < one.pinned_before + group.l - one.pinned_from;
     if (ranked) {
       one.scores = ranks[c];
       if (rule.page > 1) {
@@ -558,10 +580,12 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
     const bool extra = found[p] != 0,
                ranked = meant.scores.size() > 0 && p >= meant.pinned_before && p < meant.pinned_from;
     (extra ? result.extra : result.missing).push_back(p);
+    const bool pinned = p < meant.pinned_before || p >= meant.pinned_from;
     const bool tied =
-        ranked &&
-        (extra ? meant.scores[p] >= meant.lowest_kept - near(meant.scores[p], meant.lowest_kept)
-               : meant.scores[p] <= meant.highest_evicted + near(meant.scores[p], meant.highest_evicted));
+        (meant.pins_tie && pinned) ||
+        (ranked &&
+         (extra ? meant.scores[p] >= meant.lowest_kept - near(meant.scores[p], meant.lowest_kept)
+                : meant.scores[p] <= meant.highest_evicted + near(meant.scores[p], meant.highest_evicted)));
     if (tied) continue;
     ++result.apart;
     if (!result.first) result.first = p;

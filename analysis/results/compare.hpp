@@ -114,6 +114,9 @@ FolderComparison compare(const ResultReader& a, const KeyFilter& left, const Res
 
 /// Who is better in more of the main figures, and which of these differs most.
 std::string headline_of(const FolderComparison& comparison);
+/// That every figure is the same though a setting or a filter differs, which may have gone unused; empty
+/// where that is not so. Lists, which choose what is measured, are no such settings.
+std::string suspicion_of(const FolderComparison& comparison);
 /// The folder, the model and the filter.
 std::string side_text(const ComparedFolders::Side& side);
 

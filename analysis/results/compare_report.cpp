@@ -247,6 +247,25 @@ std::string headline_of(const FolderComparison& comparison) {
                      fmt::format("{:.3g}", most->a), fmt::format("{:.3g}", most->b), size);
 }
 
+std::string suspicion_of(const FolderComparison& comparison) {
+  std::size_t rows = 0;
+  for (const TableComparison& table : comparison.tables) {
+    if (table.differing > 0) return "";
+    rows += table.rows.size();
+  }
+  std::vector<std::string> differ;
+  for (const auto& [key, value] : comparison.a.filter)
+    if (const auto other = comparison.b.filter.find(key);
+        other != comparison.b.filter.end() && other->second != value)
+      differ.push_back(fmt::format("{} ({}, {})", key, value, other->second));
+  for (const auto& [key, a, b] : comparison.run)
+    if (!a.starts_with('[') && !b.starts_with('['))
+      differ.push_back(fmt::format("{} ({}, {})", key, shortened(a), shortened(b)));
+  if (rows == 0 || differ.empty()) return "";
+  return fmt::format("All {} figures are the same to the last digit, though {} {}: was what differs used?",
+                     rows, fmt::join(differ, ", "), differ.size() == 1 ? "differs" : "differ");
+}
+
 std::string side_text(const ComparedFolders::Side& side) {
   std::string text = fmt::format("{} ({})", displayable(side.folder), side.model);
   for (const auto& [key, value] : side.filter) text += fmt::format(", {}={}", key, value);
@@ -255,6 +274,7 @@ std::string side_text(const ComparedFolders::Side& side) {
 
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page) {
   page.line(headline_of(comparison));
+  if (const std::string suspicion = suspicion_of(comparison); !suspicion.empty()) page.line(suspicion);
   describe_sides(comparison, page);
   describe_run(comparison.run, page);
   describe_alone(comparison, page);
@@ -286,6 +306,8 @@ std::string markdown_text(const std::function<void(ComparisonPage&)>& describe) 
 Json json_of(const FolderComparison& comparison) {
   Json json = json_of_sides(comparison);
   json["headline"] = headline_of(comparison);
+  if (const std::string suspicion = suspicion_of(comparison); !suspicion.empty())
+    json["suspicion"] = suspicion;
   json["same_heads"] = comparison.same_heads;
   json["run_differences"] = json_of(comparison.run);
   json["only_a"] = comparison.only_a;

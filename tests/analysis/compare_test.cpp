@@ -195,6 +195,28 @@ TEST_CASE("a comparison begins with who is better and what differs most", "[comp
             .starts_with("A is better in 1 of 1"));
 }
 
+TEST_CASE("figures that are the same though what was asked for is not are pointed out", "[compare]") {
+  const TempDir dir;
+  const auto budgets = [&](const std::string& name, const std::string& of_4096) {
+    std::string rows = row(",", "h2o", "0.02") + row(",", "tova", "0.01");
+    for (const std::string& line : {row(",", "h2o", of_4096, "kvpress"), row(",", "tova", "0.01", "kvpress")})
+      rows += line;
+    return results(dir / name, rows);
+  };
+  const KeyFilter paper{{"semantics", "paper"}}, kvpress{{"semantics", "kvpress"}};
+  const auto same = budgets("a", "0.02"), other = budgets("b", "0.021");
+  const std::string expected =
+      "All 2 figures are the same to the last digit, though semantics (paper, kvpress) differs: was what "
+      "differs used?";
+  const FolderComparison found = compare(same, paper, same, kvpress);
+  CHECK(suspicion_of(found) == expected);
+  CHECK(json_of(found)["suspicion"] == expected);
+  CHECK(plain_text(found, 9).find(expected) != std::string::npos);
+  CHECK(suspicion_of(compare(other, paper, other, kvpress)).empty());
+  CHECK(suspicion_of(compare(same, {}, same, {})).empty());
+  CHECK_FALSE(json_of(compare(same, {}, same, {})).contains("suspicion"));
+}
+
 TEST_CASE("of correlations and shares differences are told, no ratios", "[compare]") {
   const TempDir dir;
   const auto folder = [&](const std::string& name, const std::string& value) {

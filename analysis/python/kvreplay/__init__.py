@@ -16,6 +16,7 @@ from ._core import InputError, __version__, set_threads, threads, why_no_cuda
 from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
 from ._compensations import Compensation, ErrorSplit, compensate
+from ._conform import Conformance, conform
 from ._evictions import Eviction, OutputError, evict, output_error
 from ._growing import GrowingCaches
 from ._layer import Dump, Layer
@@ -77,6 +78,6 @@ def kept_of(model):
     return _kept_of.kept_of(model)
 
 
-__all__ = ["Allocation", "Comparison", "Compensation", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
-           "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "evict", "kept_of", "kept_of",
+__all__ = ["Allocation", "Comparison", "Compensation", "Conformance", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
+           "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "conform", "evict", "kept_of", "kept_of",
            "open_results", "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]

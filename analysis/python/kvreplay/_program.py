@@ -122,8 +122,8 @@ def written_scores(scores: Mapping[str, Any], dumps: Sequence[str], split: Union
     return words
 
 
-def run(*words: str) -> str:
-    """What the program prints; what it refuses is an InputError."""
+def run(*words: str, ends: Sequence[int] = (0,)) -> str:
+    """What the program prints, where its exit status is one of `ends`; what it refuses is an InputError."""
     with subprocess.Popen([program(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             printed, said = running.communicate()
@@ -133,7 +133,7 @@ def run(*words: str) -> str:
             raise
     if running.returncode == 130:
         raise KeyboardInterrupt(said.strip())
-    if running.returncode != 0:
+    if running.returncode not in ends:
         line = said.strip().removeprefix("kvreplay: ")
         raise _core.InputError(line) if running.returncode == 2 else RuntimeError(line or f"kvreplay ended with {running.returncode}")
     return printed
