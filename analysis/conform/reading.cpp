@@ -534,6 +534,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
       if (rule.page > 1) {
         const Vector<double> pages = page_scores(ranks[c], rule.page, rule.page_by);
         for (Index p = 0; p < group.l; ++p) one.scores[p] = pages[p / rule.page];
+        one.page = rule.page;
       }
       one.lowest_kept = kInfinity, one.highest_evicted = -kInfinity;
       for (Index p = one.pinned_before; p < one.pinned_from; ++p)
@@ -551,6 +552,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
         one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * group.G());
     }
     one.kept = shifted(one.kept, reading.shift);
+    if (reading.shift != 0) one.scores.resize(0);  // they are those of other places
   });
   if (reading.division && reading.division->method == BudgetMethod::ada) {
     // One cut through all heads.
@@ -575,6 +577,12 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
   const auto near = [&](double score, double cut) {
     return meant.relative * std::max(std::abs(score), std::abs(cut)) + meant.absolute;
   };
+  // A page of which some is kept was not chosen as one.
+  const auto is_whole = [&](Index p) {
+    const Index begin = p / meant.page * meant.page, end = std::min(begin + meant.page, std::ssize(found));
+    return std::all_of(found.begin() + begin, found.begin() + end,
+                       [&](std::uint8_t kept) { return kept == found[p]; });
+  };
   for (Index p = 0; p < std::ssize(found); ++p) {
     if (found[p] == meant.kept[p]) continue;
     const bool extra = found[p] != 0,
@@ -583,7 +591,7 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
     const bool pinned = p < meant.pinned_before || p >= meant.pinned_from;
     const bool tied =
         (meant.pins_tie && pinned) ||
-        (ranked &&
+        (ranked && is_whole(p) &&
          (extra ? meant.scores[p] >= meant.lowest_kept - near(meant.scores[p], meant.lowest_kept)
                 : meant.scores[p] <= meant.highest_evicted + near(meant.scores[p], meant.highest_evicted)));
     if (tied) continue;

@@ -144,7 +144,7 @@ TEST_CASE("what kvpress itself keeps conforms to its semantics", "[cli][conform]
 TEST_CASE("the changes from kvpress 0.5.4 to 0.5.5 are named", "[cli][conform][golden]") {
   const std::map<std::string, Npy> before = golden_arrays("kvpress-0.5.4.more.pystdlib-lm"),
                                    after = golden_arrays("kvpress-0.5.5.more.pystdlib-lm");
-  for (const char* press : {"knorm", "snapkv", "tova"}) {
+  for (const char* press : {"knorm", "snapkv", "tova", "criticalkv"}) {
     const std::string name = fmt::format("{}-0.999.kept.npy", press);
     INFO(name);
     for (const auto& [arrays, as, other] :
@@ -154,7 +154,9 @@ TEST_CASE("the changes from kvpress 0.5.4 to 0.5.5 are named", "[cli][conform][g
           judge_mask(Mask(bits.begin(), bits.end()), {"--as", press, "--semantics", as, "--sigma", "0.999"});
       CHECK(found.code == 1);
       CHECK(found.one.at("verdict") == "the budget is not held");
-      CHECK(contains(found.reading(0), std::string(press) + " with the budget rounded as in "));
+      const char* what =
+          press == std::string("criticalkv") ? " with the settings of " : " with the budget rounded as in ";
+      CHECK(contains(found.reading(0), press + std::string(what)));
       CHECK(contains(found.reading(0), other));
       CHECK(found.left(0) == 0);
       CHECK(judge_mask(Mask(bits.begin(), bits.end()),
@@ -192,6 +194,21 @@ TEST_CASE("a policy read otherwise is named, with nothing left", "[cli][conform]
   CHECK(judge_mask(kvpress, {"--as", "snapkv", "--budget", "179"}).reading(0) ==
         "snapkv with the settings of kvpress, kvpress-0.5.5");
   CHECK(judge_mask(kvpress, {"--as", "snapkv", "--semantics", "kvpress", "--budget", "179"}).code == 0);
+}
+
+TEST_CASE("what no reading explains is not explained", "[cli][conform]") {
+  Mask any(kLayers * kHeads * kTokens, 0);
+  for (std::size_t head = 0; head < kLayers * kHeads; ++head)
+    for (std::size_t n = 0, at = 7 * head; n < 179; at = (at * 5 + 3) % 1024)  // every number below 1024 once
+      if (at < kTokens) any[head * kTokens + at] = 1, ++n;
+  for (const char* policy : {"h2o", "snapkv", "knorm", "snapkv~ada"}) {
+    const Judged found = judge_mask(any, {"--as", policy, "--budget", "179"});
+    INFO(policy << found.one.dump());
+    CHECK(found.one.at("verdict") == "differs");
+    for (std::size_t which = 0; found.one.contains("readings") && which < found.one.at("readings").size();
+         ++which)
+      CHECK(2 * found.left(which) > found.one.at("readings").at(which).at("of").get<int>());
+  }
 }
 
 TEST_CASE("budgets that are not held are told apart", "[cli][conform]") {

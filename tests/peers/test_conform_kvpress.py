@@ -5,9 +5,11 @@ On a small random model; tests/peers/conform_kvpress.py asks it of real ones. Ne
 tests/peers/requirements.txt; without them nothing is tested, and the exit status is 77.
 """
 
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -89,6 +91,15 @@ class ConformKvpress(unittest.TestCase):
             kept.mask()
         said = str(kvreplay.conform(self.work / "dump", "none", cache=kept))
         self.assertTrue(re.search("keys in 2 bits per channel, groups of 32", said), said)
+
+    def test_the_lines_of_the_page_run_as_written(self):
+        text = (Path(__file__).resolve().parents[2] / "analysis/conform/CONFORM.md").read_text(encoding="utf-8")
+        (lines,) = (block for block in re.findall(r"^```py\n(.*?)^```", text, re.S | re.M) if "MODEL" in block)
+        self.judge.model.save_pretrained(self.work / "MODEL")
+        (self.work / "DUMP").symlink_to(self.work / "dump")
+        (self.work / "dump" / "tokens.json").write_text(json.dumps({"ids": [*self.judge.ids[0].tolist(), *[3] * peers.STEPS]}))
+        run = subprocess.run([sys.executable, "-c", lines], cwd=self.work, capture_output=True, text=True)
+        self.assertTrue(run.stdout.startswith(f"conforms: {LAYERS * HEADS} heads keep exactly what snapkv keeps"), run.stdout + run.stderr)
 
     def test_without_a_prompt(self):
         with kvreplay.kept_of(self.judge.model) as kept:
