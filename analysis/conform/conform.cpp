@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -27,6 +28,9 @@ namespace {
 /// many of the best readings, which depart in so many aspects at most.
 constexpr Index kSearchedLayers = 8, kSearchedTokens = 400'000;
 constexpr std::size_t kBeam = 4, kMostDeviations = 3;
+/// Squared distance over the squared norm: numbers farther from the model's than this are not they in any
+/// format.
+constexpr double kOfAnother = 0.6;
 /// A departure more has to explain so much of what is left; less than that is chance.
 constexpr double kExplained = 0.25;
 
@@ -258,6 +262,9 @@ class Referee {
       for (std::size_t c = 0; c < result_.cases.size(); ++c) compare(c, layer, place, layer_caches);
     }
     if (options_.on_progress) options_.on_progress(layers, layers);
+    if (held_ && nearest_held_ > kOfAnother)
+      throw InputError(options_.cache, "keys or values of the dump's prompt in some head",
+                       "those of another prompt, or another model");
     for (std::size_t c = 0; c < result_.cases.size(); ++c)
       result_.cases[c].verdict = verdict_of(result_.cases[c]);
   }
@@ -351,6 +358,7 @@ class Referee {
       if (!kept)
         std::ranges::copy(cache.kept, asked_.found[c].values.begin() + static_cast<Index>(at(layer, g)));
       one.heads_out_of_order += head.in_order ? 0 : 1;
+      nearest_held_ = std::min({nearest_held_, head.keys.distance, head.values.distance});
       note_held(one, "keys", head.keys, layer);
       note_held(one, "values", head.values, layer);
       if (head.keys.as_meant && head.values.as_meant && !stored) continue;
@@ -564,6 +572,7 @@ class Referee {
   std::map<std::pair<Index, Index>, HeadGroup<double>> other_heads_;
   FoundFormats formats_;
   double held_change_sq_ = 0, held_full_sq_ = 0;
+  double nearest_held_ = std::numeric_limits<double>::infinity();  // the least HeldAs::distance
   bool shares_budget_ = false;
 };
 

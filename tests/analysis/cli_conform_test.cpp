@@ -455,6 +455,14 @@ TEST_CASE("what cannot be judged is one line", "[cli][conform]") {
   CHECK(
       contains(refused("good.npy", {"--scores", temp / "scores.npy"}), "NaN at layer 0, head 1, position 3"));
 
+  const Make other = [](float* row, auto layer, auto head, auto, auto p) {
+    for (std::size_t c = 0; c < kWidth; ++c)
+      row[c] = static_cast<float>(std::sin(static_cast<double>(3 * c + 7 * p + 11 * head + 13 * layer)));
+  };
+  write_cache(temp / "other", Mask(kLayers * kHeads * kTokens, 1), other, other);
+  CHECK(contains(
+      complaint({"conform", sample_dump(), "--cache", temp / "other", "--as", "none"}),
+      "other: expected keys or values of the dump's prompt in some head, found those of another prompt"));
   write_cache(temp / "cache", Mask(kLayers * kHeads * kTokens, 1), {}, {});
   write_file(temp / "cache/layer_02/v.npy",
              npy("<f4", {kHeads, 1025, kWidth}, std::vector<float>(kHeads * 1025 * kWidth)).bytes());

@@ -83,6 +83,13 @@ class ConformKvpress(unittest.TestCase):
                     self.judge.model(self.judge.ids[:, :length], past_key_values=transformers.DynamicCache())
         self.assertEqual(kept.mask().shape[2], PROMPT - 9)
 
+    def test_one_cache_alone(self):
+        cache = transformers.DynamicCache()
+        with torch.no_grad(), kvreplay.kept_of(cache) as kept, peers.GENUINE["knorm"](0.5)(self.judge.model):
+            self.judge.model(self.judge.ids, past_key_values=cache)
+            self.judge.model(self.judge.ids[:, :90], past_key_values=transformers.DynamicCache())
+        self.assertEqual(kept.mask().sum(-1).tolist(), [[PROMPT // 2] * HEADS] * LAYERS)
+
     def test_a_cache_of_other_numbers_has_no_positions(self):
         press = peers.Faulty(peers.GENUINE["knorm"](0.5), peers.in_2_not_4_bits, lambda layer: True)
         with torch.no_grad(), kvreplay.kept_of(self.judge.model) as kept, press(self.judge.model):

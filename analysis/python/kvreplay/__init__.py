@@ -60,7 +60,7 @@ def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, refer
 
 
 def kept_of(model):
-    """What the caches of a running model keep of a prompt, for `kvreplay conform --kept`:
+    """What the caches of a running model, or one cache of transformers, keep of a prompt, for `kvreplay conform --kept`:
 
         with kvreplay.kept_of(model) as kept, press(model):   # any press of kvpress, or a cache class of your own
             model.generate(ids, past_key_values=cache)
@@ -69,7 +69,8 @@ def kept_of(model):
 
     It notes the keys and values that caches are given (batches of one prompt), and finds those that they hold once the prompt is
     read. kept.layers[layer]: ascending positions of every KV head; InputError where a cache holds neither the keys nor the values
-    that it was given (conform --cache finds the positions of what is quantized). Needs torch and transformers.
+    that it was given (conform --cache finds the positions of what is quantized). What kvpress hides in a cache (AdaKV) is known
+    of a model alone. Needs torch and transformers.
     """
     try:
         from . import _kept_of

@@ -56,12 +56,15 @@ class Recorder:
 
     def __init__(self, model, found: KeptOf) -> None:
         self.found = found
-        self.modules = {module.layer_idx: module for module in model.modules() if isinstance(getattr(module, "layer_idx", None), int)
+        self.only = model if isinstance(model, Cache) else None
+        self.modules = {} if self.only is not None else {module.layer_idx: module for module in model.modules() if isinstance(getattr(module, "layer_idx", None), int)
                         and hasattr(module, "head_dim")}
         self.given: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self.cache = None
 
     def add(self, cache, keys: torch.Tensor, values: torch.Tensor, layer: int) -> None:
+        if self.only is not None and cache is not self.only:
+            return
         if keys.shape[0] != 1:
             raise _core.InputError(f"kept_of: expected a batch of one prompt, found {keys.shape[0]}")
         if cache is not self.cache:  # another prompt
