@@ -80,10 +80,10 @@ std::vector<Index> numbers_in(const std::string& name) {
 
 std::vector<LayerLists> of_npz(const std::string& where, Index layers, Index l) {
   std::map<std::pair<Index, Index>, HeadList> heads;
-  const auto add = [&](const std::string& name, Index layer, Index head, HeadList list) {
+  const auto add = [&](const std::string& name, Index layer, Index head, HeadList&& list) {
     if (layer >= layers)
       throw InputError(where, fmt::format("layers 0 to {}", layers - 1), fmt::format("'{}'", name));
-    if (!heads.try_emplace({layer, head}, std::move(list)).second)
+    if (!heads.emplace(std::pair(layer, head), std::move(list)).second)
       throw InputError(where, "every head once",
                        fmt::format("layer {}, head {} again in '{}'", layer, head, name));
   };

@@ -427,9 +427,9 @@ const LayerCaches::Scores& LayerCaches::scores(const Reading& reading) {
   if (reading.pools_heads)
     recipe += fmt::format(" {} {} {}", static_cast<int>(rule.pool.kind), rule.pool.width, rule.pool_window);
   const auto [at, fresh] = scores_.try_emplace(recipe, static_cast<std::size_t>(count()));
-  if (fresh)
-    compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) { at->second[c] = score(reading, c); });
-  return at->second;
+  Scores& formed = at->second;
+  if (fresh) compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) { formed[c] = score(reading, c); });
+  return formed;
 }
 
 double LayerCaches::largest_logit(Index window, Index c) {
