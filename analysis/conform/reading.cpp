@@ -516,6 +516,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
   std::vector<double> logit(all.size(), 0);
   for (Index c = 0; ranked && metric != nullptr && metric->rows != MetricRows::none && c < count(); ++c)
     logit[c] = largest_logit(rule.window, c);
+  if (rule.shared_by_layer) std::ranges::fill(logit, *std::ranges::max_element(logit));
   compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) {
     const HeadGroup<double>& group = *caches_[c];
     const Vector<double> weights = second_weights(group, rule, compute_.workers);
@@ -549,7 +550,8 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
           2 * rounding * (metric == nullptr || metric->unit == MetricUnit::weight ? 1 : 2) * logit[c];
       // What is left of small weights in float16.
       if (reading.numbers == Dtype::f16 && metric != nullptr && metric->unit == MetricUnit::weight)
-        one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * group.G());
+        one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * group.G() *
+                                                      (rule.shared_by_layer ? count() : 1));
     }
     one.kept = shifted(one.kept, reading.shift);
     if (reading.shift != 0) one.scores.resize(0);  // they are those of other places
