@@ -146,7 +146,7 @@ class Deviations {
     const Policy& own = setting_.policy;
     std::vector<std::string> names;
     const std::string base(name_of(own.base));
-    if (own.metric || own.given) names.push_back(base);
+    if ((own.metric || own.given) && !kBases[own.base].alone) names.push_back(base);
     if (kBases[own.base].takes_score)
       for (const TokenMetric score :
            {TokenMetric::value, TokenMetric::key, TokenMetric::joint, TokenMetric::caote})
@@ -548,10 +548,16 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
       // A rounded logit changes a weight by as much relative to it, and a square twice.
       one.relative +=
           2 * rounding * (metric == nullptr || metric->unit == MetricUnit::weight ? 1 : 2) * logit[c];
+      // A rank among 128, moved by tokens that are equal.
+      if (metric != nullptr && metric->id == TokenMetric::lagkv) one.absolute = 64 * rounding;
       // What is left of small weights in float16.
-      if (reading.numbers == Dtype::f16 && metric != nullptr && metric->unit == MetricUnit::weight)
-        one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * group.G() *
-                                                      (rule.shared_by_layer ? count() : 1));
+      if (reading.numbers == Dtype::f16 && metric != nullptr) {
+        const Index heads = rule.shared_by_layer ? count() * group.G() : group.G();
+        if (metric->unit == MetricUnit::weight)
+          one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * heads);
+        if (metric->id == TokenMetric::expected_attention)  // of a mean over heads, times norms
+          one.absolute += 0x1p-24 * (1 + group.v.topRows(group.l).rowwise().norm().maxCoeff());
+      }
     }
     one.kept = shifted(one.kept, reading.shift);
     if (reading.shift != 0) one.scores.resize(0);  // they are those of other places

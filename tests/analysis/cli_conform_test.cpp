@@ -180,6 +180,7 @@ TEST_CASE("a policy read otherwise is named, with nothing left", "[cli][conform]
            Case{"snapkv[pool=none]", "snapkv", "snapkv with no pooling"},
            Case{"snapkv[page=16]", "snapkv", "snapkv with whole pages of 16"},
            Case{"tova", "snapkv", "tova"},
+           Case{"tova", "score:lagkv", "tova"},
            Case{"snapkv", "snapkv+joint", "snapkv"},
            Case{"snapkv[window=16,pool=avg:3]", "snapkv", "snapkv with window = 16 and pool = avg:3"},
        }) {
