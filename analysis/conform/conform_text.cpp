@@ -26,7 +26,7 @@ std::string layers_text(const std::vector<Index>& layers) {
 std::string place_text(const TokenPlace& place) {
   std::string text = fmt::format("layer {}, head {}, token {} is {}", place.layer, place.head, place.position,
                                  place.extra ? "kept and should not be" : "not kept and should be");
-  if (!std::isnan(place.score))
+  if (std::isfinite(place.score) && std::isfinite(place.cut))
     text += fmt::format(" (its score {:.6g}, {} {:.6g})", place.score,
                         place.extra ? "those to be kept begin at" : "those to be evicted end at", place.cut);
   return text;

@@ -529,7 +529,8 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
     one.shares_budget = reading.division && reading.division->method == BudgetMethod::ada;
     one.pinned_before = std::min(rule.sinks, group.l);
     one.pinned_from = std::max(one.pinned_before, group.l - rule.recent);
-    one.pins_tie = keep[c] < one.pinned_before + group.l - one.pinned_from;
+    const Index pinned = one.pinned_before + group.l - one.pinned_from;
+    one.pins_tie = keep[c] < pinned && 2 * pinned <= group.l;
     if (ranked) {
       one.scores = ranks[c];
       if (rule.page > 1) {

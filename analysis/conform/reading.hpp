@@ -92,8 +92,8 @@ struct ReadCache {
   double lowest_kept = 0, highest_evicted = 0;  ///< of the tokens that nothing pins
   Index pinned_before = 0, pinned_from = 0;     ///< positions before and from these are pinned
   Index page = 1;                               ///< tokens that stay or go together
-  bool pins_tie = false;                        ///< more is pinned than stays: nothing says which
-  bool shares_budget = false;                   ///< with the layer's other caches, by score
+  bool pins_tie = false;       ///< more is pinned than stays, though not most of all: nothing says which
+  bool shares_budget = false;  ///< with the layer's other caches, by score
   /// Scores so near to each other are equal in the reading's numbers: relative to them, and absolutely.
   double relative = 0, absolute = 0;
 };
