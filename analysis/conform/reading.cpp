@@ -550,7 +550,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
       one.relative +=
           2 * rounding * (metric == nullptr || metric->unit == MetricUnit::weight ? 1 : 2) * logit[c];
       // A rank among 128, moved by tokens that are equal.
-      if (metric != nullptr && metric->id == TokenMetric::lagkv) one.absolute = 64 * rounding;
+      if (metric != nullptr && metric->id == TokenMetric::lagkv) one.absolute = 128 * rounding;
       // What is left of small weights in float16.
       if (reading.numbers == Dtype::f16 && metric != nullptr) {
         const Index heads = rule.shared_by_layer ? count() * group.G() : group.G();

@@ -166,6 +166,30 @@ TEST_CASE("the changes from kvpress 0.5.4 to 0.5.5 are named", "[cli][conform][g
   }
 }
 
+TEST_CASE("the first tokens that kvpress 0.5.5 protects in KVzip are named", "[cli][conform]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  add_second_reading(temp / "dump", 40);
+  Json kept = Json::array();
+  succeed({"evict", temp / "dump", "--out", temp / "r", "--policy", "kvzip", "--semantics", "kvpress-0.5.5",
+           "--budget", "12", "--quiet"});
+  for (const char* layer : {"layer_00", "layer_01"}) {
+    const auto mask =
+        npy_file(temp / "r" / layer / "kept/kvzip-kvpress-0.5.5-prefill-12.npy").as<std::uint8_t>();
+    kept.push_back({Json::array(), Json::array()});
+    for (std::size_t i = 0; i < mask.size(); ++i)
+      if (mask[i] != 0) kept.back()[i / 61].push_back(i % 61);
+  }
+  write_file(temp / "kept.json", kept.dump());
+  const std::vector<std::string> as = {"--kept", temp / "kept.json", "--as", "kvzip", "--budget",
+                                       "12",     "--semantics"};
+  CHECK(judge(joined(as, {"kvpress-0.5.5"}), temp / "dump").code == 0);
+  const Judged before = judge(joined(as, {"kvpress"}), temp / "dump");
+  CHECK(before.code == 1);
+  CHECK(before.reading(0) == "kvzip with the settings of kvpress-0.5.5");
+  CHECK(before.left(0) == 0);
+}
+
 TEST_CASE("a policy read otherwise is named, with nothing left", "[cli][conform]") {
   struct Case {
     const char *kept, *as, *named;
