@@ -607,6 +607,12 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
     ++result.apart;
     if (!result.first) result.first = p;
   }
+  // Where most scores vanish in coarse numbers, all would be equal: so many tokens are no accident.
+  constexpr Index kFewTies = 8, kTiesOf = 5;
+  if (result.count() - result.apart > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
+    result.apart = result.count();
+    if (!result.first) result.first = result.extra.empty() ? result.missing.front() : result.extra.front();
+  }
   const Index more = std::abs(std::ssize(result.extra) - std::ssize(result.missing));
   if (!meant.shares_budget && more > result.apart) {
     result.apart = more;
