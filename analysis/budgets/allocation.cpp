@@ -31,19 +31,10 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
   const HullGreedy& greedy = lowered ? *lowered : usual;
   switch (method) {
     case BudgetMethod::uniform:
-      return uniform(frame);
     case BudgetMethod::pyramid:
-      return pyramid(frame, {.semantics = semantics,
-                             .beta = division.beta.value_or(PyramidOptions{}.beta),
-                             // kvpress' is that of its SnapKV.
-                             .window = is_kvpress(semantics) ? 64 : PyramidOptions{}.window});
     case BudgetMethod::ada:
-      // The authors' README has alpha 0.5; what leads every order stands for their pinned window.
-      return ada(
-          frame, scores,
-          {.semantics = semantics,
-           .alpha = division.alpha.value_or(semantics == Semantics::official ? 0.5 : AdaOptions{}.alpha),
-           .window = semantics == Semantics::official ? pinned : AdaOptions{}.window});
+      return divided_by_rank(division,
+                             {.frame = frame, .semantics = semantics, .pinned = pinned, .scores = scores});
     case BudgetMethod::duo:
       return duo(frame, curves);
     case BudgetMethod::lu:
@@ -62,6 +53,20 @@ Budgets shared_out(const BudgetDivision& division, const AllocationInput& input)
 }  // namespace
 
 BudgetDivision::BudgetDivision(BudgetMethod of) : method(of), name(name_of(of)) {}
+
+Budgets divided_by_rank(const BudgetDivision& division, const RankDivision& input) {
+  const auto& [frame, semantics, pinned, window, scores] = input;
+  if (division.method == BudgetMethod::pyramid)
+    return pyramid(frame, {.semantics = semantics,
+                           .beta = division.beta.value_or(PyramidOptions{}.beta),
+                           .window = is_kvpress(semantics) ? window : PyramidOptions{}.window});
+  if (division.method != BudgetMethod::ada) return uniform(frame);
+  // The authors' README has alpha 0.5; what leads every order stands for their pinned window.
+  return ada(frame, scores,
+             {.semantics = semantics,
+              .alpha = division.alpha.value_or(semantics == Semantics::official ? 0.5 : AdaOptions{}.alpha),
+              .window = semantics == Semantics::official ? pinned : AdaOptions{}.window});
+}
 
 Allocation allocate(const BudgetDivision& division, const AllocationInput& input) {
   const BudgetMethodFacts& facts = kBudgetMethods[division.method];

@@ -115,6 +115,17 @@ struct BudgetDivision {
   bool operator==(const BudgetDivision&) const = default;
 };
 
+/// What uniform, pyramid and ada share a budget by.
+struct RankDivision {
+  const BudgetFrame& frame;
+  Semantics semantics = Semantics::paper;
+  Index pinned = 0;                     ///< tokens that lead every order
+  Index window = 64;                    ///< of SnapKV, on which kvpress' pyramid rests
+  std::span<const double> scores = {};  ///< [layers, heads, l], as ada() has them; of ada alone
+};
+/// Budgets of all heads by one of these methods, with its own choices where the division makes none.
+Budgets divided_by_rank(const BudgetDivision& division, const RankDivision& input);
+
 /// What there is to share a budget by. A method reads what its facts say that it needs, and the frame.
 struct AllocationInput {
   const BudgetFrame& frame;

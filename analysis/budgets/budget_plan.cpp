@@ -179,8 +179,7 @@ std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const Bu
       throw OptionError(asked.asked_by != nullptr ? *asked.asked_by : budget_option::budget,
                         fmt::format("1 to {} tokens of the prompt's {}", l - 1, l),
                         fmt::format("{}", *asked.tokens));
-    const double sigma =
-        asked.tokens ? rest_of(static_cast<double>(*asked.tokens) / static_cast<double>(l)) : asked.sigma;
+    const double sigma = asked.ratio(l);
     check_sigma(budget_option::sigma, sigma);
     const Index total = total_budget(sigma, l, heads);
     const double mean = static_cast<double>(total) / static_cast<double>(heads);

@@ -1,5 +1,6 @@
 #include "analysis/conform/conform.hpp"
 
+#include "analysis/conform/deviations.hpp"
 #include "analysis/conform/engine_kept.hpp"
 #include "analysis/conform/held_cache.hpp"
 #include "analysis/eviction/evict_stage.hpp"
@@ -19,23 +20,17 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <set>
 
 namespace kvreplay::conform {
 namespace {
 
-/// A search looks at so many layers at most, of so many tokens over all their caches, and goes on from so
-/// many of the best readings, which depart in so many aspects at most.
+/// A search looks at so many layers at most, of so many tokens over all their caches.
 constexpr Index kSearchedLayers = 8, kSearchedTokens = 400'000;
-constexpr std::size_t kBeam = 4, kMostDeviations = 3;
 /// Squared distance over the squared norm: numbers farther from the model's than this are not they in any
 /// format.
 constexpr double kOfAnother = 0.6;
-/// A departure more has to explain so much of what is left; less than that is chance.
-constexpr double kExplained = 0.25;
 
-constexpr std::string_view kNone = "none";        // the policy that keeps all
-constexpr std::string_view kNumbers = "numbers";  // the aspect of what scores are rounded to
+constexpr std::string_view kNone = "none";  // the policy that keeps all
 
 Dtype numbers_of(const Dump& dump) {
   for (const DumpFile& file : dump.files())
@@ -67,9 +62,9 @@ struct Asked {
     reading.numbers = numbers;
     return reading;
   }
-  std::span<const std::uint8_t> found_of(std::size_t which, Index layer, Index cache, Index caches) const {
-    const Index l = setting.l;
-    return std::span(found[which].values).subspan((layer * caches + cache) * l, l);
+  KeptSet found_of(std::size_t which, Index layer, Index cache) const {
+    const auto begin = found[which].values.begin() + (layer * setting.n_kv + cache) * setting.l;
+    return {begin, begin + setting.l};
   }
 };
 
@@ -276,8 +271,7 @@ class Referee {
     Index meant_layer = 0, found_layer = 0;
     bool layer_apart = false;
     for (Index g = 0; g < caches(); ++g) {
-      const auto in_file = asked_.found_of(c, layer, g, caches());
-      const KeptSet found(in_file.begin(), in_file.end());
+      const KeptSet found = asked_.found_of(c, layer, g);
       std::ranges::copy(meant[g].kept, compared_[c].meant.begin() + static_cast<Index>(at(layer, g)));
       const Index should = kvreplay::count(meant[g].kept), does = kvreplay::count(found);
       const Mismatch here = mismatch(meant[g], found);
@@ -341,8 +335,7 @@ class Referee {
       const HeadGroup<double>& group = layer_caches.cache(g);
       std::optional<KeptSet> kept;  // rows may stand in any order
       if (!options_.kept.empty()) {
-        const auto in_file = asked_.found_of(c, layer, g, caches());
-        kept.emplace(in_file.begin(), in_file.end());
+        kept = asked_.found_of(c, layer, g);
         const Index should = kvreplay::count(*kept), rows = all.k[g].rows();
         if (rows < should || rows > should + group.T_all() - l)
           throw InputError(
@@ -430,17 +423,12 @@ class Referee {
       loaded.push_back(
           std::make_unique<LayerCaches>(dump_, layer, asked_.per_query_head, asked_.scores, compute_));
 
-    const std::optional<Index> found =
+    const std::optional<Index> all_keep =
         one.found_least == one.found_most ? std::optional(one.found_least) : std::nullopt;
     ReadingSetting setting = asked_.setting;
     setting.budget = asked_.options.budgets[c];
     const Reading meant = asked_.meant(c);
-    const std::vector<Deviation> deviations = known_deviations(setting, meant, found);
-    const auto reading_with = [&](const std::vector<std::size_t>& chosen) {
-      Reading reading = meant;
-      for (const std::size_t d : chosen) deviations[d].apply(reading);
-      return reading;
-    };
+    const std::vector<Deviation> deviations = known_deviations(setting, meant, all_keep);
     const auto apart_of = [&](const Reading& reading) {
       Index apart = 0;
       for (std::size_t n = 0; n < searched.size(); ++n) {
@@ -449,73 +437,20 @@ class Referee {
         const std::vector<ReadCache> read = loaded[n]->read(reading, place, layers);
         for (const auto& [layer, g] : compared_[c].apart) {
           if (layer != searched[n]) continue;
-          const auto in_file = asked_.found_of(c, layer, g, caches());
-          apart += mismatch(read[g], KeptSet(in_file.begin(), in_file.end())).apart;
+          apart += mismatch(read[g], asked_.found_of(c, layer, g)).apart;
         }
       }
       return apart;
     };
 
-    struct Tried {
-      std::vector<std::size_t> deviations;  // ascending
-      Index apart;
-    };
-    std::vector<Tried> all;
-    std::set<std::vector<std::size_t>> seen;
-    std::vector<Tried> beam = {{{}, apart_of(meant)}};
-    const Index at_first = beam.front().apart;
-    Index best = at_first;
-    for (std::size_t depth = 1; depth <= kMostDeviations && best > 0; ++depth) {
-      std::vector<Tried> next;
-      for (const Tried& from : beam)
-        for (std::size_t d = 0; d < deviations.size(); ++d) {
-          std::vector<std::size_t> chosen = from.deviations;
-          const auto same_aspect = [&](std::size_t other) {
-            return deviations[other].aspect == deviations[d].aspect;
-          };
-          if (std::ranges::any_of(chosen, same_aspect)) continue;
-          // Coarse numbers excuse much: not beside another departure.
-          if (!chosen.empty() &&
-              (deviations[d].aspect == kNumbers || deviations[chosen.front()].aspect == kNumbers))
-            continue;
-          chosen.insert(std::ranges::upper_bound(chosen, d), d);
-          if (!seen.insert(chosen).second) continue;
-          const Index apart = apart_of(reading_with(chosen));
-          if (static_cast<double>(apart) <= (1 - kExplained) * static_cast<double>(from.apart))
-            next.push_back({std::move(chosen), apart});
-        }
-      // Of equal ones those that depart less, then the likelier ones, which come first.
-      std::ranges::stable_sort(next, {}, &Tried::apart);
-      all.insert(all.end(), next.begin(),
-                 next.begin() + std::min<Index>(std::ssize(next), 4 * static_cast<Index>(kBeam)));
-      if (next.size() > kBeam) next.resize(kBeam);
-      if (next.empty() || next.front().apart >= best) break;
-      best = next.front().apart;
-      beam = std::move(next);
-    }
-    std::ranges::stable_sort(all, {}, [](const Tried& t) { return std::pair(t.apart, t.deviations.size()); });
+    const ReadingSearch search = search_readings(deviations, meant, apart_of);
     Conformance& to = result_.cases[c];
-    to.tried = seen.size();
-    to.searched = at_first;
-    for (const Tried& tried : all) {
+    to.tried = search.tried;
+    to.searched = search.at_first;
+    for (const Departures& found : search.found) {
       if (std::ssize(to.readings) == options_.variants) break;
-      to.readings.push_back({text_of(deviations, tried.deviations), tried.apart});
+      to.readings.push_back({reading_text(options_.as, deviations, found.chosen), found.apart});
     }
-  }
-
-  std::string text_of(const std::vector<Deviation>& deviations,
-                      const std::vector<std::size_t>& chosen) const {
-    std::string name = options_.as;
-    std::vector<std::string> texts;
-    for (const std::size_t d : chosen)
-      if (deviations[d].is_name)
-        name = deviations[d].text;
-      else
-        texts.push_back(deviations[d].text);
-    if (texts.empty()) return name;
-    const std::string last = texts.back();
-    texts.pop_back();
-    return fmt::format("{} with {}{}{}", name, fmt::join(texts, ", "), texts.empty() ? "" : " and ", last);
   }
 
   // What it costs.

@@ -260,6 +260,10 @@ HeldAs explained(const Matrix<double>& held, const Matrix<double>& made, bool ke
 
 }  // namespace
 
+std::filesystem::path HeldCaches::file_of(Index layer, const char* name) const {
+  return folder_ / fmt::format("layer_{:02}", layer) / fmt::format("{}.npy", name);
+}
+
 HeldCaches::HeldCaches(std::filesystem::path folder, const Dump& dump)
     : folder_(std::move(folder)), dump_(dump) {
   const DumpShape& shape = dump.shape();
@@ -267,8 +271,7 @@ HeldCaches::HeldCaches(std::filesystem::path folder, const Dump& dump)
     if (dump.cache_of(layer) != layer) continue;
     Index n = -1;
     for (const auto& [name, width] : {std::pair("k", shape.d), std::pair("v", shape.d_v)}) {
-      const std::filesystem::path file =
-          folder_ / fmt::format("layer_{:02}", layer) / fmt::format("{}.npy", name);
+      const std::filesystem::path file = file_of(layer, name);
       std::vector<Index> found = npy_shape(file);
       const std::vector<Index> stands = found;
       if (found.size() == 4 && found.front() == 1) found.erase(found.begin());
@@ -286,8 +289,7 @@ HeldCaches::HeldCaches(std::filesystem::path folder, const Dump& dump)
 HeldCaches::Layer HeldCaches::layer(Index layer) const {
   Layer held;
   for (const auto& [name, heads] : {std::pair("k", &held.k), std::pair("v", &held.v)}) {
-    const std::filesystem::path file =
-        folder_ / fmt::format("layer_{:02}", layer) / fmt::format("{}.npy", name);
+    const std::filesystem::path file = file_of(layer, name);
     const NpyNumbers all = read_npy_numbers(file);
     const std::size_t dimensions = all.shape.size();
     const Index n = all.shape[dimensions - 2], width = all.shape[dimensions - 1];

@@ -30,6 +30,8 @@ class HeldCaches {
   Layer layer(Index layer) const;
 
  private:
+  std::filesystem::path file_of(Index layer, const char* name) const;
+
   std::filesystem::path folder_;
   const Dump& dump_;
 };

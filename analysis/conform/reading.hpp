@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-// How a policy may be read: as it is meant, and in the ways in which implementations depart from that.
+// A way to read a policy, and what it keeps of a layer's caches.
 
 namespace kvreplay::conform {
 
@@ -55,15 +55,7 @@ struct Reading {
   Dtype numbers = Dtype::f32;       ///< that scores are rounded to
 };
 
-/// One departure from a reading.
-struct Deviation {
-  std::string aspect;  ///< what it is about; a reading departs once in each
-  std::string text;    ///< "pool = max:5"
-  std::function<void(Reading&)> apply;
-  bool is_name = false;  ///< the text is the name of another policy, which it is then
-};
-
-/// What there is to depart in.
+/// What a policy is read in.
 struct ReadingSetting {
   Policy policy;
   Semantics semantics = Semantics::paper;
@@ -76,13 +68,11 @@ struct ReadingSetting {
   std::function<bool(const Policy&)> available;
 };
 
+/// Half a unit in the last place, relative; of float32 with what the layers before have made of it.
+double rounding_of(Dtype numbers);
+
 /// The policy as it is meant, at the setting's budget.
 Reading reading_of(const ReadingSetting& setting, const Policy& policy, Semantics semantics);
-
-/// What implementations of the policy are known to do otherwise, in the order in which departures are applied
-/// to `meant`. `found`: how many tokens every cache keeps, where they all keep as many.
-std::vector<Deviation> known_deviations(const ReadingSetting& setting, const Reading& meant,
-                                        std::optional<Index> found);
 
 /// What a reading keeps of one cache, and how near others came.
 struct ReadCache {

@@ -200,6 +200,10 @@ Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& wo
                     fmt::format("'{}'", word));
 }
 
+double Budget::ratio(Index l) const {
+  return tokens ? rest_of(static_cast<double>(*tokens) / static_cast<double>(l)) : sigma;
+}
+
 std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
 
 std::optional<Budget> budget_labelled(const std::string& label) {

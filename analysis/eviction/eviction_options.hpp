@@ -32,7 +32,8 @@ struct Budget {
   Index kept(Index l, Semantics semantics) const {
     return tokens ? *tokens : kept_tokens(sigma, l, semantics);
   }
-  std::string label() const;  ///< "80" or "0.9": tokens are whole, a ratio never is
+  double ratio(Index l) const;  ///< of compression, where tokens were asked for, too
+  std::string label() const;    ///< "80" or "0.9": tokens are whole, a ratio never is
 };
 /// The budget that a label says; nothing where it is none.
 std::optional<Budget> budget_labelled(const std::string& label);

@@ -193,7 +193,7 @@ bool ends_like_a_record(const fs::path& path) {
   std::uint64_t csv = 0;
   in.seekg(-2 * std::streamoff{sizeof csv}, std::ios::end);
   const std::streamoff end = in.tellg();
-  const std::string begin = text_of({});
+  const std::string begin = text_of(std::span<const RecordedFile>());
   if (!in.read(reinterpret_cast<char*>(&csv), sizeof csv)) return false;
   if (csv < begin.size() || csv > static_cast<std::uint64_t>(end)) return false;
   std::string found(begin.size(), '\0');

@@ -35,6 +35,7 @@ except ImportError as missing:
     sys.exit(2)
 import kvcapture  # noqa: E402
 from kvvalidate import load_model, tokenizer_of  # noqa: E402
+from presses import PRESSES  # noqa: E402
 
 RATIOS = (0.25, 0.5, 0.8)
 STEPS = 16  # decoding steps of the dump, which costs are measured on
@@ -42,16 +43,10 @@ FEWEST = 65  # tokens of a prompt: SnapKVPress needs more than its window
 SHOWN = 3  # readings among which a fault has to be
 # Of kvreplay's policies, kvpress' press; only eager attention hands ObservedAttentionPress its weights.
 GENUINE: dict[str, Callable[[float], kvpress.BasePress]] = {
-    "streaming": kvpress.StreamingLLMPress,
-    "h2o": kvpress.ObservedAttentionPress,
-    "tova": kvpress.TOVAPress,
-    "snapkv": kvpress.SnapKVPress,
-    "knorm": kvpress.KnormPress,
-    "keydiff": kvpress.KeyDiffPress,
-    "expected_attention": kvpress.ExpectedAttentionPress,
+    **{name: PRESSES[name] for name in ("streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention")},
     "score:lagkv": kvpress.LagKVPress,
-    "snapkv~ada": lambda ratio: kvpress.AdaKVPress(kvpress.SnapKVPress(ratio)),
-    "snapkv~pyramid": kvpress.PyramidKVPress,
+    "snapkv~ada": PRESSES["ada_snapkv"],
+    "snapkv~pyramid": PRESSES["pyramid_snapkv"],
 }
 PLACES: dict[str, Callable[[int], bool]] = {"every layer": lambda layer: True, "layer 3": lambda layer: layer == 3, "every other": lambda layer: layer % 2 == 1}
 

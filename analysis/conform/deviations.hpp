@@ -1,0 +1,49 @@
+#pragma once
+
+#include "analysis/conform/reading.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+// The ways in which implementations depart from a policy, and those of them that explain what one of them
+// keeps.
+
+namespace kvreplay::conform {
+
+/// One departure from a reading.
+struct Deviation {
+  std::string aspect;  ///< what it is about; a reading departs once in each
+  std::string text;    ///< "pool = max:5"
+  std::function<void(Reading&)> apply;
+  bool is_name = false;  ///< the text is the name of another policy, which it is then
+};
+
+/// What implementations of the policy are known to do otherwise, in the order in which departures are applied
+/// to `meant`. `found`: how many tokens every cache keeps, where they all keep as many.
+std::vector<Deviation> known_deviations(const ReadingSetting& setting, const Reading& meant,
+                                        std::optional<Index> found);
+
+/// Some departures together, by their numbers, ascending.
+struct Departures {
+  std::vector<std::size_t> chosen;
+  Index apart = 0;  ///< tokens that they leave unexplained
+};
+
+struct ReadingSearch {
+  Index at_first = 0;             ///< tokens that the reading as it is meant leaves
+  std::size_t tried = 0;          ///< readings
+  std::vector<Departures> found;  ///< those that explain most, the best first
+};
+/// Tries every departure from `meant`, and goes on from the best while one more explains much. `apart_of`
+/// says how many tokens a reading leaves unexplained.
+ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Reading& meant,
+                              const std::function<Index(const Reading&)>& apart_of);
+
+/// "snapkv with pool = max:5 and window = 16".
+std::string reading_text(const std::string& policy, const std::vector<Deviation>& deviations,
+                         const std::vector<std::size_t>& chosen);
+
+}  // namespace kvreplay::conform
