@@ -311,6 +311,7 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
     return std::all_of(found.begin() + begin, found.begin() + end,
                        [&](std::uint8_t kept) { return kept == found[p]; });
   };
+  Index rounded = 0;  // tokens that tie though their scores are not the same
   for (Index p = 0; p < std::ssize(found); ++p) {
     if (found[p] == meant.kept[p]) continue;
     const bool extra = found[p] != 0,
@@ -322,13 +323,17 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
         (ranked && is_whole(p) &&
          (extra ? meant.scores[p] >= meant.lowest_kept - near(meant.scores[p], meant.lowest_kept)
                 : meant.scores[p] <= meant.highest_evicted + near(meant.scores[p], meant.highest_evicted)));
-    if (tied) continue;
+    if (tied) {
+      const double cut = extra ? meant.lowest_kept : meant.highest_evicted;
+      rounded += ranked && meant.scores[p] != cut ? 1 : 0;
+      continue;
+    }
     ++result.apart;
     if (!result.first) result.first = p;
   }
-  // Where most scores vanish in coarse numbers, all would be equal: so many tokens are no accident.
+  // Where most scores vanish in coarse numbers, all would be equal: so many that are not are no accident.
   constexpr Index kFewTies = 8, kTiesOf = 5;
-  if (result.count() - result.apart > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
+  if (rounded > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
     result.apart = result.count();
     if (!result.first) result.first = result.extra.empty() ? result.missing.front() : result.extra.front();
   }
