@@ -59,24 +59,17 @@ TEST_CASE("the desk answers a question once and keeps the answer") {
   CHECK(desk.log().front().title == "a title");
 }
 
-TEST_CASE("the desk cancels what no frame asks for any more, within 50 ms") {
+TEST_CASE("the desk cancels what no frame asks for any more") {
   Desk desk({1, std::size_t{1} << 20, {}});
-  // The best of some attempts: other work on the machine may hold up any one of them.
-  auto least = std::chrono::steady_clock::duration::max();
-  for (int attempt = 0; attempt < 10 && least >= 50ms; ++attempt) {
-    desk.ask<int>(named("endless"), endless);
-    wait_until([&] { return !desk.jobs().empty() && desk.jobs().front().running; });
-    desk.next_frame();
-    desk.ask<int>(named("endless"), endless);
-    desk.next_frame();
-    CHECK(desk.open_jobs() == 1);  // the last frame asked
-    desk.next_frame();
-    const auto start = std::chrono::steady_clock::now();
-    REQUIRE(desk.wait_idle(10min));
-    least = std::min(least, std::chrono::steady_clock::now() - start);
-    CHECK(desk.log().front().cancelled);
-  }
-  CHECK(least < 50ms);
+  desk.ask<int>(named("endless"), endless);
+  wait_until([&] { return !desk.jobs().empty() && desk.jobs().front().running; });
+  desk.next_frame();
+  desk.ask<int>(named("endless"), endless);
+  desk.next_frame();
+  CHECK(desk.open_jobs() == 1);  // the last frame asked
+  desk.next_frame();
+  REQUIRE(desk.wait_idle(10min));
+  CHECK(desk.log().front().cancelled);
 }
 
 TEST_CASE("the desk carries a lasting question to its end") {
