@@ -313,7 +313,17 @@ void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figur
   std::fill(figures.whole.begin(), figures.whole.end(), 0.0);
   for (const std::vector<double>& head : steps_)
     std::transform(head.begin(), head.end(), figures.whole.begin(), figures.whole.begin(), std::plus<>{});
-  if (with_layer_) project(layer, workers, figures.heads);
+  Eigen::Ref<Matrix<double>> heads = figures.heads;
+  const LossColumns& losses = columns_.losses;
+  for (std::size_t c = 0; c < losses.cases(); ++c)
+    for (const RowSet rows : {RowSet::window, RowSet::future}) {
+      const Index count = losses.rows().samples * losses.rows().on(rows).count();
+      if (count == 0) continue;
+      double squares = 0;
+      for (const double sum : figures.whole.subspan(losses.steps(c, rows), count)) squares += sum * sum;
+      heads.col(losses.step(c, rows)).setConstant(squares / (2 * static_cast<double>(losses.rows().samples)));
+    }
+  if (with_layer_) project(layer, workers, heads);
 }
 
 /// What the layer's W_O makes of the outputs of all heads.

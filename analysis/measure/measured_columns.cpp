@@ -65,6 +65,8 @@ std::optional<double> predicted_loss(const ScopedFigures& figures, const LossCol
   };
   for (const FigureFacts* facts : {&kLossLayer, &kLossStep})  // no heads' sums
     if (figure == facts->name && !facts->levels.has(level_of(scope))) return std::nullopt;
+  if (figure == kLossStep.name && scope.layer)
+    return per_row(figures.sum({scope.layer, 0}, columns.step(which, rows)), on);
   if (figure == kLossLayer.name)
     for (const Index layer : figures.layers_in(scope)) add_all_of({layer, std::nullopt});
   else if (figure == kLossJoint.name)

@@ -46,14 +46,16 @@ class LossColumns {
 
   const LossRows& rows() const { return rows_; }
   Index begin() const { return begin_; }
+  std::size_t cases() const { return static_cast<std::size_t>(cases_); }
   Index count() const { return cases_ * of_case(); }
-  /// Columns of a case on rows that there are gradients of: loss_row, then loss_head, then the samples' sums
-  /// [S].
+  /// Columns of a case on rows that there are gradients of: loss_row, loss_head, what loss_step of the layer
+  /// is, which every head of it carries, then the samples' sums [S].
   Index row(std::size_t which, RowSet rows) const {
     return begin_ + static_cast<Index>(which) * of_case() + (rows == RowSet::window ? 0 : sums(rows_.window));
   }
   Index head(std::size_t which, RowSet rows) const { return row(which, rows) + 1; }
-  Index samples(std::size_t which, RowSet rows) const { return row(which, rows) + 2; }
+  Index step(std::size_t which, RowSet rows) const { return row(which, rows) + 2; }
+  Index samples(std::size_t which, RowSet rows) const { return row(which, rows) + 3; }
   Index nll(std::size_t which) const { return row(which, RowSet::future) + sums(rows_.future); }
 
   /// What is kept of a layer as a whole: of every case what all its heads do in a row, [S, rows].
@@ -65,7 +67,7 @@ class LossColumns {
 
  private:
   Index steps_of_case() const { return rows_.samples * (rows_.window.count() + rows_.future.count()); }
-  Index sums(RowRange rows) const { return rows.count() > 0 ? 2 + rows_.samples : 0; }
+  Index sums(RowRange rows) const { return rows.count() > 0 ? 3 + rows_.samples : 0; }
   Index of_case() const { return sums(rows_.window) + sums(rows_.future) + (rows_.nll.count() > 0 ? 1 : 0); }
 
   LossRows rows_;

@@ -97,7 +97,7 @@ inline constexpr FigureFacts kLossRow{
                "The same with what the rows and heads of a layer do added up before it is squared",
                kOffered,
                "predicted nats a step, layer by layer (loss_layer)"},
-    kLossStep{kLossKind.of(kModelOnly),
+    kLossStep{kLossKind.of(kLayersAndModel),
               "loss_step",
               "Predicted loss, step by step",
               "The same with what all heads and layers do in a row added up before it is squared",

@@ -85,10 +85,15 @@ TEST_CASE("losses add up over heads and layers; samples add up before they are s
   CHECK(found.at(",", half, "future", "loss_joint") > 0);
   CHECK_FALSE(found.has("0,", half, "future", "loss_joint"));
   CHECK_FALSE(found.has("0,0", half, "future", "loss_joint"));
-  CHECK_FALSE(found.has("0,", half, "future", "loss_step"));
+  CHECK_FALSE(found.has("0,0", half, "future", "loss_step"));
   CHECK_FALSE(found.has("0,0", half, "future", "loss_layer"));
+  succeed({"evict", dump, "--out", temp / "second", "--policy", "snapkv", "--keep", "50%", "--layers", "1",
+           "--precision", "f64"});
+  const Evictions second(temp / "second");
   for (const std::string rows : {"window", "future"}) {
     CHECK(found.at(",", half, rows, "loss_step") > 0);
+    CHECK(found.at("1,", half, rows, "loss_step") ==
+          Approx(second.at(",", half, rows, "loss_step")).epsilon(1e-12));
     CHECK(found.at(",", half, rows, "loss_layer") ==
           Approx(found.at("0,", half, rows, "loss_layer") + found.at("1,", half, rows, "loss_layer"))
               .epsilon(1e-12));
@@ -170,7 +175,7 @@ TEST_CASE("budgets, pruned channels and quantized caches have losses too", "[los
     CHECK(std::stod(row.at("loss_head")) >= 0);
     CHECK_FALSE(row.at("dnll").empty());
     CHECK(row.at("loss_joint").empty() != row.at("layer").empty());
-    CHECK(row.at("loss_step").empty() != row.at("layer").empty());
+    CHECK(row.at("loss_step").empty() != row.at("kv_head").empty());
     CHECK(row.at("loss_layer").empty() != row.at("kv_head").empty());
   }
   CHECK(largest > 0);

@@ -71,6 +71,6 @@ TEST_CASE("losses are those of the golden script", "[golden][loss]") {
   }
   CHECK(token == 2 * 2 * 2 * 40);
   // A kept set: loss_row and loss_head on both rows and dnll, of 2 layers and their 2 heads; on both rows
-  // loss_layer of the layers and what heads do together of the model.
-  CHECK(kept == 4 * (2 * 3 * 5 + 2 * 2 + 2 * 3));
+  // loss_layer and loss_step of the layers and what heads do together of the model.
+  CHECK(kept == 4 * (2 * 3 * 5 + 2 * 2 * 2 + 2 * 3));
 }

@@ -97,7 +97,9 @@ class Errors:
         for metric, heads in losses(layer, name, change, measured).items():
             if metric == "samples":
                 found[name, metric, None] = (heads, 0.0)
-                found[name, "loss_layer", None] = close_to(losses_together([heads])["loss_layer"])
+                of_layer = losses_together([heads])
+                for together in ("loss_layer", "loss_step"):
+                    found[name, together, None] = close_to(of_layer[together])
                 continue
             heads = heads.reshape(layer.n_kv, -1).sum(axis=1)
             largest = np.abs(of_outputs[metric]).sum() + 1e-300

@@ -99,8 +99,8 @@ def write_golden(dump, results, out):
             for (rows, metric, g), (value, _) in figures.items():
                 if metric == "samples":
                     model.setdefault((path.stem, rows), []).append(value)
-                    of_layer = repr(float(losses_together([value])["loss_layer"]))
-                    lines.append(["kept", index, "", "loss_layer", rows, path.stem, of_layer])
+                    of_layer = losses_together([value])
+                    lines += [["kept", index, "", name, rows, path.stem, repr(float(of_layer[name]))] for name in ("loss_layer", "loss_step")]
                 elif metric in METRICS:
                     lines.append(["kept", index, "" if g is None else g, metric, rows, path.stem, repr(float(value))])
     for (kept, rows), samples in model.items():
