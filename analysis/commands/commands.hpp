@@ -23,6 +23,7 @@ int run_analyze(const Arguments& arguments);
 int run_merge(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
 int run_conform(const Arguments& arguments);
+int run_recommend(const Arguments& arguments);
 int run_compare(const Arguments& arguments);
 int run_report(const Arguments& arguments);
 int run_view(const Arguments& arguments);
@@ -39,6 +40,7 @@ inline constexpr Command kCommands[] = {
     {"merge", "joins the parts of --shard i/n runs", run_merge, true},
     {"verify", "checks the numbers against brute force and the model's own outputs", run_verify},
     {"conform", "whether an implementation kept what its policy keeps", run_conform},
+    {"recommend", "which recipe of tokens and bits for a model within so many bytes", run_recommend},
     {"compare", "two result folders side by side", run_compare},
     {"report", "one HTML file that shows a result folder", run_report},
     {"view", "the dashboard: opens a dump or a result folder in a window", run_view},

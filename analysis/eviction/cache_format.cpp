@@ -178,15 +178,64 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
   return runs;
 }
 
+Json to_json(const Quantization& stored) {
+  return {{"k", name_of(stored.k.format)},
+          {"v", name_of(stored.v.format)},
+          {"keys", stored.k.per_channel ? "channel" : "token"},
+          {"turned", {stored.k.turned, stored.v.turned}},
+          {"group", stored.group},
+          {"residual", stored.residual}};
+}
+
+Quantization quantization_in(const Json& json, const std::string& where) {
+  if (!json.is_object()) throw InputError(where, "an object", json_text(json));
+  const JsonFields fields(json, where);
+  constexpr std::string_view kKnown[] = {"k", "v", "keys", "turned", "group", "residual"};
+  fields.check_keys(kKnown);
+  const auto format = [&](const char* key) {
+    const std::string name = fields.text(key).value_or("16");
+    const auto found = kNumberFormats.named(name);
+    if (!found)
+      throw InputError(fields.where(key), names_text(kNumberFormats.names(), Listed::one_of),
+                       fmt::format("'{}'", name));
+    return *found;
+  };
+  const auto whole = [&](const Json& value, const char* key) {
+    if (!value.is_number_integer() || value < 0 || value > kNoLimit)
+      throw InputError(fields.where(key), "whole numbers of at least 0", json_text(value));
+    return value.get<Index>();
+  };
+  const std::string keys = fields.text("keys").value_or("channel");
+  if (keys != "channel" && keys != "token")
+    throw InputError(fields.where("keys"), "channel or token", fmt::format("'{}'", keys));
+  Quantization stored{{format("k")}, {format("v")}, fields.positive_integer("group").value_or(32), 0};
+  stored.k.per_channel = keys == "channel" && kNumberFormats[stored.k.format].uniform;
+  if (const Json& residual = fields.at("residual"); !residual.is_null())
+    stored.residual = whole(residual, "residual");
+  if (const Json& turned = fields.at("turned"); !turned.is_null()) {
+    if (!turned.is_array() || turned.size() != 2)
+      throw InputError(fields.where("turned"), "two sizes, of keys and of values", json_text(turned));
+    for (const auto& [as, size] : {std::pair(&stored.k, turned[0]), std::pair(&stored.v, turned[1])}) {
+      as->turned = whole(size, "turned");
+      if (as->turned != 0 && (as->turned < 2 || turning_block(as->turned) != as->turned))
+        throw InputError(fields.where("turned"), "0 or powers of two", json_text(size));
+    }
+  }
+  return stored;
+}
+
+std::optional<std::string> why_not_stored(const Quantization& stored, const DumpShape& shape) {
+  for (const auto& [as, n] : {std::pair(stored.k, shape.d), std::pair(stored.v, shape.d_v)}) {
+    if (auto wanted = what_it_wants(as, n)) return wanted;
+    if (as.turned > 0 && n % as.turned != 0)
+      return fmt::format("heads of a multiple of {} numbers", as.turned);
+  }
+  return std::nullopt;
+}
+
 Json to_json(const CacheFormatRun& run) {
   Json layers = Json::array();
-  for (const Quantization& stored : run.of_layers)
-    layers.push_back({{"k", name_of(stored.k.format)},
-                      {"v", name_of(stored.v.format)},
-                      {"keys", stored.k.per_channel ? "channel" : "token"},
-                      {"turned", {stored.k.turned, stored.v.turned}},
-                      {"group", stored.group},
-                      {"residual", stored.residual}});
+  for (const Quantization& stored : run.of_layers) layers.push_back(to_json(stored));
   return layers;
 }
 

@@ -80,7 +80,13 @@ struct CacheFormatOptions {
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate);
 
-/// A layer each: {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}.
+/// {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}
+Json to_json(const Quantization& stored);
+/// The inverse. Throws InputError, which begins with `where`.
+Quantization quantization_in(const Json& json, const std::string& where);
+/// Why a dump's heads cannot be stored so, as what is expected of them; nothing where they can.
+std::optional<std::string> why_not_stored(const Quantization& stored, const DumpShape& shape);
+/// A layer each.
 Json to_json(const CacheFormatRun& run);
 
 /// "keys 4 bits per channel (groups of 32 tokens); values q4_0": a layer's.

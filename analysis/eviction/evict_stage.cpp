@@ -90,7 +90,7 @@ std::vector<std::string> EvictStage::on_cpu() const {
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
   settled.reference = compensations_.plan().reference.kind;
-  if (plan_.compression && !plan_.compression->formats.empty()) {
+  if (plan_.compression && !options_.stored.formats.empty()) {
     const auto& formats = plan_.compression->formats;
     const Index residual = formats.front().of_layers.front().residual;
     const auto has_it = [&](const CacheFormatRun& run) { return run.of_layers.front().residual == residual; };
@@ -102,6 +102,7 @@ Json EvictStage::options() const {
   if (compensations_.plan().fits()) json["ridges"] = kRidges;
   add_fingerprints(json, "scores", plan_.scores);
   add_fingerprints(json, "kept", plan_.kept);
+  for (const PlannedRecipe& recipe : plan_.recipes) json["recipes"][recipe.name] = recipe.fingerprint;
   return json;
 }
 
@@ -265,6 +266,7 @@ Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
                  {"measured_window_rows", plan_.window.count()},
                  {"future_rows", plan_.future.count()},
                  {"evictions", plan_.cases.size()},
+                 {"prompt_bytes", evictions.prompt_bytes()},
                  {"eviction_rows", rows},
                  {"eviction_errors", evictions.totals()}};
   if (plan_.ties) totals["ties"] = evictions.ties();

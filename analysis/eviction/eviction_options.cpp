@@ -153,6 +153,9 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(reference_positions, options.reference_rows).needing(compensate),
       // What a file holds counts, not its name.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
+  BoundOption recipes = bind_option(recipe, options.recipes).keyed("");
+  for (const BoundOption& option : all) recipes.excludes.push_back(option.facts);
+  all.push_back(std::move(recipes));
   const BoundOptions formats = bound(options.stored);
   all.insert(std::ranges::find(all, &protect, &BoundOption::facts) + 1, formats.begin(), formats.end());
   for (BoundOption& option : all)

@@ -2,6 +2,7 @@
 
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/eviction/cache_format.hpp"
+#include "analysis/eviction/recipe.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "sim/cache/cache.hpp"
 #include "sim/compensation/compensation_facts.hpp"
@@ -84,6 +85,7 @@ struct EvictionOptions {
   std::optional<Reference> reference;
   Index reference_rows = 4096;
   std::vector<NamedFile> scores, kept;
+  std::vector<RecipeFile> recipes;  ///< in place of policies, budgets and formats
   /// Where set, policies that take longer than this, or that the dump cannot feed, are left out rather than
   /// run or refused.
   struct Quick {
@@ -171,6 +173,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     score{"score", "name=PATH",
           "Your score, .npy [layers, kv_heads, l], used as score:name or BASE+name; {dump} in PATH is the "
           "dump's name, and a folder holds one array a dump, <dump>.npy"},
+    recipe{"recipe", "FILE",
+           "What kvreplay recommend chose, in place of policies and budgets: FILE.json or name=FILE.json, "
+           "comma-separated; {dump} in FILE is the dump's name"},
     kept{"kept", "name=PATH",
          "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too; PATH as that of a score"};
 }  // namespace evict_option

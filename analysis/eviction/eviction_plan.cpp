@@ -16,6 +16,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <span>
 
 namespace kvreplay {
 namespace {
@@ -139,24 +141,12 @@ class Planner {
     overrides_.pool = options_.pool;
     overrides_.by = options_.by;
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
-    take_given();
-    choose_budgets();
-    for (const Phase& phase : options_.phases) add_once(phases_, phase, &Phase::name);
-    plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
-    add_policies();
-    for (const auto& [what, policies] : cut_pins_)
-      plan_.notes.push_back(fmt::format("{}, cut to it, first positions first, then the most recent: {}",
-                                        what, fmt::join(policies, ", ")));
-    for (const auto& [what, policies] : short_pages_)
-      plan_.notes.push_back(fmt::format("{}: {}", what, fmt::join(policies, ", ")));
-    note_choices();
-    pair_semantics();
-    add_given_kept();
-    if (plan_.compression) {
-      add_whole_prompt();
-      for_each_format();
+    if (options_.recipes.empty())
+      choose_cases();
+    else
+      take_recipes();
+    if (plan_.compression)
       for (OptionText& note : compression_notes(plan_, dump_.shape())) plan_.notes.push_back(std::move(note));
-    }
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
     if (plan_.future.count() == 0)
       plan_.left_out.push_back({"the metrics on future rows, eviction_loss, optimality_gap, oracle_recall",
@@ -170,6 +160,25 @@ class Planner {
   }
 
  private:
+  void choose_cases() {
+    take_given();
+    choose_budgets();
+    for (const Phase& phase : options_.phases) add_once(phases_, phase, &Phase::name);
+    plan_.compression = compression_of(dump_, options_, phases_, plan_.window);
+    add_policies();
+    for (const auto& [what, policies] : cut_pins_)
+      plan_.notes.push_back(fmt::format("{}, cut to it, first positions first, then the most recent: {}",
+                                        what, fmt::join(policies, ", ")));
+    for (const auto& [what, policies] : short_pages_)
+      plan_.notes.push_back(fmt::format("{}: {}", what, fmt::join(policies, ", ")));
+    note_choices();
+    pair_semantics();
+    add_given_kept();
+    if (!plan_.compression) return;
+    add_whole_prompt();
+    for_each_format();
+  }
+
   /// What the prompt is, and the rows that kept sets are measured on.
   void choose_rows() {
     const DumpShape& shape = dump_.shape();
@@ -226,7 +235,6 @@ class Planner {
   }
 
   void add_policies() {
-    const DumpShape& shape = dump_.shape();
     // What nobody asked for by name is left out where the dump cannot feed it, not refused.
     const bool asked = !options_.quick && options_.policies != EvictionOptions{}.policies;
     std::vector<std::string> seen;
@@ -235,28 +243,9 @@ class Planner {
       const Policy& policy = *choice;
       seen.push_back(policy.name);
       for (const Semantics semantics : plan_.semantics) {
-        PolicyRun run{policy, semantics, {}};
-        for (const Budget& budget : plan_.budgets)
-          run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l,
-                                      kept_of(policy, semantics, budget), dump_.projects_values()));
-        if (policy.own.chunk) take_chunks(run);
-        const EvictionRule& rule = run.rules.front();
-        const auto refuse = [&](const OptionFacts& own, const char* than, Index found) {
-          throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy.name, own.name),
-                            fmt::format("{} the prompt's {} tokens", than, shape.l),
-                            fmt::format("{}", found));
-        };
-        if (policy.own.n_sink && rule.expected.n_sink >= shape.l)
-          refuse(evict_option::n_sink, "fewer than", rule.expected.n_sink);
-        if (rule.page > std::max<Index>(shape.l, 1)) refuse(evict_option::page, "at most", rule.page);
-        if (rule.r > shape.d)
-          throw OptionError(
-              option_text("{}: '{}': {}", evict_option::policy, policy.name, evict_option::r.name),
-              fmt::format("at most the keys' {} channels", shape.d), fmt::format("{}", *rule.r));
-        auto why = why_unavailable(rule, plan_, dump_);
-        if (why && asked)
-          throw OptionError(
-              option_text("{}: {} is unavailable: {}", evict_option::policy, policy.name, *why));
+        PolicyRun run = run_of(policy, semantics);
+        auto why = why_unavailable(run.rules.front(), plan_, dump_);
+        if (why && asked) refuse_unavailable(policy, *why);
         if (!why && options_.quick) why = why_slow(run.rules.front(), *options_.quick);
         if (why) {
           plan_.left_out.push_back({policy.name, *why});
@@ -267,6 +256,94 @@ class Planner {
         add_cases(run);
       }
     }
+  }
+
+  [[noreturn]] static void refuse_unavailable(const Policy& policy, const std::string& why) {
+    throw OptionError(option_text("{}: {} is unavailable: {}", evict_option::policy, policy.name, why));
+  }
+
+  /// A policy's rules at all budgets; OptionError for its own options where the prompt is shorter.
+  PolicyRun run_of(const Policy& policy, Semantics semantics) const {
+    const DumpShape& shape = dump_.shape();
+    PolicyRun run{policy, semantics, {}};
+    for (const Budget& budget : plan_.budgets)
+      run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, kept_of(policy, semantics, budget),
+                                  dump_.projects_values()));
+    if (policy.own.chunk) take_chunks(run);
+    const EvictionRule& rule = run.rules.front();
+    const auto refuse = [&](const OptionFacts& own, const std::string& expected, Index found) {
+      throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy.name, own.name), expected,
+                        fmt::format("{}", found));
+    };
+    if (policy.own.n_sink && rule.expected.n_sink >= shape.l)
+      refuse(evict_option::n_sink, fmt::format("fewer than the prompt's {} tokens", shape.l),
+             rule.expected.n_sink);
+    if (rule.page > std::max<Index>(shape.l, 1))
+      refuse(evict_option::page, fmt::format("at most the prompt's {} tokens", shape.l), rule.page);
+    if (rule.r > shape.d)
+      refuse(evict_option::r, fmt::format("at most the keys' {} channels", shape.d), *rule.r);
+    return run;
+  }
+
+  /// --recipe: a case each, with a policy, a budget and a format of their own in every head.
+  void take_recipes() {
+    plan_.elements = CacheElements{};  // engines store 16 bits
+    plan_.compression.emplace();
+    std::vector<Recipe> recipes;
+    for (const RecipeFile& named : options_.recipes) {
+      require_own_name(evict_option::recipe, named.name);
+      const std::string file = named.of_dump(dump_.name());
+      const Recipe& recipe = recipes.emplace_back(read_recipe(file));
+      require_of_dump(recipe, file, dump_);
+      for (const PlannedRecipe& other : plan_.recipes)
+        if (other.name == named.name)
+          throw OptionError(evict_option::recipe, "one recipe of a name (name=FILE.json)",
+                            fmt::format("'{}' twice", named.name));
+      const std::string text = to_json(recipe).dump();
+      plan_.recipes.push_back({named.name, contents_fingerprint(std::as_bytes(std::span(text))), {}});
+      for (const Recipe::Layer& layer : recipe.layers)
+        for (const double sigma : layer.sigma)
+          if (sigma > 0) add_once(plan_.budgets, Budget{{}, sigma}, &Budget::label);
+    }
+    for (std::size_t r = 0; r < recipes.size(); ++r) add_recipe(recipes[r], r);
+  }
+
+  void add_recipe(const Recipe& recipe, std::size_t number) {
+    PlannedRecipe& planned = plan_.recipes[number];
+    CacheFormatRun& stored = plan_.compression->formats.emplace_back();
+    stored.name = planned.name;
+    std::set<Index> counts;
+    for (const Recipe::Layer& layer : recipe.layers) {
+      stored.of_layers.push_back(layer.stored);
+      std::vector<PlannedRecipe::Head>& heads = planned.heads.emplace_back();
+      for (const double sigma : layer.sigma) {
+        PlannedRecipe::Head& head = heads.emplace_back();
+        head.kept = dump_.shape().l;
+        if (sigma > 0) {
+          head.run = number_of_run(*layer.policy, layer.semantics);
+          head.budget = static_cast<std::size_t>(
+              std::ranges::find(plan_.budgets, Budget{{}, sigma}.label(), &Budget::label) -
+              plan_.budgets.begin());
+          head.kept = kept_of(*layer.policy, layer.semantics, plan_.budgets[head.budget]);
+        }
+        counts.insert(head.kept);
+      }
+    }
+    EvictionCase& which = plan_.cases.emplace_back();
+    which.policy = "recipe~" + planned.name;
+    which.semantics = "given";
+    which.format = which.recipe.emplace(number);
+    if (counts.size() == 1) which.kept = *counts.begin();
+  }
+
+  std::size_t number_of_run(const Policy& policy, Semantics semantics) {
+    for (std::size_t r = 0; r < plan_.runs.size(); ++r)
+      if (plan_.runs[r].policy == policy && plan_.runs[r].semantics == semantics) return r;
+    PolicyRun run = run_of(policy, semantics);
+    if (const auto why = why_unavailable(run.rules.front(), plan_, dump_)) refuse_unavailable(policy, *why);
+    note_window(run.rules.front());
+    plan_.runs.push_back(std::move(run));
+    return plan_.runs.size() - 1;
   }
 
   void take_chunks(PolicyRun& run) const {

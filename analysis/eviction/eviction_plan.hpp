@@ -42,10 +42,22 @@ struct EvictionCase {
   std::string semantics;      ///< "paper", ..., or "given"
   std::string budget_label;   ///< empty for a kept set of the user's, and with a threshold
   std::size_t format = 0;     ///< of the plan's compression
+  std::optional<std::size_t> recipe = {};  ///< number of the plan's; empty of all other cases
   /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
   std::string file_name() const;
   /// "snapkv+joint", with "~append-only" or "~decode:32" behind it in these phases: its name in decode.csv.
   std::string decode_name() const;
+};
+
+/// What a recipe does to the prompt of each head.
+struct PlannedRecipe {
+  struct Head {
+    std::optional<std::size_t> run;  ///< number of the PolicyRun; empty: the whole prompt stays
+    std::size_t budget = 0;
+    Index kept = 0;
+  };
+  std::string name, fingerprint;
+  std::vector<std::vector<Head>> heads;  ///< [layers][n_kv]
 };
 
 /// Two cases that differ in their semantics alone.
@@ -70,6 +82,7 @@ struct EvictionPlan {
   std::vector<PolicyRun> runs;
   std::vector<EvictionCase> cases;
   std::vector<SemanticsPair> pairs;
+  std::vector<PlannedRecipe> recipes;
   std::vector<GivenArray<double>> scores;
   std::vector<GivenArray<std::uint8_t>> kept;
   RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty

@@ -48,7 +48,9 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   /// Tokens that both cases of a pair keep over all heads, as a share of the larger of the two kept sets; nan
   /// where both are empty.
   double shared(std::size_t pair) const;
-  /// What a case's caches take of the bytes of the whole prompt as the dump stores it, over all heads.
+  /// Of the whole prompt over all heads, as the dump stores it or, with formats, in 16 bits.
+  double prompt_bytes() const { return sum({}, columns_.of(EvictionColumns::prompt_bytes)); }
+  /// What a case's caches take of them.
   double share_of_bytes(std::size_t which) const;
 
   /// evictions.csv, decode.csv, decode/, diff.csv, maps/; the number of rows of evictions.csv.

@@ -260,9 +260,10 @@ class CacheChooser {
 
   HeadCaches<T> choose() {
     // Cases that differ in the format of their caches alone keep the same tokens; they stand one behind the
-    // other.
-    const std::size_t formats =
-        plan_.compression ? std::max<std::size_t>(plan_.compression->formats.size(), 1) : 1;
+    // other. Every recipe has a format of its own.
+    const std::size_t formats = plan_.compression && plan_.recipes.empty()
+                                    ? std::max<std::size_t>(plan_.compression->formats.size(), 1)
+                                    : 1;
     each(compute_, plan_.cases.size() / formats, [&](std::size_t n) {
       const KeptSet kept = prompt_kept_of(plan_.cases[n * formats]);
       for (std::size_t c = n * formats; c < (n + 1) * formats; ++c)
@@ -278,6 +279,17 @@ class CacheChooser {
  private:
   KeptSet prompt_kept_of(const EvictionCase& which) const {
     if (which.run) return prompt_kept(group_, plan_, which, ranking_, compute_);
+    if (which.recipe) {
+      const PlannedRecipe::Head& head =
+          plan_.recipes[*which.recipe]
+              .heads[static_cast<std::size_t>(group_.layer)][static_cast<std::size_t>(group_.kv_head)];
+      EvictionCase one = which;
+      one.run = head.run;
+      one.budget = head.budget;
+      one.kept = head.kept;
+      return head.run ? prompt_kept(group_, plan_, one, ranking_, compute_)
+                      : KeptSet(static_cast<std::size_t>(group_.l), 1);
+    }
     return which.budget < given_kept_.size() ? given_kept_[which.budget]
                                              : KeptSet(static_cast<std::size_t>(group_.l), 1);
   }

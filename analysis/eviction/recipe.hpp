@@ -1,0 +1,49 @@
+#pragma once
+
+#include "analysis/given/given_arrays.hpp"
+#include "analysis/options/option.hpp"
+#include "data/dump.hpp"
+#include "sim/cache/quantize.hpp"
+#include "sim/eviction/policy.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+// What is done to the prompt's cache of every head of a model: which policy evicts how much, and what the
+// rest is stored as. `kvreplay recommend` chooses recipes, `evict` and kvreplay.press() run them. The file's
+// form: analysis/eviction/recipe.schema.json.
+
+namespace kvreplay {
+
+struct Recipe {
+  struct Layer {
+    std::optional<Policy> policy;  ///< nothing: the whole prompt stays
+    Semantics semantics = Semantics::paper;
+    std::vector<double> sigma;  ///< of every KV head, the share that is evicted; 0: none
+    Quantization stored;        ///< of what stays
+    bool operator==(const Layer&) const = default;
+  };
+  std::string model;  ///< that it was chosen for; may be empty
+  std::vector<Layer> layers;
+};
+
+Json to_json(const Recipe& recipe);
+/// Throws InputError, one line, where the file is missing or is no recipe. Only what `known` keys say is
+/// looked at; others, which say why it was chosen, stay unread.
+Recipe read_recipe(const std::filesystem::path& file);
+/// Throws InputError where the dump has other layers or heads, or heads that cannot be stored so.
+void require_of_dump(const Recipe& recipe, const std::string& where, const Dump& dump);
+
+/// FILE, or name=FILE; {dump} in FILE is the dump's name.
+struct RecipeFile : NamedFile {};
+
+template <>
+struct OptionValue<RecipeFile> {
+  static constexpr bool kFiles = true;
+  static RecipeFile parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const RecipeFile& file) { return OptionValue<NamedFile>::text(file); }
+};
+
+}  // namespace kvreplay

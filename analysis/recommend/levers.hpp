@@ -1,0 +1,58 @@
+#pragma once
+
+#include "analysis/eviction/recipe.hpp"
+#include "analysis/results/result_reader.hpp"
+#include "data/dump.hpp"
+#include "sim/cache/quantize.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+// What results of several prompts of a model have measured of every way to hold a cache, head by head.
+
+namespace kvreplay::recommend {
+
+/// A case of evictions.csv that a recipe can do to a head.
+struct Lever {
+  std::string policy;  ///< as exported, "snapkv~4+hadamard"
+  std::string budget;  ///< its label; empty where the whole prompt stays
+  std::optional<Policy> evicts;
+  Semantics semantics = Semantics::paper;
+  double sigma = 0;
+  std::string format;                ///< "4+hadamard"; "16" where caches are as they are
+  std::vector<Quantization> stored;  ///< [layers]
+
+  bool keeps_all() const { return !evicts; }
+  /// "snapkv, kept 20 %, in 4+hadamard"
+  std::string text() const;
+};
+
+/// What they come to on one prompt. Bytes are shares of those of the whole prompt in 16 bits.
+struct MeasuredPrompt {
+  std::string name;
+  /// [levers][layers x n_kv]: nats are those of loss_row, times what the layer's loss_step is of its heads'
+  /// sum, times what the model's is of its layers'. So a lever everywhere costs what was measured, and heads
+  /// that differ share what is between them by what they cost. Without gradients the heads' mean output
+  /// error.
+  Matrix<double> bytes, nats;
+  std::vector<double> output_error, kl;  ///< [levers], of the whole model; nan where it was not measured
+};
+
+struct MeasuredLevers {
+  std::string model;
+  DumpShape shape;
+  bool in_nats = true;  ///< else output errors
+  std::vector<Lever> levers;
+  std::vector<MeasuredPrompt> prompts;
+  std::vector<std::string> notes;
+  double bytes_of_token = 0;  ///< of all heads, in 16 bits
+};
+
+/// `folders` are results of dumps, or over several; those of one dump are put together. Throws InputError
+/// for results without evictions, of different models, and where no lever is in all prompts.
+MeasuredLevers read_levers(std::span<const std::filesystem::path> folders);
+
+}  // namespace kvreplay::recommend

@@ -1,0 +1,185 @@
+#include "analysis/recommend/recommend.hpp"
+
+#include "analysis/results/kept_text.hpp"
+#include "data/number_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+namespace kvreplay::recommend {
+namespace {
+
+constexpr std::pair<std::string_view, double> kUnits[] = {{"GiB", 1024.0 * 1024 * 1024},
+                                                          {"MiB", 1024.0 * 1024},
+                                                          {"KiB", 1024},
+                                                          {"GB", 1e9},
+                                                          {"MB", 1e6},
+                                                          {"kB", 1e3}};
+
+std::optional<Memory> memory_in(const std::string& word) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || !(value > 0) || !std::isfinite(value)) return std::nullopt;
+  const std::string_view unit(end, static_cast<std::size_t>(word.data() + word.size() - end));
+  if (unit == "%" && value <= 100) return Memory{value / 100, 0, word};
+  if (unit.empty() && value <= 1) return Memory{value, 0, word};
+  for (const auto& [name, bytes] : kUnits)
+    if (unit == name) return Memory{0, value * bytes, word};
+  return std::nullopt;
+}
+
+double share_of(const MeasuredLevers& measured, const RecommendOptions& options, const Memory& memory) {
+  if (memory.share > 0) return memory.share;
+  if (options.context == 0)
+    throw OptionError(recommend_option::context, "how many tokens of a sequence these bytes are for", "none");
+  const double whole =
+      measured.bytes_of_token * static_cast<double>(options.context) * static_cast<double>(options.batch);
+  return std::min(1.0, memory.bytes / whole);
+}
+
+double nats_on(const Chosen& chosen, const MeasuredPrompt& prompt) {
+  double sum = 0;
+  for (std::size_t head = 0; head < chosen.levers.size(); ++head)
+    sum += prompt.nats(static_cast<Index>(chosen.levers[head]), static_cast<Index>(head));
+  return sum;
+}
+
+std::optional<Candidate> candidate(const MeasuredLevers& measured, const Means& all,
+                                   const std::vector<Means>& others, const Wish& wish) {
+  auto chosen = choose(measured, all, wish);
+  if (!chosen) return std::nullopt;
+  Candidate found{wish.use, wish.where, std::move(*chosen), {}, {}};
+  for (std::size_t p = 0; p < others.size(); ++p) {
+    const auto by_others = choose(measured, others[p], wish);
+    found.held_out.push_back(by_others ? nats_on(*by_others, measured.prompts[p]) : kNan);
+  }
+  found.nats = others.empty() ? over_dumps(std::vector{found.chosen.nats}, FigureScale::log)
+                              : over_dumps(found.held_out, FigureScale::log);
+  return found;
+}
+
+/// Whether a candidate is another's, too: what one lever alone does is not listed again as what both do.
+bool is_same(const Candidate& a, const Candidate& b) { return a.chosen.levers == b.chosen.levers; }
+
+Recommendation recommended(const MeasuredLevers& measured, const Means& all, const std::vector<Means>& others,
+                           Wish wish) {
+  Recommendation found;
+  found.share = wish.bytes;
+  for (const Where where : {Where::each, Where::everywhere})
+    for (const Use use : {Use::tokens, Use::bits, Use::both}) {
+      wish.where = where;
+      wish.use = use;
+      auto one = candidate(measured, all, others, wish);
+      if (one && std::ranges::none_of(found.candidates,
+                                      [&](const Candidate& other) { return is_same(*one, other); }))
+        found.candidates.push_back(std::move(*one));
+    }
+  std::ranges::stable_sort(found.candidates, {}, [](const Candidate& one) { return one.nats.center(); });
+  if (found.candidates.size() < 2 || others.empty()) return found;
+  found.against_second =
+      paired(found.candidates[0].held_out, found.candidates[1].held_out, Better::smaller, FigureScale::log);
+  if (!(found.against_second->p < kToldApart))
+    found.prompts_needed = prompts_needed(std::span(&*found.against_second, 1)).front();
+  return found;
+}
+
+std::vector<FrontPoint> front_of(const MeasuredLevers& measured, const Means& all, Engine engine) {
+  std::vector<FrontPoint> points;
+  for (std::size_t n = 0; n < measured.levers.size(); ++n) {
+    const Lever& lever = measured.levers[n];
+    if (!lever.keeps_all() && !kEngines[engine].evicts) continue;
+    if (!std::ranges::all_of(lever.stored,
+                             [&](const Quantization& stored) { return stores(engine, stored); }))
+      continue;
+    FrontPoint& point = points.emplace_back();
+    point.lever = n;
+    const auto row = static_cast<Index>(n);
+    point.bytes = all.bytes.row(row).sum();
+    std::vector<double> nats, errors, kl;
+    for (const MeasuredPrompt& prompt : measured.prompts) {
+      nats.push_back(prompt.nats.row(row).sum());
+      errors.push_back(prompt.output_error[n]);
+      kl.push_back(prompt.kl[n]);
+    }
+    point.nats = over_dumps(nats, FigureScale::log);
+    point.output_error = over_dumps(errors, FigureScale::log);
+    point.kl = over_dumps(kl, FigureScale::log);
+  }
+  const auto mean = [&](const FrontPoint& point) {
+    return all.nats.row(static_cast<Index>(point.lever)).sum();
+  };
+  std::ranges::sort(points, [&](const FrontPoint& a, const FrontPoint& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : mean(a) < mean(b);
+  });
+  std::vector<FrontPoint> front;
+  for (FrontPoint& point : points)
+    if (front.empty() || mean(point) < mean(front.back())) front.push_back(std::move(point));
+  std::ranges::reverse(front);
+  return front;
+}
+
+void compare_with_kl(const MeasuredLevers& measured, Recommended& found) {
+  std::vector<double> of_prompts;
+  for (const MeasuredPrompt& prompt : measured.prompts) {
+    std::vector<double> ratios;
+    for (std::size_t n = 0; n < measured.levers.size(); ++n)
+      if (const double nats = prompt.nats.row(static_cast<Index>(n)).sum(); nats > 0 && prompt.kl[n] > 0)
+        ratios.push_back(prompt.kl[n] / nats);
+    found.kl_cases += ratios.size();
+    if (!ratios.empty()) of_prompts.push_back(over_dumps(ratios, FigureScale::log).geometric_mean);
+  }
+  if (!of_prompts.empty()) found.kl_over_predicted = over_dumps(of_prompts, FigureScale::log);
+}
+
+}  // namespace
+
+Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options) {
+  for (const std::string& name : options.without) {
+    const auto at = std::ranges::find(measured.prompts, name, &MeasuredPrompt::name);
+    if (at == measured.prompts.end()) {
+      std::vector<std::string> names;
+      for (const MeasuredPrompt& prompt : measured.prompts) names.push_back(prompt.name);
+      throw OptionError(recommend_option::without, names_text(names, Listed::some),
+                        fmt::format("'{}'", name));
+    }
+    measured.prompts.erase(at);
+  }
+  if (measured.prompts.empty()) throw OptionError(recommend_option::without, "a prompt to be left", "none");
+  const Means all = means_of(measured);
+  std::vector<Means> others;
+  for (std::size_t p = 0; p < measured.prompts.size() && measured.prompts.size() > 1; ++p)
+    others.push_back(means_of(measured, std::span(&p, 1)));
+  Recommended found;
+  found.engine = options.engine;
+  for (const Memory& memory : options.bytes) {
+    const double share = share_of(measured, options, memory);
+    // As a share of what was measured a budget has the rounding of its prompts.
+    Recommendation& one = found.recommendations.emplace_back(
+        recommended(measured, all, others, {share * (1 + 1e-9), Use::both, Where::each, options.engine}));
+    one.memory = memory;
+    one.share = share;
+  }
+  found.front = front_of(measured, all, options.engine);
+  if (measured.in_nats) compare_with_kl(measured, found);
+  return found;
+}
+
+}  // namespace kvreplay::recommend
+
+namespace kvreplay {
+
+std::string OptionValue<recommend::Memory>::complaint(const OptionFacts&, const std::string& word) {
+  if (recommend::memory_in(word)) return "";
+  return fmt::format("expected a share of at most 1, as 20% or 0.2, or bytes as 1.5GiB or 800MiB, found '{}'",
+                     word);
+}
+
+recommend::Memory OptionValue<recommend::Memory>::parse(const OptionFacts&, const std::string& word) {
+  return *recommend::memory_in(word);
+}
+
+}  // namespace kvreplay

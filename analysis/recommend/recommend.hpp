@@ -1,0 +1,95 @@
+#pragma once
+
+#include "analysis/options/option.hpp"
+#include "analysis/recommend/choice.hpp"
+#include "analysis/results/over_dumps.hpp"
+#include "analysis/results/paired.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Which recipe for a model within so many bytes, and how sure that is.
+
+namespace kvreplay::recommend {
+
+/// How many bytes: a share of those that a cache takes in 16 bits, or as many as there are.
+struct Memory {
+  double share = 0;  ///< 0: `bytes`
+  double bytes = 0;
+  std::string text;  ///< as it was asked for
+};
+
+struct RecommendOptions {
+  std::vector<Memory> bytes;
+  Index context = 0, batch = 1;  ///< tokens that bytes are for
+  Engine engine = Engine::any;
+  std::vector<std::string> without;  ///< prompts that are not looked at
+};
+
+namespace recommend_option {
+inline constexpr OptionFacts bytes{"bytes", "LIST",
+                                   "What the cache may take: 20% or 0.2 of its bytes in 16 bits; or 1.5GiB, "
+                                   "of the tokens of context"},
+    context{"context", "N", "Tokens of a sequence, where bytes are no share", "", 1},
+    batch{"batch", "N", "Sequences at a time", "", 1},
+    engine{"for", "ENGINE", "What is to run it: what it cannot do is not recommended"},
+    without{"without", "LIST", "Leave these prompts out, to see on them what was chosen without them"};
+}  // namespace recommend_option
+
+/// One way to spend the bytes.
+struct Candidate {
+  Use use = Use::both;
+  Where where = Where::each;
+  Chosen chosen;                 ///< on all prompts
+  std::vector<double> held_out;  ///< of each prompt, what the choice of the others costs; empty of one prompt
+  OverDumps nats;                ///< over held_out; of one prompt what was chosen there
+};
+
+/// What is recommended within one number of bytes.
+struct Recommendation {
+  Memory memory;
+  double share = 0;
+  std::vector<Candidate> candidates;  ///< the cheapest first; empty where nothing is as small
+  /// The first over the second, within each prompt; nothing without one.
+  std::optional<Paired> against_second;
+  std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
+};
+
+/// A lever everywhere that none beats in both bytes and nats, over all prompts.
+struct FrontPoint {
+  std::size_t lever = 0;
+  double bytes = 0;
+  OverDumps nats, output_error, kl;
+};
+
+struct Recommended {
+  Engine engine = Engine::any;
+  std::vector<Recommendation> recommendations;
+  std::vector<FrontPoint> front;  ///< the most bytes first
+  /// Of levers whose true KL was measured: it over what was predicted.
+  OverDumps kl_over_predicted;
+  std::size_t kl_cases = 0;
+};
+
+/// Throws OptionError for shares beyond 1, bytes without a context, and prompts that are not there.
+Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options);
+
+/// "by layer and head: k8v4 in 12 layers, 4 in 18; h2o in 30, 8 to 100 % of a head's tokens".
+std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate);
+std::string plain_text(const MeasuredLevers& measured, const Recommended& found);
+Json json_of(const MeasuredLevers& measured, const Recommended& found);
+/// The recipe of what is recommended, with why.
+Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of);
+
+}  // namespace kvreplay::recommend
+
+namespace kvreplay {
+template <>
+struct OptionValue<recommend::Memory> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
+  static recommend::Memory parse(const OptionFacts& option, const std::string& word);
+  static std::string text(const recommend::Memory& memory) { return memory.text; }
+};
+}  // namespace kvreplay
