@@ -12,8 +12,10 @@
 namespace kvreplay {
 
 namespace recommend_option {
-constexpr OptionFacts out{"out", "FILE.json",
-                          "Write the recipe that is recommended; {bytes} in FILE is the budget, as 20"};
+constexpr OptionFacts out{
+    "out", "FILE.json",
+    "Write the recipe that is recommended; {bytes} in FILE is the budget, as 20, and with "
+    "{way} there is one of every way that is listed, as tokens-everywhere"};
 }  // namespace recommend_option
 
 namespace {
@@ -23,11 +25,24 @@ std::string word_of(const recommend::Memory& memory) {
   return memory.text.ends_with('%') ? memory.text.substr(0, memory.text.size() - 1) : memory.text;
 }
 
-std::string file_for(std::string file, const recommend::Memory& memory) {
-  constexpr std::string_view kBytes = "{bytes}";
-  if (const std::size_t at = file.find(kBytes); at != std::string::npos)
-    file.replace(at, kBytes.size(), word_of(memory));
+constexpr std::string_view kBytes = "{bytes}", kWay = "{way}";
+
+std::string with(std::string file, std::string_view what, const std::string& word) {
+  if (const std::size_t at = file.find(what); at != std::string::npos) file.replace(at, what.size(), word);
   return file;
+}
+
+/// The files written.
+std::vector<std::string> write_recipes(const recommend::MeasuredLevers& measured,
+                                       const recommend::Recommended& found, const std::string& out) {
+  std::vector<std::string> written;
+  for (const recommend::Recommendation& one : found.recommendations)
+    for (const recommend::Candidate& candidate : one.candidates) {
+      written.push_back(with(with(out, kBytes, word_of(one.memory)), kWay, way_of(candidate)));
+      write_output(written.back(), recipe_json(measured, found, one, candidate).dump(1) + "\n");
+      if (out.find(kWay) == std::string::npos) break;
+    }
+  return written;
 }
 
 }  // namespace
@@ -59,8 +74,7 @@ int run_recommend(const Arguments& arguments) {
   app->option(recommend_option::out)->check(file_ending({".json"}));
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  if (!out.empty() && options.bytes.size() > 1 &&
-      file_for(out, options.bytes[0]) == file_for(out, options.bytes[1]))
+  if (!out.empty() && options.bytes.size() > 1 && out.find(kBytes) == std::string::npos)
     throw OptionError(recommend_option::out, "{bytes} in the name of one of several recipes",
                       fmt::format("'{}'", out));
 
@@ -71,12 +85,8 @@ int run_recommend(const Arguments& arguments) {
   }
   recommend::MeasuredLevers measured = recommend::read_levers(folders);
   const recommend::Recommended found = recommend::recommend(measured, options);
-  std::vector<std::string> written;
-  for (const recommend::Recommendation& one : found.recommendations) {
-    if (out.empty() || one.candidates.empty()) continue;
-    written.push_back(file_for(out, one.memory));
-    write_output(written.back(), recipe_json(measured, found, one).dump(1) + "\n");
-  }
+  const std::vector<std::string> written =
+      out.empty() ? std::vector<std::string>() : write_recipes(measured, found, out);
   if (output.json) {
     Json json = json_of(measured, found);
     if (!written.empty()) json["recipes"] = written;

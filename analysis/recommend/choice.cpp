@@ -75,6 +75,7 @@ class LeverKnapsack {
   }
 
   std::optional<Chosen> cheapest(double bytes) const {
+    if (settings_.empty()) return std::nullopt;
     const Index n_kv = measured_.shape.n_kv;
     Layers layers(static_cast<std::size_t>(measured_.shape.layers));
     for (std::size_t l = 0; l < layers.size(); ++l)

@@ -19,12 +19,12 @@ enum class Where { each, everywhere };
 
 struct UseFacts {
   Use id;
-  std::string_view name;
+  std::string_view name, word;
 };
 inline constexpr auto kUses = facts_table<UseFacts>({
-    {Use::both, "tokens and bits"},
-    {Use::tokens, "tokens alone"},
-    {Use::bits, "bits alone"},
+    {Use::both, "tokens and bits", "both"},
+    {Use::tokens, "tokens alone", "tokens"},
+    {Use::bits, "bits alone", "bits"},
 });
 
 struct Wish {

@@ -54,10 +54,12 @@ class Folder {
     Lever lever;
     Vector<double> bytes, row, error;  ///< [layers x n_kv]
     Vector<double> step;               ///< [layers]
-    double step_of_model = kNan, output_error = kNan, kl = kNan;
+    double bytes_of_model = kNan, step_of_model = kNan, output_error = kNan, kl = kNan;
   };
   const std::map<std::string, Found>& found() const { return found_; }
+  /// In the order of the table, those of recipes apart.
   const std::vector<std::string>& order() const { return order_; }
+  const std::map<std::string, Found>& recipes() const { return recipes_; }
   double prompt_bytes() const { return prompt_bytes_; }
   const std::vector<std::string>& left_out() const { return left_out_; }
 
@@ -72,6 +74,7 @@ class Folder {
       const Index head = figure.kv_head ? figure.layer_row * n_kv_ + *figure.kv_head : 0;
       if (metric == "bytes") {
         if (figure.kv_head) found->bytes[head] = figure.value;
+        if (!figure.layer) found->bytes_of_model = figure.value;
       } else if (figure["rows"] != rows) {
         return;
       } else if (metric == "loss_row" && figure.kv_head) {
@@ -97,19 +100,16 @@ class Folder {
     const auto at = place_.find(key);
     if (at != place_.end()) return at->second;
     Found* found = nullptr;
-    if (auto lever = lever_of(figure)) {
+    if (figure["policy"].starts_with(kRecipe) && figure["semantics"] == "given") {
+      found = &recipes_.emplace(figure["policy"].substr(kRecipe.size()), found_none({})).first->second;
+    } else if (auto lever = lever_of(figure)) {
       // What tells it from those of other folders, too.
       std::string name = fmt::format("{}|{}|{}", lever->evicts ? lever->evicts->name : "",
                                      lever->evicts ? figure["semantics"] : "", lever->budget);
       for (const Quantization& stored : lever->stored) name += to_json(stored).dump();
       if (const auto there = found_.find(name); there != found_.end()) return place_[key] = nullptr;
       order_.push_back(name);
-      const Index heads = layers_ * n_kv_;
-      const Vector<double> none = Vector<double>::Constant(heads, kNan);
-      found = &found_
-                   .emplace(name, Found{std::move(*lever), none, none, none,
-                                        Vector<double>::Constant(layers_, kNan)})
-                   .first->second;
+      found = &found_.emplace(name, found_none(std::move(*lever))).first->second;
     } else {
       place_in(left_out_, figure["policy"]);
     }
@@ -156,6 +156,11 @@ class Folder {
     return lever;
   }
 
+  Found found_none(Lever lever) const {
+    const Vector<double> none = Vector<double>::Constant(layers_ * n_kv_, kNan);
+    return {std::move(lever), none, none, none, Vector<double>::Constant(layers_, kNan)};
+  }
+
   static Quantization exact() {
     Quantization stored;
     stored.residual = 0;
@@ -166,7 +171,8 @@ class Folder {
   Index layers_, n_kv_;
   double prompt_bytes_ = 0;
   std::map<std::string, std::vector<Quantization>> formats_;
-  std::map<std::string, Found> found_;
+  static constexpr std::string_view kRecipe = "recipe~";
+  std::map<std::string, Found> found_, recipes_;
   std::map<std::string, Found*> place_;
   std::vector<std::string> order_, left_out_;
 };
@@ -216,6 +222,21 @@ struct FoundOfPrompt {
   std::vector<std::string> order;
 };
 
+void add_recipes(const Folder& folder, std::size_t prompt, std::size_t prompts,
+                 std::vector<MeasuredRecipe>& recipes) {
+  for (const auto& [name, found] : folder.recipes()) {
+    auto at = std::ranges::find(recipes, name, &MeasuredRecipe::name);
+    if (at == recipes.end()) {
+      const std::vector<double> none(prompts, kNan);
+      at = recipes.insert(recipes.end(), {name, none, none, none, none});
+    }
+    at->bytes[prompt] = found.bytes_of_model / folder.prompt_bytes();
+    at->nats[prompt] = found.step_of_model;
+    at->output_error[prompt] = found.output_error;
+    at->kl[prompt] = found.kl;
+  }
+}
+
 }  // namespace
 
 std::string Lever::text() const {
@@ -253,6 +274,7 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
         if (prompt.levers.emplace(name, std::pair(&folder.found().at(name), folder.prompt_bytes())).second)
           prompt.order.push_back(name);
       for (const std::string& what : folder.left_out()) place_in(measured.notes, what);
+      add_recipes(folder, prompts.size() - 1, read.size(), measured.recipes);
     }
   }
   if (!measured.notes.empty())

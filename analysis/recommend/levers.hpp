@@ -41,12 +41,19 @@ struct MeasuredPrompt {
   std::vector<double> output_error, kl;  ///< [levers], of the whole model; nan where it was not measured
 };
 
+/// A recipe that was run: of each prompt, nan where it was not.
+struct MeasuredRecipe {
+  std::string name;
+  std::vector<double> bytes, nats, output_error, kl;
+};
+
 struct MeasuredLevers {
   std::string model;
   DumpShape shape;
   bool in_nats = true;  ///< else output errors
   std::vector<Lever> levers;
   std::vector<MeasuredPrompt> prompts;
+  std::vector<MeasuredRecipe> recipes;
   std::vector<std::string> notes;
   double bytes_of_token = 0;  ///< of all heads, in 16 bits
 };

@@ -129,6 +129,9 @@ void compare_with_kl(const MeasuredLevers& measured, Recommended& found) {
     for (std::size_t n = 0; n < measured.levers.size(); ++n)
       if (const double nats = prompt.nats.row(static_cast<Index>(n)).sum(); nats > 0 && prompt.kl[n] > 0)
         ratios.push_back(prompt.kl[n] / nats);
+    const auto at = static_cast<std::size_t>(&prompt - measured.prompts.data());
+    for (const MeasuredRecipe& recipe : measured.recipes)
+      if (recipe.nats[at] > 0 && recipe.kl[at] > 0) ratios.push_back(recipe.kl[at] / recipe.nats[at]);
     found.kl_cases += ratios.size();
     if (!ratios.empty()) of_prompts.push_back(over_dumps(ratios, FigureScale::log).geometric_mean);
   }
@@ -146,7 +149,11 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
       throw OptionError(recommend_option::without, names_text(names, Listed::some),
                         fmt::format("'{}'", name));
     }
+    const auto place = at - measured.prompts.begin();
     measured.prompts.erase(at);
+    for (MeasuredRecipe& recipe : measured.recipes)
+      for (std::vector<double>* figures : {&recipe.bytes, &recipe.nats, &recipe.output_error, &recipe.kl})
+        figures->erase(figures->begin() + place);
   }
   if (measured.prompts.empty()) throw OptionError(recommend_option::without, "a prompt to be left", "none");
   const Means all = means_of(measured);
@@ -164,6 +171,12 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
     one.share = share;
   }
   found.front = front_of(measured, all, options.engine);
+  for (const MeasuredRecipe& recipe : measured.recipes) {
+    RunRecipe run{recipe.name, over_dumps(recipe.bytes, FigureScale::linear),
+                  over_dumps(recipe.nats, FigureScale::log),
+                  over_dumps(recipe.output_error, FigureScale::log), over_dumps(recipe.kl, FigureScale::log)};
+    if (run.bytes.n > 0) found.run.push_back(std::move(run));
+  }
   if (measured.in_nats) compare_with_kl(measured, found);
   return found;
 }

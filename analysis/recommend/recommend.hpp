@@ -64,11 +64,18 @@ struct FrontPoint {
   OverDumps nats, output_error, kl;
 };
 
+/// A recipe of which there are results, too: all heads at once.
+struct RunRecipe {
+  std::string name;
+  OverDumps bytes, nats, output_error, kl;
+};
+
 struct Recommended {
   Engine engine = Engine::any;
   std::vector<Recommendation> recommendations;
   std::vector<FrontPoint> front;  ///< the most bytes first
-  /// Of levers whose true KL was measured: it over what was predicted.
+  std::vector<RunRecipe> run;
+  /// Of levers and recipes whose true KL was measured: it over what was predicted.
   OverDumps kl_over_predicted;
   std::size_t kl_cases = 0;
 };
@@ -80,8 +87,11 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate);
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found);
 Json json_of(const MeasuredLevers& measured, const Recommended& found);
-/// The recipe of what is recommended, with why.
-Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of);
+/// A candidate's name in files: "both-each", "tokens-everywhere".
+std::string way_of(const Candidate& candidate);
+/// The recipe of a candidate, with why.
+Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of,
+                 const Candidate& candidate);
 
 }  // namespace kvreplay::recommend
 

@@ -11,15 +11,18 @@ namespace kvreplay::recommend {
 namespace {
 
 /// "h2o in 24 layers, snapkv in 6": the most first; of one kind its name alone.
-std::string shares_text(const std::map<std::string, Index>& counts, const char* suffix = " layers") {
+std::string shares_text(const std::map<std::string, Index>& counts) {
   std::vector<std::pair<std::string, Index>> sorted(counts.begin(), counts.end());
   std::ranges::stable_sort(sorted, std::greater<>{}, &std::pair<std::string, Index>::second);
   if (sorted.size() == 1) return sorted.front().first;
   std::vector<std::string> parts;
   for (const auto& [name, n] : sorted)
-    parts.push_back(fmt::format("{} in {}{}", name, n, parts.empty() ? suffix : ""));
+    parts.push_back(
+        fmt::format("{} in {}", name, parts.empty() ? counted(n, "layer") : fmt::format("{}", n)));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
+
+std::string rounded_percent(double share) { return percent(std::round(1000 * share) / 1000); }
 
 std::string name_of(const Candidate& candidate) {
   return fmt::format("{}, {}", kUses[candidate.use].name,
@@ -69,6 +72,44 @@ std::string sure_text(const Recommendation& of) {
   return text;
 }
 
+/// Columns that are as wide as what stands in them, two blanks between them; the last one as it is.
+std::string columns_text(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const std::vector<std::string>& row : rows)
+    for (std::size_t c = 0; c + 1 < row.size(); ++c) {
+      widths.resize(std::max(widths.size(), c + 1));
+      widths[c] = std::max(widths[c], row[c].size());
+    }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c)
+      line += fmt::format("  {:<{}}", row[c], c + 1 < row.size() ? widths[c] : 0);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string recommendation_text(const MeasuredLevers& measured, const Recommended& found,
+                                const Recommendation& one) {
+  std::string text = fmt::format(
+      "\nwithin {}{}\n", one.memory.text,
+      one.memory.share > 0 ? " of the bytes" : fmt::format(" ({} of the bytes)", rounded_percent(one.share)));
+  if (one.candidates.empty()) return text + "  nothing that was measured is as small\n";
+  std::vector<std::vector<std::string>> rows;
+  for (const Candidate& candidate : one.candidates)
+    rows.push_back({name_of(candidate), mean_text(candidate.nats), rounded_percent(candidate.chosen.bytes),
+                    candidate.where == Where::everywhere ? chosen_text(measured, candidate) : ""});
+  const Candidate& best = one.candidates.front();
+  text +=
+      columns_text(rows) + fmt::format("  recommended: {}: {}\n", name_of(best), chosen_text(measured, best));
+  if (const std::string sure = sure_text(one); !sure.empty()) text += fmt::format("  {}\n", sure);
+  if (const std::string how = told(found.engine, recipe_of(measured, best.chosen)); !how.empty())
+    text += fmt::format("  {}\n", how);
+  return text;
+}
+
 }  // namespace
 
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate) {
@@ -77,74 +118,55 @@ std::string chosen_text(const MeasuredLevers& measured, const Candidate& candida
   if (candidate.where == Where::everywhere) return measured.levers[levers.front()].text();
   std::map<std::string, Index> formats, policies;
   double least = 1, most = 0, sum = 0;
-  for (std::size_t h = 0; h < levers.size(); ++h) {
-    const Lever& lever = measured.levers[levers[h]];
-    least = std::min(least, 1 - lever.sigma);
-    most = std::max(most, 1 - lever.sigma);
-    sum += 1 - lever.sigma;
-    if (h % n_kv == 0) ++formats[lever.format == "16" ? "16 bits" : lever.format];
-    if (lever.evicts && h % n_kv == 0) ++policies[lever.evicts->name];
+  const Recipe recipe = recipe_of(measured, candidate.chosen);
+  for (std::size_t l = 0; l < recipe.layers.size(); ++l) {
+    const std::string& format = measured.levers[levers[l * n_kv]].format;
+    ++formats[format == "16" ? "16 bits" : format];
+    if (const auto& policy = recipe.layers[l].policy) ++policies[policy->name];
+    for (const double sigma : recipe.layers[l].sigma) {
+      const double kept = rest_of(sigma);
+      least = std::min(least, kept);
+      most = std::max(most, kept);
+      sum += kept;
+    }
   }
-  for (std::size_t h = 0; h < levers.size(); h += n_kv)  // the first head may keep all
-    for (std::size_t g = 1; g < n_kv && !measured.levers[levers[h]].evicts; ++g)
-      if (const auto& evicts = measured.levers[levers[h + g]].evicts) {
-        ++policies[evicts->name];
-        break;
-      }
   std::string text = shares_text(formats);
-  if (!policies.empty())
-    text += fmt::format("; {}, {} to {} of a head's tokens kept, {} on average", shares_text(policies),
-                        percent(least), percent(most),
-                        percent(std::round(1000 * sum / static_cast<double>(levers.size())) / 1000));
-  return text;
+  if (policies.empty()) return text;
+  text += "; " + shares_text(policies);
+  if (least == most) return text + fmt::format(", {} of every head's tokens kept", percent(least));
+  return text + fmt::format(", {} to {} of a head's tokens kept, {} on average", percent(least),
+                            percent(most), rounded_percent(sum / static_cast<double>(levers.size())));
 }
 
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found) {
-  const std::size_t prompts = measured.prompts.size();
+  const std::ptrdiff_t prompts = std::ssize(measured.prompts);
   std::string text = fmt::format(
       "{}: {}, {} ways to hold a cache. {} {}{}\n", measured.model.empty() ? "model" : measured.model,
-      counted(static_cast<std::ptrdiff_t>(prompts), "prompt"), measured.levers.size(),
+      counted(prompts, "prompt"), measured.levers.size(),
       measured.in_nats ? "Predicted nats a token" : "Output error (no gradients), mean over heads,",
       prompts > 1 ? "of each prompt under what the others choose" : "of the prompt that it is chosen on",
-      static_cast<std::ptrdiff_t>(prompts) >= kFewestPrompts ? " [95 %]" : "");
-  for (const Recommendation& one : found.recommendations) {
-    text += fmt::format("\nwithin {}{}\n", one.memory.text,
-                        one.memory.share > 0 ? " of the bytes"
-                                             : fmt::format(" ({} of the bytes)",
-                                                           percent(std::round(1000 * one.share) / 1000)));
-    if (one.candidates.empty()) {
-      text += "  nothing that was measured is as small\n";
-      continue;
-    }
-    std::size_t width = 0, wide = 0;
-    for (const Candidate& candidate : one.candidates) {
-      width = std::max(width, name_of(candidate).size());
-      wide = std::max(wide, mean_text(candidate.nats).size());
-    }
-    for (const Candidate& candidate : one.candidates)
-      text += fmt::format(
-          "  {:<{}}  {:<{}}  {:>5}  {}\n", name_of(candidate), width, mean_text(candidate.nats), wide,
-          percent(std::round(1000 * candidate.chosen.bytes) / 1000), chosen_text(measured, candidate));
-    text += fmt::format("  recommended: {}", name_of(one.candidates.front()));
-    if (const std::string sure = sure_text(one); !sure.empty()) text += "; " + sure;
-    text += "\n";
-    if (const std::string how = told(found.engine, recipe_of(measured, one.candidates.front().chosen));
-        !how.empty())
-      text += fmt::format("  {}\n", how);
-  }
-  text +=
-      fmt::format("\nthe same everywhere, at any size\n  {:>6}  {:<28}  {:<28}{}\n", "bytes", unit(measured),
-                  "output error", found.kl_cases > 0 ? fmt::format("  {:<28}", "true KL") : "");
-  for (const FrontPoint& point : found.front) {
-    text += fmt::format("  {:>6}  {:<28}  {:<28}", percent(std::round(1000 * point.bytes) / 1000),
-                        mean_text(point.nats), mean_text(point.output_error));
-    if (found.kl_cases > 0) text += fmt::format("  {:<28}", mean_text(point.kl));
-    text += fmt::format("  {}\n", measured.levers[point.lever].text());
-  }
-  if (found.kl_cases > 0)
+      prompts >= kFewestPrompts ? " [95 %]" : "");
+  for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
+  const bool any_kl = found.kl_cases > 0;
+  std::vector<std::vector<std::string>> rows{{"bytes", unit(measured), "output error"}};
+  const auto add = [&](double bytes, const OverDumps& nats, const OverDumps& error, const OverDumps& kl,
+                       std::string what) {
+    rows.push_back({rounded_percent(bytes), mean_text(nats), mean_text(error)});
+    if (any_kl) rows.back().push_back(mean_text(kl));
+    rows.back().push_back(std::move(what));
+  };
+  if (any_kl) rows.front().emplace_back("true KL");
+  rows.front().emplace_back("");
+  for (const FrontPoint& point : found.front)
+    add(point.bytes, point.nats, point.output_error, point.kl, measured.levers[point.lever].text());
+  text += "\nthe same everywhere, at any size\n" + columns_text(rows);
+  rows.resize(1);
+  for (const RunRecipe& run : found.run) add(run.bytes.mean, run.nats, run.output_error, run.kl, run.name);
+  if (rows.size() > 1) text += "\nrecipes as they were run, all heads at once\n" + columns_text(rows);
+  if (any_kl)
     text += fmt::format("true KL is {} of what is predicted ({} cases)\n", mean_text(found.kl_over_predicted),
                         found.kl_cases);
-  if (prompts < static_cast<std::size_t>(kFewestPrompts))
+  if (prompts < kFewestPrompts)
     text += fmt::format("measure more prompts: fewer than {} have no interval\n", kFewestPrompts);
   return text;
 }
@@ -177,19 +199,32 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
                      {"output_error", interval_json(point.output_error)}});
     if (point.kl.n > 0) front.back()["kl"] = interval_json(point.kl);
   }
+  for (const RunRecipe& run : found.run) {
+    Json& one = json["run"].emplace_back(Json{{"recipe", run.name},
+                                              {"bytes", run.bytes.mean},
+                                              {"nats", interval_json(run.nats)},
+                                              {"output_error", interval_json(run.output_error)}});
+    if (run.kl.n > 0) one["kl"] = interval_json(run.kl);
+  }
   if (found.kl_cases > 0) json["kl_over_predicted"] = interval_json(found.kl_over_predicted);
   json["notes"] = measured.notes;
   return json;
 }
 
-Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of) {
-  const Candidate& best = of.candidates.front();
-  const Recipe recipe = recipe_of(measured, best.chosen);
+std::string way_of(const Candidate& candidate) {
+  return fmt::format("{}-{}", kUses[candidate.use].word,
+                     candidate.where == Where::each ? "each" : "everywhere");
+}
+
+Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of,
+                 const Candidate& candidate) {
+  const Recipe recipe = recipe_of(measured, candidate.chosen);
   Json json = to_json(recipe);
   json["chosen"] = {
       {"for", kEngines[found.engine].name}, {"within", of.share}, {"prompts", names_of_prompts(measured)}};
-  json["chosen"].update(candidate_json(measured, best));
-  if (of.against_second) json["chosen"]["over_runner_up"] = pair_json(*of.against_second);
+  json["chosen"].update(candidate_json(measured, candidate));
+  if (&candidate == &of.candidates.front() && of.against_second)
+    json["chosen"]["over_runner_up"] = pair_json(*of.against_second);
   if (const std::string how = told(found.engine, recipe); !how.empty()) json["chosen"]["told"] = how;
   return json;
 }
