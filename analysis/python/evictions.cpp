@@ -1,6 +1,7 @@
 #include "analysis/eviction/eviction_options.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
+#include "analysis/eviction/recipe.hpp"
 #include "analysis/python/calls.hpp"
 #include "analysis/python/layer.hpp"
 #include "sim/backend.hpp"
@@ -344,6 +345,9 @@ class GrowingCaches {
 void bind_evictions(nb::module_& module) {
   module.def("evict", evict, nb::arg("layer"), nb::arg("scores"), nb::arg("options"),
              "(kept [rows, l], policy, semantics, phase, tokens, notes).");
+  module.def(
+      "recipe", [](const std::string& file) { return to_json(read_recipe(file)).dump(); }, nb::arg("file"),
+      "A recipe's JSON, every field written out.");
   module.def("evict_options", [] { return g_evict_keywords.described(); });
 }
 

@@ -149,7 +149,6 @@ class Folder {
       return std::nullopt;
     }
     if (std::ranges::all_of(lever.stored, &Quantization::stores_exactly)) {
-      if (format.find('+') != std::string::npos) return std::nullopt;  // turning changes nothing
       lever.format = "16";
       lever.stored.assign(lever.stored.size(), exact());
     }

@@ -5,6 +5,7 @@
 Needs torch, transformers and kvpress (tests/peers/requirements.txt); without: nothing is tested, exit status 77.
 """
 import copy
+import json
 import subprocess
 import sys
 import tempfile
@@ -304,6 +305,32 @@ class Presses(unittest.TestCase):
                             lambda: read(self.model, self.ids.expand(2, -1), kvreplay.press(results, case="snapkv-lu-0.8"))),
                            ("policy: expected text, or results and a case", lambda: kvreplay.press(results))):
             self.refused(says, call)
+
+    def test_a_recipe(self):
+        """In the model it is what `evict --recipe` makes of the same prompt's dump, and what kvvalidate.py makes of that."""
+        folder = Path(self.folder.name)
+        file, dump, out = folder / "recipe.json", folder / "recipe-steps", folder / "recipe"
+        with capture.capture(self.model, dump, prompt_len=LENGTH, decode=STEPS):
+            capture.feed(self.model, self.ids[0].tolist(), given=self.next[0].tolist(), decode=STEPS, seed=None)
+        layers = [{"policy": "snapkv[window=16]", "semantics": "paper", "sigma": [0.5, 0.75],
+                   "stored": {"k": "4", "v": "2", "keys": "channel", "turned": [16, 0], "group": 8, "residual": 4}},
+                  {"policy": "none", "sigma": [0, 0], "stored": {"k": "fp8", "v": "fp8"}},
+                  {"policy": "h2o", "semantics": "kvpress", "sigma": [0, 0.25]}]
+        file.write_text(json.dumps({"program": "kvreplay", "kind": "recipe", "schema": 1, "layers": layers}))
+        subprocess.run([kvreplay.program(), "evict", dump, "--out", out, "--recipe", file, "--precision", "f64", "--quiet"], check=True)
+        (case,), left_out = cases_of(kvreplay.open_results(out))
+        self.assertEqual((case.name, left_out), ("recipe~recipe-given-prefill-mixed", {}))
+        for press in (kvreplay.press(file), kvreplay.press(kvreplay.open_results(out), case=case.name)):
+            logits = steps(self.model, read(self.model, self.ids, press), self.next)[0]
+            for layer in range(LAYERS):
+                self.assertEqual(press.kept[layer][0].tobytes(), case.change(layer).kept.tobytes())
+            self.near(logits, looped(self.model, self.all, case.change))
+        batch = kvreplay.press(str(file))
+        read(self.model, torch.cat((self.ids, self.ids)), batch)
+        self.assertEqual(batch.kept[0].sum(), 2 * (LENGTH // 2 + LENGTH // 4))
+        self.refused("expected a model of 2 layers x 2 KV heads, found 3 x 2",
+                     lambda: (file.write_text(json.dumps({"kind": "recipe", "schema": 1, "layers": layers[1:]})), read(self.model, self.ids, kvreplay.press(file))))
+        self.refused("nowhere.json: ", lambda: kvreplay.press(folder / "nowhere.json"))
 
     def test_budgets_as_kvpress_reads_them(self):
         """LUKVPress with budget_curves.npy keeps as many tokens of every head as `lu` gives it (and one where that gives none)."""

@@ -41,6 +41,8 @@ def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, refer
     layer_XX/compensated, "snapkv-lu-0.8" of layer_XX/kept, "think-0.5" of layer_XX/channels. The model then holds of that dump's
     prompt, which it must read, what the files have.
 
+    Or policy is a recipe that kvreplay recommend wrote, press("recipe.json"): in every layer and head its policy, ratio and format.
+
     .kept[layer]: the positions that the caches hold, bool [batch, n_kv, l]; .compensations[layer]: a Compensation for each prompt.
     Needs torch, transformers and kvpress 0.5.
     """
@@ -50,6 +52,8 @@ def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, refer
         raise InputError(f"press: expected torch and kvpress (pip install kvpress), found: {missing}") from missing
     if case is not None:
         return _press.case_press(policy if hasattr(policy, "folder") else open_results(policy), case)
+    if str(policy).endswith(".json"):
+        return _press.recipe_press(str(policy))
     if not isinstance(policy, str):
         raise InputError(f"policy: expected text, or results and a case, found {type(policy).__name__}")
     fitted = {name: value for name, value in (("reference", reference), ("reference_rows", reference_rows)) if value is not None}

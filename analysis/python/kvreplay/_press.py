@@ -2,6 +2,7 @@
 kvpress."""
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Optional
@@ -18,6 +19,7 @@ from ._layer import Layer
 from ._logit_biases import set_biases
 from ._scripts.model_attention import PROBE_TOLERANCES, rotation_now
 from ._scripts.changed_cache import Change
+from ._scripts.number_formats import Stored
 from ._scripts.validation_cases import Case, Dump, cases_of
 from .results import Results
 
@@ -100,20 +102,55 @@ class Press(CachePress):
         """bool [n_kv, l] of one prompt."""
         if self.budgets is None:
             return evict(Layer(*arrays, **facts), policy=self.policy, sigma=self.compression_ratio, **self.options).kept
-        q, k, v = arrays
-        group = q.shape[0] // k.shape[0]
-        own = {name: fact for name, fact in facts.items() if name != "sink_logit"}
-        kept = []
-        for head, budget in enumerate(budgets_of(self.budgets, module.layer_idx, k.shape[0])):
-            queries = slice(head * group, (head + 1) * group)
-            if "sink_logit" in facts:
-                own["sink_logit"] = facts["sink_logit"][queries]
-            layer = Layer(q[queries], k[head : head + 1], v[head : head + 1], **own)
-            kept.append(evict(layer, policy=self.policy, budget=budget, **self.options).kept[0])
-        return np.stack(kept)
+        budgets = budgets_of(self.budgets, module.layer_idx, arrays[1].shape[0])
+        return kept_by_heads(arrays, facts, [{"policy": self.policy, "budget": budget, **self.options} for budget in budgets])
+
+
+def kept_by_heads(arrays, facts, asked) -> np.ndarray:
+    """bool [n_kv, l]: what evict() keeps of each KV head where it is asked so; None: all."""
+    q, k, v = arrays
+    group = q.shape[0] // k.shape[0]
+    own = {name: fact for name, fact in facts.items() if name != "sink_logit"}
+    kept = np.ones(k.shape[:2], bool)
+    for head, options in enumerate(asked):
+        if options is None:
+            continue
+        queries = slice(head * group, (head + 1) * group)
+        if "sink_logit" in facts:
+            own["sink_logit"] = facts["sink_logit"][queries]
+        kept[head] = evict(Layer(q[queries], k[head : head + 1], v[head : head + 1], **own), **options).kept[0]
+    return kept
 
 
 SHARED = ("semantics", "window", "backend", "precision", "threads")  # options of evict() that are compensate()'s too
+
+
+@dataclass
+class RecipePress(CachePress):
+    """What a recipe does to a prompt's cache in every layer and head."""
+
+    file: str
+    layers: list[dict[str, Any]]  # of the recipe, every field written out
+    kept: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def post_init_from_model(self, model):
+        config = model.config.get_text_config()
+        found, heads = config.num_hidden_layers, getattr(config, "num_key_value_heads", None)
+        if found != len(self.layers) or heads not in (None, len(self.layers[0]["sigma"])):
+            raise _core.InputError(f"{self.file}: expected a model of {len(self.layers)} layers x {len(self.layers[0]['sigma'])} KV heads, "
+                                   f"found {found} x {heads}")
+
+    def changes(self, module, hidden_states, keys, values, kwargs):
+        layer = self.layers[module.layer_idx]
+        queries, facts = rotated_queries(module, hidden_states, kwargs), facts_of(module, kwargs)
+        stored = Stored(**{**layer["stored"], "turned": tuple(layer["stored"]["turned"])})
+        asked = [{"policy": layer["policy"], "semantics": layer["semantics"], "sigma": sigma} if sigma else None for sigma in layer["sigma"]]
+        return [Change(kept=kept_by_heads([states.detach()[one] for states in (queries, keys, values)], facts, asked), stored=stored)
+                for one in range(keys.shape[0])]
+
+
+def recipe_press(file: str) -> RecipePress:
+    return RecipePress(file, json.loads(_core.recipe(file))["layers"])
 
 
 @dataclass
