@@ -1,6 +1,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/places.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <fmt/format.h>
@@ -55,8 +56,8 @@ Json recipe_of(const std::vector<Json>& layers) {
 
 struct Shown {
   Json json;
-  Json first() const { return json.at("recommendations").at(0); }
-  Json best() const { return first().at("candidates").at(0); }
+  const Json& first() const { return json.at("recommendations").at(0); }
+  const Json& best() const { return first().at("candidates").at(0); }
 };
 Shown recommended(const fs::path& results, const std::vector<std::string>& more) {
   return {Json::parse(succeed(joined({"recommend", results, "--json"}, more)).out)};
@@ -359,4 +360,39 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
   succeed({"tokens", dump, "--out", temp / "tokens", "--quiet"});
   CHECK(contains(refused({temp / "tokens", "--bytes", "60%"}),
                  "expected results of evict or analyze, found none of evictions"));
+}
+
+TEST_CASE("the schema has the fields and formats that recipes have", "[recommend]") {
+  const TempDir temp;
+  const fs::path all = levers(temp, {dump_of(temp, "1")});
+  succeed({"recommend", all, "--bytes", "40%", "--out", temp / "r.json", "--quiet"});
+  const Json recipe = Json::parse(file_text(temp / "r.json"));
+  const Json schema =
+      Json::parse(file_text(source_dir() / "analysis/eviction/recipe.schema.json")).at("properties");
+  const auto keys = [](const Json& object) {
+    std::vector<std::string> found;
+    for (const auto& [key, value] : object.items()) found.push_back(key);
+    return found;
+  };
+  const Json& layer = schema.at("layers").at("items").at("properties");
+  const Json& stored_as = layer.at("stored").at("properties");
+  CHECK(keys(recipe) == keys(schema));
+  CHECK(keys(recipe.at("layers").at(0)) == keys(layer));
+  CHECK(keys(recipe.at("layers").at(0).at("stored")) == keys(stored_as));
+  // What is none of these is refused with all there are.
+  const auto refused = [&](const Json& of_layer) {
+    write_file(temp / "bad.json", recipe_of({of_layer}).dump());
+    return refusal({"evict", temp / "dump1", "--recipe", temp / "bad.json"}, temp / "n");
+  };
+  for (const auto& [values, line] :
+       {std::pair(stored_as.at("k").at("enum"), refused({{"sigma", {0, 0}}, {"stored", {{"k", "?"}}}})),
+        std::pair(stored_as.at("v").at("enum"), refused({{"sigma", {0, 0}}, {"stored", {{"v", "?"}}}})),
+        std::pair(stored_as.at("keys").at("enum"), refused({{"sigma", {0, 0}}, {"stored", {{"keys", "?"}}}})),
+        std::pair(layer.at("semantics").at("enum"), refused({{"sigma", {0, 0}}, {"semantics", "?"}}))}) {
+    std::string names;
+    for (std::size_t n = 0; n < values.size(); ++n)
+      names += (n == 0 ? "" : n + 1 == values.size() ? " or " : ", ") + values.at(n).get<std::string>();
+    INFO(line);
+    CHECK(contains(line, "expected " + names + ", found '?'"));
+  }
 }
