@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Measures what recipes of `kvreplay recommend` cost a model on prompts that they were not chosen on.
+
+  recipes.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
+  recipes.py --write [DIR]      puts the tables of DIR/recipes.csv (default: beside this script) into RECIPES.md
+
+Of every model it captures prompts with gradients, measures every lever and combination on each (evict), and recommends recipes within
+50, 20 and 10 % of the bytes without each prompt in turn; all that are listed are run on that prompt at once (evict --recipe), and the
+model is fed it (kvvalidate.py). --out gathers DIR/<model>/recipes/cases.csv as recipes.csv. What is there is not done again.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from analysis import fill, table, times, with_interval
+from orders import interval
+from prompts import PROMPTS
+from study import HERE, STEPS, Steps, common_options, read, shorter, write_csv
+
+CHOSEN = ("dialogue", "german", "code", "story", "shell", "list", "email", "cpp", "artistic")
+LEVERS = ("--policy", "none,snapkv,h2o", "--keep", "80%,65%,50%,35%,25%,18%,12.5%,8%", "--bits", "16,8,k8v4,4,k4v2,2",
+          "--rotate", "none,hadamard", "--residual", "0")
+BYTES = ("50", "20", "10")
+WAYS = {"both-each": "tokens and bits, each head its own", "tokens-each": "tokens alone, each head its own",
+        "bits-each": "bits alone, each layer its own", "both-everywhere": "tokens and bits, the same everywhere",
+        "tokens-everywhere": "tokens alone, the same everywhere", "bits-everywhere": "bits alone, the same everywhere"}
+JOINT, SINGLE = "both-each", ("tokens-everywhere", "bits-everywhere")
+SUITED = (*SINGLE, "tokens-each", "bits-each")
+# summed: what the heads cost one by one, as recommend has it; together: all at once (loss_step)
+FIGURES = ("share", "promised", "summed", "together", "output_error", "true_kl", "true_same_top1")
+COLUMNS = ("model", "prompt", "way", "within", *FIGURES)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common_options(parser)
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"decoding steps of a prompt (default {STEPS})")
+    parser.add_argument("--write", nargs="?", type=Path, const=HERE, metavar="DIR")
+    args = parser.parse_args()
+    if args.write:
+        page = HERE / "RECIPES.md"
+        page.write_text(fill(page.read_text(encoding="utf-8"), tables(read(args.write / "recipes.csv"))), encoding="utf-8")
+        return 0
+    chosen = [prompt for prompt in PROMPTS if prompt.name in (args.prompt or CHOSEN)]
+    if len(chosen) < 3:
+        parser.error(f"--prompt: expected three at least, each is judged by what the others choose, found {len(chosen)}")
+    for model, file in (text.split("=", 1) for text in args.model):
+        measure(args, model, Path(file), chosen)
+    rows = [row for path in sorted(args.work.glob("*/recipes/cases.csv")) for row in read(path)]
+    (args.out or args.work).mkdir(parents=True, exist_ok=True)
+    write_csv((args.out or args.work) / "recipes.csv", COLUMNS, rows)
+    return 0
+
+
+def measure(args, model, file, prompts) -> None:
+    folder = args.work / model / "recipes"
+    dumps = [folder / "dumps" / prompt.name for prompt in prompts]
+    for prompt, dump in zip(prompts, dumps):
+        Steps(args, folder / prompt.name).capture(model, file, prompt, dump, "--gradients", 24, "--rows", "future", "--decode", args.steps)
+    run = Steps(args, folder)
+    levers, ran = folder / "levers", folder / "run"
+    run("levers", args.program, "evict", *dumps, "--out", levers, "--force", "--quiet", "--threads", args.threads, *LEVERS)
+    for prompt in prompts:
+        to = folder / "chosen" / prompt.name
+        to.mkdir(parents=True, exist_ok=True)
+        run(f"without_{prompt.name}", args.program, "recommend", levers, "--bytes", percents(), "--without", prompt.name, "--quiet",
+            "--out", to / "{bytes}-{way}.json")
+    recipes = [f"{way}-{within}".replace("-", "_") + f"={folder}/chosen/{{dump}}/{within}-{way}.json" for within in BYTES for way in WAYS
+               if all((folder / "chosen" / prompt.name / f"{within}-{way}.json").exists() for prompt in prompts)]
+    run("run", args.program, "evict", *dumps, "--out", ran, "--force", "--quiet", "--threads", args.threads, "--recipe", ",".join(recipes))
+    run("validate", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", ran,
+        "--resume" if any(ran.glob("**/validate.json")) else "--force")
+    summed = summed_of(args.program, levers)
+    write_csv(folder / "cases.csv", COLUMNS, [row for prompt in prompts for row in cases_of(model, prompt.name, folder, summed)])
+
+
+def percents() -> str:
+    return ",".join(f"{within}%" for within in BYTES)
+
+
+def summed_of(program, levers):
+    """{(prompt, way, within): nats} of what the other prompts choose, head by head."""
+    found = json.loads(subprocess.run([program, "recommend", levers, "--bytes", percents(), "--json"], check=True, capture_output=True).stdout)
+    used = {"tokens and bits": "both", "tokens alone": "tokens", "bits alone": "bits"}
+    return {(prompt, f"{used[one['levers']]}-{one['where']}", within): nats
+            for within, recommendation in zip(BYTES, found["recommendations"]) for one in recommendation["candidates"]
+            for prompt, nats in zip(found["prompts"], one["of_prompts"])}
+
+
+def cases_of(model, prompt, folder, summed):
+    found = {}
+    whole = json.loads((folder / "run" / prompt / "summary.json").read_text())["totals"]["prompt_bytes"]
+    for row in read(folder / "run" / prompt / "evictions.csv"):
+        if row["layer"] or row["kv_head"]:
+            continue
+        figures = found.setdefault(row["policy"], {})
+        if row["metric"] == "bytes":
+            figures["share"] = shorter(str(float(row["value"]) / whole))
+        elif row["rows"] == "future" and row["metric"] in ("loss_step", "output_error"):
+            figures["together" if row["metric"] == "loss_step" else "output_error"] = shorter(row["value"])
+    for row in read(folder / "run" / prompt / "validate.csv"):
+        if row["metric"] in ("kl", "same_top1"):
+            found[row["policy"]][f"true_{row['metric']}"] = shorter(row["value"])
+    rows = []
+    for policy, figures in found.items():
+        way, _, within = policy.partition("~")[2].rpartition("_")
+        way = way.replace("_", "-")
+        promised = json.loads((folder / "chosen" / prompt / f"{within}-{way}.json").read_text())["chosen"]["chosen_on_all"]
+        nats = summed.get((prompt, way, within))
+        rows.append({"model": model, "prompt": prompt, "way": way, "within": within, "promised": shorter(str(promised)),
+                     "summed": "" if nats is None else shorter(str(nats)), **figures})
+    return rows
+
+
+def tables(rows):
+    """By name: what each way costs, the joint recipe over single levers, and how near what was predicted came."""
+    at = {(row["model"], row["prompt"], row["way"], row["within"]): {name: float(row[name] or "nan") for name in FIGURES} for row in rows}
+    prompts = {}
+    for model, prompt, *_ in at:
+        prompts.setdefault(model, {})[prompt] = None
+
+    def logs(model, within, of):
+        """Of each prompt, the logarithm of what `of` makes of its cases by way, where it makes something of them."""
+        found = []
+        for prompt in prompts[model]:
+            value = of({way: at[key] for way in WAYS if (key := (model, prompt, way, within)) in at})
+            if value is not None:
+                found.append(np.log(value))
+        return found
+
+    def ratios(model, way, above, below):
+        """[prompts][budgets]: of a way's cases."""
+        return [[np.log(case[above] / case[below]) for within in BYTES if (case := at.get((model, prompt, way, within))) and case[below] > 0]
+                for prompt in prompts[model]]
+
+    def cell(found):
+        return with_interval(np.exp(interval(found))) if found else ""
+
+    costs, over = [], []
+    for within in BYTES:
+        for way, said in WAYS.items():
+            cells = [logs(model, within, lambda ways: ways[way]["true_kl"] if way in ways else None) for model in prompts]
+            if any(cells):
+                costs.append([f"{within} %", said, *(significant(found) for found in cells)])
+    for model in prompts:
+        for within in BYTES:
+            def over_best(others):
+                return lambda ways: ways[JOINT]["true_kl"] / min(ways[way]["true_kl"] for way in others if way in ways) \
+                    if JOINT in ways and any(way in ways for way in others) else None
+            cells = []
+            for others in (SINGLE, SUITED, ("both-everywhere",)):
+                found = logs(model, within, over_best(others))
+                cells.append(times(found) if found else "")
+            over.append([model, f"{within} %", *cells])
+    near = []
+    for model in prompts:
+        for way in (JOINT, "both-everywhere", "tokens-everywhere", "bits-everywhere"):
+            cells = []
+            for figure in ("together", "promised"):
+                found = ratios(model, way, "true_kl", figure)
+                every = [log for of_prompt in found for log in of_prompt]
+                inside = sum(abs(log) <= np.log(2) for log in every)
+                cells.append(f"{cell([np.mean(of_prompt) for of_prompt in found])}, {inside} of {len(every)}")
+            near.append([model, WAYS[way], *cells, cell([np.mean(of_prompt) for of_prompt in ratios(model, way, "together", "summed")])])
+    return {
+        "recipes cost": table(["bytes", "recipe", *prompts], costs),
+        "recipes over": table(["model", "bytes", "over the best single lever, the same everywhere", "over the best single lever, each head or layer its own",
+                               "over the best of both, the same everywhere"], over),
+        "recipes near": table(["model", "recipe", "true KL over predicted, all heads at once; within a factor of 2",
+                               "over what the other prompts promised; within a factor of 2", "all at once over the sum of heads"], near)}
+
+
+def significant(found):
+    """The geometric mean and its interval, two digits each."""
+    if not found:
+        return ""
+    mean, low, high = np.exp(interval(found))
+    return f"{mean:.2g} [{low:.2g}, {high:.2g}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
