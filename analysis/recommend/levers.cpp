@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 namespace kvreplay::recommend {
@@ -54,66 +55,107 @@ class Folder {
     Lever lever;
     Vector<double> bytes, row, error;  ///< [layers x n_kv]
     Vector<double> step;               ///< [layers]
-    double bytes_of_model = kNan, step_of_model = kNan, output_error = kNan, kl = kNan;
+    ModelFigures model;
   };
   const std::map<std::string, Found>& found() const { return found_; }
-  /// In the order of the table, those of recipes apart.
-  const std::vector<std::string>& order() const { return order_; }
-  const std::map<std::string, Found>& recipes() const { return recipes_; }
+  const std::vector<std::string>& order() const { return order_; }  ///< as in the table
   double prompt_bytes() const { return prompt_bytes_; }
-  const std::vector<std::string>& left_out() const { return left_out_; }
+  struct Other {
+    std::string text;
+    bool recipe = false;
+    ModelFigures model;
+  };
+  const std::deque<Other>& others() const { return others_; }
 
  private:
   void read() {
-    const std::string rows =
-        results_.summary().at("dump").value("T", Index{0}) > results_.shape().l ? "future" : "window";
+    rows_ = results_.shape().T > results_.shape().l ? "future" : "window";
     each_figure(results_, Table::evictions, [&](const TableFigure& figure) {
-      Found* const found = found_of(figure);
+      const auto [found, model] = place_of(figure);
+      if (!figure.layer) take(figure, *model);
       if (found == nullptr) return;
       const std::string& metric = figure.metric();
       const Index head = figure.kv_head ? figure.layer_row * n_kv_ + *figure.kv_head : 0;
-      if (metric == "bytes") {
-        if (figure.kv_head) found->bytes[head] = figure.value;
-        if (!figure.layer) found->bytes_of_model = figure.value;
-      } else if (figure["rows"] != rows) {
-        return;
-      } else if (metric == "loss_row" && figure.kv_head) {
-        found->row[head] = figure.value;
-      } else if (metric == "output_error") {
-        if (figure.kv_head) found->error[head] = figure.value;
-        if (!figure.layer) found->output_error = figure.value;
-      } else if (metric == "loss_step") {
-        if (!figure.layer) found->step_of_model = figure.value;
-        if (figure.layer && !figure.kv_head) found->step[figure.layer_row] = figure.value;
-      }
+      if (metric == "bytes" && figure.kv_head) found->bytes[head] = figure.value;
+      if (figure["rows"] != rows_) return;
+      if (metric == "loss_row" && figure.kv_head) found->row[head] = figure.value;
+      if (metric == "output_error" && figure.kv_head) found->error[head] = figure.value;
+      if (metric == "loss_step" && figure.layer && !figure.kv_head)
+        found->step[figure.layer_row] = figure.value;
     });
-    each_measured(results_, Table::evictions, [&](const TableFigure& figure) {
-      if (figure.metric() != name_of(ValidationFigure::kl)) return;
-      if (Found* const found = found_of(figure)) found->kl = figure.value;
-    });
+    each_measured(results_, Table::evictions,
+                  [&](const TableFigure& figure) { take(figure, *place_of(figure).model); });
+    // What is there of the whole model alone.
+    for (const Table table : {Table::budgets, Table::compensation}) {
+      if (!results_.has(table)) continue;
+      const auto visit = [&](const TableFigure& figure) {
+        if (!figure.layer)
+          if (ModelFigures* const model = other_of(table, figure)) take(figure, *model);
+      };
+      each_figure(results_, table, visit);
+      each_measured(results_, table, visit);
+    }
   }
 
-  /// Null for what no recipe can do.
-  Found* found_of(const TableFigure& figure) {
+  /// A figure of the whole model.
+  void take(const TableFigure& figure, ModelFigures& model) const {
+    const std::string& metric = figure.metric();
+    if (metric == "bytes") model.bytes = figure.value / prompt_bytes_;
+    if (metric == "budget")
+      model.bytes = figure.value / static_cast<double>(results_.shape().l * layers_ * n_kv_);
+    if (is_in(figure.names, "rows") && figure["rows"] != rows_) return;
+    for (const auto& [name, value] :
+         {std::pair("output_error", &model.output_error), std::pair("loss_step", &model.nats),
+          std::pair("kl", &model.kl), std::pair("right", &model.right)})
+      if (metric == name) *value = figure.value;
+  }
+
+  struct Place {
+    Found* found = nullptr;  ///< null for what no recipe can do
+    ModelFigures* model = nullptr;
+  };
+  Place place_of(const TableFigure& figure) {
     const std::string key =
         fmt::format("{}|{}|{}|{}", figure["policy"], figure["semantics"], figure["phase"], figure["budget"]);
-    const auto at = place_.find(key);
-    if (at != place_.end()) return at->second;
-    Found* found = nullptr;
-    if (figure["policy"].starts_with(kRecipe) && figure["semantics"] == "given") {
-      found = &recipes_.emplace(figure["policy"].substr(kRecipe.size()), found_none({})).first->second;
-    } else if (auto lever = lever_of(figure)) {
-      // What tells it from those of other folders, too.
-      std::string name = fmt::format("{}|{}|{}", lever->evicts ? lever->evicts->name : "",
-                                     lever->evicts ? figure["semantics"] : "", lever->budget);
-      for (const Quantization& stored : lever->stored) name += to_json(stored).dump();
-      if (const auto there = found_.find(name); there != found_.end()) return place_[key] = nullptr;
-      order_.push_back(name);
-      found = &found_.emplace(name, found_none(std::move(*lever))).first->second;
+    const auto [at, is_new] = places_.try_emplace(key);
+    if (!is_new) return at->second;
+    auto lever = lever_of(figure);
+    if (!lever) return at->second = {nullptr, other_of(Table::evictions, figure)};
+    // What tells it from those of other folders, too.
+    std::string name = fmt::format("{}|{}|{}", lever->evicts ? lever->evicts->name : "",
+                                   lever->evicts ? figure["semantics"] : "", lever->budget);
+    for (const Quantization& stored : lever->stored) name += to_json(stored).dump();
+    const Vector<double> none = Vector<double>::Constant(layers_ * n_kv_, kNan);
+    const auto [found, first] = found_.try_emplace(
+        name, Found{std::move(*lever), none, none, none, Vector<double>::Constant(layers_, kNan), {}});
+    if (!first) return at->second = {nullptr, &unused_};  // turning what is stored exactly changes nothing
+    order_.push_back(name);
+    return at->second = {&found->second, &found->second.model};
+  }
+
+  /// Null for oracles.
+  ModelFigures* other_of(Table table, const TableFigure& figure) {
+    std::string text;
+    bool recipe = false;
+    if (table == Table::budgets) {
+      if (is_oracle(table, "method", figure["method"])) return nullptr;
+      text =
+          fmt::format("{} divided by {}, {}", figure["order"], figure["method"], kept_text(figure["sigma"]));
     } else {
-      place_in(left_out_, figure["policy"]);
+      const std::string& policy = figure["policy"];
+      recipe = policy.starts_with(kRecipe) && figure["semantics"] == "given";
+      text = recipe ? policy.substr(kRecipe.size()) : policy;
+      if (!figure["budget"].empty()) text += ", " + kept_text(figure["budget"]);
+      if (figure["semantics"] != "paper" && figure["semantics"] != "given")
+        text += fmt::format(" ({})", figure["semantics"]);
+      if (figure["phase"] != "prefill") text += fmt::format(", {}", figure["phase"]);
+      if (table == Table::compensation) text += fmt::format(", {}", figure["method"]);
+      if (knows_the_future(policy.substr(0, policy.find('~')))) return &unused_;
+      if (table == Table::compensation && figure["method"] == "none") return &unused_;
     }
-    return place_[key] = found;
+    auto at = std::ranges::find(others_, text, &Other::text);
+    if (at == others_.end()) at = others_.insert(at, {text, recipe, {}});
+    return &at->model;
   }
 
   std::optional<Lever> lever_of(const TableFigure& figure) const {
@@ -155,11 +197,6 @@ class Folder {
     return lever;
   }
 
-  Found found_none(Lever lever) const {
-    const Vector<double> none = Vector<double>::Constant(layers_ * n_kv_, kNan);
-    return {std::move(lever), none, none, none, Vector<double>::Constant(layers_, kNan)};
-  }
-
   static Quantization exact() {
     Quantization stored;
     stored.residual = 0;
@@ -171,9 +208,12 @@ class Folder {
   double prompt_bytes_ = 0;
   std::map<std::string, std::vector<Quantization>> formats_;
   static constexpr std::string_view kRecipe = "recipe~";
-  std::map<std::string, Found> found_, recipes_;
-  std::map<std::string, Found*> place_;
-  std::vector<std::string> order_, left_out_;
+  std::string rows_;  // those that figures are of
+  std::map<std::string, Found> found_;
+  std::map<std::string, Place> places_;
+  std::vector<std::string> order_;
+  std::deque<Other> others_;
+  ModelFigures unused_;
 };
 
 /// What heads cost, so that a lever everywhere comes to what was measured of the model.
@@ -186,7 +226,7 @@ Vector<double> with_interactions(const Folder::Found& found, Index n_kv) {
     if (sum > 0 && std::isfinite(found.step[layer])) heads *= found.step[layer] / sum;
     of_layers += heads.sum();
   }
-  if (of_layers > 0 && std::isfinite(found.step_of_model)) nats *= found.step_of_model / of_layers;
+  if (of_layers > 0 && std::isfinite(found.model.nats)) nats *= found.model.nats / of_layers;
   return nats;
 }
 
@@ -221,18 +261,13 @@ struct FoundOfPrompt {
   std::vector<std::string> order;
 };
 
-void add_recipes(const Folder& folder, std::size_t prompt, std::size_t prompts,
-                 std::vector<MeasuredRecipe>& recipes) {
-  for (const auto& [name, found] : folder.recipes()) {
-    auto at = std::ranges::find(recipes, name, &MeasuredRecipe::name);
-    if (at == recipes.end()) {
-      const std::vector<double> none(prompts, kNan);
-      at = recipes.insert(recipes.end(), {name, none, none, none, none});
-    }
-    at->bytes[prompt] = found.bytes_of_model / folder.prompt_bytes();
-    at->nats[prompt] = found.step_of_model;
-    at->output_error[prompt] = found.output_error;
-    at->kl[prompt] = found.kl;
+void add_others(const Folder& folder, std::size_t prompt, std::size_t prompts,
+                std::vector<OtherCase>& others) {
+  for (const Folder::Other& other : folder.others()) {
+    auto at = std::ranges::find(others, other.text, &OtherCase::text);
+    if (at == others.end())
+      at = others.insert(at, {other.text, other.recipe, std::vector<ModelFigures>(prompts)});
+    at->of_prompts[prompt] = other.model;
   }
 }
 
@@ -272,13 +307,9 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
       for (const std::string& name : folder.order())
         if (prompt.levers.emplace(name, std::pair(&folder.found().at(name), folder.prompt_bytes())).second)
           prompt.order.push_back(name);
-      for (const std::string& what : folder.left_out()) place_in(measured.notes, what);
-      add_recipes(folder, prompts.size() - 1, read.size(), measured.recipes);
+      add_others(folder, prompts.size() - 1, read.size(), measured.others);
     }
   }
-  if (!measured.notes.empty())
-    measured.notes = {fmt::format("not for recipes: {}", fmt::join(measured.notes, ", "))};
-
   std::vector<std::string> names;
   std::size_t some = 0;
   for (const std::string& name : prompts.front().order) {
@@ -313,8 +344,7 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
         prompt.nats.row(n) = with_interactions(*found, measured.shape.n_kv).transpose();
       else
         prompt.nats.row(n) = found->error.transpose() / static_cast<double>(heads);
-      prompt.output_error.push_back(found->output_error);
-      prompt.kl.push_back(found->kl);
+      prompt.everywhere.push_back(found->model);
     }
     if (!prompt.bytes.allFinite() || !prompt.nats.allFinite())
       throw InputError(by[p].second.front().folder().string(), "the bytes and losses of every head",

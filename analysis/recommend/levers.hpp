@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/recipe.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "analysis/results/schema.hpp"
 #include "data/dump.hpp"
 #include "sim/cache/quantize.hpp"
 
@@ -30,7 +31,15 @@ struct Lever {
   std::string text() const;
 };
 
-/// What they come to on one prompt. Bytes are shares of those of the whole prompt in 16 bits.
+/// What a case comes to of the whole model on one prompt; NaN where that is not known.
+struct ModelFigures {
+  double bytes = kNan;  ///< a share of those of the whole prompt in 16 bits
+  double nats = kNan;   ///< loss_step
+  double output_error = kNan;
+  double kl = kNan, right = kNan;  ///< in the model: its divergence, and whether it still answers rightly
+};
+
+/// What levers come to on one prompt.
 struct MeasuredPrompt {
   std::string name;
   /// [levers][layers x n_kv]: nats are those of loss_row, times what the layer's loss_step is of its heads'
@@ -38,13 +47,14 @@ struct MeasuredPrompt {
   /// that differ share what is between them by what they cost. Without gradients the heads' mean output
   /// error.
   Matrix<double> bytes, nats;
-  std::vector<double> output_error, kl;  ///< [levers], of the whole model; nan where it was not measured
+  std::vector<ModelFigures> everywhere;  ///< of each lever
 };
 
-/// A recipe that was run: of each prompt, nan where it was not.
-struct MeasuredRecipe {
-  std::string name;
-  std::vector<double> bytes, nats, output_error, kl;
+/// What no head can take by itself: a recipe that was run, or what recipes do not have.
+struct OtherCase {
+  std::string text;
+  bool recipe = false;
+  std::vector<ModelFigures> of_prompts;
 };
 
 struct MeasuredLevers {
@@ -53,7 +63,7 @@ struct MeasuredLevers {
   bool in_nats = true;  ///< else output errors
   std::vector<Lever> levers;
   std::vector<MeasuredPrompt> prompts;
-  std::vector<MeasuredRecipe> recipes;
+  std::vector<OtherCase> others;
   std::vector<std::string> notes;
   double bytes_of_token = 0;  ///< of all heads, in 16 bits
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 namespace kvreplay::recommend {
@@ -87,51 +88,59 @@ Recommendation recommended(const MeasuredLevers& measured, const Means& all, con
   return found;
 }
 
-std::vector<FrontPoint> front_of(const MeasuredLevers& measured, const Means& all, Engine engine) {
-  std::vector<FrontPoint> points;
+/// `of` has a case's figures of a prompt, by its number.
+CaseOver over_prompts(const MeasuredLevers& measured, std::string text,
+                      const std::function<const ModelFigures&(std::size_t)>& of) {
+  const auto over = [&](double ModelFigures::*figure, FigureScale scale) {
+    std::vector<double> values;
+    for (std::size_t p = 0; p < measured.prompts.size(); ++p) values.push_back(of(p).*figure);
+    return over_dumps(values, scale);
+  };
+  return {std::move(text),
+          over(&ModelFigures::bytes, FigureScale::linear),
+          over(&ModelFigures::nats, FigureScale::log),
+          over(&ModelFigures::output_error, FigureScale::log),
+          over(&ModelFigures::kl, FigureScale::log),
+          over(&ModelFigures::right, FigureScale::share)};
+}
+
+std::vector<CaseOver> front_of(const MeasuredLevers& measured, Engine engine) {
+  std::vector<CaseOver> cases;
   for (std::size_t n = 0; n < measured.levers.size(); ++n) {
     const Lever& lever = measured.levers[n];
     if (!lever.keeps_all() && !kEngines[engine].evicts) continue;
-    if (!std::ranges::all_of(lever.stored,
-                             [&](const Quantization& stored) { return stores(engine, stored); }))
-      continue;
-    FrontPoint& point = points.emplace_back();
-    point.lever = n;
-    const auto row = static_cast<Index>(n);
-    point.bytes = all.bytes.row(row).sum();
-    std::vector<double> nats, errors, kl;
-    for (const MeasuredPrompt& prompt : measured.prompts) {
-      nats.push_back(prompt.nats.row(row).sum());
-      errors.push_back(prompt.output_error[n]);
-      kl.push_back(prompt.kl[n]);
-    }
-    point.nats = over_dumps(nats, FigureScale::log);
-    point.output_error = over_dumps(errors, FigureScale::log);
-    point.kl = over_dumps(kl, FigureScale::log);
+    if (std::ranges::all_of(lever.stored, [&](const Quantization& stored) { return stores(engine, stored); }))
+      cases.push_back(over_prompts(measured, lever.text(), [&](std::size_t p) -> const ModelFigures& {
+        return measured.prompts[p].everywhere[n];
+      }));
   }
-  const auto mean = [&](const FrontPoint& point) {
-    return all.nats.row(static_cast<Index>(point.lever)).sum();
+  for (const OtherCase& other : measured.others)
+    if (!other.recipe && engine == Engine::any)
+      cases.push_back(over_prompts(
+          measured, other.text, [&](std::size_t p) -> const ModelFigures& { return other.of_prompts[p]; }));
+  const auto cost = [&](const CaseOver& one) {
+    return measured.in_nats ? one.nats.mean : one.output_error.mean;
   };
-  std::ranges::sort(points, [&](const FrontPoint& a, const FrontPoint& b) {
-    return a.bytes != b.bytes ? a.bytes < b.bytes : mean(a) < mean(b);
-  });
-  std::vector<FrontPoint> front;
-  for (FrontPoint& point : points)
-    if (front.empty() || mean(point) < mean(front.back())) front.push_back(std::move(point));
+  std::erase_if(cases,
+                [&](const CaseOver& one) { return std::isnan(cost(one)) || std::isnan(one.bytes.mean); });
+  std::ranges::stable_sort(cases, {},
+                           [&](const CaseOver& one) { return std::pair(one.bytes.mean, cost(one)); });
+  std::vector<CaseOver> front;
+  for (CaseOver& one : cases)
+    if (front.empty() || cost(one) < cost(front.back())) front.push_back(std::move(one));
   std::ranges::reverse(front);
   return front;
 }
 
 void compare_with_kl(const MeasuredLevers& measured, Recommended& found) {
   std::vector<double> of_prompts;
-  for (const MeasuredPrompt& prompt : measured.prompts) {
+  for (std::size_t p = 0; p < measured.prompts.size(); ++p) {
     std::vector<double> ratios;
-    for (std::size_t n = 0; n < measured.levers.size(); ++n)
-      if (const double nats = prompt.nats.row(static_cast<Index>(n)).sum(); nats > 0 && prompt.kl[n] > 0)
-        ratios.push_back(prompt.kl[n] / nats);
-    const auto at = static_cast<std::size_t>(&prompt - measured.prompts.data());
-    for (const MeasuredRecipe& recipe : measured.recipes)
-      if (recipe.nats[at] > 0 && recipe.kl[at] > 0) ratios.push_back(recipe.kl[at] / recipe.nats[at]);
+    const auto add = [&](const ModelFigures& figures) {
+      if (figures.nats > 0 && figures.kl > 0) ratios.push_back(figures.kl / figures.nats);
+    };
+    for (const ModelFigures& figures : measured.prompts[p].everywhere) add(figures);
+    for (const OtherCase& other : measured.others) add(other.of_prompts[p]);
     found.kl_cases += ratios.size();
     if (!ratios.empty()) of_prompts.push_back(over_dumps(ratios, FigureScale::log).geometric_mean);
   }
@@ -151,9 +160,7 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
     }
     const auto place = at - measured.prompts.begin();
     measured.prompts.erase(at);
-    for (MeasuredRecipe& recipe : measured.recipes)
-      for (std::vector<double>* figures : {&recipe.bytes, &recipe.nats, &recipe.output_error, &recipe.kl})
-        figures->erase(figures->begin() + place);
+    for (OtherCase& other : measured.others) other.of_prompts.erase(other.of_prompts.begin() + place);
   }
   if (measured.prompts.empty()) throw OptionError(recommend_option::without, "a prompt to be left", "none");
   const Means all = means_of(measured);
@@ -170,13 +177,13 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
     one.memory = memory;
     one.share = share;
   }
-  found.front = front_of(measured, all, options.engine);
-  for (const MeasuredRecipe& recipe : measured.recipes) {
-    RunRecipe run{recipe.name, over_dumps(recipe.bytes, FigureScale::linear),
-                  over_dumps(recipe.nats, FigureScale::log),
-                  over_dumps(recipe.output_error, FigureScale::log), over_dumps(recipe.kl, FigureScale::log)};
-    if (run.bytes.n > 0) found.run.push_back(std::move(run));
-  }
+  found.front = front_of(measured, options.engine);
+  for (const OtherCase& other : measured.others)
+    if (other.recipe) {
+      CaseOver run = over_prompts(measured, other.text,
+                                  [&](std::size_t p) -> const ModelFigures& { return other.of_prompts[p]; });
+      if (run.bytes.n > 0) found.run.push_back(std::move(run));
+    }
   if (measured.in_nats) compare_with_kl(measured, found);
   return found;
 }

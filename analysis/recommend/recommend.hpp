@@ -57,24 +57,19 @@ struct Recommendation {
   std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
 };
 
-/// A lever everywhere that none beats in both bytes and nats, over all prompts.
-struct FrontPoint {
-  std::size_t lever = 0;
-  double bytes = 0;
-  OverDumps nats, output_error, kl;
-};
-
-/// A recipe of which there are results, too: all heads at once.
-struct RunRecipe {
-  std::string name;
-  OverDumps bytes, nats, output_error, kl;
+/// A case over all prompts.
+struct CaseOver {
+  std::string text;
+  OverDumps bytes, nats, output_error, kl, right;
 };
 
 struct Recommended {
   Engine engine = Engine::any;
   std::vector<Recommendation> recommendations;
-  std::vector<FrontPoint> front;  ///< the most bytes first
-  std::vector<RunRecipe> run;
+  /// What was measured of all heads alike, or of what recipes do not have, and none beats in both bytes and
+  /// nats; the most bytes first.
+  std::vector<CaseOver> front;
+  std::vector<CaseOver> run;  ///< recipes that were run, all heads at once
   /// Of levers and recipes whose true KL was measured: it over what was predicted.
   OverDumps kl_over_predicted;
   std::size_t kl_cases = 0;
@@ -83,7 +78,9 @@ struct Recommended {
 /// Throws OptionError for shares beyond 1, bytes without a context, and prompts that are not there.
 Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options);
 
-/// "by layer and head: k8v4 in 12 layers, 4 in 18; h2o in 30, 8 to 100 % of a head's tokens".
+/// "tokens and bits, each head its own".
+std::string way_text(Use use, Where where);
+/// "k8v4 in 12 layers, 4 in 18; h2o, 8 % to 100 % of a head's tokens kept, 40 % on average".
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate);
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found);
 Json json_of(const MeasuredLevers& measured, const Recommended& found);

@@ -24,12 +24,7 @@ std::string shares_text(const std::map<std::string, Index>& counts) {
 
 std::string rounded_percent(double share) { return percent(std::round(1000 * share) / 1000); }
 
-std::string name_of(const Candidate& candidate) {
-  return fmt::format("{}, {}", kUses[candidate.use].name,
-                     candidate.where == Where::each ? "each head its own" : "the same everywhere");
-}
-
-std::string unit(const MeasuredLevers& measured) { return measured.in_nats ? "nats" : "output error"; }
+std::string name_of(const Candidate& candidate) { return way_text(candidate.use, candidate.where); }
 
 Json interval_json(const OverDumps& over) {
   return {{"prompts", over.n}, {"mean", over.center()}, {"low", over.low}, {"high", over.high}};
@@ -110,7 +105,49 @@ std::string recommendation_text(const MeasuredLevers& measured, const Recommende
   return text;
 }
 
+/// A row a case; columns of what is known of some.
+std::string cases_text(const MeasuredLevers& measured, const std::vector<CaseOver>& cases) {
+  struct Column {
+    const char* name;
+    OverDumps CaseOver::*figure;
+  };
+  std::vector<Column> columns{{"output error", &CaseOver::output_error},
+                              {"true KL", &CaseOver::kl},
+                              {"right answers", &CaseOver::right}};
+  if (measured.in_nats) columns.insert(columns.begin(), {"nats", &CaseOver::nats});
+  std::erase_if(columns, [&](const Column& column) {
+    return std::ranges::all_of(cases, [&](const CaseOver& one) { return (one.*column.figure).n == 0; });
+  });
+  std::vector<std::vector<std::string>> rows{{"bytes"}};
+  for (const Column& column : columns) rows.front().emplace_back(column.name);
+  rows.front().emplace_back("");
+  for (const CaseOver& one : cases) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(rounded_percent(one.bytes.mean));
+    for (const Column& column : columns) row.push_back(mean_text(one.*column.figure));
+    row.push_back(one.text);
+  }
+  return columns_text(rows);
+}
+
+Json cases_json(const std::vector<CaseOver>& cases) {
+  Json all = Json::array();
+  for (const CaseOver& one : cases) {
+    Json& json = all.emplace_back(Json{{"text", one.text}, {"bytes", one.bytes.mean}});
+    for (const auto& [name, figure] :
+         {std::pair("nats", &CaseOver::nats), std::pair("output_error", &CaseOver::output_error),
+          std::pair("kl", &CaseOver::kl), std::pair("right", &CaseOver::right)})
+      if ((one.*figure).n > 0) json[name] = interval_json(one.*figure);
+  }
+  return all;
+}
+
 }  // namespace
+
+std::string way_text(Use use, Where where) {
+  const char* const each = use == Use::bits ? "each layer its own" : "each head its own";
+  return fmt::format("{}, {}", kUses[use].name, where == Where::each ? each : "the same everywhere");
+}
 
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate) {
   const auto n_kv = static_cast<std::size_t>(measured.shape.n_kv);
@@ -147,23 +184,10 @@ std::string plain_text(const MeasuredLevers& measured, const Recommended& found)
       prompts > 1 ? "of each prompt under what the others choose" : "of the prompt that it is chosen on",
       prompts >= kFewestPrompts ? " [95 %]" : "");
   for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
-  const bool any_kl = found.kl_cases > 0;
-  std::vector<std::vector<std::string>> rows{{"bytes", unit(measured), "output error"}};
-  const auto add = [&](double bytes, const OverDumps& nats, const OverDumps& error, const OverDumps& kl,
-                       std::string what) {
-    rows.push_back({rounded_percent(bytes), mean_text(nats), mean_text(error)});
-    if (any_kl) rows.back().push_back(mean_text(kl));
-    rows.back().push_back(std::move(what));
-  };
-  if (any_kl) rows.front().emplace_back("true KL");
-  rows.front().emplace_back("");
-  for (const FrontPoint& point : found.front)
-    add(point.bytes, point.nats, point.output_error, point.kl, measured.levers[point.lever].text());
-  text += "\nthe same everywhere, at any size\n" + columns_text(rows);
-  rows.resize(1);
-  for (const RunRecipe& run : found.run) add(run.bytes.mean, run.nats, run.output_error, run.kl, run.name);
-  if (rows.size() > 1) text += "\nrecipes as they were run, all heads at once\n" + columns_text(rows);
-  if (any_kl)
+  text += "\nthe same everywhere, at any size\n" + cases_text(measured, found.front);
+  if (!found.run.empty())
+    text += "\nrecipes as they were run, all heads at once\n" + cases_text(measured, found.run);
+  if (found.kl_cases > 0)
     text += fmt::format("true KL is {} of what is predicted ({} cases)\n", mean_text(found.kl_over_predicted),
                         found.kl_cases);
   if (prompts < kFewestPrompts)
@@ -191,21 +215,8 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
         !how.empty())
       all.back()["told"] = how;
   }
-  Json& front = json["front"] = Json::array();
-  for (const FrontPoint& point : found.front) {
-    front.push_back({{"text", measured.levers[point.lever].text()},
-                     {"bytes", point.bytes},
-                     {measured.in_nats ? "nats" : "mean_output_error", interval_json(point.nats)},
-                     {"output_error", interval_json(point.output_error)}});
-    if (point.kl.n > 0) front.back()["kl"] = interval_json(point.kl);
-  }
-  for (const RunRecipe& run : found.run) {
-    Json& one = json["run"].emplace_back(Json{{"recipe", run.name},
-                                              {"bytes", run.bytes.mean},
-                                              {"nats", interval_json(run.nats)},
-                                              {"output_error", interval_json(run.output_error)}});
-    if (run.kl.n > 0) one["kl"] = interval_json(run.kl);
-  }
+  json["front"] = cases_json(found.front);
+  if (!found.run.empty()) json["run"] = cases_json(found.run);
   if (found.kl_cases > 0) json["kl_over_predicted"] = interval_json(found.kl_over_predicted);
   json["notes"] = measured.notes;
   return json;

@@ -500,6 +500,8 @@ Page make_page(const OverDumpsReader& results, const std::string& title) {
   for (Section (*section)(const OverDumpsReader&) :
        {better_section, dumps_section, figures_over_dumps, claims_over_dumps, settings_section})
     page.sections.push_back(section(results));
+  if (auto recipes = recipe_section(results))
+    page.sections.insert(page.sections.begin() + 1, std::move(*recipes));
   return page;
 }
 

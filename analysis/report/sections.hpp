@@ -42,6 +42,8 @@ std::optional<Figure> budget_layers_figure(const OverDumpsReader& results);
 std::optional<Figure> channel_layers_figure(const OverDumpsReader& results);
 /// The main figures of every analysis; of those that the folder does not hold, what would make them.
 Section figures_over_dumps(const OverDumpsReader& results);
+/// What is recommended within several numbers of bytes; nothing without evictions that recipes can have.
+std::optional<Section> recipe_section(const OverDumpsReader& results);
 /// What papers claim, as effects with their intervals over the dumps.
 Section claims_over_dumps(const OverDumpsReader& results);
 

@@ -206,6 +206,12 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
   const Shown bytes = recommended(all, {"--bytes", "0.3MB", "--context", "1000", "--batch", "2"});
   CHECK(bytes.first().at("share") == Approx(0.3e6 / (1000 * 2 * 2 * 2 * 64 * 2)));
 
+  // The report draws it.
+  const std::string page = report_of(all);
+  CHECK(contains(page, "Which recipe within so many bytes?"));
+  CHECK(contains(
+      page, "<pre>{\n &quot;program&quot;: &quot;kvreplay&quot;,\n &quot;kind&quot;: &quot;recipe&quot;"));
+
   // Of one prompt there is no other to be judged on, and no interval.
   const Shown one = recommended(all / "dump5", {"--bytes", "30%"});
   CHECK(one.best().at("of_prompts").empty());

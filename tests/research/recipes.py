@@ -124,6 +124,7 @@ def tables(rows):
     prompts = {}
     for model, prompt, *_ in at:
         prompts.setdefault(model, {})[prompt] = None
+    prompts = dict(sorted(prompts.items(), key=lambda item: -len(item[1])))  # the most first
 
     def logs(model, within, of):
         """Of each prompt, the logarithm of what `of` makes of its cases by way, where it makes something of them."""

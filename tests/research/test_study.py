@@ -19,6 +19,7 @@ import compensation  # noqa: E402
 import levers  # noqa: E402
 import orders  # noqa: E402
 import papers  # noqa: E402
+import recipes  # noqa: E402
 import sums  # noqa: E402
 from prompts import Prompt  # noqa: E402
 
@@ -61,6 +62,19 @@ class Page(unittest.TestCase):
             for case in cases.cases:
                 if case[:2] == levers.RULER:
                     np.testing.assert_allclose(cases.logs(model, case), 0, atol=1e-9)
+
+    def test_recipes_cost_what_the_committed_figures_say(self):
+        rows = orders.read(HERE / "recipes.csv")
+        page = (HERE / "RECIPES.md").read_text(encoding="utf-8")
+        found = recipes.tables(rows)
+        self.assertEqual(dict(re.findall(r"<!-- (recipes .+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL)), found)
+        for row in rows:
+            self.assertTrue(float(row["true_kl"]) > 0 and 0 < float(row["share"]) < float(row["within"]) / 100 + 0.002, row)
+        readme = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
+        said = re.search(r"in a fifth of the bytes: 0\.0030 \[0\.0022, 0\.0042\] nats.*?costs\n\s*(\d+) times", readme, re.DOTALL)
+        self.assertIn("| 20 % | tokens and bits, each head its own | 0.003 [0.0022, 0.0042] |", found["recipes cost"])
+        over = float(re.search(r"SmolLM2-135M \| 20 % \| ([\d.]+) ", found["recipes over"]).group(1))
+        self.assertAlmostEqual(1 / float(said.group(1)), over, delta=0.005)
 
     def test_between_its_budgets_the_ruler_is_a_line_in_the_logarithms(self):
         def row(run, policy, share, kl):
