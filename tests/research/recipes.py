@@ -169,7 +169,15 @@ def tables(rows):
                 inside = sum(abs(log) <= np.log(2) for log in every)
                 cells.append(f"{cell([np.mean(of_prompt) for of_prompt in found])}, {inside} of {len(every)}")
             near.append([model, WAYS[way], *cells, cell([np.mean(of_prompt) for of_prompt in ratios(model, way, "together", "summed")])])
+    failed = []
+    for (model, prompt, way, within), case in at.items():
+        if way != JOINT:
+            continue
+        best = min(at[key]["true_kl"] for other in SINGLE if (key := (model, prompt, other, within)) in at)
+        if case["true_kl"] >= best or abs(np.log(case["true_kl"] / case["together"])) > np.log(2):
+            failed.append([model, prompt, f"{within} %", *(f"{value:.2g}" for value in (case["true_kl"], best, case["together"], case["promised"]))])
     return {
+        "recipes failed": table(["model", "prompt", "bytes", "true KL", "of the best single lever", "predicted", "promised"], failed),
         "recipes cost": table(["bytes", "recipe", *prompts], costs),
         "recipes over": table(["model", "bytes", "over the best single lever, the same everywhere", "over the best single lever, each head or layer its own",
                                "over the best of both, the same everywhere"], over),
