@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 namespace kvreplay::recommend {
 namespace {
@@ -45,6 +46,8 @@ std::string told(Engine engine, const Recipe& recipe) {
   const EngineFacts& facts = kEngines[engine];
   std::vector<std::string> skipped;
   std::string name;
+  Json of_layers = Json::object();
+  std::set<std::string> names;
   const Quantization* stored = nullptr;
   for (std::size_t l = 0; l < recipe.layers.size(); ++l) {
     if (recipe.layers[l].stored.stores_exactly()) {
@@ -53,13 +56,23 @@ std::string told(Engine engine, const Recipe& recipe) {
     }
     stored = &recipe.layers[l].stored;
     name = called(facts, name_of_both(*stored)).value_or("");
+    names.insert(name);
+    of_layers[fmt::format("model.layers.{}.self_attn", l)] = {{"quant_algo", name}};
   }
+  if (engine == Engine::kvpress) return "with kvreplay.press(\"recipe.json\")(model): model.generate(ids)";
   if (stored == nullptr) return "";
   switch (engine) {
     case Engine::any:
     case Engine::kvpress:
-    case Engine::modelopt:
       return "";
+    case Engine::modelopt: {
+      const Json quantization = {
+          {"quant_algo", nullptr},
+          {"kv_cache_quant_algo", names.size() + skipped.size() > 1 ? "MIXED_PRECISION" : name},
+          {"kv_cache_quantized_layers", of_layers},
+          {"kv_cache_schema_version", 1}};
+      return "hf_quant_config.json: " + Json{{"quantization", quantization}}.dump();
+    }
     case Engine::vllm:
       return fmt::format(
           "vllm serve MODEL --kv-cache-dtype {}{}", name,

@@ -59,7 +59,7 @@ inline constexpr auto kEngines = facts_table<EngineFacts>({
      .name = "modelopt",
      .meaning = "All tokens, in a format a layer, as Model-Optimizer exports them",
      .formats = FormatsOf::layer,
-     .names = "fp8 nvfp4 kfp8vnvfp4"},
+     .names = "fp8=FP8 nvfp4=NVFP4 kfp8vnvfp4=FP8_K_NVFP4_V"},
     {.id = Engine::llama_cpp,
      .name = "llama.cpp",
      .meaning = "All tokens, in one format for keys and one for values",
@@ -70,8 +70,8 @@ inline constexpr auto kEngines = facts_table<EngineFacts>({
 
 /// Whether it can store a cache so.
 bool stores(Engine engine, const Quantization& stored);
-/// How it is told of the formats of a recipe: options of its command line, or what its configuration has; one
-/// line. Empty where it is not, as in kvreplay.press().
+/// How it is told of a recipe: options of its command line, or what its configuration has; one line. Empty of
+/// `any`, whose recipes kvreplay.press() runs.
 std::string told(Engine engine, const Recipe& recipe);
 
 }  // namespace kvreplay::recommend

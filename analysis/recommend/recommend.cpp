@@ -149,6 +149,17 @@ void compare_with_kl(const MeasuredLevers& measured, Recommended& found) {
 
 }  // namespace
 
+const Candidate* candidate_of(const Recommendation& of, Use use, Where where) {
+  const Candidate* found = nullptr;
+  for (const Candidate& candidate : of.candidates) {
+    if (candidate.where != where) continue;
+    if (candidate.use == use) return &candidate;
+    if (use == Use::both && (found == nullptr || candidate.nats.center() < found->nats.center()))
+      found = &candidate;
+  }
+  return found;
+}
+
 Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options) {
   for (const std::string& name : options.without) {
     const auto at = std::ranges::find(measured.prompts, name, &MeasuredPrompt::name);

@@ -57,6 +57,12 @@ struct Recommendation {
   std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
 };
 
+/// The cheapest that does no more than a way does: where both levers come to what one of them does, they are
+/// not listed again. Null without one.
+const Candidate* candidate_of(const Recommendation& of, Use use, Where where);
+/// What pictures show.
+inline constexpr double kShownShares[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05};
+
 /// A case over all prompts.
 struct CaseOver {
   std::string text;

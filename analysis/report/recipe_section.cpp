@@ -23,8 +23,6 @@ using recommend::Recommendation;
 using recommend::Use;
 using recommend::Where;
 
-constexpr double kShares[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05};
-
 constexpr const char* kReading =
     "What a cache of so many bytes costs, of those that it takes in 16 bits: with a policy and a format for "
     "every layer and a number of tokens for "
@@ -41,17 +39,6 @@ LineStyle style_of(Use use, Where where) {
   return {static_cast<int>(use), where == Where::each ? 0 : 1, static_cast<int>(use)};
 }
 
-/// What a way costs; where both levers come to what one of them does, they are not listed again.
-double nats_of(const Recommendation& one, Use use, Where where) {
-  double least = kNan;
-  for (const Candidate& candidate : one.candidates) {
-    if (candidate.where != where) continue;
-    if (candidate.use == use) return candidate.nats.center();
-    if (use == Use::both) least = std::fmin(least, candidate.nats.center());
-  }
-  return least;
-}
-
 /// A line a way over the bytes.
 LinePlot by_bytes(const MeasuredLevers& measured, const recommend::Recommended& found) {
   LinePlot plot;
@@ -61,7 +48,10 @@ LinePlot by_bytes(const MeasuredLevers& measured, const recommend::Recommended& 
   for (const Where where : {Where::each, Where::everywhere})
     for (const Use use : recommend::kUses.all()) {
       LinePlot::Line line{recommend::way_text(use, where), style_of(use, where), {}};
-      for (const Recommendation& one : found.recommendations) line.values.push_back(nats_of(one, use, where));
+      for (const Recommendation& one : found.recommendations) {
+        const Candidate* const candidate = candidate_of(one, use, where);
+        line.values.push_back(candidate == nullptr ? kNan : candidate->nats.center());
+      }
       all.insert(all.end(), line.values.begin(), line.values.end());
       if (std::ranges::any_of(line.values, [](double value) { return std::isfinite(value); }))
         plot.lines.push_back(std::move(line));
@@ -118,7 +108,7 @@ std::optional<Section> recipe_section(const OverDumpsReader& results) {
     return std::nullopt;  // no evictions, or none that recipes can have
   }
   recommend::RecommendOptions options;
-  for (const double share : kShares) options.bytes.push_back({share, 0, percent(share)});
+  for (const double share : recommend::kShownShares) options.bytes.push_back({share, 0, percent(share)});
   const recommend::Recommended found = recommend::recommend(*measured, options);
   Section section{"recipes", "Which recipe within so many bytes?", "", {}, ""};
   LinePlot over_bytes = by_bytes(*measured, found);

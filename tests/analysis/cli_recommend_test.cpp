@@ -225,7 +225,7 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
 TEST_CASE("what an engine cannot do is not recommended to it", "[recommend]") {
   const TempDir temp;
   const std::vector<std::string> dumps{dump_of(temp, "8", "3"), dump_of(temp, "9", "3")};
-  const fs::path all = levers(temp, dumps, "16,fp8,nvfp4,q8_0,q4_0,kq8_0vq4_0");
+  const fs::path all = levers(temp, dumps, "16,fp8,nvfp4,kfp8vnvfp4,q8_0,q4_0,kq8_0vq4_0");
   const auto recipe = [&](const std::string& engine, const std::string& bytes) {
     succeed({"recommend", all, "--bytes", bytes, "--for", engine, "--out", temp / "r.json", "--quiet"});
     return Json::parse(file_text(temp / "r.json"));
@@ -256,6 +256,13 @@ TEST_CASE("what an engine cannot do is not recommended to it", "[recommend]") {
         "llama-server -m MODEL -fa on -ctk q8_0 -ctv q4_0");
   CHECK(recipe("sglang", "50%").at("chosen").at("told") ==
         "python3 -m sglang.launch_server --model-path MODEL --kv-cache-dtype fp8_e4m3");
+  const std::string quantized = recipe("modelopt", "45%").at("chosen").at("told");
+  const Json quantization = Json::parse(quantized.substr(quantized.find('{'))).at("quantization");
+  CHECK(quantization.at("kv_cache_quant_algo") == "MIXED_PRECISION");
+  CHECK(quantization.at("kv_cache_quantized_layers").size() == 3);
+  for (const auto& [layer, of_layer] : quantization.at("kv_cache_quantized_layers").items())
+    CHECK((of_layer.at("quant_algo") == "FP8" || of_layer.at("quant_algo") == "NVFP4" ||
+           of_layer.at("quant_algo") == "FP8_K_NVFP4_V"));
   const Json press = recipe("kvpress", "40%");
   CHECK(formats(press) == Names{"1616"});
   Names policies;

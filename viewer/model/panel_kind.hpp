@@ -22,7 +22,8 @@ enum class PanelKind {
   inspector,
   wrongly_evicted,
   jobs,
-  validation
+  validation,
+  recipes
 };
 
 struct PanelFacts {
@@ -52,6 +53,7 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0'},
     {PanelKind::validation, "validation", "Validation",
      "What does the model really lose, and which figure said so?", 0},
+    {PanelKind::recipes, "recipes", "Recipes", "Which tokens and bits within so many bytes?", 0},
 });
 constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[panel]; }
 constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }
