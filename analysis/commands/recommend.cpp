@@ -38,7 +38,8 @@ std::vector<std::string> write_recipes(const recommend::MeasuredLevers& measured
   std::vector<std::string> written;
   for (const recommend::Recommendation& one : found.recommendations)
     for (const recommend::Candidate& candidate : one.candidates) {
-      written.push_back(with(with(out, kBytes, word_of(one.memory)), kWay, way_of(candidate)));
+      written.push_back(
+          with(with(out, kBytes, word_of(one.memory)), kWay, way_of(candidate.use, candidate.where)));
       write_output(written.back(), recipe_json(measured, found, one, candidate).dump(1) + "\n");
       if (out.find(kWay) == std::string::npos) break;
     }

@@ -90,8 +90,8 @@ std::string way_text(Use use, Where where);
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate);
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found);
 Json json_of(const MeasuredLevers& measured, const Recommended& found);
-/// A candidate's name in files: "both-each", "tokens-everywhere".
-std::string way_of(const Candidate& candidate);
+/// Its name in files: "both-each", "tokens-everywhere".
+std::string way_of(Use use, Where where);
 /// The recipe of a candidate, with why.
 Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of,
                  const Candidate& candidate);

@@ -222,9 +222,8 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
   return json;
 }
 
-std::string way_of(const Candidate& candidate) {
-  return fmt::format("{}-{}", kUses[candidate.use].word,
-                     candidate.where == Where::each ? "each" : "everywhere");
+std::string way_of(Use use, Where where) {
+  return fmt::format("{}-{}", kUses[use].word, where == Where::each ? "each" : "everywhere");
 }
 
 Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const Recommendation& of,

@@ -81,7 +81,7 @@ std::string rows_html(const MeasuredLevers& measured, const recommend::Recommend
     if (one.candidates.empty()) continue;
     const Candidate& best = one.candidates.front();
     rows += fmt::format(
-        "<tr id=\"recipe-{0}\"><th "
+        "<tr><th "
         "scope=\"row\">{0}</th><td>{1}</td><td>{2}</td><td>{3}</td><td>{4}<details><summary>recipe.json</"
         "summary><pre>{5}</pre></details></td></tr>\n",
         escaped(percent(one.share)), escaped(percent(std::round(1000 * best.chosen.bytes) / 1000)),
@@ -110,7 +110,7 @@ std::optional<Section> recipe_section(const OverDumpsReader& results) {
   recommend::RecommendOptions options;
   for (const double share : recommend::kShownShares) options.bytes.push_back({share, 0, percent(share)});
   const recommend::Recommended found = recommend::recommend(*measured, options);
-  Section section{"recipes", "Which recipe within so many bytes?", "", {}, ""};
+  Section section{"which-recipe", "Which recipe within so many bytes?", "", {}, ""};
   LinePlot over_bytes = by_bytes(*measured, found);
   if (over_bytes.lines.empty()) return std::nullopt;
   Variants lines("recipes"), prompts("recipes-by-prompt");

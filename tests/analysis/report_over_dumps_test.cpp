@@ -100,8 +100,8 @@ TEST_CASE("a report over dumps is one page that refers to nothing elsewhere", "[
   }
   CHECK(names == std::set<std::string>{"agreement", "allocation", "better-agreement", "better-budgets",
                                        "better-channels", "better-evictions", "budget-by-layer",
-                                       "budget-gains", "budgets", "papers-claims", "policies",
-                                       "selection-by-layer", "selections"});
+                                       "budget-gains", "budgets", "papers-claims", "policies", "recipes",
+                                       "recipes-by-prompt", "selection-by-layer", "selections"});
   CHECK(contains(html, "3 dumps of one model"));
   CHECK(contains(html, "prompts of 47 to 61 tokens, 9 decoding steps"));
   const auto dumps = csv_rows(fs::path(whole_results()) / "dumps.csv", "name,model,fingerprint,l,steps");

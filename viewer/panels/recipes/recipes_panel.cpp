@@ -87,7 +87,8 @@ void RecipesPanel::draw(PanelContext& context) {
         "Recipes are found in results: open a folder that evict wrote, of several prompts if there are.");
   {
     const OutOfSight controls(context.figure);
-    std::vector<Choice> engines = choices_of(recommend::kEngines);
+    const std::vector<Choice> engines = choices_of(recommend::kEngines);
+    ImGui::SetNextItemWidth(theme().px(120));
     if (const auto chosen = choice_combo("##engine", engine_, engines)) engine_ = engines[*chosen].name;
     tip("What is to run it: what it cannot do is not recommended.");
   }
@@ -142,13 +143,13 @@ void RecipesPanel::draw_lines(Plot& plot, const FoundRecipes& recipes) {
         if (candidate == nullptr || !(candidate->nats.center() > 0)) continue;
         x.push_back(one.share);
         y.push_back(candidate->nats.center());
-        points_.push_back({&one, candidate, plot.at(x.back(), y.back()), way_of({use, where, {}, {}, {}})});
+        points_.push_back({&one, candidate, plot.at(x.back(), y.back()), recommend::way_of(use, where)});
         plot.list()->AddCircleFilled(points_.back().at, t.px(3.2F), color);
       }
       plot.line(x, y, color, where == Where::each ? 2.0F : 1.2F);
       if (x.empty()) continue;
       plot.label({plot.low_corner().x + t.px(8), plot.high_corner().y - t.px(14) - label},
-                 recommend::way_text(use, where).c_str(), color);
+                 recommend::way_text(use, where).c_str(), readable(color, t.plot));
       label += ImGui::GetTextLineHeight();
     }
 }
@@ -207,8 +208,8 @@ std::string RecipesPanel::csv(PanelContext&) const {
   CsvTable table("within,way,bytes,nats,low,high,recipe");
   for (const Recommendation& one : shown_->found.recommendations)
     for (const Candidate& candidate : one.candidates)
-      table.row(one.share, way_of(candidate), candidate.chosen.bytes, if_any(candidate.nats.center()),
-                if_any(candidate.nats.low), if_any(candidate.nats.high),
+      table.row(one.share, recommend::way_of(candidate.use, candidate.where), candidate.chosen.bytes,
+                if_any(candidate.nats.center()), if_any(candidate.nats.low), if_any(candidate.nats.high),
                 recommend::chosen_text(shown_->measured, candidate));
   return table.rows() > 0 ? table.text() : std::string();
 }
