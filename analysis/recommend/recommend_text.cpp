@@ -219,6 +219,7 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
   if (!found.run.empty()) json["run"] = cases_json(found.run);
   if (found.kl_cases > 0) json["kl_over_predicted"] = interval_json(found.kl_over_predicted);
   json["notes"] = measured.notes;
+  json["report"] = plain_text(measured, found);
   return json;
 }
 

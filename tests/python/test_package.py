@@ -826,6 +826,15 @@ class Process(unittest.TestCase):
             verdict = kvreplay.compare(run, left={"policy": "score:norm"}, right={"policy": "snapkv"})
             self.assertIn("A / B", str(verdict))
             self.assertIn("output_error", {row["metric"] for row in verdict.tables["prompts"]})
+            found = kvreplay.recommend(run, ["60%", 0.55], out=here / "{bytes}.json", without="text-2")
+            self.assertIn("within 60% of the bytes", str(found))
+            self.assertEqual([one["share"] for one in found.recommendations], [0.6, 0.55])
+            self.assertEqual([(one["text"], one["bytes"]) for one in found.front], [("score:norm, kept 50 %", 0.5)])
+            self.assertEqual(json.loads((here / "60.json").read_text())["layers"][1]["policy"], "snapkv")
+            self.assertIn("llama-server", str(kvreplay.recommend(kvreplay.analyze(dumps, here / "bits", only="evict", policy="none", **{
+                "evict.bits": "16,q8_0"}), "60%", engine="llama.cpp")))
+            with self.assertRaisesRegex(kvreplay.InputError, "bytes: expected a share of at most 1"):
+                kvreplay.recommend(run, 2)
             # A run that goes on: the scores are the same, wherever they were written.
             kvreplay.analyze(dumps, here / "out", score={"norm": lambda q, k, v: np.linalg.norm(k, axis=-1)}, resume=True, **options)
             for score, said in ((np.zeros(3), "expected text or a function"), (lambda q, k, v: k[0], "expected shape \[.*\] for layer 0"),

@@ -21,6 +21,7 @@ from ._evictions import Eviction, OutputError, evict, output_error
 from ._growing import GrowingCaches
 from ._layer import Dump, Layer
 from ._program import Comparison, analyze, compare, program
+from ._recommend import Recommended, recommend
 from ._tokens import TokenMetrics, token_metrics
 from .results import ResultsError, open_results
 
@@ -84,5 +85,5 @@ def kept_of(model):
 
 
 __all__ = ["Allocation", "Comparison", "Compensation", "Conformance", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
-           "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "conform", "evict", "kept_of", "kept_of",
-           "open_results", "output_error", "press", "program", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]
+           "Recommended", "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "conform", "evict", "kept_of",
+           "open_results", "output_error", "press", "program", "recommend", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]
