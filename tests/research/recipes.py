@@ -2,11 +2,12 @@
 """Measures what recipes of `kvreplay recommend` cost a model on prompts that they were not chosen on.
 
   recipes.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
-  recipes.py --write [DIR]      puts the tables of DIR/recipes.csv (default: beside this script) into RECIPES.md
+  recipes.py --write [DIR]      puts the tables of DIR/recipes.csv (default: beside this script) into RECIPES.md, and draws recipes.svg
 
 Of every model it captures prompts with gradients, measures every lever and combination on each (evict), and recommends recipes within
 50, 20 and 10 % of the bytes without each prompt in turn; all that are listed are run on that prompt at once (evict --recipe), and the
 model is fed it (kvvalidate.py). --out gathers DIR/<model>/recipes/cases.csv as recipes.csv. What is there is not done again.
+The picture needs Matplotlib.
 """
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.write:
         page = HERE / "RECIPES.md"
-        page.write_text(fill(page.read_text(encoding="utf-8"), tables(read(args.write / "recipes.csv"))), encoding="utf-8")
+        rows = read(args.write / "recipes.csv")
+        page.write_text(fill(page.read_text(encoding="utf-8"), tables(rows)), encoding="utf-8")
+        draw(rows, HERE / "recipes.svg")
         return 0
     chosen = [prompt for prompt in PROMPTS if prompt.name in (args.prompt or CHOSEN)]
     if len(chosen) < 3:
@@ -183,6 +186,39 @@ def tables(rows):
                                "over the best of both, the same everywhere"], over),
         "recipes near": table(["model", "recipe", "true KL over predicted, all heads at once; within a factor of 2",
                                "over what the other prompts promised; within a factor of 2", "all at once over the sum of heads"], near)}
+
+
+# By what is chosen the colour, by where the line.
+COLOURS = {"both": "#0072b2", "tokens": "#e69f00", "bits": "#009e73"}
+
+
+def draw(rows, path) -> None:
+    import matplotlib
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "recipes", "font.size": 9, "svg.fonttype": "none"})
+    from matplotlib import pyplot
+    models = sorted({row["model"] for row in rows}, key=lambda model: -sum(row["model"] == model for row in rows))
+    figure, panels = pyplot.subplots(1, len(models), figsize=(4 * len(models), 4.3), sharey=True, squeeze=False)
+    for panel, model in zip(panels[0], models):
+        for way, said in WAYS.items():
+            points = []
+            for within in BYTES:
+                at = [row for row in rows if (row["model"], row["way"], row["within"]) == (model, way, within)]
+                if at:
+                    points.append((float(np.mean([float(row["share"]) for row in at])), *np.exp(interval([np.log(float(row["true_kl"])) for row in at]))))
+            use, where = way.split("-")
+            share, kl, low, high = np.array(points).T
+            panel.plot(share, kl, "-" if where == "each" else "--", color=COLOURS[use], marker="o", markersize=3, linewidth=1.4, label=said)
+            panel.fill_between(share, low, high, color=COLOURS[use], alpha=0.15 if where == "each" else 0.06, linewidth=0)
+        count = len({row["prompt"] for row in rows if row["model"] == model})
+        panel.set(xscale="log", yscale="log", title=f"{model}, {count} prompts", xlabel="bytes, of the cache in 16 bits")
+        panel.set_xticks([0.1, 0.2, 0.5], ["10 %", "20 %", "50 %"])
+        panel.minorticks_off()
+        panel.grid(color="#dddddd", linewidth=0.6)
+    panels[0][0].set_ylabel("true KL, nats a token")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncol=3, frameon=False)
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
+    figure.savefig(path, metadata={"Date": None})
 
 
 def significant(found):
