@@ -68,7 +68,9 @@ class LeverKnapsack {
         for (const std::size_t n : levers)
           if (measured.levers[n].format == format && policy_name(measured.levers[n]) == policy)
             mine.push_back(n);
-        if (mine.size() > whole.size()) any = settings_.emplace_back(std::move(mine)).size() > 0;
+        if (mine.size() == whole.size()) continue;
+        settings_.push_back(std::move(mine));
+        any = true;
       }
       if (!any && !whole.empty()) settings_.push_back(std::move(whole));
     }
@@ -136,7 +138,7 @@ std::vector<Numbers> parted(const MeasuredLevers& measured, const Numbers& lever
       }
     }
   std::ranges::sort(parts);
-  parts.erase(std::ranges::unique(parts).begin(), parts.end());
+  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   return parts;
 }
 
