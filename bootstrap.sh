@@ -25,7 +25,7 @@ packages_of() {
       echo cmake ninja-build g++ pkg-config
       echo libeigen3-dev libhwy-dev libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libzip-dev libpng-dev libxxhash-dev
       ;;
-    viewer) echo libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core ;;
+    viewer) echo libcivetweb-dev libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-inter fonts-dejavu-core ;;
     ranks) echo libopenmpi-dev openmpi-bin ;;
     cuda) ;;  # its toolkit comes from elsewhere
     tests) echo catch2 libexpat1-dev xvfb libxtst-dev python3-venv ;;

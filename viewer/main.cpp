@@ -7,18 +7,25 @@
 #include "viewer/app/screenshot.hpp"
 #include "viewer/gl/window_host.hpp"
 #include "viewer/questions/folder_listing.hpp"
+#ifdef KVREPLAY_SERVE
+#include "viewer/serve/serve_host.hpp"
+#endif
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <new>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -39,11 +46,19 @@ struct Arguments {
   std::string backend = "auto";
   std::optional<Index> device;
   std::string screenshot, panel;
+  std::string serve;  // the port; none: a window
   std::string session;
   bool fresh = false;
   std::optional<float> scale;
   ScreenshotOptions picture;
 };
+
+#ifdef KVREPLAY_SERVE
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 && name[0] != 0 ? name.data() : "HOST";
+}
+#endif
 
 int complain(const std::string& line) {
   to_stderr(complaint("kvreplay-viewer", line));
@@ -125,6 +140,53 @@ int show_window(const Arguments& given, AppOptions options) {
   return 0;
 }
 
+#ifdef KVREPLAY_SERVE
+/// In browsers, until it is interrupted.
+int serve(const Arguments& given, AppOptions options) {
+  const bool opens_anew = !options.open.empty();
+  const std::filesystem::path file = given.session;
+  const auto read = session_at_start(given, file);
+  std::function<void(const std::filesystem::path&)> offer;
+  options.wake = ServeHost::wake;
+  options.wrote = [&offer](const std::filesystem::path& written) {
+    if (offer) offer(written);
+  };
+  App app(std::move(options));
+  if (read) app.restore(read->session, !opens_anew);
+  select_at_start(app, given.picture);
+  ServeHost host(app, static_cast<int>(*index_in(given.serve)));
+  offer = [&host](const std::filesystem::path& written) { host.offer(written); };
+  say("{}\n", host.server().address());
+  say("from another machine: ssh -L {0}:127.0.0.1:{0} {1}, then the same address there; Ctrl-C ends it\n",
+      host.server().port(), host_name());
+  std::fflush(stdout);
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { ServeHost::stop(); });
+  host.run();
+  if (!file.empty()) write_session_file(file, app.save());
+  return 0;
+}
+#else
+int serve(const Arguments&, const AppOptions&) {
+  throw InputError(
+      "--serve: this was built without civetweb (libcivetweb-dev); --screenshot FILE.png draws without a "
+      "display");
+}
+#endif
+
+/// "--serve 9000" as "--serve=9000": what follows --serve is a dump where it is no number.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> all;
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string word = argv[i];
+    if (word == "--serve" && !all.empty() && index_in(all.back(), 65535)) {
+      all.back() = word + "=" + all.back();
+      continue;
+    }
+    all.push_back(word);
+  }
+  return all;
+}
+
 int run(int argc, char** argv) {
   Arguments given;
   CLI::App parser(
@@ -163,6 +225,11 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* picture = parser.add_option("--screenshot", given.screenshot,
                                            "writes a PNG once everything in it is computed, and ends");
+  parser
+      .add_flag("--serve{8765}", given.serve,
+                "shows it in a browser: prints the address; of another port with --serve PORT, 0 is any")
+      ->check(CLI::Range(0, 65535))
+      ->excludes(picture);
   parser.add_option("--scale", given.scale, "pixels a point of the screenshot (1; of a figure 2)")
       ->check(CLI::Range(0.5, 4.0))
       ->needs(picture);
@@ -186,7 +253,7 @@ int run(int argc, char** argv) {
                     "file in which the session is kept, in place of the user's own");
   parser.add_flag("--fresh", given.fresh, "neither restores nor keeps a session");
   try {
-    parser.parse(argc, argv);
+    parser.parse(arguments_of(argc, argv));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return parser.exit(error);
     throw InputError(error.what());
@@ -216,6 +283,7 @@ int run(int argc, char** argv) {
     take_screenshot(std::move(options), given.picture, given.screenshot);
     return 0;
   }
+  if (!given.serve.empty()) return serve(given, std::move(options));
   options.wake = WindowHost::wake;
   return show_window(given, std::move(options));
 }

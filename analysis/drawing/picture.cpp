@@ -10,7 +10,7 @@
 
 namespace kvreplay {
 
-std::vector<std::byte> png_bytes(std::span<const Rgb> pixels, Index width, Index height) {
+std::vector<std::byte> png_bytes(std::span<const Rgb> pixels, Index width, Index height, bool fast) {
   static_assert(sizeof(Rgb) == 3, "libpng reads pixels without gaps");
   assert(std::ssize(pixels) == width * height);
   // libpng's simplified interface: no longjmp over our frames, no time stamp, its own fixed compression.
@@ -19,6 +19,7 @@ std::vector<std::byte> png_bytes(std::span<const Rgb> pixels, Index width, Index
   image.width = static_cast<png_uint_32>(width);
   image.height = static_cast<png_uint_32>(height);
   image.format = PNG_FORMAT_RGB;
+  if (fast) image.flags = PNG_IMAGE_FLAG_FAST;
   std::vector<std::byte> bytes(PNG_IMAGE_PNG_SIZE_MAX(image));
   png_alloc_size_t size = bytes.size();
   if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr) == 0)

@@ -129,6 +129,8 @@ struct AppOptions {
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
   std::string date;                                ///< that figures bear; empty: today's
   std::function<void()> wake;                      ///< called from any thread when there is something new
+  /// Called with what a hand had written, a figure or a table, once it is whole.
+  std::function<void(const std::filesystem::path&)> wrote;
   ComingBackend backend = {};
 };
 

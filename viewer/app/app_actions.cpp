@@ -279,6 +279,7 @@ void App::export_csv() {
   try {
     write_file(path, text);
     state_.say("Saved " + std::filesystem::absolute(path).string());
+    if (options_.wrote) options_.wrote(path);
   } catch (const InputError& error) {
     state_.say(error.what(), true);
   }

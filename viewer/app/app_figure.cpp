@@ -174,6 +174,7 @@ void App::drawn(int, int) {
     error = failed.what();
   }
   state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
+  if (error.empty() && options_.wrote) options_.wrote(figure_->path());
   figure_.reset();
 }
 
