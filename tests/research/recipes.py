@@ -2,11 +2,14 @@
 """Measures what recipes of `kvreplay recommend` cost a model on prompts that they were not chosen on.
 
   recipes.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
+  recipes.py --answers --program KVREPLAY --work DIR --model NAME=FILE ... [--task NAME ...] [--samples N] [--out DIR]
   recipes.py --write [DIR]      puts the tables of DIR/recipes.csv (default: beside this script) into RECIPES.md, and draws recipes.svg
 
 Of every model it captures prompts with gradients, measures every lever and combination on each (evict), and recommends recipes within
 50, 20 and 10 % of the bytes without each prompt in turn; all that are listed are run on that prompt at once (evict --recipe), and the
-model is fed it (kvvalidate.py). --out gathers DIR/<model>/recipes/cases.csv as recipes.csv. What is there is not done again.
+model is fed it (kvvalidate.py). --out gathers DIR/<model>/recipes/cases.csv as recipes.csv. With --answers the prompts are
+questions that the model answers rightly, each compressed by what the others choose, with the question behind what is cut (agnostic) and
+within it (aware); does it still answer? recipe_answers.csv. What is there is not done again.
 The picture needs Matplotlib.
 """
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 
 from analysis import fill, table, times, with_interval
 from orders import interval
+from answer_record import PROTOCOLS
 from prompts import PROMPTS
 from study import HERE, STEPS, Steps, common_options, read, shorter, write_csv
 
@@ -36,29 +40,46 @@ SUITED = (*SINGLE, "tokens-each", "bits-each")
 # summed: what the heads cost one by one, as recommend has it; together: all at once (loss_step)
 FIGURES = ("share", "promised", "summed", "together", "output_error", "true_kl", "true_same_top1")
 COLUMNS = ("model", "prompt", "way", "within", *FIGURES)
+TASKS = ("niah_multikey_1", "niah_multivalue", "vt")
+ANSWER_COLUMNS = ("model", "task", "sample", "protocol", "way", "within", "right", "true_kl")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_options(parser)
     parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help=f"decoding steps of a prompt (default {STEPS})")
+    parser.add_argument("--answers", action="store_true", help="asks questions")
+    parser.add_argument("--task", nargs="+", default=TASKS, metavar="NAME", help=f"of --answers (default {' '.join(TASKS)})")
+    parser.add_argument("--samples", type=int, default=5, metavar="N", help="of each task (default 5)")
+    parser.add_argument("--length", type=int, default=2048, metavar="N", help="tokens of a question's prompt (default 2048)")
     parser.add_argument("--write", nargs="?", type=Path, const=HERE, metavar="DIR")
     args = parser.parse_args()
     if args.write:
         page = HERE / "RECIPES.md"
         rows = read(args.write / "recipes.csv")
-        page.write_text(fill(page.read_text(encoding="utf-8"), tables(rows)), encoding="utf-8")
+        found = {**tables(rows), "recipes answers": answers_table(read(args.write / "recipe_answers.csv"))}
+        page.write_text(fill(page.read_text(encoding="utf-8"), found), encoding="utf-8")
         draw(rows, HERE / "recipes.svg")
+        return 0
+    models = [(model, Path(file)) for model, file in (text.split("=", 1) for text in args.model)]
+    if args.answers:
+        for model, file in models:
+            ask(args, model, file)
+        gather(args, "recipe_answers", ANSWER_COLUMNS, "recipe_answers/answers.csv")
         return 0
     chosen = [prompt for prompt in PROMPTS if prompt.name in (args.prompt or CHOSEN)]
     if len(chosen) < 3:
         parser.error(f"--prompt: expected three at least, each is judged by what the others choose, found {len(chosen)}")
-    for model, file in (text.split("=", 1) for text in args.model):
-        measure(args, model, Path(file), chosen)
-    rows = [row for path in sorted(args.work.glob("*/recipes/cases.csv")) for row in read(path)]
-    (args.out or args.work).mkdir(parents=True, exist_ok=True)
-    write_csv((args.out or args.work) / "recipes.csv", COLUMNS, rows)
+    for model, file in models:
+        measure(args, model, file, chosen)
+    gather(args, "recipes", COLUMNS, "recipes/cases.csv")
     return 0
+
+
+def gather(args, name, columns, part) -> None:
+    rows = [row for path in sorted(args.work.glob(f"*/{part}")) for row in read(path)]
+    (args.out or args.work).mkdir(parents=True, exist_ok=True)
+    write_csv((args.out or args.work) / f"{name}.csv", columns, rows)
 
 
 def measure(args, model, file, prompts) -> None:
@@ -66,21 +87,55 @@ def measure(args, model, file, prompts) -> None:
     dumps = [folder / "dumps" / prompt.name for prompt in prompts]
     for prompt, dump in zip(prompts, dumps):
         Steps(args, folder / prompt.name).capture(model, file, prompt, dump, "--gradients", 24, "--rows", "future", "--decode", args.steps)
+    leave_out_each(args, folder, file, dumps)
+    summed = summed_of(args.program, folder / "levers")
+    write_csv(folder / "cases.csv", COLUMNS, [row for prompt in prompts for row in cases_of(model, prompt.name, folder, summed)])
+
+
+def ask(args, model, file) -> None:
+    folder = args.work / model / "recipe_answers"
+    dumps = folder / "dumps"
+    Steps(args, folder)("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", ",".join(args.task),
+                        "--samples", args.samples, "--length", args.length, "--gradients", 16, "--rows", "future", "--out", dumps, "--resume")
+    asked = [(row["task"], int(row["sample"])) for row in read(dumps / "tasks.csv") if row["right"] == "1"]
+    rows = []
+    for protocol, ends in PROTOCOLS.items():
+        leave_out_each(args, folder / protocol, file, [dumps / f"{task}-{sample:02}" for task, sample in asked], ends)
+        for task, sample in asked:
+            rows += answers_of(model, task, sample, protocol, folder / protocol / "run" / f"{task}-{sample:02}")
+    write_csv(folder / "answers.csv", ANSWER_COLUMNS, rows)
+
+
+def answers_of(model, task, sample, protocol, results):
+    kl = {row["policy"]: shorter(row["value"]) for row in read(results / "validate.csv") if row["metric"] == "kl"}
+    for row in read(results / "answers.csv"):
+        way, within = way_of(row["policy"])
+        yield {"model": model, "task": task, "sample": sample, "protocol": protocol, "way": way, "within": within, "right": row["right"],
+               "true_kl": kl[row["policy"]]}
+
+
+def way_of(policy):
+    """"both-each" and "20" of "recipe~both_each_20"."""
+    way, _, within = policy.partition("~")[2].rpartition("_")
+    return way.replace("_", "-"), within
+
+
+def leave_out_each(args, folder, file, dumps, ends=()) -> None:
+    """levers/, what each dump's recipes are without it in chosen/, and what they do to it in run/, validated."""
     run = Steps(args, folder)
     levers, ran = folder / "levers", folder / "run"
-    run("levers", args.program, "evict", *dumps, "--out", levers, "--force", "--quiet", "--threads", args.threads, *LEVERS)
-    for prompt in prompts:
-        to = folder / "chosen" / prompt.name
+    common = ("--force", "--quiet", "--threads", args.threads, *ends)
+    run("levers", args.program, "evict", *dumps, "--out", levers, *common, *LEVERS)
+    for dump in dumps:
+        to = folder / "chosen" / dump.name
         to.mkdir(parents=True, exist_ok=True)
-        run(f"without_{prompt.name}", args.program, "recommend", levers, "--bytes", percents(), "--without", prompt.name, "--quiet",
+        run(f"without_{dump.name}", args.program, "recommend", levers, "--bytes", percents(), "--without", dump.name, "--quiet",
             "--out", to / "{bytes}-{way}.json")
     recipes = [f"{way}-{within}".replace("-", "_") + f"={folder}/chosen/{{dump}}/{within}-{way}.json" for within in BYTES for way in WAYS
-               if all((folder / "chosen" / prompt.name / f"{within}-{way}.json").exists() for prompt in prompts)]
-    run("run", args.program, "evict", *dumps, "--out", ran, "--force", "--quiet", "--threads", args.threads, "--recipe", ",".join(recipes))
+               if all((folder / "chosen" / dump.name / f"{within}-{way}.json").exists() for dump in dumps)]
+    run("run", args.program, "evict", *dumps, "--out", ran, *common, "--recipe", ",".join(recipes))
     run("validate", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", ran,
         "--resume" if any(ran.glob("**/validate.json")) else "--force")
-    summed = summed_of(args.program, levers)
-    write_csv(folder / "cases.csv", COLUMNS, [row for prompt in prompts for row in cases_of(model, prompt.name, folder, summed)])
 
 
 def percents() -> str:
@@ -112,8 +167,7 @@ def cases_of(model, prompt, folder, summed):
             found[row["policy"]][f"true_{row['metric']}"] = shorter(row["value"])
     rows = []
     for policy, figures in found.items():
-        way, _, within = policy.partition("~")[2].rpartition("_")
-        way = way.replace("_", "-")
+        way, within = way_of(policy)
         promised = json.loads((folder / "chosen" / prompt / f"{within}-{way}.json").read_text())["chosen"]["chosen_on_all"]
         nats = summed.get((prompt, way, within))
         rows.append({"model": model, "prompt": prompt, "way": way, "within": within, "promised": shorter(str(promised)),
@@ -186,6 +240,21 @@ def tables(rows):
                                "over the best of both, the same everywhere"], over),
         "recipes near": table(["model", "recipe", "true KL over predicted, all heads at once; within a factor of 2",
                                "over what the other prompts promised; within a factor of 2", "all at once over the sum of heads"], near)}
+
+
+def answers_table(rows):
+    """Of the questions that the model answers with its whole cache, those that it still does, and its KL."""
+    lines = []
+    for within in BYTES:
+        for way, said in WAYS.items():
+            cells = []
+            for protocol in PROTOCOLS:
+                at = [row for row in rows if (row["protocol"], row["way"], row["within"]) == (protocol, way, within)]
+                right = sum(row["right"] == "1" for row in at)
+                cells.append(f"{right} of {len(at)}, {np.exp(np.mean([np.log(max(float(row['true_kl']), 1e-12)) for row in at])):.2g}" if at else "")
+            if any(cells):
+                lines.append([f"{within} %", said, *cells])
+    return table(["bytes", "recipe", "question unseen: right, nats", "question seen"], lines)
 
 
 # By what is chosen the colour, by where the line.

@@ -51,11 +51,11 @@ def pixels_of(png):
 class Page:
     """What page.html is to the server."""
 
-    def __init__(self, place, token, origin=None, host=None):
+    def __init__(self, place, token, origin=None, host=None, path=None):
         self.texts, self.said, self.picture = [], {}, None
         self.socket = socket.create_connection(("127.0.0.1", int(place.rpartition(":")[2])), timeout=60)
         key = base64.b64encode(os.urandom(16)).decode()
-        self.socket.sendall((f"GET /dashboard?token={token} HTTP/1.1\r\nHost: {host or place}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        self.socket.sendall((f"GET {path or f'/dashboard?token={token}'} HTTP/1.1\r\nHost: {host or place}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                              f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nOrigin: {origin or 'http://' + place}\r\n\r\n").encode())
         head = b""
         while b"\r\n\r\n" not in head:
@@ -84,8 +84,8 @@ class Page:
             data += part
         return data
 
-    def receive(self):
-        """One message: text is taken up and answered as the page does."""
+    def message(self):
+        """(opcode, bytes)"""
         first, length = self.exactly(2)
         if length == 126:
             length = struct.unpack(">H", self.exactly(2))[0]
@@ -94,6 +94,11 @@ class Page:
         data, opcode = self.exactly(length), first & 15
         if opcode == CLOSE:
             raise EOFError
+        return opcode, data
+
+    def receive(self):
+        """One message: text is taken up and answered as the page does."""
+        opcode, data = self.message()
         if opcode == BINARY:
             x, y = struct.unpack("<HH", data[:4])
             part = pixels_of(data[4:])

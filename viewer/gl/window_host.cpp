@@ -56,7 +56,9 @@ void keep_complaint(int /*code*/, const char* text) { last_complaint() = text; }
 [[noreturn]] void fail(const char* expected) {
   const std::string found = std::exchange(last_complaint(), {});
   glfwTerminate();
-  throw InputError("the window", expected, found.empty() ? "none" : "none (GLFW: " + found + ")");
+  throw InputError("the window", expected,
+                   (found.empty() ? "none" : "none (GLFW: " + found + ")") +
+                       "; --serve shows it in a browser, --screenshot FILE.png draws it without a display");
 }
 
 }  // namespace
