@@ -35,10 +35,10 @@ std::optional<Memory> memory_in(const std::string& word) {
 
 double share_of(const MeasuredLevers& measured, const RecommendOptions& options, const Memory& memory) {
   if (memory.share > 0) return memory.share;
-  if (options.context == 0)
+  if (!options.context)
     throw OptionError(recommend_option::context, "how many tokens of a sequence these bytes are for", "none");
   const double whole =
-      measured.bytes_of_token * static_cast<double>(options.context) * static_cast<double>(options.batch);
+      measured.bytes_of_token * static_cast<double>(*options.context) * static_cast<double>(options.batch);
   return std::min(1.0, memory.bytes / whole);
 }
 

@@ -23,7 +23,8 @@ struct Memory {
 
 struct RecommendOptions {
   std::vector<Memory> bytes;
-  Index context = 0, batch = 1;  ///< tokens that bytes are for
+  std::optional<Index> context;  ///< tokens that bytes are for
+  Index batch = 1;
   Engine engine = Engine::any;
   std::vector<std::string> without;  ///< prompts that are not looked at
 };
