@@ -66,7 +66,7 @@ class Page(unittest.TestCase):
     def test_recipes_cost_what_the_committed_figures_say(self):
         rows = orders.read(HERE / "recipes.csv")
         page = (HERE / "RECIPES.md").read_text(encoding="utf-8")
-        found = recipes.tables(rows)
+        found = {**recipes.tables(rows), "recipes answers": recipes.answers_table(orders.read(HERE / "recipe_answers.csv"))}
         self.assertEqual(dict(re.findall(r"<!-- (recipes .+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL)), found)
         for row in rows:
             self.assertTrue(float(row["true_kl"]) > 0 and 0 < float(row["share"]) < float(row["within"]) / 100 + 0.015, row)
