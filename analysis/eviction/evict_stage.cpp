@@ -198,9 +198,10 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       for (std::size_t s = 0; s < found.step_tokens.size(); ++s)
         add(columns_.cached_of(c) + static_cast<Index>(s), found.step_tokens[s] / static_cast<double>(parts));
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
+      // Of a recipe's layer one head may keep its whole prompt, and another not.
       if (const CacheCase& cache = chosen->caches.cases[c];
-          cache.quantization && cache.quantization->k.format != NumberFormat::exact &&
-          count(cache.kept) == l) {
+          !plan_.cases[c].recipe && cache.quantization &&
+          cache.quantization->k.format != NumberFormat::exact && count(cache.kept) == l) {
         const Vector<double> costs =
             channel_costs(mine, cache, plan_.future.count() > 0 ? plan_.future : plan_.window);
         key_costs_.at(c, kept_row).assign(costs.begin(), costs.end());

@@ -296,11 +296,11 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
   const auto with = [&](const char* key, const Json& value) {
     Json layer = good;
     layer[key] = value;
-    return Json({good, layer});
+    return Json::array({good, layer});
   };
   const std::vector<Bad> bad{
       {Json::array(), "layers: expected a list of all layers, found []"},
-      {Json({good}), "bad.json: expected the dump's 2 layers, found 1"},
+      {Json::array({good}), "bad.json: expected the dump's 2 layers, found 1"},
       {with("sigma", Json({0.5})), "layer 1: sigma: expected the dump's 2 KV heads, found 1"},
       {with("sigma", Json({0.5, 1})),
        "layer 1: sigma: expected compression ratios, at least 0 and below 1, found 1"},
