@@ -10,7 +10,6 @@
 #include <array>
 #include <civetweb.h>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <random>
@@ -85,7 +84,7 @@ struct WebServer::State {
   };
   std::mutex mutex;
   std::vector<Connection> connections;  // the first one drives
-  std::deque<WebEvent> events;
+  std::vector<WebEvent> events;
   std::map<std::string, std::filesystem::path> offered;  // by their numbers
 
   bool may(const mg_connection* connection) const {
@@ -177,9 +176,8 @@ struct WebServer::State {
     State& state = of(data);
     {
       const std::scoped_lock lock(state.mutex);
-      if (!state.connections.empty() && state.connections.front().to == connection) {
+      if (!state.connections.empty() && state.connections.front().to == connection)
         state.events = {WebEvent{.kind = WebEvent::Kind::blur}};
-      }
       std::erase_if(state.connections, [&](const Connection& other) { return other.to == connection; });
     }
     state.tell_roles();
@@ -255,8 +253,7 @@ std::string WebServer::address() const {
 
 std::vector<WebEvent> WebServer::take_events() {
   const std::scoped_lock lock(state_->mutex);
-  const std::deque<WebEvent> taken = std::exchange(state_->events, {});
-  return {taken.begin(), taken.end()};
+  return std::exchange(state_->events, {});
 }
 
 bool WebServer::anybody() const {
