@@ -22,7 +22,7 @@ from analysis import fill, table, with_interval
 from orders import CLEAR, interval
 from papers import Study, measure, rows_of_model
 from prompts import PROMPTS
-from study import HERE, STEPS, common_options, read, shorter, write_csv
+from study import HERE, STEPS, common_options, label_panel, read, save_panels, shorter, write_csv
 
 CHOSEN = ("dialogue", "german", "code", "list", "email", "cpp")
 KEEP = ("--keep", "50%,25%,12.5%")
@@ -249,14 +249,8 @@ def draw(rows, path) -> None:
                             for case in cases.cases if case[0] == run and case[1] in policies and cases.logs(model, case))
             if points:
                 panel.plot(*zip(*points), "--" if dashed else "-", color=colour, marker="o", markersize=3, linewidth=1.3, label=label)
-        panel.set(xscale="log", yscale="log", title=f"{model}, {len(prompts)} prompts", xlabel="bytes, of the cache in 16 bits")
-        panel.set_xticks([0.0625, 0.125, 0.25, 0.5, 1], ["1/16", "1/8", "1/4", "1/2", "1"])
-        panel.minorticks_off()
-        panel.grid(color="#dddddd", linewidth=0.6)
-    panels[0][0].set_ylabel("true KL, nats a token")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncol=4, frameon=False)
-    figure.tight_layout(rect=(0, 0.13, 1, 1))
-    figure.savefig(path, metadata={"Date": None})
+        label_panel(panel, model, len(prompts), {0.0625: "1/16", 0.125: "1/8", 0.25: "1/4", 0.5: "1/2", 1: "1"})
+    save_panels(figure, panels, path, 4, 0.13)
 
 
 if __name__ == "__main__":

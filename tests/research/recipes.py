@@ -26,7 +26,7 @@ from analysis import fill, table, times, with_interval
 from orders import interval
 from answer_record import PROTOCOLS
 from prompts import PROMPTS
-from study import HERE, STEPS, Steps, common_options, read, shorter, write_csv
+from study import HERE, STEPS, Steps, common_options, label_panel, read, save_panels, shorter, write_csv
 
 CHOSEN = ("dialogue", "german", "code", "story", "shell", "list", "email", "cpp", "artistic")
 LEVERS = ("--policy", "none,snapkv,h2o", "--keep", "80%,65%,50%,35%,25%,18%,12.5%,8%", "--bits", "16,8,k8v4,4,k4v2,2",
@@ -266,7 +266,7 @@ def draw(rows, path) -> None:
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "recipes", "font.size": 9, "svg.fonttype": "none"})
     from matplotlib import pyplot
-    models = sorted({row["model"] for row in rows}, key=lambda model: -sum(row["model"] == model for row in rows))
+    models = sorted(dict.fromkeys(row["model"] for row in rows), key=lambda model: -sum(row["model"] == model for row in rows))
     figure, panels = pyplot.subplots(1, len(models), figsize=(4 * len(models), 4.3), sharey=True, squeeze=False)
     for panel, model in zip(panels[0], models):
         for way, said in WAYS.items():
@@ -280,14 +280,8 @@ def draw(rows, path) -> None:
             panel.plot(share, kl, "-" if where == "each" else "--", color=COLOURS[use], marker="o", markersize=3, linewidth=1.4, label=said)
             panel.fill_between(share, low, high, color=COLOURS[use], alpha=0.15 if where == "each" else 0.06, linewidth=0)
         count = len({row["prompt"] for row in rows if row["model"] == model})
-        panel.set(xscale="log", yscale="log", title=f"{model}, {count} prompts", xlabel="bytes, of the cache in 16 bits")
-        panel.set_xticks([0.1, 0.2, 0.5], ["10 %", "20 %", "50 %"])
-        panel.minorticks_off()
-        panel.grid(color="#dddddd", linewidth=0.6)
-    panels[0][0].set_ylabel("true KL, nats a token")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncol=3, frameon=False)
-    figure.tight_layout(rect=(0, 0.1, 1, 1))
-    figure.savefig(path, metadata={"Date": None})
+        label_panel(panel, model, count, {0.1: "10 %", 0.2: "20 %", 0.5: "50 %"})
+    save_panels(figure, panels, path, 3, 0.1)
 
 
 def significant(found):

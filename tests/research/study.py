@@ -261,3 +261,19 @@ def gather(work, out) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def label_panel(panel, model: str, prompts: int, shares: dict[float, str]) -> None:
+    """True KL over the cache's bytes of one model, both on logarithmic axes."""
+    panel.set(xscale="log", yscale="log", title=f"{model}, {prompts} prompts", xlabel="bytes, of the cache in 16 bits")
+    panel.set_xticks(list(shares), list(shares.values()))
+    panel.minorticks_off()
+    panel.grid(color="#dddddd", linewidth=0.6)
+
+
+def save_panels(figure, panels, path, columns: int, bottom: float) -> None:
+    """Panels of label_panel() with one legend in `columns` below them, which takes `bottom` of the height."""
+    panels[0][0].set_ylabel("true KL, nats a token")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncol=columns, frameon=False)
+    figure.tight_layout(rect=(0, bottom, 1, 1))
+    figure.savefig(path, metadata={"Date": None})
