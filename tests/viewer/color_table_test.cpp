@@ -78,6 +78,16 @@ TEST_CASE("colour maps have their authors' colours", "[viewer][color_table]") {
           Approx(100.0 * static_cast<double>(i) / 255).margin(0.4));
 }
 
+TEST_CASE("reversed, the lowest value has the last colour", "[viewer][color_table]") {
+  for (const ColorMap map : kColorMaps.all()) {
+    const auto& table = color_table(map);
+    CHECK(color_of({map, true}, 0) == table[255]);
+    CHECK(color_of({map, true}, 1) == table[0]);
+    CHECK(color_of({map, true}, 0.25F) == color_of(map, 0.75F));
+    CHECK(color_of({map, true}, std::numeric_limits<float>::quiet_NaN()) == table[255]);
+  }
+}
+
 TEST_CASE("colours between two entries are mixed", "[viewer][color_table]") {
   for (const ColorMap map : kColorMaps.all()) {
     const auto& table = color_table(map);

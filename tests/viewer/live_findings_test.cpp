@@ -78,7 +78,7 @@ TEST_CASE("findings of a bare dump are those of the tables that tokens and evict
 
 TEST_CASE("findings of a big dump are not begun unasked", "[findings]") {
   DumpShape shape = Run::open(test::sample_dump(), 1)->shape();
-  CHECK(finding_work(shape, 32) < kFindingWork / 50);
+  CHECK(finding_work(shape, 32) < kUnaskedWork / 50);
   const double small = finding_work(shape, 32);
   shape.layers *= 2;
   CHECK(finding_work(shape, 32) == 2 * small);
@@ -87,7 +87,7 @@ TEST_CASE("findings of a big dump are not begun unasked", "[findings]") {
   shape.n_q = 32;
   shape.l = 131072;
   shape.T = 131200;
-  CHECK(finding_work(shape, 32) > 10 * kFindingWork);
+  CHECK(finding_work(shape, 32) > 10 * kUnaskedWork);
   // Nothing there takes all rows of the prompt.
   for (const PolicyChoice& policy : finding_evictions().policies) CHECK(policy.has_value());
   CHECK(finding_evictions().quick->most_rows < shape.l);

@@ -160,18 +160,36 @@ TEST_CASE("what if: a setting's figures are the head map's, by name", "[loss]") 
   const Dump dump = dump_with_gradients(temp);
   std::set<std::string> names;
   const std::vector<FigureInfo> infos = setting_figures(dump);
-  CHECK(infos.size() == 2 * kShownFigures);
+  // Of A, of B, their difference, and of what costs something what the exact order would save.
+  CHECK(infos.size() == 3 * kShownFigures + 4);
   for (const FigureInfo& info : infos) {
     names.insert(info.name);
     const auto named = setting_figure_named(info.name);
     REQUIRE(named);
     const WhatIfFigure& figure = what_if_figures()[named->figure];
-    CHECK(info.path.back() == figure.title);
+    CHECK(info.path.back().starts_with(figure.title));
     CHECK(info.facts.unit == figure.unit);
-    CHECK(contains(info.title, named->setting == 0 ? "setting A" : "setting B"));
+    CHECK(contains(info.title, kSettingViews[named->view].title));
+    CHECK((info.facts.better == Better::neither) ==
+          (named->view == SettingView::difference || figure.better == Better::neither));
   }
   CHECK(names.size() == infos.size());
   CHECK(names.contains("setting_a~loss_row_future"));
+  CHECK(names.contains("setting_a-exact~output_error_window"));
+  CHECK_FALSE(names.contains("setting_a-exact~bytes"));
+  CHECK_FALSE(setting_figure_named("setting_a-exact~bytes"));
   CHECK_FALSE(setting_figure_named("setting_c~loss_row_future"));
   CHECK_FALSE(setting_figure_named("spearman"));
+}
+
+TEST_CASE("what if: what a head costs is told in nats where there are gradients, else by its output error",
+          "[loss]") {
+  const TempDir temp;
+  const auto cost = [](const Dump& dump) { return what_if_figures()[main_cost(dump)].name; };
+  CHECK(cost(dump_with_gradients(temp)) == "loss_row_future");
+  remove_tensor(temp / "dump", "g_future");
+  CHECK(cost(Dump::open(temp / "dump")) == "loss_row_window");
+  remove_tensor(temp / "dump", "g_window");
+  CHECK(cost(Dump::open(temp / "dump")) == "output_error_future");
+  CHECK(cost(Dump::open(test::sample_dump())) == "output_error_future");
 }

@@ -46,7 +46,7 @@ std::string App::title() const {
 
 bool App::needs_frame() const {
   return state_.links.unfinished || desk_.version() != seen_version_ || (figure_ && figure_->settling()) ||
-         (worst_wanted_ && state_.all_ranked) || watcher_->something_changed();
+         (worst_wanted_ && state_.all_ranked && !worst_head_.pending()) || watcher_->something_changed();
 }
 
 double App::changes_in() const {
@@ -136,14 +136,17 @@ void App::take_opened() {
   });
 }
 
-/// Heads are ranked as they come in: the selection moves once, to the worst of all, and never away from what
-/// was chosen by hand.
+/// The selection moves once, when all heads are known, and never away from what was chosen by hand.
 void App::take_worst_head() {
   if (!worst_wanted_ || !state_.run()) return;
   if (!(state_.selection() == opened_with_)) return keep_head();
-  if (!state_.all_ranked || !opening_.empty() || state_.worst_first.empty()) return;
-  const auto [layer, kv_head] = state_.worst_first.front();
-  state_.begin_with_head(layer, kv_head);
+  if (!opening_.empty()) return;
+  PanelContext context{state_, desk_};
+  auto worst = worst_head_.look(context);
+  if (worst_head_.pending()) return;
+  if (!worst && state_.all_ranked && !state_.worst_first.empty()) worst = state_.worst_first.front();
+  if (!worst) return;
+  state_.begin_with_head(worst->first, worst->second);
   keep_head();
 }
 

@@ -16,6 +16,7 @@
 #include "viewer/questions/folder_listing.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/state.hpp"
+#include "viewer/questions/worst_head.hpp"
 
 #include <array>
 #include <atomic>
@@ -174,8 +175,8 @@ class App final : public Client {
   /// Offers a score of the user's in What if, once an open dump is found that it fits; else a message says
   /// why not.
   void add_score(UserScore score) { adding_.push_back(std::move(score)); }
-  /// Stays at the head that is selected; else the worst one is, once the Head map has ranked them all and
-  /// nothing was selected meanwhile.
+  /// Stays at the head that is selected; else the one at which most is at stake is (WorstHead), or where that
+  /// cannot be said the worst of the Head map, once all are known and nothing was selected meanwhile.
   void keep_head() { worst_wanted_ = false; }
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
@@ -289,6 +290,7 @@ class App final : public Client {
   std::function<void(AppState&)> when_open_, when_all_open_;
   int next_run_ = 1;
   bool worst_wanted_ = true;  ///< the worst head is to be selected
+  WorstHead worst_head_;
   Selection opened_with_;     ///< while it is: what was selected when the last run was opened
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;

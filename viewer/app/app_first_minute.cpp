@@ -291,7 +291,11 @@ void App::draw_tour() {
 void App::arrange(Preset preset) {
   layout_ = layout_for(preset);
   show(kPresets[preset].panel);
+  if (const std::string_view head_map = kPresets[preset].head_map; !head_map.empty())
+    panel(PanelKind::heads).load(nlohmann::json::parse(head_map));
   switch (preset) {
+    case Preset::loss:
+      return;
     case Preset::bad_heads:
       state_.comparison.score = TokenMetric::attn;
       state_.comparison.reference = TokenMetric::exact_remove;

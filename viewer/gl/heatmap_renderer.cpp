@@ -24,10 +24,10 @@ void fill_axis(const GlTexture& texture, const std::vector<std::int32_t>& texels
   fill_table(texture, GL_R32I, texels.size(), GL_RED_INTEGER, GL_INT, texels.data());
 }
 
-void fill_colors(const GlTexture& texture, ColorMap map) {
+void fill_colors(const GlTexture& texture, Coloring wanted) {
   std::vector<std::array<std::uint8_t, 4>> colors;
   for (int i = 0; i < HeatmapProgram::kColors; ++i) {
-    const Rgb color = color_of(map, static_cast<float>(i) / (HeatmapProgram::kColors - 1));
+    const Rgb color = color_of(wanted, static_cast<float>(i) / (HeatmapProgram::kColors - 1));
     colors.push_back({color.r, color.g, color.b, 255});
   }
   fill_table(texture, GL_RGBA8, colors.size(), GL_RGBA, GL_UNSIGNED_BYTE, colors.data());

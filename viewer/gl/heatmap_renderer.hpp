@@ -133,7 +133,7 @@ class HeatmapRenderer {
   GlVertexArray vertices_;
   GlBuffer corners_;
   GlTexture columns_, rows_, colors_;
-  std::optional<ColorMap> colors_filled_;
+  std::optional<Coloring> colors_filled_;
   TileTextures tiles_;
   std::optional<FrameBuffer> buffer_;
   std::optional<HeatmapImage> drawn_;  ///< what the picture shows

@@ -223,9 +223,10 @@ const std::array<Rgb, 256>& color_table(ColorMap map) {
   return tables[static_cast<std::size_t>(map)];
 }
 
-Rgb color_of(ColorMap map, float t) {
-  const Table& table = color_table(map);
-  const float position = (t > 0 ? std::min(t, 1.0F) : 0.0F) * 255.0F;
+Rgb color_of(Coloring colors, float t) {
+  const Table& table = color_table(colors.map);
+  const float within = t > 0 ? std::min(t, 1.0F) : 0.0F;
+  const float position = (colors.reversed ? 1 - within : within) * 255.0F;
   const std::size_t below = std::min(static_cast<std::size_t>(position), std::size_t{254});
   return between(table[below], table[below + 1], position - static_cast<float>(below));
 }

@@ -26,8 +26,18 @@ constexpr std::string_view name_of(ColorMap map) { return kColorMaps[map].name; 
 /// follows Moreland 2009; the others are tables.
 const std::array<Rgb, 256>& color_table(ColorMap map);
 
+/// A colour map and the end that it begins with.
+struct Coloring {
+  // As a map says itself, from its low end on. NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Coloring(ColorMap colors = ColorMap::viridis, bool from_high = false)
+      : map(colors), reversed(from_high) {}
+  ColorMap map;
+  bool reversed;  ///< the lowest value has the map's last colour
+  bool operator==(const Coloring&) const = default;
+};
+
 /// The colour of t in [0, 1], linear in sRGB between the two nearest entries, as the shader finds it; beyond
 /// [0, 1] that of the nearer end, NaN that of the low one.
-Rgb color_of(ColorMap map, float t);
+Rgb color_of(Coloring colors, float t);
 
 }  // namespace kvreplay::viewer

@@ -32,7 +32,7 @@ struct HeatmapImage {
   MatrixSize size;
   Camera camera;
   int width = 0, height = 0;  ///< pixels
-  ColorMap colors = ColorMap::viridis;
+  Coloring colors;
   ValueScale scale;
   HeatmapInk ink;
   /// Columns (tokens) that are faded towards ink.outside, [columns], 1 where faded (evicted), or empty. A

@@ -65,22 +65,7 @@ int Layout::add_split(bool vertical, float share) {
 }
 
 Layout Layout::standard() {
-  static const Layout usual = [] {
-    Layout layout = *of_json(nlohmann::json::parse(R"({"root":
-    {"bar": "vertical", "share": 0.26, "parts": [
-      {"bar": "horizontal", "share": 0.6, "parts": [
-        {"panels": ["heads"]}, {"panels": ["inspector", "wrongly-evicted", "jobs"]}]},
-      {"bar": "vertical", "share": 0.68, "parts": [
-        {"bar": "horizontal", "share": 0.62, "parts": [
-          {"panels": ["text", "tokens", "channels"]},
-          {"panels": ["curves", "scatter", "budgets", "decode", "validation"]}]},
-        {"panels": ["what-if"]}]}]},
-    "shown": ["text"]})"));
-    // What it does not name stands with the plots.
-    for (const PanelKind panel : kPanels.all())
-      if (layout.leaf_of(panel) < 0) layout.nodes_[layout.leaf_of(PanelKind::curves)].panels.push_back(panel);
-    return layout;
-  }();
+  static const Layout usual = *of_json(nlohmann::json::parse(kPresets[Preset::loss].layout));
   return usual;
 }
 

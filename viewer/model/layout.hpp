@@ -47,7 +47,7 @@ class Layout {
     bool vertical = false;  ///< a vertical bar: dragging changes widths
   };
 
-  /// The arrangement of a first start.
+  /// The arrangement of a first start: that of Preset::loss.
   static Layout standard();
 
   /// The leaves within `window` on whole pixels (of a window and gap that are), with `gap` pixels between
@@ -108,16 +108,25 @@ class Layout {
 };
 
 /// A question for which panels and settings can be arranged.
-enum class Preset { bad_heads, policies, channels, decode };
+enum class Preset { loss, bad_heads, policies, channels, decode };
 
 struct PresetFacts {
   Preset id;
   std::string_view name;
-  std::string_view title, hint;  ///< of the action
-  PanelKind panel;               ///< the one that answers, which gets the keyboard
-  std::string_view layout;       ///< as a session has it; panels that it leaves out go where they belong
+  std::string_view title, hint;    ///< of the action
+  PanelKind panel;                 ///< the one that answers, which gets the keyboard
+  std::string_view layout;         ///< as a session has it; panels that it leaves out go where they belong
+  std::string_view head_map = {};  ///< what the Head map shows, as a session has it; empty: as it is
 };
 inline constexpr auto kPresets = facts_table<PresetFacts>({
+    {Preset::loss, "loss", "Per-head loss", "panels for: which heads lose what", PanelKind::heads,
+     R"({"root": {"bar": "vertical", "share": 0.46, "parts": [
+         {"panels": ["heads", "inspector", "wrongly-evicted", "jobs"]},
+         {"bar": "horizontal", "share": 0.5, "parts": [
+           {"panels": ["text", "tokens", "channels"]},
+           {"panels": ["what-if", "curves", "scatter", "budgets", "decode", "validation", "recipes"]}]}]},
+         "shown": ["text"]})",
+     R"({"controls": {"figure": "", "view": "setting_a"}})"},
     {Preset::bad_heads, "bad-heads", "Find bad heads",
      "panels for: which heads does a score misrank, and why", PanelKind::heads,
      R"({"root": {"bar": "vertical", "share": 0.4, "parts": [
@@ -126,14 +135,16 @@ inline constexpr auto kPresets = facts_table<PresetFacts>({
          {"bar": "horizontal", "share": 0.5, "parts": [
            {"panels": ["tokens", "channels"], "front": "tokens"},
            {"panels": ["scatter", "curves", "what-if", "budgets", "decode", "validation"],
-            "front": "scatter"}]}]}})"},
+            "front": "scatter"}]}]}})",
+     R"({"controls": {"figure": "agreement"}})"},
     {Preset::policies, "policies", "Compare policies", "panels for: what do two policies keep and cost",
      PanelKind::what_if,
      R"({"root": {"bar": "vertical", "share": 0.44, "parts": [
          {"panels": ["what-if"]},
          {"bar": "horizontal", "share": 0.5, "parts": [
-           {"panels": ["tokens", "channels", "heads", "inspector", "jobs"], "front": "tokens"},
-           {"panels": ["curves", "scatter", "budgets", "decode", "validation"], "front": "curves"}]}]}})"},
+           {"panels": ["heads", "tokens", "channels", "inspector", "jobs"], "front": "heads"},
+           {"panels": ["curves", "scatter", "budgets", "decode", "validation"], "front": "curves"}]}]}})",
+     R"({"controls": {"figure": "", "view": "setting_b-a"}})"},
     {Preset::channels, "channels", "Channels", "panels for: which key channels interact, which can go",
      PanelKind::channels,
      R"({"root": {"bar": "vertical", "share": 0.26, "parts": [

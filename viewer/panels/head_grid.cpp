@@ -1,20 +1,35 @@
 #include "viewer/panels/head_grid.hpp"
 
+#include "viewer/widgets/theme.hpp"
+
 #include <algorithm>
 
 namespace kvreplay::viewer {
 
+namespace {
+
+/// Over a cell whose value is about to change: so much of it still shows.
+constexpr float kStaleOpacity = 0.4F;
+
+}  // namespace
+
 std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, AppState& state) {
   const DumpShape& shape = state.run()->shape();
+  const bool across = grid.transposed;
   HeatmapContent content;
-  content.key = grid.key;
-  if (key_ != grid.key) {
-    key_ = grid.key;
+  content.key = {grid.key, across};
+  if (key_ != content.key) {
+    key_ = content.key;
     tiles_.clear();
   }
   const bool all = grid.layers.empty();
-  if (!grid.empty) content.size = {all ? shape.layers : std::ssize(grid.layers), shape.n_kv};
-  const auto row_of = [&](std::optional<Index> layer) {
+  const Index layers = all ? shape.layers : std::ssize(grid.layers);
+  if (!grid.empty) content.size = across ? MatrixSize{shape.n_kv, layers} : MatrixSize{layers, shape.n_kv};
+  // Of a cell of the map, the head's number; and the place of a layer among its rows, or columns.
+  const auto head_at = [&](Index row, Index column) {
+    return across ? column * shape.n_kv + row : row * shape.n_kv + column;
+  };
+  const auto place_of = [&](std::optional<Index> layer) {
     if (all || !layer) return layer;
     const auto at = std::find(grid.layers.begin(), grid.layers.end(), *layer);
     return at == grid.layers.end() ? std::optional<Index>() : at - grid.layers.begin();
@@ -23,30 +38,51 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
     std::shared_ptr<const Tile>& tile = tiles_[key];
     if (tile == nullptr)
       tile = std::make_shared<const Tile>(tile_of_values(
-          content.size, key, [&](Index row, Index g) { return grid.value(row * shape.n_kv + g); }));
+          content.size, key, [&](Index row, Index column) { return grid.value(head_at(row, column)); }));
     return Answer<Tile>{tile, false, false, {}};
   };
   content.quantity = grid.quantity;
   content.unit = grid.unit;
   content.is_signed = grid.is_signed;
-  content.row_name = "layer";
-  content.column_name = "KV head";
-  if (!all) content.row_number = [&](Index row) { return std::to_string(grid.layers[row]); };
+  content.bad = grid.bad;
+  content.low_word = grid.low_word;
+  content.high_word = grid.high_word;
+  content.row_name = across ? "KV head" : "layer";
+  content.column_name = across ? "layer" : "KV head";
+  if (!all)
+    (across ? content.column_number : content.row_number) = [&](Index place) {
+      return std::to_string(grid.layers[static_cast<std::size_t>(place)]);
+    };
   content.scale = grid.scale;
   content.square = grid.square;
   content.outline_cell = grid.outline;
-  content.row = row_of(state.selection().layer);
-  content.column = state.selection().kv_head;
-  content.hover_row = row_of(state.hover.layer);
-  if (all || content.hover_row) content.hover_column = state.hover.kv_head;
+  const Selection& selection = state.selection();
+  (across ? content.column : content.row) = place_of(selection.layer);
+  (across ? content.row : content.column) = selection.kv_head;
+  const std::optional<Index> hovered = place_of(state.hover.layer);
+  (across ? content.hover_column : content.hover_row) = hovered;
+  if (all || hovered) (across ? content.hover_row : content.hover_column) = state.hover.kv_head;
   content.hint = grid.hint;
   const HeatmapHit hit = heatmap_.draw("grid", size, content, state.links);
+  if (grid.stale) {
+    ImDrawList* const list = ImGui::GetWindowDrawList();
+    list->PushClipRect(heatmap_.map_low(), heatmap_.map_high(), true);
+    for (Index row = 0; row < content.size.rows; ++row)
+      for (Index column = 0; column < content.size.columns; ++column)
+        if (grid.stale(head_at(row, column)))
+          list->AddRectFilled(
+              heatmap_.pixel_of(static_cast<double>(row), static_cast<double>(column)),
+              heatmap_.pixel_of(static_cast<double>(row) + 1, static_cast<double>(column) + 1),
+              faded(theme().panel, 1 - kStaleOpacity));
+    list->PopClipRect();
+  }
   if (!hit.hovered) return std::nullopt;
-  const Index layer = all ? hit.row : grid.layers[hit.row];
+  const Index head = head_at(hit.row, hit.column), place = head / shape.n_kv;
+  const Index layer = all ? place : grid.layers[static_cast<std::size_t>(place)];
   state.next_hover.layer = layer;
-  state.next_hover.kv_head = hit.column;
-  if (hit.clicked) state.select_head(layer, hit.column);
-  return hit.row * shape.n_kv + hit.column;
+  state.next_hover.kv_head = head % shape.n_kv;
+  if (hit.clicked) state.select_head(layer, head % shape.n_kv);
+  return head;
 }
 
 }  // namespace kvreplay::viewer

@@ -17,8 +17,12 @@ struct HeadGridContent {
   std::vector<Index> layers = {};           ///< of the rows; empty: all
   std::function<double(Index head)> value;  ///< heads numbered row-major over [rows, n_kv]; NaN: none
   ScaleKind scale = ScaleKind::linear;
-  bool square = false;   ///< cells are
-  bool outline = false;  ///< marks the selected cell, not its row and column
+  bool square = false;      ///< cells are
+  bool transposed = false;  ///< layers from left to right, KV heads from top to bottom
+  BadEnd bad = BadEnd::neither;
+  std::string low_word, high_word;        ///< what the ends of the colours mean
+  std::function<bool(Index head)> stale;  ///< drawn faint: the value is about to change; empty: none is
+  bool outline = false;                   ///< marks the selected cell, not its row and column
   bool empty = false;
   std::string hint;  ///< where empty
 };

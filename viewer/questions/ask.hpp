@@ -10,6 +10,9 @@
 
 namespace kvreplay::viewer {
 
+/// Pairs of a query and a key: more than these are not computed unasked. About a minute on two cores.
+inline constexpr double kUnaskedWork = 1.5e10;
+
 /// Heads asked for at a time: enough to keep all threads busy, few enough for a frame.
 inline constexpr int kAskedAtOnce = 24;
 

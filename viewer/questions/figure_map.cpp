@@ -208,7 +208,8 @@ std::vector<HeadPlace> worst_first(const FigureMap& map, bool larger_is_worse) {
   std::vector<HeadPlace> heads;
   for (Index row = 0; row < map.values.rows(); ++row)
     for (Index head = 0; head < map.values.cols(); ++head)
-      heads.push_back({row, map.layers[row], head, map.values(row, head)});
+      heads.push_back({row, map.layers[row], head,
+                       map.is_stale(row * map.values.cols() + head) ? kNone : map.values(row, head)});
   std::stable_sort(heads.begin(), heads.end(), [&](const HeadPlace& a, const HeadPlace& b) {
     if (std::isnan(a.value) || std::isnan(b.value)) return !std::isnan(a.value) && std::isnan(b.value);
     return larger_is_worse ? a.value > b.value : a.value < b.value;
@@ -299,7 +300,7 @@ void HeadMapSource::look(PanelContext& context) {
     if (run.results() == nullptr) list_figures(run, nullptr);
   }
   problems_ = list_problems_;
-  pending_ = false;
+  pending_ = waits_ = false;
   if (run.results() == nullptr) return;
   const Question question{.key = {run.key(), "figures"}, .title = "Figures of " + run.name()};
   const auto answer = context.desk.ask<ResultFigures>(
@@ -392,20 +393,43 @@ void HeadMapSource::ask_dump(PanelContext& context, const FigureInfo& figure) {
 }
 
 void HeadMapSource::ask_setting(PanelContext& context, const FigureInfo& figure, const SettingFigure& of) {
-  WhatIfHeads& heads = settings_[of.setting];
-  heads.follow(*context.run(), context.state.settings()[of.setting]);
-  heads.ask(context);
-  heads_ = heads.heads();
-  if (heads.failed() > 0) problems_.push_back(heads.error());
-  pending_ |= heads.answered() < heads_;
-  Key key(run_key_, figure.name, heads.version());
+  const Run& run = *context.run();
+  const std::array<WhatIfSettings, 2> now = context.state.settings();
+  std::vector<WhatIfSettings> wanted{
+      of.view == SettingView::b || of.view == SettingView::difference ? now[1] : now[0]};
+  if (of.view == SettingView::difference) wanted.push_back(now[0]);
+  if (of.view == SettingView::beyond_exact)
+    wanted.push_back(exact_order(now[0], what_if_figures()[of.figure]));
+  double work = 0;
+  for (const WhatIfSettings& settings : wanted) work += setting_work(run.shape(), settings);
+  heads_ = run.shape().layers * run.shape().n_kv;
+  waits_ = begun_ != run_key_ && work > kUnaskedWork;
+  Key key(run_key_, figure.name);
+  for (std::size_t s = 0; s < wanted.size(); ++s) {
+    WhatIfHeads& heads = settings_[s];
+    heads.follow(run, wanted[s]);
+    if (!waits_) heads.ask(context);
+    if (heads.failed() > 0) problems_.push_back(heads.error());
+    pending_ |= !waits_ && heads.answered() < heads_;
+    key = {std::move(key), heads.version()};
+  }
   if (key == key_ && map_) return;
   key_ = std::move(key);
-  FigureMap map = empty_live_map(figure, context.run()->shape());
+  FigureMap map = empty_live_map(figure, run.shape());
+  map.stale.assign(static_cast<std::size_t>(heads_), 0);
   for (Index h = 0; h < heads_; ++h) {
-    if (heads.current(h) != nullptr) ++map.heads;
-    // While those of a new setting come in, the old ones' stand in.
-    if (const WhatIfFigures* const found = heads.at(h)) map.values.data()[h] = (*found)[of.figure];
+    double value = 0;
+    bool current = true;
+    for (std::size_t s = 0; s < wanted.size(); ++s) {
+      // While those of a new setting come in, the old ones' stand in.
+      const WhatIfFigures* const found = settings_[s].at(h);
+      const double of_setting = found != nullptr ? (*found)[of.figure] : kNone;
+      value = s == 0 ? of_setting : difference_of(of_setting, value);
+      current &= settings_[s].current(h) != nullptr;
+    }
+    map.values.data()[h] = value;
+    map.heads += current ? 1 : 0;
+    map.stale[static_cast<std::size_t>(h)] = !current && !std::isnan(value) ? 1 : 0;
   }
   map_ = std::make_shared<const FigureMap>(std::move(map));
 }

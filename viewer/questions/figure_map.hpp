@@ -28,6 +28,11 @@ struct FigureMap {
   std::vector<Index> layers;  ///< the dump's number of each row
   Matrix<double> values;      ///< [layers, n_kv]; NaN where there is no value, or none yet
   Index heads = 0;            ///< how many have come in
+  /// [layers * n_kv], 1 where the value is of other settings than those asked for, whose own is to come; or
+  /// empty: none is.
+  std::vector<std::uint8_t> stale = {};
+
+  bool is_stale(Index head) const { return !stale.empty() && stale[static_cast<std::size_t>(head)] != 0; }
 };
 inline std::size_t bytes_of(const FigureMap& map) {
   return sizeof(map) + static_cast<std::size_t>(map.values.size()) * sizeof(double);
@@ -61,7 +66,8 @@ struct HeadPlace {
   Index layer = 0, kv_head = 0;
   double value = 0;
 };
-/// All heads, the worst first, equal ones by layer and head, those without a value last.
+/// All heads, the worst first, equal ones by layer and head, those without a value, or with a stale one,
+/// last.
 std::vector<HeadPlace> worst_first(const FigureMap& map, bool larger_is_worse);
 /// By the figure's own sense; where it has none, the largest first.
 std::vector<HeadPlace> worst_first(const FigureMap& map);
@@ -97,6 +103,9 @@ class HeadMapSource {
   const Key& key() const { return key_; }
   bool from_results() const { return from_results_; }
   bool pending() const { return pending_; }
+  /// Whether the figure takes long and has not been asked for by hand: begin().
+  bool waits() const { return waits_; }
+  void begin() { begun_ = run_key_; }
   Index heads() const { return heads_; }  ///< that the map will have
   /// What could not be read or computed, a line each.
   const std::vector<std::string>& problems() const { return problems_; }
@@ -113,21 +122,21 @@ class HeadMapSource {
     std::string error;
   };
 
-  Key run_key_;
+  Key run_key_, begun_;
   std::vector<FigureInfo> figures_;
   std::uint64_t list_ = 0;
   std::shared_ptr<const ResultFigures> results_;
 
   std::shared_ptr<const FigureMap> map_;
   Key key_;
-  bool from_results_ = false, pending_ = false;
+  bool from_results_ = false, pending_ = false, waits_ = false;
   Index heads_ = 0;
   std::vector<std::string> problems_, list_problems_;
 
-  Key live_key_;             // run and window that live_ is of
-  std::vector<Known> live_;  // [layers * n_kv]
-  Index live_known_ = 0;     // how many have come in
-  std::array<WhatIfHeads, 2> settings_;
+  Key live_key_;                         // run and window that live_ is of
+  std::vector<Known> live_;              // [layers * n_kv]
+  Index live_known_ = 0;                 // how many have come in
+  std::array<WhatIfHeads, 2> settings_;  // what a SettingView is of, and what is taken off
 };
 
 }  // namespace kvreplay::viewer

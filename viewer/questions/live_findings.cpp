@@ -217,7 +217,7 @@ void FindingSource::look_at_dump(PanelContext& context) {
     complete_ = false;
   }
   if (complete_) return;
-  waits_ = begun_ != run_key_ && finding_work(shape, window) > kFindingWork;
+  waits_ = begun_ != run_key_ && finding_work(shape, window) > kUnaskedWork;
   // Where the Head map has ranked them all, asking again costs nothing.
   if (waits_ && !context.state.all_ranked) return;
   if (!take_heads(context)) return;

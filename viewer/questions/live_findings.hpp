@@ -29,8 +29,6 @@ EvictionOptions finding_evictions();
 /// What findings of a dump take, in pairs of a query and a key: token metrics of the window and these
 /// evictions, over all query heads.
 double finding_work(const DumpShape& shape, Index window);
-/// More than this is not begun unasked: about a minute on two cores.
-inline constexpr double kFindingWork = 1.5e10;
 
 /// Their kinds: head, future, policy, layer.
 inline constexpr std::size_t kLiveFindings = 4;
@@ -51,7 +49,7 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
 PanelKind follow(const Finding& finding, AppState& state);
 
 /// What is worth knowing of the selected run: of a result folder what it says, of a dump what its heads and
-/// some evictions say once all of them are computed. A dump whose findings take long (kFindingWork) waits
+/// some evictions say once all of them are computed. A dump whose findings take long (kUnaskedWork) waits
 /// until they are asked for, and until then says what the Head map has computed anyway. Drawing thread only.
 class FindingSource {
  public:

@@ -29,6 +29,7 @@ WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const W
                       of,
                       text,
                       facts.scale};
+  figure.rows = rows;
   if (!facts.rows.window || !facts.rows.future) return figure;
   figure.name += fmt::format("_{}", name_of(rows));
   figure.title += fmt::format(", {}", name_of(rows));
@@ -112,12 +113,16 @@ std::array<WhatIfFigure, kShownFigures> first_figures() {
   }};
 }
 
-std::string name_of(const SettingFigure& of) {
-  return fmt::format("setting_{}~{}", of.setting == 0 ? "a" : "b", what_if_figures()[of.figure].name);
+/// Those of `views` that mean something of a figure.
+bool has_view(const WhatIfFigure& figure, SettingView view) {
+  return view != SettingView::beyond_exact || figure.is_cost();
 }
 
 }  // namespace
 
+bool WhatIfFigure::is_cost() const {
+  return loss_on || name.starts_with(facts_of(EvictionFigure::output_error).name);
+}
 bool WhatIfFigure::is_plain() const { return text == static_cast<std::string (*)(double)>(number_text); }
 bool WhatIfFigure::is_share() const { return text == percent_text; }
 
@@ -153,19 +158,52 @@ std::vector<std::size_t> shown_figures(const Dump& dump) {
   return there;
 }
 
+std::size_t main_cost(const Dump& dump) {
+  const auto nats = [&](RowSet rows) { return why_no_nats(dump, rows).empty(); };
+  const bool future = dump.shape().T > dump.shape().l;
+  const bool in_nats = nats(RowSet::future) || nats(RowSet::window);
+  const RowSet rows = in_nats ? (nats(RowSet::future) ? RowSet::future : RowSet::window)
+                              : (future ? RowSet::future : RowSet::window);
+  const auto& all = what_if_figures();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const WhatIfFigure& figure) {
+    return figure.is_cost() && figure.rows == rows && figure.loss_on.has_value() == in_nats;
+  });
+  return static_cast<std::size_t>(found - all.begin());
+}
+
+WhatIfSettings exact_order(const WhatIfSettings& settings, const WhatIfFigure& figure) {
+  WhatIfSettings exact = settings.without_compensation();
+  exact.painted.clear();
+  exact.pool.reset();
+  exact.score.clear();
+  if (figure.rows == RowSet::future) {
+    exact.base = name_of(figure.loss_on ? EvictionBase::oracle_loss : EvictionBase::oracle_exact);
+  } else {
+    exact.base = name_of(EvictionBase::score);
+    exact.score = name_of(TokenMetric::exact_remove);
+  }
+  return exact;
+}
+
+std::string name_of(const SettingFigure& of) {
+  return fmt::format("{}~{}", kSettingViews[of.view].name, what_if_figures()[of.figure].name);
+}
+
 std::vector<FigureInfo> setting_figures(const Dump& dump) {
   std::vector<FigureInfo> infos;
-  for (std::size_t s = 0; s < 2; ++s)
+  for (const SettingViewFacts& view : kSettingViews)
     for (const std::size_t i : shown_figures(dump)) {
       const WhatIfFigure& figure = what_if_figures()[i];
-      const std::string setting = fmt::format("setting {}", "AB"[s]);
-      FigureInfo info{name_of(SettingFigure{s, i}),
-                      Table::evictions,
-                      {fmt::format("What if, {}", setting), figure.title},
-                      fmt::format("{}, of {}", figure.title, setting)};
+      if (!has_view(figure, view.id)) continue;
+      FigureInfo info{
+          name_of(SettingFigure{view.id, i}),
+          Table::evictions,
+          {"What if",
+           view.id == SettingView::a ? figure.title : fmt::format("{} ({})", figure.title, view.label)},
+          fmt::format("{}, {}", figure.title, view.title)};
       info.facts.unit = figure.unit;
       info.facts.what = figure.about;
-      info.facts.better = figure.better;
+      info.facts.better = view.id == SettingView::difference ? Better::neither : figure.better;
       info.facts.scale = figure.scale;
       infos.push_back(std::move(info));
     }
@@ -173,10 +211,21 @@ std::vector<FigureInfo> setting_figures(const Dump& dump) {
 }
 
 std::optional<SettingFigure> setting_figure_named(std::string_view name) {
-  for (std::size_t s = 0; s < 2; ++s)
+  for (const SettingViewFacts& view : kSettingViews)
     for (std::size_t i = 0; i < kShownFigures; ++i)
-      if (name == name_of(SettingFigure{s, i})) return SettingFigure{s, i};
+      if (has_view(what_if_figures()[i], view.id) && name == name_of(SettingFigure{view.id, i}))
+        return SettingFigure{view.id, i};
   return std::nullopt;
+}
+
+double setting_work(const DumpShape& shape, const WhatIfSettings& settings) {
+  const auto l = static_cast<double>(shape.l);
+  const auto base = kBases.named(settings.base);
+  double rows = static_cast<double>(std::min(kMeasuredRows, shape.l) + shape.T - shape.l) + kUsualWindow;
+  if (base == EvictionBase::h2o || settings.block > 0) rows += l / 2;
+  // A search looks at every row once for each token that goes.
+  if (base && kBases[*base].searches) rows *= l;
+  return rows * l * static_cast<double>(shape.layers * shape.n_q);
 }
 
 void WhatIfHeads::follow(const Run& run, const WhatIfSettings& settings) {

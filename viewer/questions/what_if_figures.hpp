@@ -24,9 +24,12 @@ struct WhatIfFigure {
   double (*of)(const WhatIf&);
   std::string (*text)(double);
   FigureScale scale = FigureScale::linear;
+  RowSet rows = RowSet::none;  ///< that it is taken on
   std::optional<RowSet> loss_on =
       {};  ///< in nats, of gradients of these rows: sums over heads mean something
 
+  /// Whether it is what evicting costs: an output error or a loss in nats.
+  bool is_cost() const;
   bool is_plain() const;  ///< written as number_text() does
   bool is_share() const;  ///< written in per cent; differences are percentage points
 };
@@ -41,12 +44,51 @@ WhatIfFigures figures_of(const WhatIf& answer);
 /// Numbers of shown figures that a dump of such tensors can have: losses need gradients.
 std::vector<std::size_t> shown_figures(const Dump& dump);
 
-/// One of them under setting A (0) or B (1) of What if, as a figure of the Head map.
-struct SettingFigure {
-  std::size_t setting = 0, figure = 0;
+/// The number of the figure that says what a setting costs a head of the dump, in the unit nearest to what a
+/// user loses: nats where there are gradients, else the output error; on the decoding steps where there are
+/// any, else on the window.
+std::size_t main_cost(const Dump& dump);
+
+/// The settings with the order that they evict in replaced by the exact one: the same budget and pins, but
+/// tokens go by what removing each alone costs on the rows that are measured. On decoding steps that is
+/// `oracle_exact`, or in nats `oracle_loss`; on the window the score exact_remove.
+WhatIfSettings exact_order(const WhatIfSettings& settings, const WhatIfFigure& figure);
+
+/// Under which settings of What if a figure of the Head map is taken.
+enum class SettingView {
+  a,
+  b,
+  difference,    ///< how much more B has than A
+  beyond_exact,  ///< how much more A costs than its exact_order()
 };
+struct SettingViewFacts {
+  SettingView id;
+  std::string_view name;   ///< how figures' names begin
+  std::string_view label;  ///< on a button
+  std::string_view title;  ///< behind a figure's title
+  std::string_view meaning;
+};
+inline constexpr auto kSettingViews = facts_table<SettingViewFacts>({
+    {SettingView::a, "setting_a", "A", "of setting A", "Under setting A of What if"},
+    {SettingView::b, "setting_b", "B", "of setting B", "Under setting B of What if"},
+    {SettingView::difference, "setting_b-a", "B - A", "B less A", "How much more under B than under A"},
+    {SettingView::beyond_exact, "setting_a-exact", "A - exact", "A less the exact order",
+     "How much more A costs than the same number of tokens kept by their exact cost: what a better score "
+     "could save"},
+});
+
+/// One of them, as a figure of the Head map.
+struct SettingFigure {
+  SettingView view = SettingView::a;
+  std::size_t figure = 0;
+};
+constexpr std::string_view name_of(SettingView view) { return kSettingViews[view].name; }
+std::string name_of(const SettingFigure& of);
 std::vector<FigureInfo> setting_figures(const Dump& dump);
 std::optional<SettingFigure> setting_figure_named(std::string_view name);
+
+/// About the pairs of a query and a key that it takes to find what the settings cost in all heads.
+double setting_work(const DumpShape& shape, const WhatIfSettings& settings);
 
 // One setting's figures in all heads, as they come in from the background.
 

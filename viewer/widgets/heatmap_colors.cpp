@@ -28,8 +28,16 @@ constexpr std::size_t kHistogramValues = 1 << 16;
 
 }  // namespace
 
+/// Maps of one direction run from dark to bright: the bright end stands out on a dark panel, the dark one on
+/// a light panel. Of values with signs both ends do.
+bool HeatmapView::reversed(const HeatmapContent& content) {
+  if (content.bad == BadEnd::neither || content.is_signed) return false;
+  return (content.bad == BadEnd::low) == theme().dark;
+}
+
 void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& links) {
-  image_.colors = colors_.value_or(content.is_signed ? ColorMap::rdbu : ColorMap::viridis);
+  image_.colors = {colors_.value_or(content.is_signed ? ColorMap::rdbu : ColorMap::viridis),
+                   reversed_.value_or(reversed(content))};
   RangeChoice choice = range_chosen_ ? range_ : content.range;
   if (!range_chosen_) choice.symmetric = content.is_signed;
   ScaleKind scale = scale_.value_or(content.scale);
@@ -66,6 +74,7 @@ void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& link
 nlohmann::json HeatmapView::save() const {
   nlohmann::json json;
   if (colors_) json["colors"] = name_of(*colors_);
+  if (reversed_) json["reversed"] = *reversed_;
   if (scale_) json["scale"] = name_of(*scale_);
   json["mark_beyond"] = mark_beyond_;
   if (range_chosen_)
@@ -78,6 +87,7 @@ nlohmann::json HeatmapView::save() const {
 void HeatmapView::load(const nlohmann::json& json) {
   Keys keys(json);
   keys.read("colors", colors_, kColorMaps);
+  keys.read("reversed", reversed_);
   keys.read("scale", scale_, kScaleKinds);
   keys.read("mark_beyond", mark_beyond_);
   const nlohmann::json* range = keys.at("range");
@@ -114,13 +124,20 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
                               {(f.bar_low.x + f.bar_high.x) / 2, f.bar_high.y + t.px(8)},
                               to_imgui(image_.ink.under));
   }
-  ImGui::PushFont(mono_font());
+  // A word at each end, where there is room for numbers between them.
   const float line = ImGui::GetTextLineHeight();
+  const bool words = !content.low_word.empty() && static_cast<float>(steps) >= 5 * line;
+  if (words) {
+    f.list->AddText({f.bar_high.x + t.px(6), f.bar_low.y - t.px(2)}, t.dim, content.high_word.c_str());
+    f.list->AddText({f.bar_high.x + t.px(6), f.bar_high.y - line + t.px(2)}, t.dim, content.low_word.c_str());
+  }
+  const float top = f.bar_low.y + (words ? 1.5F * line : -1), foot = words ? 1.5F * line : -1;
+  ImGui::PushFont(mono_font());
   float free_above = f.bar_high.y + line;
   for (const double tick :
        scale_ticks(scale, std::max(2, static_cast<int>(static_cast<float>(steps) / t.px(30))))) {
     const float y = f.bar_high.y - scale.place(static_cast<float>(tick)) * static_cast<float>(steps);
-    if (y > free_above - line || y < f.bar_low.y - 1 || y > f.bar_high.y + 1) continue;
+    if (y > free_above - line || y < top || y > f.bar_high.y - foot) continue;
     f.list->AddLine({f.bar_high.x + 1, y}, {f.bar_high.x + t.px(4), y}, t.faint);
     f.list->AddText({f.bar_high.x + t.px(6), y - line / 2}, t.dim, number_text(tick).c_str());
     free_above = y - t.px(2);
@@ -221,11 +238,13 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   ImGui::PushItemWidth(t.px(190));
   ImGui::TextUnformatted(content.quantity.c_str());
   ImGui::Separator();
-  if (begin_combo("Colours", std::string(name_of(image_.colors)))) {
+  if (begin_combo("Colours", std::string(name_of(image_.colors.map)))) {
     for (const ColorMap map : kColorMaps.all())
-      if (ImGui::Selectable(std::string(name_of(map)).c_str(), map == image_.colors)) colors_ = map;
+      if (ImGui::Selectable(std::string(name_of(map)).c_str(), map == image_.colors.map)) colors_ = map;
     ImGui::EndCombo();
   }
+  ImGui::SameLine();
+  if (ImGui::Checkbox("Reversed", &image_.colors.reversed)) reversed_ = image_.colors.reversed;
   for (const ScaleKind kind : kScaleKinds.all()) {
     if (kind != ScaleKind::linear) ImGui::SameLine();
     if (ImGui::RadioButton(std::string(name_of(kind)).c_str(), image_.scale.kind == kind)) scale_ = kind;
@@ -259,6 +278,7 @@ void HeatmapView::draw_range_popup(const HeatmapContent& content) {
   draw_histogram();
   if (ImGui::Button("Back to the default")) {
     colors_.reset();
+    reversed_.reset();
     scale_.reset();
     range_chosen_ = mark_beyond_ = false;
     range_edited_ = true;

@@ -139,7 +139,8 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
   for (Index c = (first_column + step_x - 1) / step_x * step_x; c < end_column; c += step_x) {
     const float px = f.low.x + static_cast<float>(x.pixel_of(static_cast<double>(c) + 0.5));
     if (px < f.low.x || px > f.high.x) continue;
-    std::string text = std::to_string(content.first_column + c);
+    std::string text =
+        content.column_number ? content.column_number(c) : std::to_string(content.first_column + c);
     if (texts) text.append(" ").append(content.column_text(c));
     f.list->AddLine({px, f.high.y + 1}, {px, f.high.y + t.px(4)}, t.faint);
     if (!f.upright) {

@@ -35,6 +35,8 @@ struct Strip {
   bool log = false;
 };
 
+enum class BadEnd { neither, low, high };
+
 /// What a heatmap shows in this frame.
 struct HeatmapContent {
   Key key;  ///< says all that the values depend on
@@ -46,13 +48,16 @@ struct HeatmapContent {
   // Unless chosen otherwise:
   bool is_signed = false;  ///< diverging colours around 0
   ScaleKind scale = ScaleKind::linear;
+  /// Which end is worse: it is the one that stands out from the panel. Neither: the colours run as their map.
+  BadEnd bad = BadEnd::neither;
+  std::string low_word, high_word;  ///< what the ends mean, in a word or two each: "better", "worse"
   RangeChoice range;
   bool square = false;  ///< both axes to one scale
   std::string row_name, column_name;
-  bool numbered = true;                                     ///< its axes have numbers
-  Index first_row = 0, first_column = 0;                    ///< what row and column 0 are called
-  std::function<std::string(Index)> row_number;             ///< what a row is called in place of its number
-  std::function<std::string(Index)> column_text, row_text;  ///< beside the number where there is room
+  bool numbered = true;                                         ///< its axes have numbers
+  Index first_row = 0, first_column = 0;                        ///< what row and column 0 are called
+  std::function<std::string(Index)> row_number, column_number;  ///< what one is called in place of its number
+  std::function<std::string(Index)> column_text, row_text;      ///< beside the number where there is room
   std::vector<std::uint8_t> faded_columns;
   std::vector<Index> selected_columns;         ///< ascending: marked at the axis
   std::vector<Index> column_marks, row_marks;  ///< small ticks (pruned channels, rotation pairs)
@@ -120,7 +125,7 @@ class HeatmapView {
 
   /// What the colours mean now, for the CSV and the legend.
   const ValueScale& scale() const { return image_.scale; }
-  ColorMap colors() const { return image_.colors; }
+  Coloring colors() const { return image_.colors; }
   const TileMap& tiles() const { return tiles_; }
   /// Where the map was drawn last, and where on it a place in cells lies: pixels of the window.
   ImVec2 map_low() const { return map_low_; }
@@ -150,6 +155,8 @@ class HeatmapView {
   void draw_range_popup(const HeatmapContent& content);
   void draw_histogram();
   void choose_range(RangeKind kind);
+  /// Whether the colours run from the map's end to its beginning unless chosen otherwise.
+  static bool reversed(const HeatmapContent& content);
   static std::string axes_caption(const HeatmapContent& content);
   void draw_axes(const Frame& frame, const HeatmapContent& content) const;
   void draw_strip(const Frame& frame, const Strip& strip, bool of_rows, HeatmapHit& hit) const;
@@ -161,6 +168,7 @@ class HeatmapView {
 
   // chosen by the user
   std::optional<ColorMap> colors_;  // empty: by the content's sign
+  std::optional<bool> reversed_;    // empty: so that the worse end stands out
   std::optional<ScaleKind> scale_;  // empty: the content's
   RangeChoice range_;
   bool range_chosen_ = false;

@@ -33,7 +33,18 @@ void header(int column) {
 
 }  // namespace
 
-bool HeadTable::takes(const HeadPlace& place) const { return !filter_ || filter_->takes(place.value); }
+bool HeadTable::takes(const HeadPlace& place) const {
+  if (filter_ && !filter_->takes(place.value)) return false;
+  return chosen_.empty() ||
+         std::binary_search(chosen_.begin(), chosen_.end(), place.row * map_->values.cols() + place.kv_head);
+}
+
+void HeadTable::choose(const std::vector<Index>& heads) {
+  if (chosen_ == heads) return;
+  chosen_ = heads;
+  seen_.reset();
+  sort();
+}
 
 void HeadTable::show(std::shared_ptr<const FigureMap> map, const Key& key) {
   if (map_ && map && key == key_) return;

@@ -23,7 +23,9 @@ class HeadTable {
   void draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   /// Worst first, whatever the table is sorted by.
   const std::vector<HeadPlace>& ranking() const { return ranking_; }
-  /// Whether the filter that is typed takes a head.
+  /// Shows these alone, [row * n_kv + kv_head] of the map, ascending; none: all.
+  void choose(const std::vector<Index>& heads);
+  /// Whether the filter that is typed takes a head, and it is among those chosen.
   bool takes(const HeadPlace& place) const;
   /// A head's place in it, from 1 on; 0 where it has no value.
   Index rank(Index row, Index kv_head) const;
@@ -44,6 +46,7 @@ class HeadTable {
   NumberColumn numbers_;            // of the values
   std::string typed_;               // "< 0.8": values that are shown
   std::optional<ValueFilter> filter_;
+  std::vector<Index> chosen_;
   int column_ = 0;  // sorted by
   bool descending_ = false;
   std::optional<std::pair<Index, Index>> seen_;  // the head that was last brought into view

@@ -1,6 +1,5 @@
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
-#include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
@@ -29,28 +28,22 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// A figure of all heads under A and B, layers x KV heads: of either setting, or how they differ.
-class WhatIfHeadMap {
+/// One figure over all heads under A and B. The heads themselves are the Head map's.
+class AllHeads {
  public:
-  /// Whether all heads are looked at; unless chosen, where there are few.
-  bool on(const Run& run) const;
+  /// Whether all heads are looked at; unless chosen, where that takes no longer than a minute.
+  bool on(const Run& run, const std::array<WhatIfSettings, 2>& settings) const;
   /// Takes up with a setting and asks for the next heads. A setting that cannot be followed is left out:
   /// heads keep the last one's figures.
   void follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings, bool can_follow);
   const std::array<WhatIfHeads, 2>& heads() const { return heads_; }
-  /// The controls and the map, within `size` pixels.
-  void draw(PanelContext& context, ImVec2 size);
-  HeatmapView& heatmap() { return map_.heatmap(); }
+  void draw(PanelContext& context, bool on);
 
   void keep(SessionFields& fields);
 
  private:
-  static constexpr std::size_t kFutureError = 2;  // of what_if_figures()
-  static constexpr std::size_t kDifference = 2;   // of A, B, B - A
-
   void draw_progress() const;
-  void choose_figure(const Dump& dump, float beside);
-  void draw_map(AppState& state, ImVec2 size);
+  void choose_figure(const Dump& dump);
   /// The names and the numbers of what the figure is over all heads, A / B, and what the names say.
   struct OverHeads {
     const char *name, *about;
@@ -59,26 +52,23 @@ class WhatIfHeadMap {
   std::vector<OverHeads> over_heads() const;
 
   std::optional<bool> all_heads_;
-  std::size_t figure_ = kFutureError, shown_ = kFutureError;  // shown_: where the dump has it
-  std::size_t show_ = kDifference;
-  HeadGrid map_;
+  std::string figure_;  // the name of one of what_if_figures(); empty, or not in the dump: main_cost()
+  std::size_t shown_ = 0;
   std::array<WhatIfHeads, 2> heads_;
 };
 
-constexpr Index kHeadsByDefault = 64;
-constexpr std::array<std::string_view, 3> kShow = {"A", "B", "B - A"};
-
-bool WhatIfHeadMap::on(const Run& run) const {
-  return all_heads_.value_or(run.shape().layers * run.shape().n_kv <= kHeadsByDefault);
+bool AllHeads::on(const Run& run, const std::array<WhatIfSettings, 2>& settings) const {
+  return all_heads_.value_or(
+      setting_work(run.shape(), settings[0]) + setting_work(run.shape(), settings[1]) <= kUnaskedWork);
 }
 
-void WhatIfHeadMap::follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings,
-                           bool can_follow) {
+void AllHeads::follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings,
+                      bool can_follow) {
   if (can_follow) heads_[setting].follow(*context.run(), settings);
   heads_[setting].ask(context);
 }
 
-void WhatIfHeadMap::draw_progress() const {
+void AllHeads::draw_progress() const {
   const Index done = heads_[0].answered() + heads_[1].answered(), all = heads_[0].heads() + heads_[1].heads();
   if (done >= all) return;
   flow(ImGui::CalcTextSize("100 %").x + theme().px(24));
@@ -87,23 +77,22 @@ void WhatIfHeadMap::draw_progress() const {
   busy_mark();
 }
 
-void WhatIfHeadMap::choose_figure(const Dump& dump, float beside) {
+void AllHeads::choose_figure(const Dump& dump) {
   const std::vector<std::size_t> there = shown_figures(dump);
   std::vector<Choice> choices;
+  shown_ = main_cost(dump);
   for (std::size_t i = 0; i < kShownFigures; ++i) {
     const WhatIfFigure& figure = what_if_figures()[i];
     choices.push_back({.name = figure.title, .tip = figure.about});
     choices.back().enabled = std::find(there.begin(), there.end(), i) != there.end();
     if (!choices.back().enabled) choices.back().tip = why_no_nats(dump, *figure.loss_on);
+    if (choices.back().enabled && figure.name == figure_) shown_ = i;
   }
-  shown_ = choices[figure_].enabled ? figure_ : kFutureError;
-  if (choose("##figure", choices, shown_,
-             std::clamp((ImGui::GetContentRegionAvail().x - beside) / theme().scale, 108.0F, 172.0F)))
-    figure_ = shown_;
+  if (choose("##figure", choices, shown_, 172)) figure_ = what_if_figures()[shown_].name;
   tip(what_if_figures()[shown_].about);
 }
 
-std::vector<WhatIfHeadMap::OverHeads> WhatIfHeadMap::over_heads() const {
+std::vector<AllHeads::OverHeads> AllHeads::over_heads() const {
   const WhatIfFigure& what = what_if_figures()[shown_];
   const auto both = [&](const auto& of) {
     return fmt::format("{} / {}", what.text(of(heads_[0])), what.text(of(heads_[1])));
@@ -120,38 +109,22 @@ std::vector<WhatIfHeadMap::OverHeads> WhatIfHeadMap::over_heads() const {
            both([&](const WhatIfHeads& h) { return h.median(shown_); })}};
 }
 
-void WhatIfHeadMap::draw(PanelContext& context, ImVec2 size) {
-  const Run& run = *context.run();
-  const float top = ImGui::GetCursorPosY();
-  bool all = on(run);
-  if (context.figure && !all) return;
+void AllHeads::draw(PanelContext& context, bool on) {
+  if (context.figure && !on) return;
   std::optional<OutOfSight> controls(std::in_place, context.figure);
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2)});
+  bool all = on;
   if (ImGui::Checkbox("All heads", &all)) all_heads_ = all;
-  tip("Computes both settings for all heads in the background");
-  if (!all) {
-    ImGui::PopStyleVar();
-    if (size.y > theme().px(60)) hint("All heads: a map of any figure under A and B.");
-    return;
-  }
-  flow(ImGui::CalcTextSize("ABB - A").x + 6 * ImGui::GetStyle().FramePadding.x + theme().px(2));
-  segments("show", kShow, show_);
+  tip("Computes both settings for all heads in the background; the Head map shows each");
+  if (!all) return ImGui::PopStyleVar();
   draw_progress();
-  const auto width_over_heads = [&] {
-    const OverHeads first = over_heads().front();
-    return figure_width(first.name, first.numbers);
-  };
-  choose_figure(*run.dump(), width_over_heads() + ImGui::GetStyle().ItemSpacing.x);
+  flow(theme().px(172));
+  choose_figure(*context.run()->dump());
   ImGui::PopStyleVar();
-  flow(width_over_heads());
   controls.reset();
-  if (context.figure) {
-    text_beside(fmt::format("{} of every head, {}:", what_if_figures()[shown_].title, kShow[show_]));
-    flow(width_over_heads());
-  }
-  bool first = true;  // for which there is room already
+  if (context.figure) text_beside(fmt::format("{} of every head:", what_if_figures()[shown_].title));
   for (const auto& [name, about, numbers] : over_heads()) {
-    if (!std::exchange(first, false)) flow(figure_width(name, numbers));
+    flow(figure_width(name, numbers));
     ImGui::AlignTextToFramePadding();
     figure(name, numbers);
     tip(about);
@@ -160,49 +133,11 @@ void WhatIfHeadMap::draw(PanelContext& context, ImVec2 size) {
   if (failed > 0)
     error_line(fmt::format("{} of {} failed: {}", failed, heads_[0].heads() + heads_[1].heads(),
                            heads_[heads_[0].failed() > 0 ? 0 : 1].error()));
-  draw_map(context.state, {size.x, size.y - (ImGui::GetCursorPosY() - top)});
 }
 
-void WhatIfHeadMap::draw_map(AppState& state, ImVec2 size) {
-  const Run& run = *state.run();
-  const WhatIfHeads &a = heads_[0], &b = heads_[1];
-  const WhatIfFigure& what = what_if_figures()[shown_];
-  const auto value = [&](const WhatIfHeads& heads, Index head) {
-    const WhatIfFigures* found = heads.at(head);
-    return found != nullptr ? (*found)[shown_] : kNone;
-  };
-  const bool difference = show_ == kDifference;
-  HeadGridContent content;
-  content.key = {run.key(), "what_if_map", shown_, show_, a.version(), b.version()};
-  content.quantity = difference ? fmt::format("{}, B - A", what.title) : what.title;
-  // Shares as they are written elsewhere.
-  const double times = what.is_share() ? 100 : 1;
-  content.unit = !what.is_share() ? what.unit : difference ? "points" : "%";
-  content.is_signed = difference;
-  content.value = [&](Index head) {
-    return times *
-           (difference ? difference_of(value(a, head), value(b, head)) : value(show_ == 0 ? a : b, head));
-  };
-  const auto head = map_.draw(size, content, state);
-  if (!head) return;
-  ImGui::BeginTooltip();
-  ImGui::TextUnformatted(
-      fmt::format("Layer {}, KV head {}", *head / run.shape().n_kv, *head % run.shape().n_kv).c_str());
-  dim_text(what.title);
-  figure("A", what.text(value(a, *head)));
-  ImGui::SameLine();
-  figure("B", what.text(value(b, *head)));
-  ImGui::EndTooltip();
-}
-
-void WhatIfHeadMap::keep(SessionFields& fields) {
+void AllHeads::keep(SessionFields& fields) {
   fields.field("all_heads", all_heads_);
-  fields.number("show", show_, std::size_t{0}, kDifference);
-  std::string name = what_if_figures()[figure_].name;
-  fields.field("figure", name);
-  for (std::size_t i = 0; i < kShownFigures; ++i)
-    if (name == what_if_figures()[i].name) figure_ = i;
-  fields.part("map", map_.heatmap());
+  fields.field("figure", figure_);
 }
 
 /// What the pinned run loses under the settings of What if, where the selected one is held against it.
@@ -261,7 +196,6 @@ void PinnedWhatIf::draw(const std::array<Answer<WhatIf>, 2>& own) const {
 class WhatIfPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &heads_.heatmap(); }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
@@ -280,7 +214,8 @@ class WhatIfPanel final : public Panel {
   std::array<Answer<WhatIf>, 2> now_;  // of this frame: the selected head under A and B
   std::vector<FigureLine> lines_;      // likewise: its figures
   KeptStrip strip_;
-  WhatIfHeadMap heads_;
+  AllHeads heads_;
+  bool all_ = false;  // in this frame: they are looked at
   PinnedWhatIf pinned_;
 };
 
@@ -293,29 +228,29 @@ void WhatIfPanel::draw(PanelContext& context) {
                            run->why_no_dump()));
   const Selection& selection = state.selection();
   const std::array<WhatIfSettings, 2> settings = state.settings();
+  all_ = heads_.on(*run, settings);
   for (std::size_t s = 0; s < 2; ++s) {
     now_[s] = ask_what_if(context, settings[s], selection.layer, selection.kv_head, Urgency::now,
                           {s, selection.layer, selection.kv_head});
-    if (heads_.on(*run)) heads_.follow(context, s, settings[s], now_[s].error.empty());
+    if (all_) heads_.follow(context, s, settings[s], now_[s].error.empty());
   }
   pinned_.ask(context, settings);
 
   lines_ = figure_lines(*run->dump(), {now_[0].value.get(), now_[1].value.get()},
-                        heads_.on(*run) ? &heads_.heads() : nullptr);
+                        all_ ? &heads_.heads() : nullptr);
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float table = 18 * static_cast<float>(lines_.size());
   if (room.x < t.px(620)) {
-    float needed = 660 + table;
+    float needed = 470 + table;
     for (const WhatIfSettings& one : settings) needed += one.compensation != Compensation::none ? 110 : 0;
     draw_settings(context, room.y > t.px(needed));
     draw_figures(context.figure);
     ImGui::Dummy({0, t.px(2)});
     draw_kept(context, ImGui::GetContentRegionAvail().x);
     draw_split(ImGui::GetContentRegionAvail().x);
-    const ImVec2 rest = ImGui::GetContentRegionAvail();
-    return heads_.draw(context, {rest.x, std::max(rest.y, t.px(190))});
+    return heads_.draw(context, all_);
   }
   const float left = std::clamp(room.x * 0.4F, t.px(300), t.px(400));
   ImGui::BeginChild("settings", {left, 0});
@@ -326,8 +261,7 @@ void WhatIfPanel::draw(PanelContext& context) {
   ImGui::BeginChild("results", {0, 0});
   draw_kept(context, ImGui::GetContentRegionAvail().x);
   draw_split(ImGui::GetContentRegionAvail().x);
-  const ImVec2 rest = ImGui::GetContentRegionAvail();
-  heads_.draw(context, {rest.x, std::max(rest.y, t.px(190))});
+  heads_.draw(context, all_);
   ImGui::EndChild();
 }
 
@@ -433,7 +367,7 @@ std::string WhatIfPanel::csv(PanelContext& context) const {
     table.end_row();
   };
   const Selection& selection = state.selection();
-  const bool all = heads_.on(*run);
+  const bool all = heads_.on(*run, state.settings());
   const std::array<WhatIfHeads, 2>& heads = heads_.heads();
   for (Index head = 0; all && head < heads[0].heads(); ++head)
     for (std::size_t s = 0; s < 2; ++s)
