@@ -56,7 +56,7 @@ TEST_CASE("heads are large enough to click in the room that the first screen giv
   // 1280 x 800 at one pixel a point, and a small laptop's window.
   for (const Extent room : {Extent{560, 590}, Extent{440, 440}}) {
     INFO(room.width);
-    CHECK(head_places(32, 8, room, sizes(), false).cell >= 10);
+    CHECK(head_places(32, 8, room, sizes(), false).cell >= 9);
     const HeadPlaces tall = head_places(80, 8, room, sizes(), false);
     CHECK(tall.cell >= (room.width > 500 ? 5 : 3.5F));
     CHECK_FALSE(tall.square);

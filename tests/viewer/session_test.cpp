@@ -59,9 +59,9 @@ TEST_CASE("a session comes back exactly", "[viewer][session]") {
 
 TEST_CASE("a session from before there was some panel loads without a remark", "[viewer][session]") {
   Json older = to_json(full_session());
-  Json& leaf = older["layout"]["root"]["parts"][0]["parts"][1]["panels"];
-  REQUIRE(leaf == Json{"inspector", "wrongly-evicted", "jobs"});
-  leaf = Json::array({"inspector"});
+  Json& leaf = older["layout"]["root"]["parts"][0]["panels"];
+  REQUIRE(leaf == Json::array({"heads", "inspector", "wrongly-evicted", "jobs"}));
+  leaf = Json::array({"heads", "inspector"});
   const ReadSession read = session_from_json(older);
   CHECK(read.remarks.empty());
   CHECK(read.session.layout == full_session().layout);

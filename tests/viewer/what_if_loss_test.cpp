@@ -169,7 +169,7 @@ TEST_CASE("what if: a setting's figures are the head map's, by name", "[loss]") 
     const WhatIfFigure& figure = what_if_figures()[named->figure];
     CHECK(info.path.back().starts_with(figure.title));
     CHECK(info.facts.unit == figure.unit);
-    CHECK(contains(info.title, kSettingViews[named->view].title));
+    CHECK(contains(info.title, std::string(kSettingViews[named->view].title)));
     CHECK((info.facts.better == Better::neither) ==
           (named->view == SettingView::difference || figure.better == Better::neither));
   }

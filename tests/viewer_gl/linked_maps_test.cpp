@@ -190,14 +190,14 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   dashboard.show(PanelKind::tokens);
   HeatmapView& map = map_of(dashboard, PanelKind::tokens);
   WhatIfStrip strip(dashboard);
-  const std::optional<Index> left = strip.token(0.2F), right = strip.token(0.8F);
+  const std::optional<Index> left = strip.token(0.57F), right = strip.token(0.91F);
   REQUIRE(left);
   REQUIRE(right);
   CHECK(*right - *left > 400);
 
   map.zoom(4);
   dashboard.settle();
-  CHECK(strip.token(0.2F) == left);  // not joined
+  CHECK(strip.token(0.57F) == left);  // not joined
 
   dashboard.perform(ActionId::toggle_joint_zoom);
   for (const bool by_wheel : {true, false}) {
@@ -215,7 +215,7 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
     const AxisView seen = map.camera()->x;
     const double width = static_cast<double>(high.x - low.x) * seen.cells_per_pixel;
     CHECK(width < 500);
-    const std::optional<Index> a = strip.token(0.2F), b = strip.token(0.8F);
+    const std::optional<Index> a = strip.token(0.57F), b = strip.token(0.91F);
     REQUIRE(a);
     REQUIRE(b);
     INFO("from " << seen.start << ", " << width << " tokens; " << *a << ", " << *b);
@@ -225,7 +225,7 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   }
 
   // And the other way round: the wheel over What if zooms the map.
-  REQUIRE(strip.token(0.5F));
+  REQUIRE(strip.token(0.74F));
   const double before = map.camera()->x.cells_per_pixel;
   dashboard.host.wheel(0, 2);
   dashboard.host.settle();
@@ -235,13 +235,13 @@ TEST_CASE("zooming the token map moves the tokens of What if where axes are join
   // All of the map is all of the other one.
   dashboard.app.focus(PanelKind::tokens);
   dashboard.perform(ActionId::fit_view);
-  CHECK(*strip.token(0.8F) - *strip.token(0.2F) > 400);
+  CHECK(*strip.token(0.91F) - *strip.token(0.57F) > 400);
 
   dashboard.perform(ActionId::toggle_joint_zoom);
-  const std::optional<Index> own = strip.token(0.8F);
+  const std::optional<Index> own = strip.token(0.91F);
   map.zoom(4);
   dashboard.settle();
-  CHECK(strip.token(0.8F) == own);
+  CHECK(strip.token(0.91F) == own);
 }
 
 TEST_CASE("a range that is locked holds in every panel of its unit, and is free again afterwards",
@@ -303,10 +303,11 @@ TEST_CASE("tokens that are chosen together are marked in the kept strip", "[stri
 }
 
 TEST_CASE("equal settings differ by 0 in all heads, in the neutral colour", "[what_if]") {
-  test::OnePanelDashboard panel(PanelKind::what_if, kSample, 900, 620, 3, 1);
+  test::OnePanelDashboard panel(PanelKind::heads, kSample, 900, 620, 3, 1);
+  panel.app.panel(PanelKind::heads).load({{"controls", {{"view", "setting_b-a"}}}});
   panel.app.state().setting_b = panel.app.state().setting_a;
   panel.settle();
-  const HeatmapView& map = map_of(panel, PanelKind::what_if);
+  const HeatmapView& map = map_of(panel, PanelKind::heads);
   const Tile& tile = *map.tiles().at({0, 0, 0});
   REQUIRE(tile.values.size() == 12);
   for (const float value : tile.values) CHECK(value == 0);

@@ -1,12 +1,19 @@
 #include "tests/viewer_gl/dashboard.hpp"
+#include "viewer/widgets/theme.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
@@ -48,6 +55,8 @@ class HeldBack {
   std::promise<void> free_;
 };
 
+constexpr int kWidth = 900, kHeight = 700;
+
 int distance(Rgb a, Rgb b) {
   return std::max({std::abs(a.r - b.r), std::abs(a.g - b.g), std::abs(a.b - b.b)});
 }
@@ -56,9 +65,12 @@ int distance(Rgb a, Rgb b) {
 /// answered, and what is shown then.
 struct Moments {
   std::array<std::vector<Rgb>, 3> pictures;
+  std::size_t panel_end;  // the first pixel below the panel
 
   Moments(Dashboard& dashboard, const std::function<void(AppState&)>& change) {
     dashboard.settle();
+    const Area& area = dashboard.app.area(dashboard.app.focused());
+    panel_end = static_cast<std::size_t>(area.y + area.height) * kWidth;
     pictures[0] = dashboard.host.pixels();
     {
       const HeldBack held(dashboard.app.desk());
@@ -73,12 +85,17 @@ struct Moments {
     dashboard.settle();
     pictures[2] = dashboard.host.pixels();
   }
-  /// Pixels that still stand as they did and will look quite different, and all that will.
+  /// Pixels of something shown that still stand as they did and will look quite different, and all that will.
   std::pair<int, int> stale() const {
     constexpr int kSame = 6, kOther = 60;
+    const ImU32 panel = theme().panel;
+    const Rgb empty{static_cast<std::uint8_t>(panel >> IM_COL32_R_SHIFT),
+                    static_cast<std::uint8_t>(panel >> IM_COL32_G_SHIFT),
+                    static_cast<std::uint8_t>(panel >> IM_COL32_B_SHIFT)};
     int undimmed = 0, changing = 0;
-    for (std::size_t i = 0; i < pictures[0].size(); ++i) {
-      if (distance(pictures[0][i], pictures[2][i]) < kOther) continue;
+    for (std::size_t i = 0; i < panel_end; ++i) {
+      if (distance(pictures[0][i], pictures[2][i]) < kOther || distance(pictures[0][i], empty) < kOther)
+        continue;
       ++changing;
       undimmed += distance(pictures[0][i], pictures[1][i]) < kSame ? 1 : 0;
     }
@@ -106,7 +123,7 @@ TEST_CASE("while answers are to come, nothing of another head or budget stands a
     for (const Change& change : changes) {
       if (left_out(panel.id)) continue;
       INFO(panel.name << ", " << change.what);
-      Dashboard dashboard(test::kSample, 900, 700);
+      Dashboard dashboard(test::kSample, kWidth, kHeight);
       dashboard.app.state().select_head(3, 0);
       dashboard.app.state().show_kept = true;
       dashboard.app.state().select_cell(1000, 300);
@@ -121,7 +138,7 @@ TEST_CASE("while answers are to come, nothing of another head or budget stands a
         for (std::size_t i = 0; i < 3; ++i)
           write_picture(fmt::format("{}/{}-{}-{}.png", std::getenv("KVREPLAY_STALE_PICTURES"), panel.name,
                                     change.what, i),
-                        moments.pictures[i], 900, 700);
+                        moments.pictures[i], kWidth, kHeight);
       // A few by chance: digits that two numbers have in common.
       CHECK(undimmed <= std::max(30, changing / 50));
     }

@@ -144,9 +144,13 @@ void App::take_worst_head() {
   PanelContext context{state_, desk_};
   auto worst = worst_head_.look(context);
   if (worst_head_.pending()) return;
+  const bool said = worst.has_value();
   if (!worst && state_.all_ranked && !state_.worst_first.empty()) worst = state_.worst_first.front();
   if (!worst) return;
   state_.begin_with_head(worst->first, worst->second);
+  if (said)
+    state_.say(fmt::format("Opened on layer {} head {}: there setting A loses most beyond the exact order.",
+                           worst->first, worst->second));
   keep_head();
 }
 

@@ -6,6 +6,7 @@
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
+#include "viewer/model/patience.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
 #include "viewer/panels/findings/finding_strip.hpp"
@@ -235,6 +236,7 @@ class App final : public Client {
   float draw_findings(const Area& area);
   void draw_panels(const Area& area);
   void draw_slot(const Layout::Slot& slot);
+  void draw_panel(PanelKind kind);
   void draw_tabs(const Layout::Slot& slot, float height);
   void draw_tab(const Layout::Slot& slot, std::size_t which, float x, float width, float height);
   void draw_hidden_tabs(const std::vector<PanelKind>& hidden, ImVec2 at, ImVec2 size);
@@ -291,18 +293,19 @@ class App final : public Client {
   int next_run_ = 1;
   bool worst_wanted_ = true;  ///< the worst head is to be selected
   WorstHead worst_head_;
-  Selection opened_with_;     ///< while it is: what was selected when the last run was opened
+  Selection opened_with_;  ///< while it is: what was selected when the last run was opened
   bool quit_ = false, dark_ = true;
   float text_points_ = 13, scale_ = 1;
   float window_width_ = 0, window_height_ = 0;  ///< of the last frame, pixels
-  PanelKind focused_ = PanelKind::text;
+  PanelKind focused_ = PanelKind::heads;
   FindingStrip findings_;
   PathPrompt start_prompt_, open_prompt_, locate_prompt_;
   std::vector<std::string> recent_;
   Tour tour_;
   bool tour_seen_ = false;
   Area finding_area_;
-  std::array<Area, kPanels.size()> areas_{};  ///< of the panels drawn in the last frame
+  std::array<Patience, kPanels.size()> patience_;  ///< with the answers that a panel shows
+  std::array<Area, kPanels.size()> areas_{};       ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
   bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
   std::string palette_text_;

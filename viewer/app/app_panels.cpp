@@ -240,14 +240,26 @@ void App::draw_slot(const Layout::Slot& slot) {
                              ImGuiHoveredFlags_AllowWhenBlockedByActiveItem) &&
       (ImGui::IsMouseClicked(ImGuiMouseButton_Left) || ImGui::GetIO().MouseWheel != 0))
     focused_ = kind;
-  PanelContext context{state_, desk_};
-  ImGui::PushID(static_cast<int>(kind));
-  panel(kind).draw(context);
-  ImGui::PopID();
+  draw_panel(kind);
   ImGui::EndChild();
   ImGui::EndChild();
   ImGui::PopID();
   areas_[static_cast<std::size_t>(kind)] = a;
+}
+
+/// What it has shown stays until the answers to what it asks now are there, under a veil.
+void App::draw_panel(PanelKind kind) {
+  Patience& patience = patience_[static_cast<std::size_t>(kind)];
+  const auto now = state_.clock();
+  PanelContext context{state_, desk_};
+  context.veiled = patience.over(now);
+  const std::uint64_t before = desk_.unanswered().in_view;
+  ImGui::PushID(static_cast<int>(kind));
+  panel(kind).draw(context);
+  ImGui::PopID();
+  patience.wait(desk_.unanswered().in_view != before, now);
+  if (const auto ends = patience.ends(now)) state_.wake_at(*ends);
+  if (context.veiled && !patience.over(now)) state_.links.unfinished = true;
 }
 
 /// The tabs that there is room for, the one in front in any case; the others in a menu after them.

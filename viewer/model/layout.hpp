@@ -125,7 +125,7 @@ inline constexpr auto kPresets = facts_table<PresetFacts>({
          {"bar": "horizontal", "share": 0.5, "parts": [
            {"panels": ["text", "tokens", "channels"]},
            {"panels": ["what-if", "curves", "scatter", "budgets", "decode", "validation", "recipes"]}]}]},
-         "shown": ["text"]})",
+         "shown": ["heads"]})",
      R"({"controls": {"figure": "", "view": "setting_a"}})"},
     {Preset::bad_heads, "bad-heads", "Find bad heads",
      "panels for: which heads does a score misrank, and why", PanelKind::heads,

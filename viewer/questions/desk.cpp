@@ -240,6 +240,7 @@ Desk::Untyped Desk::ask_untyped(const Question& question, std::type_index type,
   found.error = entry.error;
   if (found.pending) {
     ++s.unanswered.pending;
+    if (question.urgency != Urgency::background && !question.fills) ++s.unanswered.in_view;
   } else {
     ++s.unanswered.failed;
     s.unanswered.error = found.error;

@@ -67,6 +67,9 @@ struct Question {
   Key slot = {};
   /// Computed to its end even if nobody asks any more.
   bool lasting = false;
+  /// Fills what is seen to be empty until then (a tile of a map, a line of a list): nothing older stands in
+  /// its place.
+  bool fills = false;
   /// For jobs that gain from all cores at once.
   bool all_cores = false;
 };
@@ -170,6 +173,8 @@ class Desk {
   /// How often what was asked had no answer yet, and how often there never will be one.
   struct Unanswered {
     std::uint64_t pending = 0, failed = 0;
+    /// Of the pending ones those in view (not of the background) that something older may stand in for.
+    std::uint64_t in_view = 0;
     std::string error = {};  ///< the last one
   };
   Unanswered unanswered() const;

@@ -429,6 +429,7 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
   question.title = fmt::format("{} of layer {} head {}, {} x {} cells", name_of(view.shown), view.layer,
                                view.kv_head, static_cast<Index>(side), static_cast<Index>(side));
   question.urgency = takes_long ? Urgency::background : Urgency::soon;
+  question.fills = true;
   Answer<Tile> exact = context.desk.ask<Tile>(question, [maps, view, key, rows = rows_](JobControl& job) {
     return entry_tile(*maps.shown, view, key, *rows, job, maps.minus.get());
   });
@@ -454,7 +455,8 @@ Answer<RowValues> EntryQuestions::rows(PanelContext& context, const EntryView& v
   const Question question{
       .key = {key_of(context, view), "rows", block, step},
       .title = fmt::format("Rows of {}, layer {} head {}", name_of(view.shown), view.layer, view.kv_head),
-      .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon};
+      .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon,
+      .fills = true};
   return context.desk.ask<RowValues>(question, [maps, view, block, step, cache = rows_](JobControl& job) {
     return row_values(*maps.shown, view, block, step, *cache, job, maps.minus.get());
   });

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -125,6 +126,7 @@ class AppState : public SharedSettings {
 
   /// The next frame that is needed though nothing happens, set by what moves by itself; for one frame.
   std::optional<StatusLine::Clock::time_point> wakes_at;
+  void wake_at(StatusLine::Clock::time_point when) { wakes_at = wakes_at ? std::min(*wakes_at, when) : when; }
   /// What the selected run is held against: maps show it less this one, plots both.
   PinnedRun pinned;
   bool show_difference = true;
@@ -155,11 +157,14 @@ struct PanelContext {
   AppState& state;
   Desk& desk;
   bool figure = false;                    ///< drawn into a file, without its controls
+  bool veiled = false;                    ///< what it shows is about to change: answers are to come (Veil)
   std::shared_ptr<const Run> other = {};  ///< that is asked about in place of the selected run; null: none
 
   /// The run that questions are about.
   const std::shared_ptr<const Run>& run() const { return other ? other : state.run(); }
-  PanelContext of(std::shared_ptr<const Run> run) const { return {state, desk, figure, std::move(run)}; }
+  PanelContext of(std::shared_ptr<const Run> run) const {
+    return {state, desk, figure, veiled, std::move(run)};
+  }
 };
 
 }  // namespace kvreplay::viewer

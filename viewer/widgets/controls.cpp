@@ -339,4 +339,21 @@ void tip(std::string_view text) {
   if (ImGui::IsItemHovered()) show_tip(text);
 }
 
+Veil::Veil(bool over) : over_(over), from_(ImGui::GetCursorScreenPos()) {}
+
+Veil::~Veil() {
+  if (!over_) return;
+  // A window of its own: what child windows hold is drawn above their parent's own lines.
+  const ImVec2 cursor = ImGui::GetCursorScreenPos(), end = ImGui::GetWindowDrawList()->GetClipRectMax();
+  const ImVec2 low = ImGui::GetWindowDrawList()->GetClipRectMin();
+  const ImVec2 from{std::max(from_.x - theme().px(4), low.x), std::max(from_.y, low.y)};
+  if (end.x <= from.x || end.y <= from.y) return;
+  ImGui::SetCursorScreenPos(from);
+  ImGui::BeginChild("veil", {end.x - from.x, end.y - from.y}, false,
+                    ImGuiWindowFlags_NoInputs | ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoBackground);
+  ImGui::GetWindowDrawList()->AddRectFilled(from, end, faded(theme().panel, 1 - kShows));
+  ImGui::EndChild();
+  ImGui::SetCursorScreenPos(cursor);
+}
+
 }  // namespace kvreplay::viewer

@@ -108,6 +108,20 @@ class OutOfSight {
   };
   std::optional<Cursor> cursor_;
 };
+/// What is drawn while it lives, to the lower right corner of the window from where it began, lies under a
+/// veil where it is `over`: so much of what is to be replaced still shows.
+class Veil {
+ public:
+  static constexpr float kShows = 0.4F;
+  explicit Veil(bool over);
+  ~Veil();
+  Veil(const Veil&) = delete;
+  Veil& operator=(const Veil&) = delete;
+
+ private:
+  bool over_;
+  ImVec2 from_;
+};
 /// A heading within a panel.
 void heading(const char* text);
 /// Name and value of a figure, the value in the font for numbers.

@@ -306,6 +306,7 @@ void BudgetsPanel::draw(PanelContext& context) {
   const Selection& selection = state.selection();
   const Index selected = selection.layer * run->shape().n_kv + selection.kv_head;
   if (!shown_.error().empty()) error_line(shown_.error());
+  const Veil veil(context.veiled);
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();

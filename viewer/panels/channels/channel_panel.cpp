@@ -176,6 +176,7 @@ void ChannelPanel::draw(PanelContext& context) {
     if (!error.empty()) error_line(error);
   if (now_.head == nullptr && !now_.pending) return;
 
+  const Veil veil(context.veiled);
   const Theme& t = theme();
   ImGui::Dummy({0, t.px(1)});
   const ImVec2 room = ImGui::GetContentRegionAvail();

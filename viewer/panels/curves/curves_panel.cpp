@@ -229,6 +229,7 @@ void CurvesPanel::draw(PanelContext& context) {
   }
   if (!is_there(state.comparison.reference, *available) || !look(context)) return;
   if (curves().n == 0) return hint("There is no token to keep.");
+  const Veil veil(context.veiled);
   pointed_ = std::exchange(pointed_next_, std::nullopt);
 
   const Theme& t = theme();

@@ -101,10 +101,9 @@ std::optional<Index> DecodePlot::draw(AppState& state, const DecodeShown& shown,
   const bool held = ImGui::IsItemActive() && ImGui::IsMouseDown(ImGuiMouseButton_Left);
   std::vector<double> x(steps);
   std::iota(x.begin(), x.end(), 0.0);
-  const float fade = shown.now.stale ? 0.45F : 1;
   const auto line = [&](std::size_t r) {
     const bool stands_out = r == pointed;
-    const float opacity = stands_out || !pointed ? fade : fade * 0.35F;
+    const float opacity = stands_out || !pointed ? 1 : 0.35F;
     const ImU32 color = shown.color_of(runs[r]);
     if (const DecodeRun* pinned = shown.pinned_run(r))
       draw_curve(plot, x, pinned->error, faded(color, opacity * kPinnedOpacity),
@@ -197,7 +196,7 @@ void DecodeSteps::begin(AppState& state, const DecodeShown& shown) {
   now_ = chosen_ ? std::clamp<Index>(now_, 0, steps - 1) : steps - 1;
   const Index to = playback_.advance(now_, steps, state.clock());
   if (to != now_) go_to(state, to);
-  state.wakes_at = playback_.due();
+  if (const auto due = playback_.due()) state.wake_at(*due);
 }
 
 void DecodeSteps::go_to(AppState& state, Index step) {
@@ -223,7 +222,7 @@ void DecodeSteps::draw(PanelContext& context, const DecodeShown& shown, const st
       if (now_ + 1 >= shown.steps()) go_to(state, 0);
       playback_.play(state.clock());
     }
-    state.wakes_at = playback_.due();
+    if (const auto due = playback_.due()) state.wake_at(*due);
   }
   controls.reset();
   Index step = now_;
@@ -320,6 +319,7 @@ void DecodePanel::draw(PanelContext& context) {
   if (!now_->error.empty()) return error_line(now_->error);
   if (now_->view == nullptr) return hint("Replaying the decoding steps ...");
   if (now_->view->runs.empty()) return hint("Add a policy above.");
+  const Veil veil(context.veiled);
   steps_.begin(state, shown());
 
   const Theme& t = theme();

@@ -1,4 +1,5 @@
 #include "viewer/model/head_places.hpp"
+#include "viewer/model/patience.hpp"
 #include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/heads/head_controls.hpp"
 #include "viewer/panels/heads/head_scatter.hpp"
@@ -69,6 +70,7 @@ class HeadMapPanel final : public Panel {
   bool sheet_shown_ = false;
   bool plot_shown_ = false;  // in the table's place, where there is no room for both
   HeadGrid map_view_;
+  Patience patience_;  // with heads whose values are of other settings
 };
 
 /// Both signs, none of them by rounding only.
@@ -150,11 +152,15 @@ void HeadMapPanel::draw_map(PanelContext& context, const HeadPlaces& places) {
   content.key = map_key_;
   content.layers = map.layers;
   content.value = [&map](Index head) { return map.values.data()[head]; };
-  if (!map.stale.empty()) content.stale = [&map](Index head) { return map.is_stale(head); };
+  const auto now = context.state.clock();
+  patience_.wait(std::ranges::find(map.stale, 1) != map.stale.end(), now);
+  if (const auto ends = patience_.ends(now)) context.state.wake_at(*ends);
+  if (patience_.over(now)) content.stale = [&map](Index head) { return map.is_stale(head); };
   content.quantity =
       subtracted_ ? less_than_pinned(map.figure.path.back(), *subtracted_) : map.figure.path.back();
   content.unit = map.figure.facts.unit;
-  content.is_signed = subtracted_ || has_both_signs(map);
+  const auto of = setting_figure_named(map.figure.name);
+  content.is_signed = subtracted_ || (of && of->view == SettingView::difference) || has_both_signs(map);
   const Better better = map.figure.facts.better;
   content.bad = better == Better::smaller  ? BadEnd::high
                 : better == Better::larger ? BadEnd::low

@@ -78,7 +78,8 @@ Answer<Tile> HeadSheet::ask_head(PanelContext& context, const Head& head) const 
   const EntryView view{.layer = head.layer, .kv_head = head.kv_head, .shown = shown_};
   const Question question{
       .key = {key_, head.layer, head.kv_head},
-      .title = fmt::format("{} of layer {} head {}, small", name_of(shown_), head.layer, head.kv_head)};
+      .title = fmt::format("{} of layer {} head {}, small", name_of(shown_), head.layer, head.kv_head),
+      .fills = true};
   return context.desk.ask<Tile>(question, [run, view, level = level_](JobControl& job) {
     const EntryMap<float> map(run->head(view.layer, view.kv_head), job.workers());
     return entry_preview(map, view, {level, 0, 0}, job, nullptr, kSeconds);

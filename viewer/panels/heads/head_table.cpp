@@ -28,7 +28,9 @@ void header(int column) {
   ImGui::TableHeader(" ");
   ImGui::PopID();
   ImGui::PopStyleColor();
-  ImGui::GetWindowDrawList()->AddText(at, theme().dim, name);
+  const float room = ImGui::GetContentRegionAvail().x;
+  ImGui::GetWindowDrawList()->AddText(at, theme().dim, elided(name, room).c_str());
+  if (ImGui::CalcTextSize(name).x > room) tip(name);
 }
 
 }  // namespace

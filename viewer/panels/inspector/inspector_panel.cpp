@@ -478,6 +478,7 @@ void InspectorPanel::draw(PanelContext& context) {
   else
     dim_text(fmt::format("layer {}, KV head {}", s.layer, s.kv_head));
   if (s.row && s.token) draw_position(run, "token", *s.token);
+  const Veil veil(context.veiled);
   draw_notes();
   for (const std::string& error : facts_.errors) error_line(error);
   ImGui::Dummy({0, theme().px(2)});

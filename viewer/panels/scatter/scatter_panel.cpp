@@ -64,6 +64,7 @@ void ScatterPanel::draw(PanelContext& context) {
   const Key key("scatter", c.score, c.reference, log_);
   pinned_.look_pinned(context, {c.score, c.reference}, key, pair, compute);
   if (!shown_.look(context, key, pair, compute)) return;
+  const Veil veil(context.veiled);
   const ScatterFacts& facts = *shown_.get();
   if (facts.scatter.points.empty()) return hint("No token has a finite value of both.");
   draw_figures(context, facts);

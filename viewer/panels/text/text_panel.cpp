@@ -165,7 +165,8 @@ void FindBar::draw(PanelContext& context) {
         {.key = {run->key(), "find", typed_},
          .title = "Finding " + typed_,
          .urgency = Urgency::now,
-         .slot = {run->key(), "find"}},
+         .slot = {run->key(), "find"},
+         .fills = true},
         [run, typed = typed_](JobControl&) {
           return TextMatches{find_in_tokens(reading_texts(run->labels(), run->shape().T), typed)};
         });
@@ -381,6 +382,7 @@ void TextPanel::draw(PanelContext& context) {
   }
   if (!source_.error().empty()) error_line(source_.error());
   if (!context.figure) find_.draw(context);
+  const Veil veil(context.veiled);
   const TokenTint* tint = this->tint(*run);
   TextLegend legend;
   legend.metric = metric_;

@@ -285,6 +285,7 @@ void TokenMapPanel::draw(PanelContext& context) {
     followed_row_ = selected.row;
     if (selected.token && selected.row) map_.show(*selected.row - run.shape().first_query(), *selected.token);
   }
+  const Veil veil(context.veiled);
   const HeatmapContent shown = content(context, view);
   const HeatmapHit hit = map_.draw("tokens", ImGui::GetContentRegionAvail(), shown, context.state.links);
   if (hit.hovered) tooltip(run, shown.quantity, hit);

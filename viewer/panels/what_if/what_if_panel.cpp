@@ -215,7 +215,8 @@ class WhatIfPanel final : public Panel {
   std::vector<FigureLine> lines_;      // likewise: its figures
   KeptStrip strip_;
   AllHeads heads_;
-  bool all_ = false;  // in this frame: they are looked at
+  bool all_ = false;         // in this frame: they are looked at
+  bool comparable_ = false;  // likewise: A and B are of one budget
   PinnedWhatIf pinned_;
 };
 
@@ -234,6 +235,11 @@ void WhatIfPanel::draw(PanelContext& context) {
                           {s, selection.layer, selection.kv_head});
     if (all_) heads_.follow(context, s, settings[s], now_[s].error.empty());
   }
+  const auto budget = [&](std::size_t s) {
+    return settings[s].tokens(run->shape().l, settings[s].semantics);
+  };
+  // Rounded by either semantics.
+  comparable_ = !now_[0].stale && !now_[1].stale && std::abs(budget(0) - budget(1)) <= 1;
   pinned_.ask(context, settings);
 
   lines_ = figure_lines(*run->dump(), {now_[0].value.get(), now_[1].value.get()},
@@ -246,6 +252,7 @@ void WhatIfPanel::draw(PanelContext& context) {
     float needed = 470 + table;
     for (const WhatIfSettings& one : settings) needed += one.compensation != Compensation::none ? 110 : 0;
     draw_settings(context, room.y > t.px(needed));
+    const Veil veil(context.veiled);
     draw_figures(context.figure);
     ImGui::Dummy({0, t.px(2)});
     draw_kept(context, ImGui::GetContentRegionAvail().x);
@@ -255,13 +262,19 @@ void WhatIfPanel::draw(PanelContext& context) {
   const float left = std::clamp(room.x * 0.4F, t.px(300), t.px(400));
   ImGui::BeginChild("settings", {left, 0});
   draw_settings(context, room.y > t.px(340 + table));
-  draw_figures(context.figure);
+  {
+    const Veil veil(context.veiled);
+    draw_figures(context.figure);
+  }
   ImGui::EndChild();
   ImGui::SameLine(0, t.px(14));
   ImGui::BeginChild("results", {0, 0});
-  draw_kept(context, ImGui::GetContentRegionAvail().x);
-  draw_split(ImGui::GetContentRegionAvail().x);
-  heads_.draw(context, all_);
+  {
+    const Veil veil(context.veiled);
+    draw_kept(context, ImGui::GetContentRegionAvail().x);
+    draw_split(ImGui::GetContentRegionAvail().x);
+    heads_.draw(context, all_);
+  }
   ImGui::EndChild();
 }
 
@@ -293,7 +306,7 @@ void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
 }
 
 void WhatIfPanel::draw_figures(bool with_names) {
-  figure_table(lines_, with_names);
+  figure_table(lines_, comparable_, with_names);
   pinned_.draw(now_);
   std::vector<std::string> notes;
   for (const Answer<WhatIf>& answer : now_)

@@ -401,7 +401,7 @@ std::vector<FigureLine> figure_lines(const Dump& dump, const std::array<const Wh
   return lines;
 }
 
-void figure_table(std::span<const FigureLine> lines, bool with_names) {
+void figure_table(std::span<const FigureLine> lines, bool comparable, bool with_names) {
   const Theme& t = theme();
   float title_width = 0, number_width = mono_width("88.8 %");
   std::vector<std::array<std::string, 2>> texts;
@@ -444,7 +444,8 @@ void figure_table(std::span<const FigureLine> lines, bool with_names) {
     const auto [a, b] = lines[n].values;
     // The better of the two stands out.
     const auto color = [&](double mine, double other) {
-      if (figure.better == Better::neither || std::isnan(mine) || std::isnan(other) || mine == other)
+      if (!comparable || figure.better == Better::neither || std::isnan(mine) || std::isnan(other) ||
+          mine == other)
         return t.text;
       return (mine > other) == (figure.better == Better::smaller) ? t.dim : t.text;
     };
@@ -454,7 +455,7 @@ void figure_table(std::span<const FigureLine> lines, bool with_names) {
     right_aligned_number(texts[n][1], color(b, a));
     if (!wide) continue;
     ImGui::TableNextColumn();
-    if (a == b || std::isnan(a) || std::isnan(b)) continue;
+    if (!comparable || a == b || std::isnan(a) || std::isnan(b)) continue;
     if (figure.is_share())
       right_aligned_number(points_text(b - a), t.dim);
     else if (a != 0)

@@ -56,8 +56,9 @@ struct FigureLine {
 /// heads together behind its own.
 std::vector<FigureLine> figure_lines(const Dump& dump, const std::array<const WhatIf*, 2>& answers,
                                      const std::array<WhatIfHeads, 2>* heads);
-/// A table of the lines under A and B, the better of two in a stronger colour. With room for it, a column
-/// says how B differs from A; `with_names`: A and B stand above theirs.
-void figure_table(std::span<const FigureLine> lines, bool with_names);
+/// A table of the lines under A and B. Where both are of one budget, as the caller says, the better of two is
+/// in a stronger colour and with room for it a column says how B differs from A. `with_names`: A and B stand
+/// above theirs.
+void figure_table(std::span<const FigureLine> lines, bool comparable, bool with_names);
 
 }  // namespace kvreplay::viewer

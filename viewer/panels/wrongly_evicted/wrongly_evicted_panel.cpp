@@ -73,6 +73,7 @@ void WronglyEvictedPanel::draw(PanelContext& context) {
   if (source_.pending()) busy_mark();
   if (!source_.error().empty()) error_line(source_.error());
   if (source_.found() == nullptr) return source_.error().empty() ? hint("Computing ...") : void();
+  const Veil veil(context.veiled);
   draw_summary(state, truth);
   if (!source_.found()->tokens.empty()) draw_table(state, truth);
 }
