@@ -107,6 +107,50 @@ TEST_CASE("the desk takes urgent questions first, and serves a hand while long w
   });
 }
 
+TEST_CASE("what nobody asked for comes last, though it was asked first") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  std::atomic<bool> go = false;
+  std::vector<std::string> order;  // one thread takes both
+  Question first = named("first");
+  first.urgency = Urgency::background;
+  first.lasting = true;
+  desk.ask<int>(first, [&](JobControl& job) {
+    while (!go) job.check(), std::this_thread::sleep_for(1ms);
+    return 0;
+  });
+  wait_until([&] { return desk.jobs().front().running; });
+  for (const Urgency urgency : {Urgency::idle, Urgency::background}) {
+    const std::string name = urgency == Urgency::idle ? "findings" : "all heads";
+    Question question = named(name);
+    question.urgency = urgency;
+    question.lasting = true;
+    desk.ask<int>(question, [&order, name](JobControl&) {
+      order.push_back(name);
+      return 0;
+    });
+  }
+  go = true;
+  REQUIRE(desk.wait_idle(10min));
+  CHECK(order == std::vector<std::string>{"all heads", "findings"});
+}
+
+TEST_CASE("only what something older may stand in for counts as waited for in view") {
+  Desk desk({1, std::size_t{1} << 20, {}});
+  const auto in_view = [&](Urgency urgency, bool fills) {
+    const std::uint64_t before = desk.unanswered().in_view;
+    Question question = named({"question", static_cast<int>(urgency), fills});
+    question.urgency = urgency;
+    question.fills = fills;
+    desk.ask<int>(question, endless);
+    return desk.unanswered().in_view != before;
+  };
+  CHECK(in_view(Urgency::now, false));
+  CHECK(in_view(Urgency::soon, false));
+  CHECK_FALSE(in_view(Urgency::soon, true));
+  CHECK_FALSE(in_view(Urgency::background, false));
+  CHECK_FALSE(in_view(Urgency::idle, false));
+}
+
 TEST_CASE("an answer of the same slot stands in while the newest question is open") {
   Desk desk({1, std::size_t{1} << 20, {}});
   Question first = named({"slider", 1}), second = named({"slider", 2});

@@ -58,7 +58,7 @@ Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHea
 Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency) {
   const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
-  const bool with_tokens = urgency != Urgency::background;
+  const bool with_tokens = urgency < Urgency::background;
   const Question question{
       .key = {run->key(), "summary", with_tokens, run->dump() != nullptr ? window : 0, layer, kv_head},
       .title = fmt::format("Token metrics, layer {} head {}", layer, kv_head),

@@ -65,8 +65,8 @@ class BackgroundRound {
 MetricSet available_metrics(const Run& run);
 
 /// Figures and token metrics of one head of the selected run, at the window that is compared with. A run
-/// without its dump answers from its results, whose window is their own. Urgency::background asks for figures
-/// only, without the metrics of single tokens: those of all heads together would not fit.
+/// without its dump answers from its results, whose window is their own. From Urgency::background on it asks
+/// for figures only, without the metrics of single tokens: those of all heads together would not fit.
 Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency);
 
 /// What a setting keeps of one head of the selected run and what that costs exactly. A newer setting's answer

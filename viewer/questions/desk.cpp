@@ -93,7 +93,7 @@ Desk::Desk(Options options) : state_(std::make_unique<State>(std::move(options))
   // One thread for what a hand waits for and one for what is in view stay free of long work.
   std::vector<Urgency> patience = {Urgency::now, Urgency::soon};
   patience.insert(patience.end(), static_cast<std::size_t>(std::max(state_->cores - 1, 1)),
-                  Urgency::background);
+                  Urgency::idle);
   for (const Urgency most : patience)
     state_->threads.emplace_back([state = state_.get(), most] { state->work(most); });
 }
@@ -240,7 +240,7 @@ Desk::Untyped Desk::ask_untyped(const Question& question, std::type_index type,
   found.error = entry.error;
   if (found.pending) {
     ++s.unanswered.pending;
-    if (question.urgency != Urgency::background && !question.fills) ++s.unanswered.in_view;
+    if (question.urgency < Urgency::background && !question.fills) ++s.unanswered.in_view;
   } else {
     ++s.unanswered.failed;
     s.unanswered.error = found.error;

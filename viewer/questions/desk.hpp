@@ -28,7 +28,8 @@ namespace kvreplay::viewer {
 enum class Urgency {
   now,         ///< what a hand is waiting for
   soon,        ///< what is in view
-  background,  ///< everything else
+  background,  ///< what was asked for, but is not in view as a whole: all heads of a map
+  idle,        ///< what nobody asked for: findings
 };
 
 /// What computes, now or once it has started; not valid: the CPU.

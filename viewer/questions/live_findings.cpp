@@ -196,7 +196,7 @@ void FindingSource::look_at_results(PanelContext& context) {
   if (found_) return;
   const Question question{.key = {run_key_, "findings"},
                           .title = "What is worth knowing of the results",
-                          .urgency = Urgency::background};
+                          .urgency = Urgency::idle};
   const auto answer = context.desk.ask<Findings>(
       question, [run = context.state.run()](JobControl&) { return Findings{findings_of(*run->results())}; });
   pending_ = answer.pending;
@@ -227,7 +227,7 @@ void FindingSource::look_at_dump(PanelContext& context) {
 
 bool FindingSource::take_heads(PanelContext& context) {
   const Index n_kv = context.state.run()->shape().n_kv;
-  head_round_.go_on([&](Index h) { return ask_summary(context, h / n_kv, h % n_kv, Urgency::background); },
+  head_round_.go_on([&](Index h) { return ask_summary(context, h / n_kv, h % n_kv, Urgency::idle); },
                     [&](Index h, const Answer<HeadSummary>& answer) { heads_[h] = answer.value; });
   return all_taken(head_round_, "ranking heads");
 }
@@ -237,7 +237,7 @@ bool FindingSource::take_layers(PanelContext& context) {
   const auto ask = [&](Index layer) {
     const Question question{.key = {run_key_, "finding_evictions", layer},
                             .title = fmt::format("Evictions to compare, layer {}", layer),
-                            .urgency = Urgency::background};
+                            .urgency = Urgency::idle};
     return context.desk.ask<LayerEvictions>(question, [run = context.state.run(), layer](JobControl& job) {
       return live_evictions(*run, layer, job);
     });
@@ -259,7 +259,7 @@ void FindingSource::find(PanelContext& context, bool with_layers) {
   const Index window = context.state.comparison.window;
   const Question question{.key = {run_key_, "findings", window, with_layers},
                           .title = "What is worth knowing of the dump",
-                          .urgency = Urgency::background};
+                          .urgency = Urgency::idle};
   const auto answer = context.desk.ask<Findings>(
       question, [run = context.state.run(), heads = heads_,
                  layers = with_layers ? layers_ : std::vector<std::shared_ptr<const LayerEvictions>>(),

@@ -123,7 +123,7 @@ struct Asked {
     return {.key = {run->key(), key},
             .title = std::move(title),
             .urgency = urgency,
-            .all_cores = urgency != Urgency::background};
+            .all_cores = urgency < Urgency::background};
   }
 
   Answer<WhatIfLayer> layer_scores(const GivenOfHead& given) const {
@@ -173,7 +173,7 @@ struct Asked {
   bool rows_stay() const {
     const DumpShape& shape = run->shape();
     const auto heads =
-        static_cast<std::size_t>(urgency == Urgency::background ? shape.layers * shape.n_kv : 1);
+        static_cast<std::size_t>(urgency >= Urgency::background ? shape.layers * shape.n_kv : 1);
     return rows_bytes(*settled->compensation, shape) <= context.desk.cache_limit() / 2 / heads;
   }
 
