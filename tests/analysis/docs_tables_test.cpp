@@ -1,4 +1,5 @@
 #include "analysis/budgets/allocation.hpp"
+#include "sim/channels/arrangement.hpp"
 #include "sim/channels/selection.hpp"
 #include "sim/compensation/compensation_facts.hpp"
 #include "sim/eviction/policy_facts.hpp"
@@ -110,6 +111,7 @@ TEST_CASE("COMPENSATION.md lists every method and reference rows", "[docs]") {
 TEST_CASE("CHANNELS.md lists every channel method", "[docs]") {
   const std::string text = text_of("sim/channels/CHANNELS.md");
   CHECK(first_column(text, "method | prunes") == kChannelMethods.names());
+  CHECK(first_column(text, "order | channels") == kChannelArrangements.names());
   for (const ChannelMethodFacts& facts : kChannelMethods) {
     const std::string row = between(text, "\n| `" + std::string(facts.name) + "` |", "\n");
     INFO(facts.name);
