@@ -132,7 +132,7 @@ TEST_CASE("panels are arranged for a question, every one of them somewhere", "[p
   }
 }
 
-TEST_CASE("the tour has six steps, there and back, and an end", "[tour]") {
+TEST_CASE("the tour has seven steps, there and back, and an end", "[tour]") {
   Tour tour;
   CHECK_FALSE(tour.running());
   tour.next();
@@ -142,7 +142,7 @@ TEST_CASE("the tour has six steps, there and back, and an end", "[tour]") {
   tour.back();
   CHECK(tour.number() == 0);
   std::set<std::string_view> titles;
-  for (std::size_t i = 0; i < 6; ++i) {
+  for (std::size_t i = 0; i < 7; ++i) {
     REQUIRE(tour.running());
     CHECK(tour.number() == i);
     CHECK(titles.insert(tour.step().title).second);

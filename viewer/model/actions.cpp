@@ -94,7 +94,7 @@ std::vector<Action> all_actions() {
                    control_shift("P"), control("K")});
   table.push_back(
       {ActionId::help, "Help", "Keys and mouse", "everything on one page", plain("?"), plain("F1")});
-  table.push_back({ActionId::tour, "Help", "Tour", "six steps through the dashboard"});
+  table.push_back({ActionId::tour, "Help", "Tour", "seven steps through the dashboard"});
   return table;
 }
 

@@ -16,7 +16,7 @@ struct TourStep {
   std::optional<PanelKind> panel = {};
   bool findings = false;
 };
-inline constexpr std::array<TourStep, 6> kTour{{
+inline constexpr std::array<TourStep, 7> kTour{{
     {"Worth knowing",
      "What this dump has to tell, in sentences. Each leads to the head and the token that it speaks of: "
      "click one.",
@@ -35,6 +35,10 @@ inline constexpr std::array<TourStep, 6> kTour{{
      "the left are costly tokens that the score would throw away; draw a line around some to see them "
      "everywhere.",
      PanelKind::scatter},
+    {"Which channels can go",
+     "How the head's key channels interact: red pairs cost more together than alone, blue ones less. The "
+     "slider prunes a share of them, the table says what each method's choice costs.",
+     PanelKind::channels},
     {"What would another policy cost",
      "Two settings side by side: what they keep of this head and what that costs. Move the slider; held, x "
      "shows the other one.",

@@ -281,15 +281,14 @@ void take(ChannelAnswers& all, std::shared_ptr<const T>& into, const Answer<T>& 
   if (all.error.empty()) all.error = answer.error;
 }
 
-ChannelAnswers ask_results(PanelContext& context, double ratio) {
+ChannelAnswers ask_results(PanelContext& context, Index kv_head, double ratio) {
   const std::shared_ptr<const Run>& run = context.run();
-  const Selection& selected = context.state.selection();
   ChannelAnswers all;
-  all.layer = selected.layer;
-  all.key = {run->key(), "channel_results", selected.layer, selected.kv_head};
+  all.layer = context.state.selection().layer;
+  all.key = {run->key(), "channel_results", all.layer, kv_head};
   const Answer<ChannelRecord> record = context.desk.ask<ChannelRecord>(
-      {.key = all.key, .title = fmt::format("Channels, layer {} head {}", selected.layer, selected.kv_head)},
-      [run, layer = selected.layer, kv_head = selected.kv_head](JobControl&) {
+      {.key = all.key, .title = fmt::format("Channels, layer {} head {}", all.layer, kv_head)},
+      [run, layer = all.layer, kv_head](JobControl&) {
         return read_channels(*run->results(), layer, kv_head);
       });
   all.pending = record.pending;
@@ -313,6 +312,38 @@ std::optional<std::string> why_no_channels(const Run& run, Index layer) {
   return why_no_channel_results(*run.results(), layer);
 }
 
+ChannelPlaces::ChannelPlaces(std::vector<Index> channels)
+    : channels_(std::move(channels)), places_(channels_.size()) {
+  for (std::size_t place = 0; place < channels_.size(); ++place)
+    places_[static_cast<std::size_t>(channels_[place])] = static_cast<Index>(place);
+}
+
+std::vector<double> rope_frequencies(const Run& run, Index layer) {
+  if (run.dump() == nullptr) return {};
+  const std::optional<Rope> rope = run.dump()->rope(layer);
+  return rope ? kvreplay::rope_frequencies(*rope, run.shape().d) : std::vector<double>();
+}
+
+std::optional<std::string> why_not_arranged(const Run& run, const ChannelAnswers& answers,
+                                            ChannelArrangement arrangement) {
+  const ChannelArrangementFacts& facts = kChannelArrangements[arrangement];
+  const bool from_dump = run.dump() != nullptr;
+  if (facts.needs_pairs && answers.head->parts.front().basis.scores.rope_partner.empty())
+    return from_dump ? run.dump()->rope_note()
+                     : std::string("the results do not say which channels RoPE rotates together");
+  if (facts.needs_frequencies && !from_dump)
+    return "how fast RoPE rotates is in the dump, not in the results";
+  return std::nullopt;
+}
+
+ChannelPlaces arranged(const Run& run, const ChannelAnswers& answers, std::size_t part,
+                       ChannelArrangement arrangement) {
+  if (why_not_arranged(run, answers, arrangement)) arrangement = ChannelArrangement::stored;
+  const ChannelScores& scores = answers.head->parts[part].basis.scores;
+  return ChannelPlaces(arranged_channels(arrangement, scores.logits, scores.rope_partner,
+                                         rope_frequencies(run, answers.layer)));
+}
+
 void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
   if (settled_.run == run.key() && settled_.settings == settings) return;
   settled_ = {run.key(), settings, nullptr, {}, {}};
@@ -326,10 +357,10 @@ void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
   }
 }
 
-ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) const {
+/// `settled_` is the run's, and has a plan.
+ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head, bool with_outputs) const {
   const std::shared_ptr<const Run>& run = context.run();
-  const Selection& selected = context.state.selection();
-  const Index layer = selected.layer, kv_head = selected.kv_head;
+  const Index layer = context.state.selection().layer;
   const std::shared_ptr<const ChannelPlan>& plan = settled_.plan;
   const Key place(layer, kv_head, settled_.basis);
   const std::string where = fmt::format("layer {} head {}", layer, kv_head);
@@ -342,7 +373,7 @@ ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) c
            [run, plan, layer, kv_head](JobControl& job) {
              return channel_head(*run->head(layer, kv_head), *plan, job, run->readers(layer, kv_head).get());
            }));
-  if (all.head == nullptr) return all;
+  if (all.head == nullptr || !with_outputs) return all;
   take(all, all.outputs,
        context.desk.ask<ChannelOutputs>({.key = {run->key(), "channel_outputs", place},
                                          .title = "Channels in the output space, " + where,
@@ -353,31 +384,47 @@ ChannelAnswers ChannelQuestions::ask_dump(PanelContext& context, double ratio) c
                                                                  : run->readers(layer, kv_head);
                                           return channel_outputs(*group, *plan, *head, job);
                                         }));
+  return all;
+}
+
+void ChannelQuestions::ask_prunings(PanelContext& context, double ratio, ChannelAnswers& all) const {
+  const std::shared_ptr<const Run>& run = context.run();
+  const Index layer = all.layer, kv_head = context.state.selection().kv_head;
   // Without the outputs most methods are known already.
-  const Key slot(run->key(), "prunings", place);
-  const Question question{.key = {slot, ratio, all.outputs != nullptr},
-                          .title = fmt::format("Pruning {:.0f} % of channels, {}", 100 * ratio, where),
-                          .urgency = Urgency::now,
-                          .slot = slot,
-                          .all_cores = true};
-  const Answer<ChannelPrunings> prunings = context.desk.ask<ChannelPrunings>(
-      question, [run, plan, layer, kv_head, ratio, head = all.head, outputs = all.outputs](JobControl& job) {
+  const Key slot(run->key(), "prunings", Key(layer, kv_head, settled_.basis));
+  const Question question{
+      .key = {slot, ratio, all.outputs != nullptr},
+      .title = fmt::format("Pruning {:.0f} % of channels, layer {} head {}", 100 * ratio, layer, kv_head),
+      .urgency = Urgency::now,
+      .slot = slot,
+      .all_cores = true};
+  const Answer<ChannelPrunings> prunings =
+      context.desk.ask<ChannelPrunings>(question, [run, plan = settled_.plan, layer, kv_head, ratio,
+                                                   head = all.head, outputs = all.outputs](JobControl& job) {
         return channel_prunings(*run->head(layer, kv_head), *plan, *head, outputs.get(), ratio,
                                 cache_elements(*run->dump()), job);
       });
   take(all, all.prunings, prunings);
   all.stale = prunings && prunings->ratio != ratio;
-  return all;
 }
 
-ChannelAnswers ChannelQuestions::ask(PanelContext& context, const ChannelSettings& settings, double ratio) {
+ChannelAnswers ChannelQuestions::ask_matrices(PanelContext& context, const ChannelSettings& settings,
+                                              Index kv_head, bool with_outputs) {
   const Run& run = *context.run();
-  if (run.dump() == nullptr) return ask_results(context, ratio);
+  if (run.dump() == nullptr) return ask_results(context, kv_head, 0);
   settle(run, settings);
-  if (settled_.plan != nullptr) return ask_dump(context, ratio);
+  if (settled_.plan != nullptr) return ask_basis(context, kv_head, with_outputs);
   ChannelAnswers none;
   none.error = settled_.error;
   return none;
+}
+
+ChannelAnswers ChannelQuestions::ask(PanelContext& context, const ChannelSettings& settings, double ratio) {
+  const Index kv_head = context.state.selection().kv_head;
+  if (context.run()->dump() == nullptr) return ask_results(context, kv_head, ratio);
+  ChannelAnswers all = ask_matrices(context, settings, kv_head, true);
+  if (all.head != nullptr) ask_prunings(context, ratio, all);
+  return all;
 }
 
 }  // namespace kvreplay::viewer

@@ -2,6 +2,7 @@
 
 #include "analysis/channels/head_channels.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "sim/channels/arrangement.hpp"
 #include "viewer/questions/desk.hpp"
 
 #include <memory>
@@ -110,11 +111,45 @@ struct ChannelAnswers {
 /// one does.
 std::optional<std::string> why_no_channels(const Run& run, Index layer);
 
+/// Where the channels of a matrix stand when it is shown.
+class ChannelPlaces {
+ public:
+  ChannelPlaces() = default;
+  /// `channels`: the one at each place, a permutation of 0..d-1.
+  explicit ChannelPlaces(std::vector<Index> channels);
+  Index d() const { return std::ssize(channels_); }
+  Index channel(Index place) const { return channels_[static_cast<std::size_t>(place)]; }
+  Index place(Index channel) const { return places_[static_cast<std::size_t>(channel)]; }
+  /// What each channel has, [d], by their places.
+  template <class Value>
+  std::vector<Value> placed(const std::vector<Value>& by_channel) const {
+    std::vector<Value> by_place;
+    for (const Index channel : channels_) by_place.push_back(by_channel[static_cast<std::size_t>(channel)]);
+    return by_place;
+  }
+
+ private:
+  std::vector<Index> channels_, places_;
+};
+
+/// Radians that RoPE turns each channel of a layer by a position, [d]; empty where the run does not say.
+std::vector<double> rope_frequencies(const Run& run, Index layer);
+/// Why a layer's channels cannot be arranged so, as one clause; nothing where they can. `answers.head` is
+/// there.
+std::optional<std::string> why_not_arranged(const Run& run, const ChannelAnswers& answers,
+                                            ChannelArrangement arrangement);
+/// By H of a part; as stored where why_not_arranged().
+ChannelPlaces arranged(const Run& run, const ChannelAnswers& answers, std::size_t part,
+                       ChannelArrangement arrangement);
+
 /// Asks the desk for them: from the dump, or from what `kvreplay channels` left where the dump is gone.
 class ChannelQuestions {
  public:
   /// `settings.methods` are all that the dump can give.
   ChannelAnswers ask(PanelContext& context, const ChannelSettings& settings, double ratio);
+  /// Of any KV head of the selected layer what needs no ratio: `head`, and where it is wanted `outputs`.
+  ChannelAnswers ask_matrices(PanelContext& context, const ChannelSettings& settings, Index kv_head,
+                              bool with_outputs);
 
  private:
   /// Settings made into a plan, or why they cannot be.
@@ -126,7 +161,8 @@ class ChannelQuestions {
     std::string error;
   };
   void settle(const Run& run, const ChannelSettings& settings);
-  ChannelAnswers ask_dump(PanelContext& context, double ratio) const;
+  ChannelAnswers ask_basis(PanelContext& context, Index kv_head, bool with_outputs) const;
+  void ask_prunings(PanelContext& context, double ratio, ChannelAnswers& all) const;
 
   Settled settled_;
 };

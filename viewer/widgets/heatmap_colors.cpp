@@ -152,11 +152,13 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
                                       links.locked        ? "locked"
                                       : nothing_selected_ ? "nothing selected"
                                                           : std::string(name_of(kind)));
-  const float full = ImGui::CalcTextSize((caption + "   " + how).c_str()).x;
-  const float left_caption = ImGui::CalcTextSize(axes_caption(content).c_str()).x + t.px(14);
-  std::string text = caption + "   " + how;
-  if (full > f.size.x - left_caption) text = how;
-  if (ImGui::CalcTextSize(text.c_str()).x > f.size.x - left_caption) text.clear();
+  const float room = f.size.x - ImGui::CalcTextSize(axes_caption(content).c_str()).x - t.px(14);
+  std::string text;
+  for (const std::string& one : {caption + "   " + how, caption, content.unit, how}) {
+    if (one.empty() || ImGui::CalcTextSize(one.c_str()).x > room) continue;
+    text = one;
+    break;
+  }
   f.list->AddText({f.origin.x + f.size.x - ImGui::CalcTextSize(text.c_str()).x - t.px(2), f.origin.y}, t.dim,
                   text.c_str());
 

@@ -1,10 +1,11 @@
-#include "data/error.hpp"
 #include "viewer/model/heatmap_image.hpp"
+#include "viewer/panels/channels/channel_controls.hpp"
+#include "viewer/panels/channels/channel_matrix.hpp"
+#include "viewer/panels/channels/channel_sheet.hpp"
 #include "viewer/panels/channels/channel_table.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/policy_controls.hpp"
 #include "viewer/questions/channels.hpp"
 #include "viewer/questions/command_text.hpp"
 #include "viewer/questions/csv_table.hpp"
@@ -17,90 +18,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <imgui.h>
-#include <imgui_stdlib.h>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
-/// The matrix that is shown of a head; null where it is not there.
-const Matrix<double>* matrix_of(const ChannelAnswers& answers, bool outputs, std::size_t part) {
-  if (!outputs) {
-    if (answers.head == nullptr) return nullptr;
-    return &answers.head->parts[std::min(part, answers.head->parts.size() - 1)].basis.scores.logits;
-  }
-  if (answers.outputs == nullptr) return nullptr;
-  return &answers.outputs->outputs[std::min(part, answers.outputs->outputs.size() - 1)];
-}
-
-/// Whose setting, the recent keys that stay whole, and the channels that are never pruned: with the names and
-/// defaults of `kvreplay channels`.
-class ChannelControls {
- public:
-  /// `l`: the prompt's length. Beside the last control where there is room.
-  void draw(ChannelSettings& settings, Index l);
-
- private:
-  void edit_protection(std::optional<Protection>& protect);
-
-  std::string protect_text_;  // as it is typed
-  std::string protect_error_;
-};
-
-constexpr const char* kOff = "off";
-
-std::string changed_text(const ChannelSettings& settings) {
-  std::string text;
-  if (settings.recent) text = fmt::format("recent {}", *settings.recent);
-  if (settings.protect)
-    text += fmt::format("{}protect {}", text.empty() ? "" : ", ",
-                        OptionValue<Protection>::text(*settings.protect));
-  return text;
-}
-
-void ChannelControls::draw(ChannelSettings& settings, Index l) {
-  flow(theme().px(92));
-  choose("##semantics", kSemantics, settings.semantics, 92);
-  tip(channel_option::semantics.meaning.data());
-  if (!settings_button(changed_text(settings))) return;
-  if (ImGui::IsWindowAppearing()) {
-    protect_text_ = settings.protect ? OptionValue<Protection>::text(*settings.protect) : "";
-    protect_error_.clear();
-  }
-  settings_row(channel_option::recent);
-  edit_optional(channel_option::recent, settings.recent,
-                fmt::format("own: {}", default_recent(settings.semantics)), l - 1);
-  settings_row(channel_option::protect);
-  edit_protection(settings.protect);
-  end_settings();
-}
-
-/// What is typed counts as soon as it makes sense.
-void ChannelControls::edit_protection(std::optional<Protection>& protect) {
-  ImGui::SetNextItemWidth(-FLT_MIN);
-  if (ImGui::InputTextWithHint("##protect", kOff, &protect_text_)) try {
-      if (protect_text_.empty() || protect_text_ == kOff)
-        protect.reset();
-      else
-        protect = OptionValue<Protection>::parse(channel_option::protect, protect_text_);
-      protect_error_.clear();
-    } catch (const InputError& error) {
-      protect_error_ = error.what();
-    }
-  if (!protect_error_.empty()) error_line(protect_error_);
-}
-
 /// How the key channels of the selected head interact, and what pruning some of them costs.
 class ChannelPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
-  HeatmapView* heatmap() override { return &map_; }
+  HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &map_; }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
@@ -111,7 +42,11 @@ class ChannelPanel final : public Panel {
   void ask_pinned(PanelContext& context);
   void offer_recent_keys(Index l);
   HeatmapContent map_content(const Run* pinned, const Matrix<double>* matrix, const Matrix<double>* minus);
+  void draw_matrices(PanelContext& context, ImVec2 size);
   void draw_map(AppState& state, ImVec2 size);
+  void draw_edges();
+  void place_channels(const Run& run);
+  EdgeLegend legend() const;
   void draw_figures(const AppState& state);
   void draw_side(PanelContext& context, float height);
   void choose_part(const Selection& selected);
@@ -124,12 +59,16 @@ class ChannelPanel final : public Panel {
   ChannelControls controls_;
   double ratio_ = 0.5;
   std::string method_ = "exchange";
-  bool outputs_ = false, normalised_ = false, dim_ = false, future_ = true, queries_ = false;
+  ChannelView view_;
+  bool dim_ = false, future_ = true, queries_ = false, sheet_shown_ = false;
 
   ChannelQuestions questions_, pinned_questions_;
   ChannelAnswers now_, pinned_;  // of this frame
   std::size_t part_ = 0;
-  ChannelMatrix matrix_;    // of the map: logits or outputs, normalised, less the pinned run's
+  ChannelMatrix matrix_;  // of the map: logits or outputs, normalised, less the pinned run's
+  ChannelPlaces places_;  // of places_key_
+  Key places_key_;
+  ChannelSheet sheet_;
   bool subtracts_ = false;  // the pinned run's is subtracted
   HeatmapView map_;
   PlotView spectrum_view_, query_view_;
@@ -147,6 +86,20 @@ void ChannelPanel::choose_part(const Selection& selected) {
   part_ = 0;
   if (now_.head != nullptr && now_.head->parts.size() > 1 && selected.query_head)
     part_ = std::min(static_cast<std::size_t>(*selected.query_head), now_.head->parts.size() - 1);
+}
+
+/// As stored while the head is not known.
+void ChannelPanel::place_channels(const Run& run) {
+  Key key(now_.key, part_, view_.arrangement, now_.head != nullptr);
+  if (key == places_key_) return;
+  places_key_ = std::move(key);
+  places_ = now_.head != nullptr ? arranged(run, now_, part_, view_.arrangement) : ChannelPlaces();
+}
+
+/// What the strips at the map's edges are.
+EdgeLegend ChannelPanel::legend() const {
+  return {.method = pruned() != nullptr ? method_ : std::string(),
+          .rotation = now_.head != nullptr && !part().basis.scores.rope_partner.empty()};
 }
 
 void ChannelPanel::draw(PanelContext& context) {
@@ -168,11 +121,12 @@ void ChannelPanel::draw(PanelContext& context) {
   now_ = questions_.ask(context, settings_, ratio_);
   ask_pinned(context);
   choose_part(selected);
+  place_channels(*run);
   {
     const OutOfSight controls(context.figure);
     draw_controls(context.state);
   }
-  for (const std::string& error : {now_.error, pinned_.error})
+  for (const std::string& error : {now_.error, pinned_.error, sheet_shown_ ? sheet_.error() : ""})
     if (!error.empty()) error_line(error);
   if (now_.head == nullptr && !now_.pending) return;
 
@@ -185,10 +139,15 @@ void ChannelPanel::draw(PanelContext& context) {
   const float around_x = t.px(114), around_y = 2 * line + t.px(14);
   const float gap = t.px(12), least_side = least_table_width();
   if (room.x >= t.px(480)) {
-    const float wanted = room.y - around_y + around_x;
-    const float width = std::clamp(wanted, std::min(t.px(260), room.x), room.x - least_side - gap);
+    const float most = room.x - least_side - gap;
+    // A sheet of many heads takes what there is, a map is as wide as it is high.
+    const float legend_height = sheet_shown_ ? 0 : legend().height(most);
+    const float wanted = sheet_shown_ ? most : room.y - legend_height - around_y + around_x;
+    const float width = std::clamp(wanted, std::min(t.px(260), room.x), most);
     const ImVec2 at = ImGui::GetCursorPos();
-    draw_map(context.state, {width, std::min(room.y, width - around_x + around_y)});
+    draw_matrices(context, {width, sheet_shown_ ? room.y
+                                                : std::min(room.y - legend().height(width),
+                                                           width - around_x + around_y)});
     ImGui::SetCursorPos({at.x + width + gap, at.y});
     ImGui::BeginChild("figures", {0, room.y});
     draw_side(context, room.y);
@@ -196,25 +155,32 @@ void ChannelPanel::draw(PanelContext& context) {
     return;
   }
   const float side = std::max(t.px(120), std::min(room.x - around_x, room.y * 0.75F - around_y));
-  draw_map(context.state, {std::min(room.x, side + around_x), side + around_y});
+  draw_matrices(context, {sheet_shown_ ? room.x : std::min(room.x, side + around_x), side + around_y});
   draw_side(context, std::max(ImGui::GetContentRegionAvail().y, t.px(250)));
+}
+
+/// The head's matrix with its legend below, or all heads' in that room.
+void ChannelPanel::draw_matrices(PanelContext& context, ImVec2 size) {
+  if (sheet_shown_) return sheet_.draw(context, questions_, settings_, view_, size);
+  const ImVec2 at = ImGui::GetCursorPos();
+  draw_map(context.state, size);
+  ImGui::SetCursorPos({at.x, at.y + size.y});
+  legend().draw(ImGui::GetContentRegionAvail().x < size.x ? ImGui::GetContentRegionAvail().x : size.x);
 }
 
 void ChannelPanel::draw_controls(AppState& state) {
   const Run& run = *state.run();
   ImGui::BeginGroup();
-  either("matrix", "Logits", "Outputs", outputs_);
+  either("mode", "Map", "Sheet", sheet_shown_);
   ImGui::EndGroup();
-  tip("Logits: H_ce, pairs of channels in the squared change of the window's logits (IAP eq. 3). Outputs: "
-      "M_ce, the same of the outputs, to first order.");
-  flow(check_width("Normalised"));
-  ImGui::Checkbox("Normalised", &normalised_);
-  tip(outputs_ ? "M_ce / sqrt(M_cc M_ee)" : "H_ce / sqrt(H_cc H_ee)");
-  flow(check_width("Dim pruned"));
-  ImGui::Checkbox("Dim pruned", &dim_);
-  tip("Veils the rows and columns of the channels that the chosen method prunes. Marked at the lower and "
-      "left "
-      "edge in any case.");
+  tip("The selected head's matrix, or those of all heads of its layer on one scale");
+  edit_channel_view(run, now_, view_);
+  if (!sheet_shown_) {
+    flow(check_width("Dim pruned"));
+    ImGui::Checkbox("Dim pruned", &dim_);
+    tip("Veils the rows and columns of the channels that the chosen method prunes. Marked at the lower and "
+        "left edge in any case.");
+  }
   if (run.dump() != nullptr) controls_.draw(settings_, run.shape().l);
   if (now_.head != nullptr && now_.head->parts.size() > 1) {
     const std::string text = fmt::format("query head {} of {}", part_ + 1, now_.head->parts.size());
@@ -222,8 +188,8 @@ void ChannelPanel::draw_controls(AppState& state) {
     text_beside(text);
     tip("Every query head has a set of its own; the map shows the selected one's, errors are of all");
   }
-  choose_difference(state);
-  if (now_.pending || pinned_.pending) busy_mark();
+  if (!sheet_shown_) choose_difference(state);
+  if (now_.pending || pinned_.pending || (sheet_shown_ && sheet_.pending())) busy_mark();
 }
 
 void ChannelPanel::offer_recent_keys(Index l) {
@@ -242,33 +208,23 @@ void ChannelPanel::offer_recent_keys(Index l) {
 
 HeatmapContent ChannelPanel::map_content(const Run* pinned, const Matrix<double>* matrix,
                                          const Matrix<double>* minus) {
-  const char* symbol = outputs_ ? "M" : "H";
   HeatmapContent c;
-  c.key = {now_.key, symbol, part_, normalised_, minus != nullptr ? pinned_.key : Key()};
-  if (matrix != nullptr) matrix_.show(c.key, *matrix, minus, normalised_);
+  c.key = {now_.key,         part_,       view_.outputs,
+           view_.normalised, places_key_, minus != nullptr ? pinned_.key : Key()};
+  if (matrix != nullptr) matrix_.show(c.key, *matrix, minus, view_.normalised, places_);
   c.tile = [this, matrix](const TileKey& key) {
     Answer<Tile> answer;
     if (matrix != nullptr) answer.value = matrix_.tile(key);
     answer.pending = matrix == nullptr;
     return answer;
   };
-  c.quantity =
-      normalised_ ? fmt::format("{0}_ce / sqrt({0}_cc {0}_ee)", symbol) : fmt::format("{}_ce", symbol);
+  view_.describe(c, matrix == nullptr ? 1 : matrix_.largest());
   if (minus != nullptr) c.quantity += ", less that of " + pinned->name();
-  c.unit = normalised_ ? "" : outputs_ ? "squared output" : "squared logit";
-  c.is_signed = true;
-  c.square = true;
-  c.scale = normalised_ ? ScaleKind::linear : ScaleKind::symlog;
-  c.range.kind = RangeKind::fixed;
-  // The diagonal is larger than all else: it is cut off.
-  c.range.fixed_high = matrix == nullptr ? 1 : static_cast<float>(matrix_.largest_off_diagonal());
-  if (c.range.fixed_high == 0) c.range.fixed_high = 1;  // two runs that are the same
-  c.range.fixed_low = -c.range.fixed_high;
-  c.row_name = "channel c";
-  c.column_name = "channel e";
+  if (matrix == nullptr) return c;
+  c.row_number = c.column_number = [this](Index place) { return std::to_string(places_.channel(place)); };
   if (const ChannelSet* set = pruned(); set != nullptr)
     for (std::size_t i = 0; i < set->size(); ++i)
-      if ((*set)[i] != 0) c.column_marks.push_back(static_cast<Index>(i));
+      if ((*set)[i] != 0) c.column_marks.push_back(places_.place(static_cast<Index>(i)));
   c.row_marks = c.column_marks;
   c.outline_cell = true;
   return c;
@@ -277,8 +233,8 @@ HeatmapContent ChannelPanel::map_content(const Run* pinned, const Matrix<double>
 void ChannelPanel::draw_map(AppState& state, ImVec2 size) {
   const Selection& selected = state.selection();
   const Run* pinned = pinned_.head != nullptr ? state.pinned.run().get() : nullptr;
-  const Matrix<double>* matrix = matrix_of(now_, outputs_, part_);
-  const Matrix<double>* minus = pinned != nullptr ? matrix_of(pinned_, outputs_, part_) : nullptr;
+  const Matrix<double>* matrix = matrix_of(now_, view_.outputs, part_);
+  const Matrix<double>* minus = pinned != nullptr ? matrix_of(pinned_, view_.outputs, part_) : nullptr;
   const bool waits = pinned != nullptr && minus == nullptr && pinned_.pending;
   if (waits) matrix = nullptr;
   if (matrix == nullptr) minus = nullptr;
@@ -290,24 +246,35 @@ void ChannelPanel::draw_map(AppState& state, ImVec2 size) {
     c.size = {0, 0};
     c.hint = "The run's results have no output-space matrix: no method needed it.";
   }
-  if (selected.channels) {
-    c.row = selected.channels->first;
-    c.column = selected.channels->second;
+  if (selected.channels && matrix != nullptr) {
+    c.row = places_.place(selected.channels->first);
+    c.column = places_.place(selected.channels->second);
   }
   const HeatmapHit hit = map_.draw("channels", size, c, state.links);
   if (c.size.rows == 0) return;
-  if (dim_ && pruned() != nullptr) dim_channels(map_, *pruned());
-  if (now_.head != nullptr) draw_rotation_pairs(map_, part().basis.scores.rope_partner);
+  draw_edges();
   if (!hit.hovered || matrix == nullptr) return;
-  draw_channel_tip(*state.run(), now_, part_, {hit.row, hit.column}, pruned(), method_);
+  const ChannelPair pair{places_.channel(hit.row), places_.channel(hit.column)};
+  draw_channel_tip(*state.run(), now_, part_, pair, pruned(), method_);
   if (!hit.clicked) return;
   Selection next = selected;
-  next.channels = ChannelPair{hit.row, hit.column};
+  next.channels = pair;
   state.select(std::move(next), "channels");
+}
+
+/// The strips around the map and the veil over it.
+void ChannelPanel::draw_edges() {
+  if (now_.head == nullptr) return;
+  const std::vector<Index>& partner = part().basis.scores.rope_partner;
+  if (dim_ && pruned() != nullptr) dim_channels(map_, *pruned(), places_);
+  draw_rotation_pairs(map_, partner, places_);
+  draw_strip_tip(map_, partner, pruned(), method_, places_);
 }
 
 void ChannelPanel::ask_pinned(PanelContext& context) {
   pinned_ = {};
+  subtracts_ = false;
+  if (sheet_shown_) return;
   const std::shared_ptr<const Run> run = context.state.subtracted();
   if (run == nullptr) return;
   if (const auto why = why_no_channels(*run, context.state.selection().layer)) {
@@ -365,9 +332,15 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
 
 std::string ChannelPanel::figure_title(PanelContext& context) const {
   const std::string less = subtracts_ ? context.state.pinned.run()->name() : std::string();
-  return fmt::format("{} of the {}{}, {}% of the channels pruned by {}",
-                     normalised_ ? "Normalised interaction" : "Interaction", outputs_ ? "outputs" : "logits",
-                     less.empty() ? "" : ", less " + less, shortest(std::round(1000 * ratio_) / 10), method_);
+  std::string title =
+      fmt::format("{} of the {}{}{}", view_.normalised ? "Normalised interaction" : "Interaction",
+                  view_.outputs ? "outputs" : "logits", sheet_shown_ ? " of every head" : "",
+                  less.empty() ? "" : ", less " + less);
+  if (view_.arrangement != ChannelArrangement::stored)
+    title += fmt::format(", channels by {}", name_of(view_.arrangement));
+  if (sheet_shown_) return title;
+  return title +
+         fmt::format(", {}% of the channels pruned by {}", shortest(std::round(1000 * ratio_) / 10), method_);
 }
 
 std::vector<std::string> ChannelPanel::figure_settings(PanelContext& context) const {
@@ -379,12 +352,10 @@ std::vector<std::string> ChannelPanel::figure_settings(PanelContext& context) co
 }
 
 std::string ChannelPanel::csv(PanelContext&) const {
+  if (sheet_shown_) return sheet_.csv();
   const ChannelMatrix& matrix = matrix_;
   if (now_.head == nullptr || matrix.d() == 0) return {};
-  std::string name = outputs_ ? "output_interaction" : "interaction";
-  if (normalised_) name += "_normalised";
-  if (subtracts_) name += "_less_pinned";
-  CsvTable table("channel,other_channel," + name);
+  CsvTable table("channel,other_channel," + view_.column() + (subtracts_ ? "_less_pinned" : ""));
   for (Index r = 0; r < matrix.d(); ++r)
     for (Index c = 0; c < matrix.d(); ++c) table.row(r, c, matrix.at(r, c));
   return table.text();
@@ -392,9 +363,12 @@ std::string ChannelPanel::csv(PanelContext&) const {
 
 void ChannelPanel::keep(SessionFields& fields) {
   fields.settings("settings", settings_);
-  fields.field("outputs", outputs_);
+  fields.field("outputs", view_.outputs);
   fields.field("dim", dim_);
-  fields.field("normalised", normalised_);
+  fields.field("normalised", view_.normalised);
+  fields.name("order", view_.arrangement, in_table(kChannelArrangements));
+  fields.field("sheet_shown", sheet_shown_);
+  fields.part("sheet", sheet_);
   fields.field("future", future_);
   fields.field("queries", queries_);
   fields.number("ratio", ratio_, 0.0, kMostChannelRatio);

@@ -2,6 +2,7 @@
 
 #include "viewer/model/numbers.hpp"
 #include "viewer/panels/metric_controls.hpp"
+#include "viewer/panels/picture_frame.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -19,20 +20,6 @@ namespace {
 constexpr double kSeconds = 0.012;
 /// Texels between heads.
 constexpr Index kHeadGap = 6;
-/// Pixels of a head from which its name has room, in points.
-constexpr float kNamed = 46;
-
-/// In a head's upper right, where the mask hides; the label's lower end.
-float draw_label(const std::string& text, float top, float right, ImU32 color) {
-  const Theme& t = theme();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
-  const ImVec2 at{right - extent.x - t.px(4), top + t.px(2)};
-  const float bottom = at.y + extent.y + t.px(1);
-  list->AddRectFilled({at.x - t.px(3), at.y - t.px(1)}, {right - t.px(1), bottom}, faded(t.panel, 0.85F));
-  list->AddText(at, color, text.c_str());
-  return bottom;
-}
 
 }  // namespace
 
@@ -86,18 +73,6 @@ Answer<Tile> HeadSheet::ask_head(PanelContext& context, const Head& head) const 
   });
 }
 
-/// By its place in the last frame; before the first one all are.
-bool HeadSheet::in_view(Index number) const {
-  if (!view_.camera()) return true;
-  const ImVec2 low = view_.map_low(), high = view_.map_high();
-  const auto row = static_cast<double>(layout_.first_row(number)),
-             column = static_cast<double>(layout_.first_column(number));
-  const ImVec2 from = view_.pixel_of(row, column),
-               to = view_.pixel_of(row + static_cast<double>(layout_.picture.rows),
-                                   column + static_cast<double>(layout_.picture.columns));
-  return to.x > low.x && from.x < high.x && to.y > low.y && from.y < high.y;
-}
-
 /// Row by row from the heads that are known by now.
 Tile HeadSheet::composed(const TileKey& key) const {
   TileBuilder builder(layout_.size(), key);
@@ -137,7 +112,7 @@ Answer<Tile> HeadSheet::part(PanelContext& context, const TileKey& key) {
       if (number >= layout_.count) break;
       const Head& head = heads_[static_cast<std::size_t>(number)];
       std::shared_ptr<const Tile>& tile = known_[{head.layer, head.kv_head}];
-      if (!tile && in_view(number)) {
+      if (!tile && picture_in_view(view_, layout_, number)) {
         const Answer<Tile> asked = ask_head(context, head);
         tile = asked.value;
         if (!asked.error.empty()) error_ = asked.error;
@@ -190,33 +165,16 @@ void HeadSheet::draw(PanelContext& context, ImVec2 size, const std::vector<HeadP
 /// The selected head's frame, that of the head that is hovered elsewhere, and where there is room names and
 /// what the heads are in order of.
 void HeadSheet::draw_names(const AppState& state, const std::vector<HeadPlace>& ranking) const {
-  const Theme& t = theme();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  list->PushClipRect(view_.map_low(), view_.map_high(), true);
   const bool ordered = in_order_of(ranking);
   for (Index n = 0; n < layout_.count; ++n) {
-    if (!in_view(n)) continue;
+    if (!picture_in_view(view_, layout_, n)) continue;
     const Head& head = heads_[static_cast<std::size_t>(n)];
-    const auto row = static_cast<double>(layout_.first_row(n)),
-               column = static_cast<double>(layout_.first_column(n));
-    const ImVec2 low = view_.pixel_of(row, column),
-                 high = view_.pixel_of(row + static_cast<double>(layout_.picture.rows),
-                                       column + static_cast<double>(layout_.picture.columns));
-    const bool selected = state.selection().layer == head.layer && state.selection().kv_head == head.kv_head;
-    const bool hovered = state.hover.layer == head.layer && state.hover.kv_head == head.kv_head;
-    list->AddRect(low, high,
-                  selected  ? t.accent
-                  : hovered ? t.text
-                            : t.border,
-                  0, 0, selected ? t.px(2.4F) : t.px(1));
-    if (high.x - low.x < t.px(kNamed)) continue;
-    const ImU32 color = selected ? t.accent : t.text;
-    const float bottom = draw_label(fmt::format("L{} H{}", head.layer, head.kv_head), low.y, high.x, color);
-    if (!ordered) continue;
-    const std::string value = number_text(ranking[static_cast<std::size_t>(n)].value);
-    if (bottom + 2 * ImGui::GetTextLineHeight() < high.y) draw_label(value, bottom, high.x, color);
+    std::vector<std::string> lines{fmt::format("L{} H{}", head.layer, head.kv_head)};
+    if (ordered) lines.push_back(number_text(ranking[static_cast<std::size_t>(n)].value));
+    frame_picture(view_, layout_, n,
+                  state.selection().layer == head.layer && state.selection().kv_head == head.kv_head,
+                  state.hover.layer == head.layer && state.hover.kv_head == head.kv_head, lines);
   }
-  list->PopClipRect();
 }
 
 void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit,

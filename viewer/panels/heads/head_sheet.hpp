@@ -40,7 +40,6 @@ class HeadSheet {
   Answer<Tile> ask_head(PanelContext& context, const Head& head) const;
   Tile composed(const TileKey& key) const;
   Answer<Tile> part(PanelContext& context, const TileKey& key);
-  bool in_view(Index number) const;
   void draw_names(const AppState& state, const std::vector<HeadPlace>& ranking) const;
   void take_mouse(PanelContext& context, const HeatmapHit& hit, const std::vector<HeadPlace>& ranking,
                   const std::string& figure_name);

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "viewer/model/layout.hpp"
+#include "viewer/widgets/heatmap_view.hpp"
+
+#include <span>
+#include <string>
+
+// The pictures of a contact sheet that is drawn as one heatmap.
+
+namespace kvreplay::viewer {
+
+/// Whether any of a picture is in view, as of the last frame; before the first one all are.
+bool picture_in_view(const HeatmapView& view, const SheetLayout& layout, Index number);
+/// Frames a picture, and writes as many of the lines into its upper right as it has room for.
+void frame_picture(const HeatmapView& view, const SheetLayout& layout, Index number, bool selected,
+                   bool hovered, std::span<const std::string> lines);
+
+}  // namespace kvreplay::viewer
