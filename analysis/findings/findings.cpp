@@ -114,7 +114,7 @@ std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSou
       FindingKind::head,
       fmt::format("{} misranks layer {} head {} most: rank correlation {:.2f} with what removing "
                   "a token really costs ({}), {:.2f} in the median head",
-                  score, layer, head, worst, reference, middle),
+                  score, tables.layer_called(layer), head, worst, reference, middle),
       (1 - worst) / std::max(1 - middle, kFinest),
       {Table::agreement, {{"score", score}, {"reference", reference}, {"metric", "spearman"}}, layer, head}};
   if (const auto missed = missed_token(tokens, layer, head, score, reference, tables.shape.l)) {

@@ -159,7 +159,7 @@ std::optional<Finding> heaviest_layer(const FigureTables& tables) {
     found.text = fmt::format(
         "Layer {} carries {:.0f} % of all nats that {} is predicted to cost ({}): loss_layer {} of {} "
         "nats a step, in {} layers.",
-        *found.place.layer, 100 * share, policy, kept_text(at->budget), value_text(most),
+        tables.layer_called(*found.place.layer), 100 * share, policy, kept_text(at->budget), value_text(most),
         value_text(nats->model), layers.size());
     return found;
   }
@@ -170,8 +170,8 @@ std::optional<Finding> heaviest_layer(const FigureTables& tables) {
   found.text = fmt::format(
       "Layer {} loses most of its output: with what {} keeps ({}) its output error is {}, {} "
       "times the median layer's {}.",
-      *found.place.layer, policy, kept_text(at->budget), value_text(most), factor_text(found.weight),
-      value_text(middle));
+      tables.layer_called(*found.place.layer), policy, kept_text(at->budget), value_text(most),
+      factor_text(found.weight), value_text(middle));
   return found;
 }
 
@@ -345,7 +345,8 @@ std::string places_of(const Rulers& rulers, const FigureTables& tables) {
   std::vector<std::string> places;
   for (auto& [layer, heads] : by_layer) {
     std::ranges::sort(heads);
-    places.push_back(fmt::format("layer {} head{} {}", layer, heads.size() == 1 ? "" : "s",
+    places.push_back(fmt::format("layer {} head{} {}", tables.layer_called(layer),
+                                 heads.size() == 1 ? "" : "s",
                                  fmt::join(heads, heads.size() == 2 ? " and " : ", ")));
   }
   return fmt::format("{}", fmt::join(places, " and "));

@@ -137,8 +137,14 @@ std::string best_rows(const FigureTable& table, const Wanted& common = {});
 struct FigureTables {
   DumpShape shape;
   std::vector<Index> layers;  ///< of the run, ascending, by the dump's numbers
+  /// What sentences call each of the dump's layers; empty: by the dump's numbers, as tables do.
+  std::vector<Index> called = {};
   FigureTable agreement{Table::agreement}, evictions{Table::evictions}, decode{Table::decode},
       budgets{Table::budgets}, channels{Table::channels}, compensation{Table::compensation};
+
+  Index layer_called(Index layer) const {
+    return called.empty() ? layer : called[static_cast<std::size_t>(layer)];
+  }
 };
 
 /// A result folder's tables, read once.

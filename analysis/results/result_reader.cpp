@@ -57,22 +57,36 @@ DumpShape shape_of(const Json& summary, const std::string& where) {
   return shape;
 }
 
+/// Nothing where they are no list of ascending numbers below `end`.
+std::optional<std::vector<Index>> ascending(const Json& list, Index end) {
+  if (!list.is_array()) return std::nullopt;
+  std::vector<Index> numbers;
+  for (const auto& one : list) {
+    if (!one.is_number_unsigned() || one.get<std::uint64_t>() >= static_cast<std::uint64_t>(end) ||
+        (!numbers.empty() && one.get<Index>() <= numbers.back()))
+      return std::nullopt;
+    numbers.push_back(one.get<Index>());
+  }
+  return numbers;
+}
+
 std::vector<Index> layers_of(const Json& summary, Index dump_layers, const std::string& where) {
   const auto found = summary.find("layers");
-  std::vector<Index> layers;
-  bool good = found != summary.end() && found->is_array();
-  if (good)
-    for (const auto& layer : *found) {
-      good = good && layer.is_number_unsigned() &&
-             layer.get<std::uint64_t>() < static_cast<std::uint64_t>(dump_layers) &&
-             (layers.empty() || layer.get<Index>() > layers.back());
-      if (!good) break;
-      layers.push_back(layer.get<Index>());
-    }
-  if (!good)
-    throw InputError(where + ": layers", fmt::format("ascending layers below {}", dump_layers),
-                     found == summary.end() ? "none" : json_text(*found));
-  return layers;
+  if (found != summary.end())
+    if (auto layers = ascending(*found, dump_layers)) return *std::move(layers);
+  throw InputError(where + ": layers", fmt::format("ascending layers below {}", dump_layers),
+                   found == summary.end() ? "none" : json_text(*found));
+}
+
+std::vector<Index> model_layers_of(const Json& summary, Index dump_layers, const std::string& where) {
+  const Json& dump = summary.at("dump");
+  const auto found = dump.find("model_layers");
+  if (found == dump.end()) return {};
+  constexpr Index kEnd = std::numeric_limits<Index>::max();
+  if (auto numbers = ascending(*found, kEnd); numbers && std::ssize(*numbers) == dump_layers)
+    return *std::move(numbers);
+  throw InputError(where + ": dump.model_layers", fmt::format("{} ascending numbers", dump_layers),
+                   json_text(*found));
 }
 
 }  // namespace
@@ -104,6 +118,7 @@ ResultReader::ResultReader(fs::path folder) : folder_(std::move(folder)) {
     throw InputError(where + ": kind", "none: the results of one dump", json_text(*kind));
   shape_ = shape_of(summary_, where);
   layers_ = layers_of(summary_, shape_.layers, where);
+  model_layers_ = model_layers_of(summary_, shape_.layers, where);
   if (!fs::exists(folder_ / "files.csv", ignored)) return;
   recorded_.emplace();
   for (RecordedFile& file : files_of_results(folder_, summary_)) recorded_->insert(std::move(file.name));

@@ -36,6 +36,8 @@ class ResultReader {
   std::vector<std::filesystem::path> dump_paths() const;
   /// The layers of the run, ascending, by the dump's numbers.
   const std::vector<Index>& layers() const { return layers_; }
+  /// The model's number of every layer of the dump, ascending; empty where they are the dump's own.
+  const std::vector<Index>& model_layers() const { return model_layers_; }
 
   /// Whether the results have such a file: files.csv names it or, where there is no files.csv, it is there.
   bool has(const std::filesystem::path& name) const;
@@ -74,7 +76,7 @@ class ResultReader {
   std::optional<std::set<std::string>> recorded_;  ///< in files.csv
   Json summary_;
   DumpShape shape_;
-  std::vector<Index> layers_;
+  std::vector<Index> layers_, model_layers_;
 };
 
 }  // namespace kvreplay

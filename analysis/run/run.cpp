@@ -74,10 +74,23 @@ Json shape_json(const DumpShape& shape) {
           {"T", shape.T},           {"T_q", shape.T_q}, {"l", shape.l}};
 }
 
+/// The model's numbers of a dump's layers; empty where they are the dump's own.
+static std::vector<Index> model_layers(const Dump& dump) {
+  std::vector<Index> numbers;
+  bool own = true;
+  for (Index layer = 0; layer < dump.shape().layers; ++layer) {
+    numbers.push_back(dump.model_layer(layer));
+    own = own && numbers.back() == layer;
+  }
+  return own ? std::vector<Index>() : numbers;
+}
+
 Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& options) {
   Json settings;
   settings["dump"] = {{"model", dump.model()}, {"fingerprint", fingerprint(dump)}};
   settings["dump"].update(shape_json(dump.shape()));
+  if (const std::vector<Index> numbers = model_layers(dump); !numbers.empty())
+    settings["dump"]["model_layers"] = numbers;
   settings["precision"] = name_of(options.precision);
   settings["layers"] = layers_of_run(options);
   if (options.shard) settings["shard"] = options.shard->name();

@@ -18,7 +18,7 @@ const std::shared_ptr<const Run>& sample() {
 }
 
 FindAnswer found(std::string_view typed) {
-  return find_answer(typed, sample()->shape(), metrics_of(*sample()->dump()));
+  return find_answer(typed, sample()->shape(), sample()->layers(), metrics_of(*sample()->dump()));
 }
 
 std::vector<std::string> titles(std::string_view typed) {

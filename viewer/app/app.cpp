@@ -125,9 +125,7 @@ void App::take_opened() {
       if (!(state_.selection() == opened_with_)) keep_head();
       state_.runs.push_back(run);
       add_recent(recent_, run->path().string());
-      Selection selection = state_.selection();
-      selection.run = state_.runs.size() - 1;
-      state_.select(selection);
+      state_.select(state_.in_run(state_.runs.size() - 1));
       if (worst_wanted_) opened_with_ = state_.selection();
     }
     desk_.forget(question.key);

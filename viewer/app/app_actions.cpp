@@ -172,9 +172,7 @@ void App::close_run() {
 
 void App::next_run() {
   if (state_.runs.empty()) return;
-  Selection next = state_.selection();
-  next.run = (next.run + 1) % state_.runs.size();
-  state_.select(next);
+  state_.select(state_.in_run((state_.selection().run + 1) % state_.runs.size()));
 }
 
 void App::pin_run() {
@@ -261,7 +259,9 @@ void App::step_head(int step, bool worst) {
 std::filesystem::path App::export_path(std::string_view extension) const {
   const std::string run = state_.run() ? state_.run()->name() : "kvreplay";
   const Selection& s = state_.selection();
-  const std::string stem = fmt::format("{}-{}-layer{}-head{}", run, name_of(focused_), s.layer, s.kv_head);
+  const std::string stem =
+      fmt::format("{}-{}-layer{}-head{}", run, name_of(focused_),
+                  state_.run() ? state_.run()->layer_number(s.layer) : s.layer, s.kv_head);
   std::filesystem::path folder;
   if (state_.run() && state_.run()->results() != nullptr && access(state_.run()->path().c_str(), W_OK) == 0)
     folder = state_.run()->path();

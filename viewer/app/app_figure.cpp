@@ -83,7 +83,7 @@ std::string App::figure_title(PanelContext& context) const {
   if (title.empty()) title = title_of(figure_->panel());
   title += " \xC2\xB7 " + state_.run()->name();
   if (!shows_head(figure_->panel())) return title;
-  title += fmt::format(" \xC2\xB7 layer {}, KV head {}", s.layer, s.kv_head);
+  title += fmt::format(" \xC2\xB7 layer {}, KV head {}", state_.run()->layer_number(s.layer), s.kv_head);
   return s.query_head ? fmt::format("{}, query head {}", title, *s.query_head) : title;
 }
 

@@ -266,12 +266,12 @@ float App::draw_findings(const Area& area) {
   if (layout_.maximised()) return 0;
   PanelContext context{state_, desk_};
   findings_.look(context);
-  const float height = findings_.height(area.height);
+  const float height = findings_.height({area.width, area.height});
   if (height <= 0) return 0;
   finding_area_ = {area.x, area.y, area.width, height};
   ImGui::SetCursorScreenPos({area.x, area.y});
   ImGui::PushID("findings");
-  if (const auto panel = findings_.draw(context, area.width, area.height)) show(*panel);
+  if (const auto panel = findings_.draw(context, {area.width, area.height})) show(*panel);
   ImGui::PopID();
   return height;
 }

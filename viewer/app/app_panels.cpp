@@ -26,12 +26,13 @@ constexpr float kRunWidth = 170, kLeastRunWidth = 64, kQueryHeadWidth = 86, kWin
 /// A number that is stepped with buttons on both sides of it, in the menu bar.
 struct Stepper {
   const char *id, *name, *short_name;
-  Index count;
+  LayerNumbers numbers;  ///< what is shown in place of 0, 1, ..
+  Index count() const { return numbers.count(); }
 
   static constexpr const char* kBack = "\xE2\x80\xB9";
   static constexpr const char* kOn = "\xE2\x80\xBA";
 
-  int digits() const { return count > 100 ? 3 : 2; }
+  int digits() const { return numbers.largest() > 99 ? 3 : 2; }
   /// With what separates it from the next item.
   float width(bool brief) const {
     const ImGuiStyle& style = ImGui::GetStyle();
@@ -48,15 +49,15 @@ struct Stepper {
     dim_text(brief ? short_name : name);
     if (brief) tip(name);
     ImGui::SameLine(0, theme().px(4));
-    if (small_button(kBack)) value = (value + count - 1) % count;
+    if (small_button(kBack)) value = (value + count() - 1) % count();
     ImGui::SameLine(0, theme().px(3));
     ImGui::PushFont(mono_font());
-    ImGui::Text("%*d", digits(), static_cast<int>(value));
+    ImGui::Text("%*d", digits(), static_cast<int>(numbers.number(value)));
     ImGui::PopFont();
     if (ImGui::IsItemHovered() && ImGui::GetIO().MouseWheel != 0)
-      value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count - 1)) % count;
+      value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count() - 1)) % count();
     ImGui::SameLine(0, theme().px(3));
-    if (small_button(kOn)) value = (value + 1) % count;
+    if (small_button(kOn)) value = (value + 1) % count();
     ImGui::PopID();
     return value != before;
   }
@@ -100,7 +101,8 @@ void App::draw_head_controls() {
   Selection next = state_.selection();
   const Theme& t = theme();
   const DumpShape& shape = state_.run()->shape();
-  const Stepper layer{"layer", "layer", "L", shape.layers}, head{"head", "KV head", "H", shape.n_kv};
+  const Stepper layer{"layer", "layer", "L", state_.run()->layers()},
+      head{"head", "KV head", "H", LayerNumbers::own(shape.n_kv)};
   const float spacing = ImGui::GetStyle().ItemSpacing.x;
   float room = ImGui::GetContentRegionAvail().x;
   const auto take = [&room](float width) {
@@ -142,6 +144,7 @@ void App::draw_head_controls() {
       ImGui::EndCombo();
     }
   }
+  if (next.run != state_.selection().run) next = state_.in_run(next.run);
   if (!(next == state_.selection())) state_.select(next, "head");
   if (budgets) {
     dim_text("kept");

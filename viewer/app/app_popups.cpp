@@ -79,7 +79,8 @@ void App::draw_palette() {
   if (ImGui::IsItemEdited()) palette_choice_ = 0;
   FindAnswer answer;
   if (state_.run() && !palette_text_.empty())
-    answer = find_answer(palette_text_, state_.run()->shape(), available_metrics(*state_.run()));
+    answer = find_answer(palette_text_, state_.run()->shape(), state_.run()->layers(),
+                         available_metrics(*state_.run()));
   std::vector<PaletteRow> found;
   // Places first, then actions, then names: their words are in many of them.
   const auto add = [&](bool names) {

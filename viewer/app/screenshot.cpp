@@ -21,6 +21,17 @@ Index within_range(const OptionFacts& option, Index value, Index first, Index en
   return value;
 }
 
+/// The dump's own number, and where the model has another one that, too.
+Index layer_in_range(const Run& run, Index layer) {
+  const LayerNumbers& layers = run.layers();
+  if (layer >= layers.count() && layers.largest() >= layers.count())
+    throw OptionError(
+        start_option::layer,
+        fmt::format("0 to {}, the dump's count of the model's layers {}", layers.count() - 1, layers.text()),
+        std::to_string(layer));
+  return within_range(start_option::layer, layer, 0, layers.count());
+}
+
 }  // namespace
 
 PanelKind panel_by_name(const std::string& name) {
@@ -64,7 +75,7 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
   app.when_open([options](AppState& state) {
     const DumpShape& shape = state.run()->shape();
     Selection next = state.selection();
-    if (options.layer) next.layer = within_range(start_option::layer, *options.layer, 0, shape.layers);
+    if (options.layer) next.layer = layer_in_range(*state.run(), *options.layer);
     if (options.kv_head) next.kv_head = within_range(start_option::head, *options.kv_head, 0, shape.n_kv);
     if (options.query_head)
       next.query_head = within_range(start_option::query_head, *options.query_head, 0, shape.group());

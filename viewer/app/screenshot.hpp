@@ -27,7 +27,8 @@ inline constexpr OptionFacts screenshot{"screenshot", "FILE",
     panel{"panel", "NAME", "only this panel, filling the picture"},
     figure{"figure", "",
            "the panel's figure alone, without controls, with a title and where it comes from, at scale 2"},
-    layer{"layer", "N", "selects a layer"}, head{"head", "N", "selects a KV head"},
+    layer{"layer", "N", "selects a layer, counted as in --layers of kvreplay: the dump's, from 0"},
+    head{"head", "N", "selects a KV head"},
     query_head{"query-head", "N", "selects a query head of the group"},
     row{"row", "N", "selects a query's position"}, token{"token", "N", "selects a token's position"};
 }  // namespace start_option

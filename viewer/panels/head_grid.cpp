@@ -49,10 +49,10 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
   content.high_word = grid.high_word;
   content.row_name = across ? "KV head" : "layer";
   content.column_name = across ? "layer" : "KV head";
-  if (!all)
-    (across ? content.column_number : content.row_number) = [&](Index place) {
-      return std::to_string(grid.layers[static_cast<std::size_t>(place)]);
-    };
+  (across ? content.column_number : content.row_number) = [&](Index place) {
+    return std::to_string(
+        state.run()->layer_number(all ? place : grid.layers[static_cast<std::size_t>(place)]));
+  };
   content.scale = grid.scale;
   content.square = grid.square;
   content.outline_cell = grid.outline;

@@ -43,8 +43,8 @@ Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHea
   const Index window = context.state.comparison.window;
   const Question question{.key = {run->key(), "query_head_summary", run->dump() != nullptr ? window : 0,
                                   head.layer, head.kv_head, query_head},
-                          .title = fmt::format("Token metrics, layer {} head {} query head {}", head.layer,
-                                               head.kv_head, query_head),
+                          .title = fmt::format("Token metrics, {} query head {}",
+                                               run->head_text(head.layer, head.kv_head), query_head),
                           .all_cores = true};
   return context.desk.ask<QueryHeadSummary>(
       question, [run, window, layer = head.layer, kv_head = head.kv_head, query_head](JobControl& job) {
@@ -61,7 +61,7 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
   const bool with_tokens = urgency < Urgency::background;
   const Question question{
       .key = {run->key(), "summary", with_tokens, run->dump() != nullptr ? window : 0, layer, kv_head},
-      .title = fmt::format("Token metrics, layer {} head {}", layer, kv_head),
+      .title = "Token metrics, " + run->head_text(layer, kv_head),
       .urgency = urgency,
       .all_cores = with_tokens};
   return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head, with_tokens](JobControl& job) {
@@ -70,8 +70,7 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
 }
 
 std::string ComparedHead::title() const {
-  return query_head ? fmt::format("layer {} head {} query head {}", layer, kv_head, *query_head)
-                    : fmt::format("layer {} head {}", layer, kv_head);
+  return query_head ? fmt::format("{} query head {}", called, *query_head) : called;
 }
 
 ComparedHead ask_compared_head(PanelContext& context) {
@@ -80,6 +79,7 @@ ComparedHead ask_compared_head(PanelContext& context) {
   ComparedHead head;
   head.layer = selection.layer;
   head.kv_head = selection.kv_head;
+  head.called = context.run()->head_text(head.layer, head.kv_head);
   if (group > 1) head.whose = fmt::format("sum of {} query heads", group);
   if (group > 1 && selection.query_head) {
     const Answer<QueryHeadSummary> own = ask_query_head(context, head, *selection.query_head);

@@ -318,7 +318,7 @@ void BudgetFigures::ask_heads(PanelContext& context, Index selected) {
     if (worth != nullptr) return;
     const Index layer = head / n_kv, g = head % n_kv;
     const Question question{.key = {run->key(), "budget_worth", order_key_, layer, g},
-                            .title = fmt::format("Loss of layer {} head {}", layer, g),
+                            .title = "Loss of " + run->head_text(layer, g),
                             .urgency = urgency};
     const auto answer = context.desk.ask<HeadWorth>(question, [run, plan = plan_, layer, g](JobControl& job) {
       return head_worth(*run->readers(layer, g), *plan, job);

@@ -287,7 +287,7 @@ ChannelAnswers ask_results(PanelContext& context, Index kv_head, double ratio) {
   all.layer = context.state.selection().layer;
   all.key = {run->key(), "channel_results", all.layer, kv_head};
   const Answer<ChannelRecord> record = context.desk.ask<ChannelRecord>(
-      {.key = all.key, .title = fmt::format("Channels, layer {} head {}", all.layer, kv_head)},
+      {.key = all.key, .title = "Channels, " + run->head_text(all.layer, kv_head)},
       [run, layer = all.layer, kv_head](JobControl&) {
         return read_channels(*run->results(), layer, kv_head);
       });
@@ -363,7 +363,7 @@ ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head,
   const Index layer = context.state.selection().layer;
   const std::shared_ptr<const ChannelPlan>& plan = settled_.plan;
   const Key place(layer, kv_head, settled_.basis);
-  const std::string where = fmt::format("layer {} head {}", layer, kv_head);
+  const std::string where = run->head_text(layer, kv_head);
   ChannelAnswers all;
   all.layer = layer;
   all.key = {run->key(), "channels", place};
@@ -394,7 +394,7 @@ void ChannelQuestions::ask_prunings(PanelContext& context, double ratio, Channel
   const Key slot(run->key(), "prunings", Key(layer, kv_head, settled_.basis));
   const Question question{
       .key = {slot, ratio, all.outputs != nullptr},
-      .title = fmt::format("Pruning {:.0f} % of channels, layer {} head {}", 100 * ratio, layer, kv_head),
+      .title = fmt::format("Pruning {:.0f} % of channels, {}", 100 * ratio, run->head_text(layer, kv_head)),
       .urgency = Urgency::now,
       .slot = slot,
       .all_cores = true};

@@ -353,7 +353,7 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
   const std::shared_ptr<const Run>& run = context.run();
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
   const std::shared_ptr<const DecodePlan>& plan = settled_.plan;
-  const std::string where = fmt::format("layer {} head {}", layer, kv_head);
+  const std::string where = run->head_text(layer, kv_head);
   Answer<DecodeView> found;
   const auto outputs = context.desk.ask<DecodeOutputs>(
       {.key = {run->key(), "decode_outputs", layer, kv_head},
@@ -390,7 +390,7 @@ Answer<DecodeView> DecodeQuestions::ask_results(PanelContext& context) {
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
   return context.desk.ask<DecodeView>(
       {.key = {run->key(), "decode_results", layer, kv_head},
-       .title = fmt::format("Decoding, layer {} head {}", layer, kv_head)},
+       .title = "Decoding, " + run->head_text(layer, kv_head)},
       [run, layer, kv_head](JobControl&) { return read_decode(*run->results(), layer, kv_head); });
 }
 

@@ -370,7 +370,7 @@ constexpr double kQuickCells = 6e6;
 Answer<SharedMap> ask_map(PanelContext& context, const std::shared_ptr<const Run>& run,
                           const EntryView& view) {
   const Question question{.key = {run->key(), "entry_map", view.layer, view.kv_head},
-                          .title = fmt::format("Reading layer {} head {}", view.layer, view.kv_head),
+                          .title = "Reading " + run->head_text(view.layer, view.kv_head),
                           .urgency = Urgency::now};
   return context.desk.ask<SharedMap>(question, [run, view](JobControl& job) {
     return SharedMap{
@@ -426,8 +426,9 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
   const bool takes_long = cells > kQuickCells;
   Question question;
   question.key = {key_of(context, view), "tile", key.level, key.row, key.column};
-  question.title = fmt::format("{} of layer {} head {}, {} x {} cells", name_of(view.shown), view.layer,
-                               view.kv_head, static_cast<Index>(side), static_cast<Index>(side));
+  question.title =
+      fmt::format("{} of {}, {} x {} cells", name_of(view.shown), run->head_text(view.layer, view.kv_head),
+                  static_cast<Index>(side), static_cast<Index>(side));
   question.urgency = takes_long ? Urgency::background : Urgency::soon;
   question.fills = true;
   Answer<Tile> exact = context.desk.ask<Tile>(question, [maps, view, key, rows = rows_](JobControl& job) {
@@ -454,7 +455,7 @@ Answer<RowValues> EntryQuestions::rows(PanelContext& context, const EntryView& v
                        static_cast<double>(view.query_head ? 1 : shape.group());
   const Question question{
       .key = {key_of(context, view), "rows", block, step},
-      .title = fmt::format("Rows of {}, layer {} head {}", name_of(view.shown), view.layer, view.kv_head),
+      .title = fmt::format("Rows of {}, {}", name_of(view.shown), run->head_text(view.layer, view.kv_head)),
       .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon,
       .fills = true};
   return context.desk.ask<RowValues>(question, [maps, view, block, step, cache = rows_](JobControl& job) {

@@ -85,7 +85,7 @@ std::optional<PlaceQuery> place_of(const std::vector<std::string>& words) {
   return query;
 }
 
-FindAnswer place(const PlaceQuery& query, const DumpShape& shape) {
+FindAnswer place(PlaceQuery query, const DumpShape& shape, const LayerNumbers& layers) {
   std::vector<std::string> parts;
   std::string error;
   const auto check = [&](const std::optional<Index>& number, Index count, const char* what) {
@@ -94,7 +94,15 @@ FindAnswer place(const PlaceQuery& query, const DumpShape& shape) {
       error = fmt::format("{} {}: there are {}", what, *number, counted(count, what));
     parts.push_back(fmt::format("{} {}", what, *number));
   };
-  check(query.layer, shape.layers, "layer");
+  if (query.layer) {
+    parts.push_back(fmt::format("layer {}", *query.layer));
+    const std::optional<Index> layer = layers.layer(*query.layer);
+    if (!layer)
+      error = layers.largest() < layers.count()
+                  ? fmt::format("layer {}: there are {}", *query.layer, counted(shape.layers, "layer"))
+                  : fmt::format("layer {}: there are {}", *query.layer, layers.text());
+    query.layer = layer;
+  }
   check(query.kv_head, shape.n_kv, "KV head");
   check(query.token, shape.T, "token");
   if (!error.empty()) return {{}, error};
@@ -125,9 +133,10 @@ void add_names(std::string_view typed, const MetricSet& metrics, std::vector<Fin
 
 std::optional<PlaceQuery> place_query(std::string_view typed) { return place_of(words_of(typed)); }
 
-FindAnswer find_answer(std::string_view typed, const DumpShape& shape, const MetricSet& metrics) {
+FindAnswer find_answer(std::string_view typed, const DumpShape& shape, const LayerNumbers& layers,
+                       const MetricSet& metrics) {
   FindAnswer answer;
-  if (const auto to = place_query(typed)) answer = place(*to, shape);
+  if (const auto to = place_query(typed)) answer = place(*to, shape, layers);
   add_names(typed, metrics, answer.entries);
   return answer;
 }

@@ -13,7 +13,8 @@
 
 namespace kvreplay::viewer {
 
-/// "L3 H1", "layer 3 head 1", "3.1", "token 379", "379": what is not said stays as it is.
+/// "L3 H1", "layer 3 head 1", "3.1", "token 379", "379": what is not said stays as it is. As typed `layer` is
+/// the model's number; of a FindEntry the dump's.
 struct PlaceQuery {
   std::optional<Index> layer, kv_head, token;
   bool operator==(const PlaceQuery&) const = default;
@@ -32,7 +33,8 @@ struct FindAnswer {
   std::string error;               ///< one line: why a place is none of this run
 };
 /// `metrics` are those that the run has of its heads.
-FindAnswer find_answer(std::string_view typed, const DumpShape& shape, const MetricSet& metrics);
+FindAnswer find_answer(std::string_view typed, const DumpShape& shape, const LayerNumbers& layers,
+                       const MetricSet& metrics);
 
 /// Goes to a place, compares by a metric, or sets setting A to a policy.
 void follow(const FindEntry& entry, AppState& state);

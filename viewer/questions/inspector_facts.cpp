@@ -139,7 +139,7 @@ constexpr Index kMostPins = 64;
 /// A head in float64, kept for the next cell of it.
 Answer<ExactHead> ask_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index head) {
   const Question question{.key = {run->key(), "float64", layer, head},
-                          .title = fmt::format("Reading layer {} head {} in float64", layer, head)};
+                          .title = fmt::format("Reading {} in float64", run->head_text(layer, head))};
   return desk.ask<ExactHead>(question, [run, layer, head](JobControl&) {
     return ExactHead{
         std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, head))};
@@ -172,8 +172,8 @@ void InspectorFacts::ask_cell(PanelContext& context, const std::shared_ptr<const
   }
   const Question question{
       .key = {from->key(), "cell", cell.layer, cell.kv_head, cell.query_head, cell.row, cell.token},
-      .title = fmt::format("Row {}, token {} of layer {} head {}", cell.row, cell.token, cell.layer,
-                           cell.kv_head)};
+      .title = fmt::format("Row {}, token {} of {}", cell.row, cell.token,
+                           from->head_text(cell.layer, cell.kv_head))};
   if (const auto known = cells_.find(question.key); known != cells_.end()) {
     column.entries = known->second;
     return;
@@ -205,7 +205,13 @@ void InspectorFacts::add_cells(PanelContext& context, const Cell& cell, std::opt
     column.run = from->name();
     column.cell = cell;
     column.pin = pin;
-    ask_cell(context, from, column);
+    const Index number = context.state.run()->layer_number(cell.layer);
+    if (!pin) column.cell.layer = from->layers().layer(number).value_or(-1);
+    column.layer_number = column.cell.layer < 0 ? number : from->layer_number(column.cell.layer);
+    if (column.cell.layer < 0)
+      column.why = fmt::format("no layer {}", number);
+    else
+      ask_cell(context, from, column);
     columns.push_back(std::move(column));
   }
 }

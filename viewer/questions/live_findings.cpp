@@ -91,6 +91,7 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
   tables.shape = run->shape();
   tables.layers.resize(static_cast<std::size_t>(run->shape().layers));
   std::iota(tables.layers.begin(), tables.layers.end(), Index{0});
+  tables.called = run->layers().numbers();
   if (!heads.empty()) {
     const DumpShape& shape = run->shape();
     tables.agreement = agreement_of(heads, tables.layers, shape.n_kv,
@@ -197,8 +198,11 @@ void FindingSource::look_at_results(PanelContext& context) {
   const Question question{.key = {run_key_, "findings"},
                           .title = "What is worth knowing of the results",
                           .urgency = Urgency::idle};
-  const auto answer = context.desk.ask<Findings>(
-      question, [run = context.state.run()](JobControl&) { return Findings{findings_of(*run->results())}; });
+  const auto answer = context.desk.ask<Findings>(question, [run = context.state.run()](JobControl&) {
+    Tables tables(*run->results());
+    tables.called = run->layers().numbers();
+    return Findings{findings_of(tables)};
+  });
   pending_ = answer.pending;
   progress_ = "reading the results";
   error_ = answer.error;
@@ -235,9 +239,10 @@ bool FindingSource::take_heads(PanelContext& context) {
 bool FindingSource::take_layers(PanelContext& context) {
   constexpr int kAtOnce = 4;  // each takes seconds and holds a layer's heads
   const auto ask = [&](Index layer) {
-    const Question question{.key = {run_key_, "finding_evictions", layer},
-                            .title = fmt::format("Evictions to compare, layer {}", layer),
-                            .urgency = Urgency::idle};
+    const Question question{
+        .key = {run_key_, "finding_evictions", layer},
+        .title = fmt::format("Evictions to compare, layer {}", context.state.run()->layer_number(layer)),
+        .urgency = Urgency::idle};
     return context.desk.ask<LayerEvictions>(question, [run = context.state.run(), layer](JobControl& job) {
       return live_evictions(*run, layer, job);
     });

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <system_error>
+#include <utility>
 
 namespace kvreplay::viewer {
 
@@ -25,6 +26,12 @@ const Json& dump_of_summary(const ResultReader& results) { return results.summar
 fs::path file_of(const std::string& where) {
   const auto archive = where.rfind(".npz:");
   return archive == std::string::npos ? where : where.substr(0, archive + 4);
+}
+
+LayerNumbers numbers_of(const Dump& dump) {
+  std::vector<Index> numbers;
+  for (Index layer = 0; layer < dump.shape().layers; ++layer) numbers.push_back(dump.model_layer(layer));
+  return LayerNumbers(std::move(numbers));
 }
 
 }  // namespace
@@ -49,11 +56,14 @@ std::shared_ptr<const Run> Run::open(const fs::path& path, int id, const fs::pat
   }
   if (run->dump_) {
     run->shape_ = run->dump_->shape();
+    run->layers_ = numbers_of(*run->dump_);
     run->model_ = run->dump_->model();
     run->add_stamp(run->dump_->folder() / "manifest.json");
     for (const DumpFile& file : run->dump_->files()) run->add_stamp(file_of(file.where));
   } else {
     run->shape_ = run->results_->shape();
+    run->layers_ = run->results_->model_layers().empty() ? LayerNumbers::own(run->shape_.layers)
+                                                         : LayerNumbers(run->results_->model_layers());
     run->model_ = dump_of_summary(*run->results_).value("model", std::string());
   }
   return run;
@@ -81,6 +91,10 @@ void Run::open_dump_of_results() {
     }
   }
   if (located) throw InputError(why_no_dump_);
+}
+
+std::string Run::head_text(Index layer, Index kv_head) const {
+  return fmt::format("layer {} head {}", layer_number(layer), kv_head);
 }
 
 const std::optional<TokenLabels>& Run::labels() const {
@@ -186,6 +200,9 @@ std::string why_not_comparable(const Run& run, const Run& other) {
   if (sizes(a) != sizes(b))
     return fmt::format("{} is of another shape than {}: {}, not {}.", run.name(), other.name(), text(a),
                        text(b));
+  if (run.layers().numbers() != other.layers().numbers())
+    return fmt::format("{} is of other layers than {}: {}, not {}.", run.name(), other.name(),
+                       run.layers().text(), other.layers().text());
   if (run.labels() && other.labels()) {
     const TokenLabels &mine = *run.labels(), &theirs = *other.labels();
     const bool ids = !mine.ids.empty() && !theirs.ids.empty();

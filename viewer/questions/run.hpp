@@ -3,6 +3,7 @@
 #include "data/dump.hpp"
 #include "sim/head_group.hpp"
 #include "viewer/model/key.hpp"
+#include "viewer/model/layer_numbers.hpp"
 #include "viewer/questions/shared_cache.hpp"
 
 #include <cstdint>
@@ -39,6 +40,11 @@ class Run {
   const std::string& name() const { return name_; }  ///< the folder's name
   const std::string& model() const { return model_; }
   const DumpShape& shape() const { return shape_; }
+  /// What its layers are called wherever a person reads or types them.
+  const LayerNumbers& layers() const { return layers_; }
+  Index layer_number(Index layer) const { return layers_.number(layer); }
+  /// "layer 14 head 1"
+  std::string head_text(Index layer, Index kv_head) const;
   /// Null where a result folder's dump is gone; why_no_dump() then says why, as one clause.
   const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
   const std::string& why_no_dump() const { return why_no_dump_; }
@@ -73,6 +79,7 @@ class Run {
   std::filesystem::path path_, located_dump_;
   std::string name_, model_;
   DumpShape shape_;
+  LayerNumbers layers_;
   std::optional<Dump> dump_;
   std::string why_no_dump_;
   std::unique_ptr<ResultReader> results_;

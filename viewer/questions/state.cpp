@@ -136,6 +136,14 @@ void AppState::select(Selection selection, const std::string& kind) {
   history_.record(std::move(next), kind);
 }
 
+Selection AppState::in_run(std::size_t which) const {
+  Selection next = selection();
+  if (run() != nullptr && which < runs.size())
+    next.layer = runs[which]->layers().layer(run()->layer_number(next.layer)).value_or(next.layer);
+  next.run = which;
+  return next;
+}
+
 void AppState::select_head(Index layer, Index kv_head) {
   Selection next = selection();
   next.layer = layer;

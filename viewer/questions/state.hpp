@@ -85,6 +85,8 @@ class AppState : public SharedSettings {
   /// Brought within the run's shape. Selections of one `kind` that follow each other are one step of undo.
   void select(Selection selection, const std::string& kind = {});
   void select_head(Index layer, Index kv_head);
+  /// The selection in another open run: at the model's same layer, where that has it.
+  Selection in_run(std::size_t run) const;
   /// Selects a head without a step of undo: where a run begins.
   void begin_with_head(Index layer, Index kv_head);
   void select_cell(std::optional<Index> row, std::optional<Index> token);

@@ -56,7 +56,9 @@ class StoredRows {
 inline std::optional<std::string> why_no_layer(const ResultReader& results, Index layer) {
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) != layers.end()) return std::nullopt;
-  return fmt::format("the run did not compute layer {}", layer);
+  const std::vector<Index>& called = results.model_layers();
+  return fmt::format("the run did not compute layer {}",
+                     called.empty() ? layer : called[static_cast<std::size_t>(layer)]);
 }
 
 /// Throws InputError where something is `missing`, or there is no such KV head.

@@ -32,7 +32,8 @@ TokenSums layer_token_sums(const Run& run, Index layer, TokenMetric metric, Inde
     }
     const Matrix<double>& values = found[metric];
     if (values.size() == 0)
-      throw InputError(fmt::format("{}: no {} of layer {}", run.path().string(), name_of(metric), layer));
+      throw InputError(fmt::format("{}: no {} of layer {}", run.path().string(), name_of(metric),
+                                   run.layer_number(layer)));
     sums.values.resize(values.cols(), 0.0);
     for (Index p = 0; p < values.cols(); ++p) sums.values[p] += values(0, p);
     job.progress(static_cast<double>(g + 1) / static_cast<double>(heads));
@@ -121,7 +122,7 @@ Answer<TokenSums> ask_layer(PanelContext& context, Index layer, TokenMetric metr
   const Index window = context.state.comparison.window;
   const Question question{
       .key = {run->key(), "token_sums", metric, run->dump() != nullptr ? window : 0, layer},
-      .title = fmt::format("{} of every token, layer {}", name_of(metric), layer),
+      .title = fmt::format("{} of every token, layer {}", name_of(metric), run->layer_number(layer)),
       .urgency = urgency};
   return context.desk.ask<TokenSums>(question, [run, layer, metric, window](JobControl& job) {
     return layer_token_sums(*run, layer, metric, window, job);

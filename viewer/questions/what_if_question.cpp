@@ -119,6 +119,7 @@ struct Asked {
   Index layer, kv_head;
   Urgency urgency;
 
+  std::string where() const { return run->head_text(layer, kv_head); }
   Question question(const Key& key, std::string title) const {
     return {.key = {run->key(), key},
             .title = std::move(title),
@@ -128,7 +129,8 @@ struct Asked {
 
   Answer<WhatIfLayer> layer_scores(const GivenOfHead& given) const {
     return context.desk.ask<WhatIfLayer>(
-        question({"what_if_layer", layer, settled->ranking_key}, fmt::format("Ranking, layer {}", layer)),
+        question({"what_if_layer", layer, settled->ranking_key},
+                 fmt::format("Ranking, layer {}", run->layer_number(layer))),
         [run = run, plan = settled->plan, layer = layer, given](JobControl& job) {
           return what_if_layer(
               *plan, run->shape(), [&](Index g) { return run->readers(layer, g); }, given, job);
@@ -136,19 +138,17 @@ struct Asked {
   }
 
   Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared, const GivenOfHead& given) const {
-    return context.desk.ask<WhatIfRanking>(question({"what_if_ranking", layer, kv_head, settled->ranking_key},
-                                                    fmt::format("Ranking, layer {} head {}", layer, kv_head)),
-                                           [run = run, plan = settled->plan, layer = layer, kv_head = kv_head,
-                                            shared = std::move(shared), given](JobControl& job) {
-                                             return what_if_ranking(*run->readers(layer, kv_head), *plan,
-                                                                    shared.get(), given(kv_head), job);
-                                           });
+    return context.desk.ask<WhatIfRanking>(
+        question({"what_if_ranking", layer, kv_head, settled->ranking_key}, "Ranking, " + where()),
+        [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, shared = std::move(shared),
+         given](JobControl& job) {
+          return what_if_ranking(*run->readers(layer, kv_head), *plan, shared.get(), given(kv_head), job);
+        });
   }
 
   Answer<WhatIfImportance> importance() const {
     return context.desk.ask<WhatIfImportance>(
-        question({"what_if_importance", layer, kv_head},
-                 fmt::format("Importance, layer {} head {}", layer, kv_head)),
+        question({"what_if_importance", layer, kv_head}, "Importance, " + where()),
         [run = run, layer = layer, kv_head = kv_head](JobControl& job) {
           return what_if_importance(*run->head(layer, kv_head), job, run->readers(layer, kv_head).get());
         });
@@ -158,7 +158,7 @@ struct Asked {
                        std::shared_ptr<const WhatIfImportance> importance) const {
     return context.desk.ask<WhatIf>(
         question({"what_if", layer, kv_head, settled->plain_key},
-                 fmt::format("What if {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
+                 fmt::format("What if {}, {}", settled->settings.policy(), where())),
         [run = run, settled = settled, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
          importance = std::move(importance)](JobControl& job) {
           return what_if(*run->head(layer, kv_head), *settled->plan, *ranking, *importance, job,
@@ -180,7 +180,7 @@ struct Asked {
   Answer<WhatIfRows> rows() const {
     return context.desk.ask<WhatIfRows>(
         question({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
-                 fmt::format("Rows to make up for, layer {} head {}", layer, kv_head)),
+                 "Rows to make up for, " + where()),
         [run = run, settled = settled, layer = layer, kv_head = kv_head](JobControl& job) {
           return what_if_rows(run->head(layer, kv_head), *settled->compensation, job,
                               run->readers(layer, kv_head));
@@ -192,8 +192,8 @@ struct Asked {
                              std::shared_ptr<const WhatIfRows> rows) const {
     return context.desk.ask<WhatIf>(
         question({"what_if", layer, kv_head, settled->key},
-                 fmt::format("What if {} with {}, layer {} head {}", settled->settings.policy(),
-                             name_of(settled->settings.compensation), layer, kv_head)),
+                 fmt::format("What if {} with {}, {}", settled->settings.policy(),
+                             name_of(settled->settings.compensation), where())),
         [run = run, settled = settled, layer = layer, kv_head = kv_head, plain = std::move(plain),
          rows = std::move(rows)](JobControl& job) {
           const CompensationPlan& plan = *settled->compensation;
@@ -238,7 +238,7 @@ struct Asked {
     if (waits_for(ranked, found)) return found;
     return context.desk.ask<WhatIfScores>(
         question({"what_if_scores", layer, kv_head, settled->plain_key},
-                 fmt::format("Scores of {}, layer {} head {}", settled->settings.policy(), layer, kv_head)),
+                 fmt::format("Scores of {}, {}", settled->settings.policy(), where())),
         [plan = settled->plan, ranking = ranked.value](JobControl&) {
           return what_if_scores(*plan, *ranking);
         });

@@ -77,7 +77,7 @@ void EvictedSource::ask(PanelContext& context, TokenMetric truth, bool policies)
     const UserScore* own = find_score(state.scores, settings.score);
     const Question question{.key = {slot, truth, state.comparison.window, to_json(settings).dump(),
                                     own != nullptr ? own->key() : Key()},
-                            .title = fmt::format("Wrongly evicted, layer {} head {}", layer, head),
+                            .title = "Wrongly evicted, " + run->head_text(layer, head),
                             .urgency = Urgency::now,
                             .slot = slot};
     found_ = context.desk.ask<WronglyEvicted>(question, [kept = shown.value, tokens = summary->tokens,

@@ -223,6 +223,26 @@ std::string elided(const std::string& text, float width) {
   return beginning(fits);
 }
 
+std::vector<std::string> wrapped(const std::string& text, float width, std::size_t most_lines) {
+  std::vector<std::string> lines;
+  const ImFont* font = ImGui::GetFont();
+  const float scale = ImGui::GetFontSize() / font->FontSize;
+  std::string rest = text;
+  while (lines.size() + 1 < most_lines && ImGui::CalcTextSize(rest.c_str()).x > width) {
+    const char* const begin = rest.data();
+    const char* const end = begin + rest.size();
+    const auto taken = static_cast<std::size_t>(
+        font->CalcWordWrapPositionA(scale, begin, end, std::max(width, 1.0F)) - begin);
+    if (taken == 0) break;
+    std::string line = rest.substr(0, taken);
+    rest.erase(0, std::min(rest.find_first_not_of(' ', taken), rest.size()));
+    while (line.ends_with(' ')) line.pop_back();
+    lines.push_back(std::move(line));
+  }
+  lines.push_back(elided(rest, width));
+  return lines;
+}
+
 void elided_text(const std::string& text, ImU32 color, float width) {
   const std::string shown = elided(text, width);
   colored_text(shown, color);

@@ -67,6 +67,8 @@ void elided_text(const std::string& text, ImU32 color, float width);
 void elided_text(const std::string& text, ImU32 color);
 /// Its beginning, as much as `width` pixels take, with a mark where something is missing.
 std::string elided(const std::string& text, float width);
+/// Its words in lines of `width` pixels, the last of at most so many elided.
+std::vector<std::string> wrapped(const std::string& text, float width, std::size_t most_lines);
 /// A small sign that something is being computed, at the end of the current line.
 void busy_mark();
 

@@ -136,16 +136,19 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
 
   ImGui::PushFont(mono_font());
   const auto [first_column, end_column] = cells_in_view(x, image_.width, image_.size.columns);
-  const float longest =
-      ImGui::CalcTextSize(std::to_string(content.first_column + image_.size.columns - 1).c_str()).x;
+  const auto column_number = [&](Index c) {
+    return content.column_number ? content.column_number(c) : std::to_string(content.first_column + c);
+  };
+  const Index last = image_.size.columns - 1;
+  const float longest = std::max(ImGui::CalcTextSize(std::to_string(content.first_column + last).c_str()).x,
+                                 ImGui::CalcTextSize(column_number(last).c_str()).x);
   const bool texts = f.column_text > 0;
   const Index step_x = texts ? 1 : label_step(x.cells_per_pixel, longest + t.px(14));
   float free_from = f.low.x - t.px(30);
   for (Index c = (first_column + step_x - 1) / step_x * step_x; c < end_column; c += step_x) {
     const float px = f.low.x + static_cast<float>(x.pixel_of(static_cast<double>(c) + 0.5));
     if (px < f.low.x || px > f.high.x) continue;
-    std::string text =
-        content.column_number ? content.column_number(c) : std::to_string(content.first_column + c);
+    std::string text = column_number(c);
     if (texts) text.append(" ").append(content.column_text(c));
     f.list->AddLine({px, f.high.y + 1}, {px, f.high.y + t.px(4)}, t.faint);
     if (!f.upright) {

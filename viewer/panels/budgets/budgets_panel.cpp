@@ -420,7 +420,7 @@ void BudgetsPanel::draw_plot(const PanelContext& context, Index selected, ImVec2
   content.key = {run.key(), shown_.version()};
   content.heads = shown_.heads();
   content.l = run.shape().l;
-  content.head = fmt::format("layer {} head {}", selected / run.shape().n_kv, selected % run.shape().n_kv);
+  content.head = run.head_text(selected / run.shape().n_kv, selected % run.shape().n_kv);
   content.selected = selected;
   content.title = fmt::format("{}, {}", by_layer_ ? "share of layer lost" : "loss", content.head);
   const bool live = run.dump() != nullptr;

@@ -7,49 +7,79 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 
 namespace kvreplay::viewer {
 namespace {
 
 constexpr const char *kBack = "\xE2\x80\xB9", *kOn = "\xE2\x80\xBA";
-/// The share of the room above the status line that all lines may take.
-constexpr float kMostShare = 0.16F;
+constexpr const char* kTitle = "Worth knowing";
+/// The share of the room that all findings may take, a line each and with those that take two.
+constexpr float kMostShare = 0.16F, kMostWrappedShare = 0.22F;
+constexpr std::size_t kMostLines = 2;
+/// Sentences that are not known yet may be so long: letters.
+constexpr float kLongSentence = 190;
 
 }  // namespace
 
 void FindingStrip::look(PanelContext& context) {
   source_.look(context);
+  of_dump_ = context.state.run() != nullptr && context.state.run()->results() == nullptr;
   if (shown_ >= source_.list().size()) shown_ = 0;
 }
 
-float FindingStrip::line() const { return ImGui::GetTextLineHeight() + theme().px(4); }
+float FindingStrip::line() { return ImGui::GetTextLineHeight() + theme().px(4); }
+float FindingStrip::more_line() { return ImGui::GetTextLineHeight(); }
 
-std::size_t FindingStrip::lines() const {
-  if (source_.waits()) return std::max<std::size_t>(source_.list().size(), 1);
-  return source_.most();
+float FindingStrip::label_width() const {
+  ImGui::PushFont(bold_font());
+  const float title = ImGui::CalcTextSize(kTitle).x;
+  ImGui::PopFont();
+  return ImGui::GetTextLineHeight() * 0.5F + theme().px(6) + title;
 }
 
-bool FindingStrip::folded(float room) const {
+float FindingStrip::text_width(float width) const { return width - label_width() - theme().px(9 + 12 + 9); }
+
+float FindingStrip::finding_height(std::size_t which, float width, std::size_t most_lines) const {
+  const std::size_t lines = wrapped(source_.list()[which].text, width, most_lines).size();
+  return line() + static_cast<float>(lines - 1) * more_line();
+}
+
+float FindingStrip::list_height(float width, std::size_t most_lines) const {
+  const std::size_t known = source_.list().size();
+  const bool wraps = most_lines > 1 && width < kLongSentence * ImGui::CalcTextSize("n").x;
+  const float to_come = of_dump_ ? line() + (wraps ? more_line() : 0) : 0;
+  const std::size_t all = source_.waits() ? std::max<std::size_t>(known, 1) : std::max(known, source_.most());
+  float height = 0;
+  for (std::size_t i = 0; i < all; ++i)
+    height += std::max(i < known ? finding_height(i, width, most_lines) : line(), to_come);
+  return height;
+}
+
+std::size_t FindingStrip::lines_each(ImVec2 room) const {
+  if (!shows_list() && source_.waits()) return 1;
+  const float wrapped = list_height(text_width(room.x), kMostLines) + theme().px(14);
+  return wrapped <= kMostWrappedShare * room.y ? kMostLines : 1;
+}
+
+bool FindingStrip::folded(ImVec2 room) const {
   if (folded_) return *folded_;
-  return static_cast<float>(lines()) * line() + theme().px(14) > kMostShare * room;
+  if (lines_each(room) > 1) return false;
+  return list_height(text_width(room.x), 1) + theme().px(14) > kMostShare * room.y;
 }
 
-float FindingStrip::height(float room) const {
+float FindingStrip::height(ImVec2 room) const {
   if (!shows_list() && !source_.pending() && !source_.waits()) return 0;
-  return static_cast<float>(folded(room) ? 1 : lines()) * line() + theme().px(8) + theme().px(6);
+  const float list = folded(room) ? line() : list_height(text_width(room.x), lines_each(room));
+  return std::max(list, line()) + theme().px(8) + theme().px(6);
 }
 
 /// "Worth knowing" with the triangle that folds, and of folded ones which it is.
-void FindingStrip::draw_label(float room) {
+void FindingStrip::draw_label(bool is_folded) {
   const Theme& t = theme();
-  const bool is_folded = folded(room);
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const char* title = "Worth knowing";
-  ImGui::PushFont(bold_font());
-  const ImVec2 extent = ImGui::CalcTextSize(title);
-  ImGui::PopFont();
-  const float mark = ImGui::GetTextLineHeight() * 0.5F;
-  const float width = mark + t.px(6) + extent.x;
+  const float mark = ImGui::GetTextLineHeight() * 0.5F, width = label_width();
   if (shows_list() && ImGui::InvisibleButton("fold", {width, line()}))
     folded_ = !is_folded;
   else if (!shows_list())
@@ -62,8 +92,8 @@ void FindingStrip::draw_label(float room) {
     list->AddTriangleFilled({x, y}, {x + mark, y + half}, {x, y + mark}, color);
   else
     list->AddTriangleFilled({x, y + mark * 0.2F}, {x + mark, y + mark * 0.2F}, {x + half, y + mark}, color);
-  list->AddText(bold_font(), bold_font()->FontSize, {x + mark + t.px(6), at.y + (line() - extent.y) / 2},
-                color, title);
+  list->AddText(bold_font(), bold_font()->FontSize,
+                {x + mark + t.px(6), at.y + (line() - bold_font()->FontSize) / 2}, color, kTitle);
   if (!is_folded || source_.list().size() < 2) return;
   const std::size_t count = source_.list().size();
   ImGui::SameLine(0, t.px(10));
@@ -75,26 +105,49 @@ void FindingStrip::draw_label(float room) {
   if (small_button(kOn)) shown_ = (shown_ + 1) % count;
 }
 
-std::optional<PanelKind> FindingStrip::draw_finding(PanelContext& context, std::size_t which, float width) {
+std::optional<PanelKind> FindingStrip::draw_finding(PanelContext& context, std::size_t which, float width,
+                                                    std::size_t most_lines) {
   const Theme& t = theme();
   const Finding& finding = source_.list()[which];
   const ImVec2 at = ImGui::GetCursorScreenPos();
   ImGui::PushID(static_cast<int>(which));
-  const bool clicked = ImGui::InvisibleButton("finding", {std::max(width, 1.0F), line()});
+  const bool clicked =
+      ImGui::InvisibleButton("finding", {std::max(width, 1.0F), finding_height(which, width, most_lines)});
   const bool over = ImGui::IsItemHovered();
   ImGui::PopID();
-  const std::string shown = elided(finding.text, width);
-  const ImVec2 place{at.x, at.y + (line() - ImGui::GetTextLineHeight()) / 2};
+  ImVec2 place{at.x, at.y + (line() - ImGui::GetTextLineHeight()) / 2};
   ImDrawList* list = ImGui::GetWindowDrawList();
-  list->AddText(place, over ? t.accent : t.text, shown.c_str());
+  for (const std::string& shown : wrapped(finding.text, width, most_lines)) {
+    list->AddText(place, over ? t.accent : t.text, shown.c_str());
+    place.y += more_line();
+    if (over)
+      list->AddLine({place.x, place.y}, {place.x + ImGui::CalcTextSize(shown.c_str()).x, place.y}, t.accent);
+  }
   if (over) {
     ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
-    const float under = place.y + ImGui::GetTextLineHeight();
-    list->AddLine({place.x, under}, {place.x + ImGui::CalcTextSize(shown.c_str()).x, under}, t.accent);
     tip(finding.text + "\nA click shows where.");
   }
   if (!clicked) return std::nullopt;
   return follow(finding, context.state);
+}
+
+/// What was kept free for longer sentences, or more of them, parts those that there are.
+std::optional<PanelKind> FindingStrip::draw_list(PanelContext& context, ImVec2 room, float height) {
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float width = text_width(room.x);
+  const std::size_t count = source_.list().size(), lines = lines_each(room);
+  float taken = 0;
+  for (std::size_t i = 0; i < count; ++i) taken += finding_height(i, width, lines);
+  const bool all = !source_.pending() && !source_.waits();
+  const float part = all ? std::floor(std::max(height - taken, 0.0F) / static_cast<float>(count)) : 0.0F;
+  std::optional<PanelKind> leads;
+  float y = at.y + std::floor(part / 2);
+  for (std::size_t i = 0; i < count; ++i) {
+    ImGui::SetCursorScreenPos({at.x, y});
+    if (const auto panel = draw_finding(context, i, width, lines)) leads = panel;
+    y += finding_height(i, width, lines) + part;
+  }
+  return leads;
 }
 
 /// While there is no finding yet.
@@ -113,35 +166,29 @@ void FindingStrip::draw_state(float width) {
   busy_mark();
 }
 
-std::optional<PanelKind> FindingStrip::draw(PanelContext& context, float width, float room) {
+std::optional<PanelKind> FindingStrip::draw(PanelContext& context, ImVec2 room) {
   const float whole = height(room);
   if (whole <= 0) return std::nullopt;
   const Theme& t = theme();
+  const bool is_folded = folded(room);
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  ImGui::GetWindowDrawList()->AddRectFilled(at, {at.x + width, at.y + whole - t.px(6)}, t.panel, t.px(5));
+  ImGui::GetWindowDrawList()->AddRectFilled(at, {at.x + room.x, at.y + whole - t.px(6)}, t.panel, t.px(5));
   std::optional<PanelKind> leads;
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {t.px(4), 0});
   ImGui::SetCursorScreenPos({at.x + t.px(9), at.y + t.px(4)});
   ImGui::BeginGroup();
-  draw_label(room);
+  draw_label(is_folded);
   ImGui::SameLine(0, t.px(12));
-  const float x = ImGui::GetCursorScreenPos().x, left = at.x + width - x - t.px(9);
+  const float x = ImGui::GetCursorScreenPos().x, left = at.x + room.x - x - t.px(9);
   ImGui::EndGroup();
-  const auto go_to = [&](std::size_t number) {
-    ImGui::SetCursorScreenPos({x, at.y + t.px(4) + static_cast<float>(number) * line()});
-  };
-  const std::size_t count = source_.list().size();
+  ImGui::SetCursorScreenPos({x, at.y + t.px(4)});
   if (!shows_list()) {
     ImGui::SetCursorScreenPos({x, at.y + t.px(4) + (line() - ImGui::GetTextLineHeight()) / 2});
     draw_state(left);
-  } else if (folded(room)) {
-    go_to(0);
-    leads = draw_finding(context, shown_, left);
+  } else if (is_folded) {
+    leads = draw_finding(context, shown_, left, 1);
   } else {
-    for (std::size_t i = 0; i < count; ++i) {
-      go_to(i);
-      if (const auto panel = draw_finding(context, i, left)) leads = panel;
-    }
+    leads = draw_list(context, room, whole - t.px(8 + 6));
   }
   ImGui::PopStyleVar();
   return leads;

@@ -50,7 +50,7 @@ class HeadMapPanel final : public Panel {
   void draw_parts(PanelContext& context);
   void draw_map(PanelContext& context, const HeadPlaces& places);
   void draw_plot(PanelContext& context, ImVec2 size);
-  void draw_hit(Index hit) const;
+  void draw_hit(const Run& run, Index hit) const;
 
   void take_map(PanelContext& context, const FigureInfo* figure);
   bool take_escape() override { return scatter_.choose_none(); }
@@ -112,12 +112,12 @@ void HeadMapPanel::draw_progress() {
   busy_mark();
 }
 
-void HeadMapPanel::draw_hit(Index hit) const {
+void HeadMapPanel::draw_hit(const Run& run, Index hit) const {
   const FigureMap& map = *map_;
   const Index row = hit / map.values.cols(), head = hit % map.values.cols(), layer = map.layers[row];
   const double value = map.values(row, head);
   ImGui::BeginTooltip();
-  ImGui::Text("layer %d, KV head %d", static_cast<int>(layer), static_cast<int>(head));
+  ImGui::TextUnformatted(fmt::format("layer {}, KV head {}", run.layer_number(layer), head).c_str());
   figure(map.figure.path.back().c_str(), number_text(value));
   if (const Index rank = table_.rank(row, head); rank > 0)
     dim_text(fmt::format("{} of {}, {} first", rank, map.values.size(),
@@ -172,7 +172,7 @@ void HeadMapPanel::draw_map(PanelContext& context, const HeadPlaces& places) {
   content.transposed = places.transposed;
   content.outline = true;
   if (const auto head = map_view_.draw({places.map.width, places.map.height}, content, context.state))
-    draw_hit(*head);
+    draw_hit(*context.state.run(), *head);
 }
 
 /// How well the score follows against what a setting costs, or what is shown against one of these.

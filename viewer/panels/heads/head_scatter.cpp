@@ -35,12 +35,13 @@ PlotAxis axis_of(const ScatterAxis& from, const FigureMap& map) {
           from.value_at(from.high + pad)};
 }
 
-void draw_tip(const FigureMap& across, const FigureMap& up, Index head) {
+void draw_tip(const Run& run, const FigureMap& across, const FigureMap& up, Index head) {
   ImGui::BeginTooltip();
   const Index row = head / up.values.cols();
-  ImGui::TextUnformatted(
-      fmt::format("layer {}, KV head {}", up.layers[static_cast<std::size_t>(row)], head % up.values.cols())
-          .c_str());
+  ImGui::TextUnformatted(fmt::format("layer {}, KV head {}",
+                                     run.layer_number(up.layers[static_cast<std::size_t>(row)]),
+                                     head % up.values.cols())
+                             .c_str());
   for (const FigureMap* map : {&up, &across})
     figure(map->figure.path.back().c_str(), number_text(map->values.data()[head]));
   ImGui::EndTooltip();
@@ -119,7 +120,7 @@ void HeadScatter::take_hand(AppState& state, const FigureMap& map, const Plot& p
   if (under) {
     state.next_hover.layer = layer_of(*under);
     state.next_hover.kv_head = *under % map.values.cols();
-    draw_tip(*across_, map, *under);
+    draw_tip(*state.run(), *across_, map, *under);
   }
   if (taken.clicked) {
     if (under)

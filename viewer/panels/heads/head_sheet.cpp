@@ -65,7 +65,7 @@ Answer<Tile> HeadSheet::ask_head(PanelContext& context, const Head& head) const 
   const EntryView view{.layer = head.layer, .kv_head = head.kv_head, .shown = shown_};
   const Question question{
       .key = {key_, head.layer, head.kv_head},
-      .title = fmt::format("{} of layer {} head {}, small", name_of(shown_), head.layer, head.kv_head),
+      .title = fmt::format("{} of {}, small", name_of(shown_), run->head_text(head.layer, head.kv_head)),
       .fills = true};
   return context.desk.ask<Tile>(question, [run, view, level = level_](JobControl& job) {
     const EntryMap<float> map(run->head(view.layer, view.kv_head), job.workers());
@@ -169,7 +169,8 @@ void HeadSheet::draw_names(const AppState& state, const std::vector<HeadPlace>& 
   for (Index n = 0; n < layout_.count; ++n) {
     if (!picture_in_view(view_, layout_, n)) continue;
     const Head& head = heads_[static_cast<std::size_t>(n)];
-    std::vector<std::string> lines{fmt::format("L{} H{}", head.layer, head.kv_head)};
+    std::vector<std::string> lines{
+        fmt::format("L{} H{}", state.run()->layer_number(head.layer), head.kv_head)};
     if (ordered) lines.push_back(number_text(ranking[static_cast<std::size_t>(n)].value));
     frame_picture(view_, layout_, n,
                   state.selection().layer == head.layer && state.selection().kv_head == head.kv_head,
@@ -192,7 +193,8 @@ void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit,
     return from < to ? fmt::format("{} to {}", from, to) : std::to_string(from);
   };
   ImGui::BeginTooltip();
-  ImGui::TextUnformatted(fmt::format("layer {}, KV head {}", head.layer, head.kv_head).c_str());
+  ImGui::TextUnformatted(
+      fmt::format("layer {}, KV head {}", state.run()->layer_number(head.layer), head.kv_head).c_str());
   const auto ranked = std::find_if(ranking.begin(), ranking.end(), [&](const HeadPlace& one) {
     return one.layer == head.layer && one.kv_head == head.kv_head;
   });
