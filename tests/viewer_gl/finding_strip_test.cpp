@@ -3,6 +3,12 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
@@ -26,7 +32,73 @@ void click_line(Dashboard& dashboard, std::size_t line, std::size_t lines) {
   dashboard.settle();
 }
 
+/// What was drawn last within the strip, without spaces.
+std::string text_in_strip(Dashboard& dashboard) {
+  const Area& strip = dashboard.app.finding_area();
+  std::string text;
+  for (const test::DrawnText& one : test::drawn_texts())
+    if (one.area.y >= strip.y && one.area.y < strip.y + strip.height) text += one.text;
+  return text;
+}
+
+std::string without_spaces(std::string text) {
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  return text;
+}
+
+/// How many of the findings stand in the strip as a whole.
+std::size_t whole_sentences(Dashboard& dashboard) {
+  const std::string shown = text_in_strip(dashboard);
+  const auto& list = dashboard.app.findings().source().list();
+  return static_cast<std::size_t>(std::count_if(list.begin(), list.end(), [&](const Finding& one) {
+    return shown.find(without_spaces(one.text)) != std::string::npos;
+  }));
+}
+
 }  // namespace
+
+TEST_CASE("findings take two lines where they are long, and one in a lower window", "[findings]") {
+  Dashboard high(kSample, 1280, 800);
+  REQUIRE(high.app.findings().source().list().size() == 4);
+  CHECK(whole_sentences(high) == 4);
+  const float of_two = high.app.finding_area().height;
+  CHECK(of_two < 0.22F * 800);
+  // The second line leads as the first does.
+  const auto& list = high.app.findings().source().list();
+  const std::size_t head = place_of(list, FindingKind::head);
+  REQUIRE(head < list.size());
+  high.app.state().select_head(5, 0);
+  high.settle();
+  const std::string end = without_spaces(list[head].text);
+  for (const test::DrawnText& one : test::drawn_texts()) {
+    if (one.area.y > high.app.finding_area().y + of_two || one.text.size() < 12 || !end.ends_with(one.text))
+      continue;
+    CHECK(one.text != end);
+    high.host.click(one.area.x + 20, one.area.y + 6);
+    break;
+  }
+  high.host.settle();
+  high.settle();
+  CHECK(high.selection().layer == list[head].place.layer);
+
+  Dashboard low(kSample, 1280, 680);
+  CHECK(low.app.finding_area().height < of_two * 0.7F);
+  CHECK(low.app.finding_area().height > 60);  // not folded
+  CHECK(whole_sentences(low) < 4);
+}
+
+TEST_CASE("panels stay where they are while findings come in", "[findings]") {
+  Dashboard dashboard("", 1280, 800);
+  dashboard.app.open(kSample);
+  std::set<float> heights;
+  for (int quiet = 0; quiet < 3; quiet = dashboard.app.settled() ? quiet + 1 : 0) {
+    dashboard.host.frame();
+    if (dashboard.app.finding_area().height > 0) heights.insert(dashboard.app.finding_area().height);
+    if (!dashboard.app.settled()) dashboard.app.desk().wait_idle(std::chrono::milliseconds(5));
+  }
+  CHECK(dashboard.app.findings().source().list().size() == 4);
+  CHECK(heights.size() == 1);
+}
 
 TEST_CASE("a dump's findings stand above the panels and lead to what they speak of", "[findings]") {
   Dashboard dashboard(kSample);
