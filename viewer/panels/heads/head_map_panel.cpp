@@ -5,6 +5,7 @@
 #include "viewer/panels/heads/head_scatter.hpp"
 #include "viewer/panels/heads/head_sheet.hpp"
 #include "viewer/panels/heads/head_table.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/questions/csv_table.hpp"
