@@ -358,7 +358,8 @@ void ChannelQuestions::settle(const Run& run, const ChannelSettings& settings) {
 }
 
 /// `settled_` is the run's, and has a plan.
-ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head, bool with_outputs) const {
+ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head, bool with_outputs,
+                                           bool fills) const {
   const std::shared_ptr<const Run>& run = context.run();
   const Index layer = context.state.selection().layer;
   const std::shared_ptr<const ChannelPlan>& plan = settled_.plan;
@@ -369,7 +370,7 @@ ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head,
   all.key = {run->key(), "channels", place};
   take(all, all.head,
        context.desk.ask<ChannelHead>(
-           {.key = all.key, .title = "Channel interaction, " + where, .all_cores = true},
+           {.key = all.key, .title = "Channel interaction, " + where, .fills = fills, .all_cores = true},
            [run, plan, layer, kv_head](JobControl& job) {
              return channel_head(*run->head(layer, kv_head), *plan, job, run->readers(layer, kv_head).get());
            }));
@@ -377,6 +378,7 @@ ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head,
   take(all, all.outputs,
        context.desk.ask<ChannelOutputs>({.key = {run->key(), "channel_outputs", place},
                                          .title = "Channels in the output space, " + where,
+                                         .fills = fills,
                                          .all_cores = true},
                                         [run, plan, layer, kv_head, head = all.head](JobControl& job) {
                                           const auto group = plan->per_query_head()
@@ -413,7 +415,7 @@ ChannelAnswers ChannelQuestions::ask_matrices(PanelContext& context, const Chann
   const Run& run = *context.run();
   if (run.dump() == nullptr) return ask_results(context, kv_head, 0);
   settle(run, settings);
-  if (settled_.plan != nullptr) return ask_basis(context, kv_head, with_outputs);
+  if (settled_.plan != nullptr) return ask_basis(context, kv_head, with_outputs, true);
   ChannelAnswers none;
   none.error = settled_.error;
   return none;
@@ -421,8 +423,13 @@ ChannelAnswers ChannelQuestions::ask_matrices(PanelContext& context, const Chann
 
 ChannelAnswers ChannelQuestions::ask(PanelContext& context, const ChannelSettings& settings, double ratio) {
   const Index kv_head = context.state.selection().kv_head;
-  if (context.run()->dump() == nullptr) return ask_results(context, kv_head, ratio);
-  ChannelAnswers all = ask_matrices(context, settings, kv_head, true);
+  const Run& run = *context.run();
+  if (run.dump() == nullptr) return ask_results(context, kv_head, ratio);
+  settle(run, settings);
+  ChannelAnswers all;
+  all.error = settled_.error;
+  if (settled_.plan == nullptr) return all;
+  all = ask_basis(context, kv_head, true, false);
   if (all.head != nullptr) ask_prunings(context, ratio, all);
   return all;
 }

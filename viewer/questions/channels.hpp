@@ -161,7 +161,8 @@ class ChannelQuestions {
     std::string error;
   };
   void settle(const Run& run, const ChannelSettings& settings);
-  ChannelAnswers ask_basis(PanelContext& context, Index kv_head, bool with_outputs) const;
+  /// `fills`: Question's.
+  ChannelAnswers ask_basis(PanelContext& context, Index kv_head, bool with_outputs, bool fills) const;
   void ask_prunings(PanelContext& context, double ratio, ChannelAnswers& all) const;
 
   Settled settled_;
