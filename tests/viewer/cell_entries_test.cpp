@@ -2,6 +2,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/viewer/on_desk.hpp"
+#include "viewer/questions/exact_head.hpp"
 #include "viewer/questions/inspector_facts.hpp"
 
 #include <cmath>

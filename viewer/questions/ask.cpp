@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace kvreplay::viewer {
 
 MetricSet available_metrics(const Run& run) {
@@ -67,6 +69,10 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
   return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head, with_tokens](JobControl& job) {
     return *summary_from(*run, {.window = window, .keep_tokens = with_tokens}, layer, kv_head, {}, job);
   });
+}
+
+Index compared_budget(const AppState& state, Index n) {
+  return std::clamp<Index>(state.budget.tokens(n, state.setting_a.semantics), std::min<Index>(n, 1), n);
 }
 
 std::string ComparedHead::title() const {

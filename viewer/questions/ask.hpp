@@ -78,9 +78,16 @@ Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings
 Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                             Urgency urgency, const Key& slot);
 
+/// Down to which budget a setting keeps a token of one head, whatever its own budget is.
+Answer<LeastBudget> ask_least_budget(PanelContext& context, const WhatIfSettings& settings, Index layer,
+                                     Index kv_head, Index token, Urgency urgency);
+
 /// What a setting ranks the tokens of one head by; [l], empty where nothing ranks them.
 Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
                                 Index kv_head, Urgency urgency);
+
+/// The desk's budget among n tokens that are compared, at least one of them where there are any.
+Index compared_budget(const AppState& state, Index n);
 
 /// The selected head: the query head's own metrics where one is selected, else the sums of its group.
 struct ComparedHead {

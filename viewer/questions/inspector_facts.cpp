@@ -7,6 +7,7 @@
 #include "viewer/model/numbers.hpp"
 #include "viewer/questions/csv_table.hpp"
 #include "viewer/questions/entry_tiles.hpp"
+#include "viewer/questions/exact_head.hpp"
 
 #include <fmt/format.h>
 
@@ -136,21 +137,6 @@ namespace {
 constexpr std::size_t kCellsKept = 256, kLargestShown = 10;
 constexpr Index kMostPins = 64;
 
-/// A head in float64, kept for the next cell of it.
-Answer<ExactHead> ask_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index head) {
-  const Question question{.key = {run->key(), "float64", layer, head},
-                          .title = fmt::format("Reading {} in float64", run->head_text(layer, head))};
-  return desk.ask<ExactHead>(question, [run, layer, head](JobControl&) {
-    return ExactHead{
-        std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, head))};
-  });
-}
-
-/// Whether a head in float64 is small enough to be kept.
-bool fits(const Desk& desk, const Run& run) {
-  return head_group_bytes(run.shape(), run.shape().d_model > 0, sizeof(double)) <= desk.cache_limit() / 4;
-}
-
 }  // namespace
 
 double InspectorFacts::value(TokenMetric metric, Index position) const {
@@ -178,19 +164,9 @@ void InspectorFacts::ask_cell(PanelContext& context, const std::shared_ptr<const
     column.entries = known->second;
     return;
   }
-  Answer<CellEntries> answer;
-  if (fits(context.desk, *from)) {
-    const Answer<ExactHead> head = ask_exact_head(context.desk, from, cell.layer, cell.kv_head);
-    column.why = head.error;
-    pending |= head.pending;
-    if (!head) return;
-    answer = context.desk.ask<CellEntries>(
-        question, [group = head->group, cell](JobControl& job) { return cell_entries(*group, cell, job); });
-  } else {
-    answer = context.desk.ask<CellEntries>(question, [from, cell](JobControl& job) {
-      return cell_entries(load_head_group<double>(*from->dump(), cell.layer, cell.kv_head), cell, job);
-    });
-  }
+  const auto answer = ask_of_exact_head(
+      context.desk, from, cell.layer, cell.kv_head, question,
+      [cell](const HeadGroup<double>& group, JobControl& job) { return cell_entries(group, cell, job); });
   column.why = answer.error;
   pending |= answer.pending;
   column.entries = answer.value;
@@ -219,18 +195,17 @@ void InspectorFacts::add_cells(PanelContext& context, const Cell& cell, std::opt
 void InspectorFacts::ask_interaction(PanelContext& context) {
   interaction.reset();
   const std::shared_ptr<const Run>& from = context.state.run();
-  if (!selection.channels || from->dump() == nullptr || !fits(context.desk, *from)) return;
-  const Answer<ExactHead> head = ask_exact_head(context.desk, from, selection.layer, selection.kv_head);
-  pending |= head.pending;
-  if (!head) return;
+  if (!selection.channels || from->dump() == nullptr) return;
   recent = default_recent(Semantics::paper);
   const auto [first, second] = *selection.channels;
-  const Question question{
-      .key = {from->key(), "pair", selection.layer, selection.kv_head, first, second, comparison.window},
-      .title = fmt::format("Channels {} and {}", first, second)};
-  const auto answer = context.desk.ask<double>(
-      question, [group = head->group, pair = *selection.channels, skip = recent, window = comparison.window](
-                    JobControl&) { return channel_interaction(*group, pair, skip, window); });
+  const auto answer = ask_of_exact_head(
+      context.desk, from, selection.layer, selection.kv_head,
+      {.key = {from->key(), "pair", selection.layer, selection.kv_head, first, second, comparison.window},
+       .title = fmt::format("Channels {} and {}", first, second)},
+      [pair = *selection.channels, skip = recent, window = comparison.window](const HeadGroup<double>& group,
+                                                                              JobControl&) {
+        return channel_interaction(group, pair, skip, window);
+      });
   pending |= answer.pending;
   if (answer) interaction = *answer;
 }
@@ -289,6 +264,9 @@ void InspectorFacts::gather(PanelContext& context) {
               {});
   for (std::size_t i = 0; i < state.pins.size() && i < kMostPins; ++i) add_cells(context, state.pins[i], i);
   ask_tokens(context);
+  card.ask(context);
+  pending |= card.pending;
+  errors.insert(errors.end(), card.errors.begin(), card.errors.end());
   ask_interaction(context);
   ask_kept(context);
 }
@@ -318,6 +296,9 @@ std::string InspectorFacts::csv(const Run& of) const {
   for (const TokenFigure& figure : token)
     add("token", selection.token, name_of(figure.metric), figure.value, figure.rank, summary->l,
         if_any(figure.share), label(*selection.token));
+  for (const TokenCard::Line& line : card.lines())
+    table.row(line.kind, run, selection.layer, selection.kv_head, selection.query_head, line.row, line.token,
+              line.quantity, if_any(line.value), kNo, kNo, line.share, line.token ? label(*line.token) : "");
   for (const SelectionFigure& figure : tokens)
     add(counted(std::ssize(selection.tokens), "token"), kNo, name_of(figure.metric), figure.sum, kNo,
         summary->l, if_any(figure.share), "");

@@ -7,6 +7,7 @@
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/desk.hpp"
 #include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/token_card.hpp"
 #include "viewer/questions/what_if.hpp"
 
 #include <array>
@@ -23,15 +24,6 @@ namespace kvreplay::viewer {
 
 /// Why a run of this shape has no such cell, as one clause; nothing where it has.
 std::optional<std::string> why_no_cell(const DumpShape& shape, const Cell& cell);
-
-/// A head group to look cells up in.
-struct ExactHead {
-  std::shared_ptr<const HeadGroup<double>> group;
-};
-inline std::size_t bytes_of(const ExactHead& head) {
-  if (!head.group) return sizeof(head);
-  return bytes_with(head, head.group->k, head.group->v, head.group->q, head.group->wo);
-}
 
 struct CellEntries {
   std::array<double, kEntries.size()> values{};  ///< by Entry; NaN where the token is hidden from the row
@@ -103,6 +95,8 @@ class InspectorFacts {
   std::vector<Column> columns;  ///< the selected cell first, then pins; each in all runs
   bool pending = false;
   std::vector<std::string> errors;
+
+  TokenCard card;  ///< of the selected token
 
   std::shared_ptr<const HeadSummary> summary;  ///< of the selected head; null where nothing asks for it
   std::vector<TokenFigure> token;

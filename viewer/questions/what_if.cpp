@@ -7,6 +7,7 @@
 #include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "viewer/questions/run.hpp"
+#include "viewer/questions/score_curves.hpp"
 
 #include <fmt/format.h>
 
@@ -132,7 +133,7 @@ std::optional<EvictionRule> own_rule(const std::string& policy, const PolicySett
 Key score_key(const EvictionPlan& plan) {
   const EvictionRule& rule = rule_of(plan);
   Key key(rule.policy.given.has_value(), rule.metric, rule.per_visible_row, rule.shared_by_layer,
-          rule.exchanges());
+          rule.two_stages, rule.exchanges());
   if (needs_rows(rule)) key = {key, "window", rule.window};
   if (rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention)
     key = {key,
@@ -212,6 +213,35 @@ KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vecto
   return kept;
 }
 
+KeptSet what_if_kept(const HeadGroup<float>& readers, const EvictionPlan& plan, const WhatIfRanking& ranking,
+                     const std::vector<MarkedToken>& marks, JobControl& job) {
+  const EvictionCase& which = plan.cases.front();
+  KeptSet kept = prompt_kept(readers, plan, which, ranking.ranking, job.compute());
+  if (marks.empty()) return kept;
+  const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
+  return painted(std::move(kept), marks, what_if_scores(plan, ranking).scores, rule.sinks, rule.recent);
+}
+
+LeastBudget least_budget(Index l, std::size_t looks, const std::function<bool(Index)>& kept) {
+  if (l <= 0 || !kept(l)) return {};
+  const std::vector<Index> budgets = log_spaced(l, looks);
+  Index keeps = l;
+  for (auto k = budgets.rbegin(); k != budgets.rend(); ++k) {
+    if (*k == l) continue;
+    if (kept(*k)) {
+      keeps = *k;
+      continue;
+    }
+    Index evicts = *k;
+    while (keeps - evicts > 1) {
+      const Index middle = evicts + (keeps - evicts) / 2;
+      (kept(middle) ? keeps : evicts) = middle;
+    }
+    break;
+  }
+  return {keeps};
+}
+
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,
                const WhatIfImportance& importance, JobControl& job, const std::vector<MarkedToken>& marks,
                const HeadGroup<float>* readers) {
@@ -221,9 +251,7 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   if (!marks.empty()) {
     by_hand = plan;
     EvictionCase& which = by_hand.cases.front();
-    const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
-    given = {painted(prompt_kept(all, plan, which, ranking.ranking, job.compute()), marks,
-                     what_if_scores(plan, ranking).scores, rule.sinks, rule.recent)};
+    given = {what_if_kept(all, plan, ranking, marks, job)};
     which.run.reset();
     which.budget = 0;
     which.kept.reset();

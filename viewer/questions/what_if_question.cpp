@@ -38,7 +38,7 @@ class WhatIfMemo {
   std::shared_ptr<const WhatIf> last_of(const Key& slot) const;
 
  private:
-  static constexpr std::size_t kSettled = 8, kLast = 16;
+  static constexpr std::size_t kSettled = 32, kLast = 16;
   std::vector<std::shared_ptr<const SettledWhatIf>> settled_;        // newest first
   std::vector<std::pair<Key, std::shared_ptr<const WhatIf>>> last_;  // of each slot, newest first
 };
@@ -110,6 +110,8 @@ Answer<SettledWhatIf> ask_settled(PanelContext& context, const std::shared_ptr<c
 
 /// One head's question and what all its steps have in common.
 struct Asked {
+  /// Budgets that are looked at to find the one that evicts a token; few where each ranks anew.
+  static constexpr std::size_t kLooks = 48, kFewLooks = 2;
   /// A KV head's part of the user's score; empty where the settings name none.
   using GivenOfHead = std::function<GivenScores(Index)>;
 
@@ -244,6 +246,48 @@ struct Asked {
         });
   }
 
+  /// Of settings at a budget of the whole prompt: the others share the ranking.
+  Answer<LeastBudget> ask_least_budget(Index token) const {
+    Answer<LeastBudget> found;
+    const EvictionPlan& whole = *settled->plan;
+    const EvictionRule& rule = whole.runs.front().rules.front();
+    if (rule.exchanges()) {
+      found.error = "searches anew at every budget";
+      return found;
+    }
+    const Answer<WhatIfRanking> ranked = ask_ranking();
+    if (waits_for(ranked, found)) return found;
+    const bool costly = rule.block > 0 || whole.cases.front().phase.kind == Phase::Kind::blockwise;
+    return context.desk.ask<LeastBudget>(
+        question({"least_budget", layer, kv_head, settled->plain_key, token},
+                 fmt::format("Budgets of {} that keep token {}, layer {} head {}", settled->settings.policy(),
+                             token, layer, kv_head)),
+        [run = run, settled = settled, layer = layer, kv_head = kv_head, token, costly,
+         ranking = ranked.value](JobControl& job) {
+          const std::shared_ptr<const HeadGroup<float>> readers = run->readers(layer, kv_head);
+          const std::vector<MarkedToken> marks = settled->paint.of_head({layer, kv_head});
+          const UserScore* score = settled->score ? &*settled->score : nullptr;
+          WhatIfSettings at = settled->settings;
+          return least_budget(run->shape().l, costly ? kFewLooks : kLooks, [&](Index budget) {
+            job.check();
+            at.budget = budget;
+            return keeps(*readers, at, *run->dump(), score, *ranking, marks, token, job);
+          });
+        });
+  }
+
+  /// Whether settings keep a token; a budget below what is pinned keeps nothing.
+  static bool keeps(const HeadGroup<float>& readers, const WhatIfSettings& settings, const Dump& dump,
+                    const UserScore* score, const WhatIfRanking& ranking,
+                    const std::vector<MarkedToken>& marks, Index token, JobControl& job) {
+    try {
+      const EvictionPlan plan = what_if_plan(settings, dump, score);
+      return what_if_kept(readers, plan, ranking, marks, job)[token] != 0;
+    } catch (const InputError&) {
+      return false;
+    }
+  }
+
   /// All steps in turn; what needs nothing else is asked for at once.
   Answer<WhatIf> ask() const {
     Answer<WhatIf> found;
@@ -317,6 +361,18 @@ Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& set
   Answer<WhatIfScores> found;
   const Put put(context, settings.without_compensation(), layer, kv_head, urgency, found);
   return put.asked ? put.asked->ask_scores() : found;
+}
+
+Answer<LeastBudget> ask_least_budget(PanelContext& context, const WhatIfSettings& settings, Index layer,
+                                     Index kv_head, Index token, Urgency urgency) {
+  Answer<LeastBudget> found;
+  WhatIfSettings whole = settings.without_compensation();
+  whole.linked = false;
+  whole.sigma_budget = false;
+  whole.sigma = WhatIfSettings().sigma;
+  whole.budget = context.run()->shape().l;
+  const Put put(context, whole, layer, kv_head, urgency, found);
+  return put.asked ? put.asked->ask_least_budget(token) : found;
 }
 
 Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,

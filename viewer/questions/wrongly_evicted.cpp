@@ -2,6 +2,7 @@
 
 #include "analysis/results/agreement.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/questions/usual_policies.hpp"
 
 #include <algorithm>
 
@@ -23,26 +24,6 @@ WronglyEvicted wrongly_evicted(std::span<const double> score, std::span<const do
   found.missed = by_truth.total() > 0 ? sum / by_truth.total() : kNone;
   return found;
 }
-
-namespace {
-
-/// What most people compare: they rank by what the window shows, and search for nothing.
-constexpr std::array kUsual = {EvictionBase::streaming, EvictionBase::h2o,
-                               EvictionBase::tova,      EvictionBase::snapkv,
-                               EvictionBase::keydiff,   EvictionBase::expected_attention};
-
-/// The policy as it is by itself, at the budget of another setting.
-WhatIfSettings at_budget_of(const WhatIfSettings& other, EvictionBase base) {
-  WhatIfSettings settings;
-  settings.base = name_of(base);
-  settings.semantics = other.semantics;
-  settings.sigma_budget = other.sigma_budget;
-  settings.sigma = other.sigma;
-  settings.budget = other.budget;
-  return settings;
-}
-
-}  // namespace
 
 void EvictedSource::ask(PanelContext& context, TokenMetric truth, bool policies) {
   AppState& state = context.state;
@@ -89,7 +70,7 @@ void EvictedSource::ask(PanelContext& context, TokenMetric truth, bool policies)
     pending_ |= found_.pending;
   }
   if (!policies) return;
-  for (const EvictionBase base : kUsual) {
+  for (const EvictionBase base : kUsualPolicies) {
     const WhatIfSettings settings = at_budget_of(state.setting(), base);
     // One that this dump has no metric for is left out.
     const Answer<WhatIf> kept = ask_kept_set(context, settings, layer, head, Urgency::background, {});

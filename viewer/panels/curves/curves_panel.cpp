@@ -210,7 +210,7 @@ void CurvesPanel::keep(SessionFields& fields) {
 }
 
 Index CurvesPanel::budget(const AppState& state) const {
-  return std::clamp<Index>(state.budget.tokens(curves().n, state.setting_a.semantics), 1, curves().n);
+  return compared_budget(state, curves().n);
 }
 
 /// A line stands at a number of tokens, which a share would miss.

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "sim/head_group.hpp"
+#include "viewer/questions/desk.hpp"
+#include "viewer/questions/run.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace kvreplay::viewer {
+
+/// A head group to look single cells and tokens up in.
+struct ExactHead {
+  std::shared_ptr<const HeadGroup<double>> group;
+};
+inline std::size_t bytes_of(const ExactHead& head) {
+  if (!head.group) return sizeof(head);
+  return bytes_with(head, head.group->k, head.group->v, head.group->q, head.group->wo);
+}
+
+/// What `compute(group, job)` makes of a head in float64 of a run that has its dump. The head is kept for the
+/// next question about it where it is small enough.
+template <class Compute>
+auto ask_of_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index kv_head,
+                       const Question& question, Compute compute) {
+  using R = std::invoke_result_t<Compute, const HeadGroup<double>&, JobControl&>;
+  if (head_group_bytes(run->shape(), run->shape().d_model > 0, sizeof(double)) > desk.cache_limit() / 4)
+    return desk.ask<R>(question, [run, layer, kv_head, compute = std::move(compute)](JobControl& job) {
+      return compute(load_head_group<double>(*run->dump(), layer, kv_head), job);
+    });
+  const Question reading{.key = {run->key(), "float64", layer, kv_head},
+                         .title = fmt::format("Reading layer {} head {} in float64", layer, kv_head)};
+  const Answer<ExactHead> head = desk.ask<ExactHead>(reading, [run, layer, kv_head](JobControl&) {
+    return ExactHead{
+        std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, kv_head))};
+  });
+  if (!head) return Answer<R>{nullptr, head.pending, false, head.error};
+  return desk.ask<R>(question, [group = head->group, compute = std::move(compute)](JobControl& job) {
+    return compute(*group, job);
+  });
+}
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,203 @@
+#include "viewer/questions/token_card.hpp"
+
+#include "viewer/questions/exact_head.hpp"
+#include "viewer/questions/inspector_facts.hpp"
+#include "viewer/questions/usual_policies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace kvreplay::viewer {
+namespace {
+
+std::span<const double> values_of(const HeadSummary& summary, TokenMetric metric) {
+  const Matrix<double>& values = (*summary.tokens)[metric];
+  return {values.data(), static_cast<std::size_t>(values.size())};
+}
+
+Answer<std::vector<TokenCost>> ask_token_costs(PanelContext& context, const Answer<HeadSummary>& head,
+                                               const Key& of, Index token) {
+  if (!head) return {nullptr, head.pending, false, head.error};
+  return context.desk.ask<std::vector<TokenCost>>(
+      {.key = {context.run()->key(), "token_costs", of, token},
+       .title = fmt::format("Ranks of token {}, layer {} head {}", token, head->layer, head->kv_head)},
+      [summary = head.value, token](JobControl&) { return token_costs(*summary, token); });
+}
+
+std::optional<TokenCost> find(const std::vector<TokenCost>& costs, TokenMetric metric) {
+  const auto found = std::ranges::find(costs, metric, &TokenCost::metric);
+  return found == costs.end() ? std::nullopt : std::optional(*found);
+}
+
+/// Keeping the k largest keeps whatever ranks k-th or better.
+KeptDownTo kept_by_order(const TokenCost& cost, std::string name) {
+  return {std::move(name),
+          fmt::format("{}\n{}\nRank {} of {}", name_of(cost.metric), kTokenMetrics[cost.metric].meaning,
+                      cost.rank, cost.of),
+          cost.rank,
+          {}};
+}
+
+/// An optional answer, so that the desk can keep that there is none.
+struct Factors {
+  std::optional<ReadingFactors> found;
+};
+
+}  // namespace
+
+std::optional<TokenCost> token_cost(const HeadSummary& summary, TokenMetric metric, Index token) {
+  if (!summary.tokens || !summary.metrics.contains(metric) || token < 0 || token >= summary.l)
+    return std::nullopt;
+  const std::span<const double> values = values_of(summary, metric);
+  if (std::isnan(values[token])) return std::nullopt;
+  TokenCost cost{metric, values[token], rank_of(values, token), summary.l};
+  for (Index p = 0; p < summary.l; ++p)
+    if (values[p] > values[cost.dearest] || std::isnan(values[cost.dearest])) cost.dearest = p;
+  cost.largest = values[cost.dearest];
+  return cost;
+}
+
+std::vector<TokenCost> token_costs(const HeadSummary& summary, Index token) {
+  std::vector<TokenCost> costs;
+  for (const TokenMetric metric : kTokenMetrics.all())
+    if (const auto cost = token_cost(summary, metric, token)) costs.push_back(*cost);
+  return costs;
+}
+
+template <class R>
+bool TokenCard::take(const Answer<R>& answer) {
+  pending |= answer.pending;
+  if (!answer.error.empty()) errors.push_back(answer.error);
+  return static_cast<bool>(answer);
+}
+
+void TokenCard::ask(PanelContext& context) {
+  *this = {};
+  token = context.state.selection().token;
+  if (!token) return;
+  const Run& run = *context.run();
+  prompt = run.shape().l;
+  ask_costs(context);
+  if (run.dump() == nullptr)
+    why_no_dump = run.why_no_dump();
+  else
+    ask_readings(context);
+  ask_budgets(context);
+}
+
+void TokenCard::ask_costs(PanelContext& context) {
+  const ComparedHead head = ask_compared_head(context);
+  whose = head.whose;
+  const auto costs = ask_token_costs(context, head.summary, head.key, *token);
+  if (!take(costs)) return;
+  cost = find(*costs, TokenMetric::exact_remove);
+  nats = find(*costs, TokenMetric::exact_loss);
+}
+
+void TokenCard::ask_readings(PanelContext& context) {
+  const Selection& selection = context.state.selection();
+  const std::shared_ptr<const Run>& run = context.run();
+  const Index window = context.state.comparison.window, layer = selection.layer, kv_head = selection.kv_head;
+  const auto query_head = selection.query_head;
+  const std::string of = fmt::format("token {} of layer {} head {}", *token, layer, kv_head);
+  const auto read = ask_of_exact_head(
+      context.desk, run, layer, kv_head,
+      {.key = {run->key(), "token_readings", layer, kv_head, query_head, window, *token},
+       .title = "Readers of " + of,
+       .all_cores = true},
+      [query_head, token = *token, window](const HeadGroup<double>& group, JobControl& job) {
+        return token_readings(group, query_head, token, window, job);
+      });
+  if (!take(read)) return;
+  readings = read.value;
+
+  const auto ask_factors = [&](Index row) {
+    return ask_of_exact_head(context.desk, run, layer, kv_head,
+                             {.key = {run->key(), "reading_factors", layer, kv_head, query_head, row, *token},
+                              .title = fmt::format("Row {} about {}", row, of)},
+                             [query_head, row, token = *token](const HeadGroup<double>& group, JobControl&) {
+                               return Factors{reading_factors(group, query_head, row, token)};
+                             });
+  };
+  if (selection.row) {
+    const auto own = ask_factors(*selection.row);
+    if (!take(own)) return;
+    factors = own->found;
+    of_selected_row = factors.has_value();
+    row_is_blind = !of_selected_row;
+  }
+  if (factors || readings->rows.empty()) return;
+  const auto dearest = ask_factors(readings->largest(&TokenReading::cost, 1).front().row);
+  if (take(dearest)) factors = dearest->found;
+}
+
+void TokenCard::ask_budgets(PanelContext& context) {
+  AppState& state = context.state;
+  const Index layer = state.selection().layer, kv_head = state.selection().kv_head;
+  const auto group =
+      ask_token_costs(context, ask_summary(context, layer, kv_head, Urgency::soon),
+                      {state.comparison.window, layer, kv_head, std::optional<Index>()}, *token);
+  if (take(group)) {
+    if (const auto exact = find(*group, TokenMetric::exact_remove))
+      policies.push_back(kept_by_order(*exact, "exact order"));
+    for (const TokenCost& one : *group)
+      if (kTokenMetrics[one.metric].kind == MetricKind::score)
+        scores.push_back(kept_by_order(one, std::string(name_of(one.metric))));
+  }
+  if (context.run()->dump() == nullptr) return;
+  const auto add = [&](const WhatIfSettings& settings, std::string name, std::string about, bool usual) {
+    const Answer<LeastBudget> answer = ask_least_budget(context, settings, layer, kv_head, *token,
+                                                        usual ? Urgency::background : Urgency::soon);
+    pending |= answer.pending;
+    // Of the usual ones those are left out that this dump has no metric for.
+    if (usual && !answer && !answer.pending) return;
+    policies.push_back({std::move(name), std::move(about), answer ? answer->tokens : std::nullopt,
+                        answer.error, answer.pending});
+  };
+  const std::array<WhatIfSettings, 2> set = state.settings();
+  for (std::size_t s = 0; s < set.size(); ++s)
+    add(set[s], fmt::format("{}: {}", s == 0 ? 'A' : 'B', set[s].policy()),
+        "This setting of What if at other budgets", false);
+  for (const EvictionBase base : kUsualPolicies)
+    add(state.as_linked(at_budget_of(state.setting(), base)), std::string(name_of(base)),
+        std::string(kBases[base].meaning), true);
+}
+
+std::vector<TokenCard::Line> TokenCard::lines() const {
+  std::vector<Line> lines;
+  if (!token) return lines;
+  if (readings) {
+    for (const TokenReading& reading : readings->rows) {
+      lines.push_back({"reader", reading.row, token, "weight", reading.weight});
+      lines.push_back({"reader", reading.row, token, "exact_remove", reading.cost});
+    }
+    if (const auto& other = readings->substitute)
+      lines.push_back({"substitute",
+                       {},
+                       other->token,
+                       "squared change in its place",
+                       other->cost,
+                       readings->cost() > 0 ? std::optional(other->cost / readings->cost()) : std::nullopt});
+  }
+  if (factors) {
+    lines.push_back({"factor", factors->row, token, "a/(1-a)", factors->odds});
+    lines.push_back({"factor", factors->row, token, "|v-o|", factors->distance});
+  }
+  for (const std::vector<KeptDownTo>* all : {&policies, &scores})
+    for (const KeptDownTo& one : *all)
+      if (one.least)
+        lines.push_back({all == &policies ? "kept down to" : "score alone down to",
+                         {},
+                         token,
+                         one.name,
+                         static_cast<double>(*one.least),
+                         static_cast<double>(*one.least) / static_cast<double>(prompt)});
+  return lines;
+}
+
+}  // namespace kvreplay::viewer

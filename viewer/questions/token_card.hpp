@@ -1,0 +1,84 @@
+#pragma once
+
+#include "viewer/questions/ask.hpp"
+#include "viewer/questions/token_reading.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay::viewer {
+
+/// A metric of one token beside the head's other tokens.
+struct TokenCost {
+  TokenMetric metric = TokenMetric::exact_remove;
+  double value = 0;
+  Index rank = 0, of = 0;  ///< among the candidates, from 1 (the largest) on
+  Index dearest = 0;       ///< the token of the largest value
+  double largest = 0;      ///< its value
+  double share() const { return largest > 0 ? value / largest : 0; }
+};
+/// Nothing for a token that is no candidate, a metric that the summary lacks, or a value that is NaN.
+std::optional<TokenCost> token_cost(const HeadSummary& summary, TokenMetric metric, Index token);
+
+/// token_cost() by every metric that the summary has.
+std::vector<TokenCost> token_costs(const HeadSummary& summary, Index token);
+
+/// How far a budget may fall until one policy, or one score alone, evicts the token.
+struct KeptDownTo {
+  std::string name;   ///< "exact order", "A: snapkv", "h2o"
+  std::string about;  ///< for a tooltip
+  std::optional<Index>
+      least;        ///< the last budget that keeps it, in tokens; empty where none does, or not known
+  std::string why;  ///< why it is not known, as one clause
+  bool pending = false;
+};
+
+/// All that is told of the selected token of the selected head, as far as it is known. Drawing thread only.
+class TokenCard {
+ public:
+  /// Queries that are named, and dearest rows whose share is told.
+  static constexpr std::size_t kReaders = 4, kDearest = 5;
+
+  /// Asks for it; of no token there is nothing to ask.
+  void ask(PanelContext& context);
+
+  std::optional<Index> token;     ///< the selected one
+  std::string whose;              ///< "sum of 2 query heads"; empty where the group is one head
+  std::optional<TokenCost> cost;  ///< exact_remove
+  std::optional<TokenCost> nats;  ///< exact_loss, where the dump has gradients
+  std::string why_no_dump;        ///< of a result folder without one: why readers and budgets are not known
+  std::shared_ptr<const TokenReadings> readings;
+  std::optional<ReadingFactors> factors;  ///< of the selected query where it sees the token, else the dearest
+  bool of_selected_row = false;
+  bool row_is_blind = false;  ///< the selected query does not see the token
+  Index prompt = 0;           ///< l
+  /// The exact order, A and B, and the usual policies, by the sum over the group: a cache is the group's.
+  std::vector<KeptDownTo> policies;
+  std::vector<KeptDownTo> scores;  ///< each score alone: nothing pinned or pooled
+  bool pending = false;
+  std::vector<std::string> errors;
+
+  /// Rows of csv(): what, row, token, quantity, value, share.
+  struct Line {
+    std::string kind;
+    std::optional<Index> row, token;
+    std::string quantity;
+    double value = 0;
+    std::optional<double> share = {};
+  };
+  std::vector<Line> lines() const;
+
+ private:
+  void ask_costs(PanelContext& context);
+  void ask_readings(PanelContext& context);
+  void ask_budgets(PanelContext& context);
+  /// Takes the state of an answer; whether it is there.
+  template <class R>
+  bool take(const Answer<R>& answer);
+};
+
+}  // namespace kvreplay::viewer

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "viewer/questions/what_if.hpp"
+
+#include <array>
+#include <string>
+
+namespace kvreplay::viewer {
+
+/// What most people compare: they rank by what the window shows, and search for nothing.
+inline constexpr std::array kUsualPolicies = {EvictionBase::streaming, EvictionBase::h2o,
+                                              EvictionBase::tova,      EvictionBase::snapkv,
+                                              EvictionBase::keydiff,   EvictionBase::expected_attention};
+
+/// The policy as it is by itself, at the budget of another setting.
+inline WhatIfSettings at_budget_of(const WhatIfSettings& other, EvictionBase base) {
+  WhatIfSettings settings;
+  settings.base = std::string(name_of(base));
+  settings.semantics = other.semantics;
+  settings.sigma_budget = other.sigma_budget;
+  settings.sigma = other.sigma;
+  settings.budget = other.budget;
+  return settings;
+}
+
+}  // namespace kvreplay::viewer
