@@ -2,9 +2,11 @@
 
 #include "analysis/results/agreement.hpp"
 #include "tests/support/catch.hpp"
+#include "viewer/questions/score_curves.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <random>
 #include <vector>
@@ -244,6 +246,106 @@ TEST_CASE("points of two runs stand on axes that hold both", "[scatter]") {
   x2[7] = -1;
   CHECK(scatter_pair(x, y, x2, y2, {}).own.x.kind == ScaleKind::linear);
   CHECK(scatter_pair({}, {}, {}, {}, {}).own.points.empty());
+}
+
+namespace {
+
+/// A summary of attn and exact_remove alone.
+std::shared_ptr<const HeadSummary> summary_of_values(const std::vector<double>& score,
+                                                     const std::vector<double>& reference) {
+  auto tokens = std::make_shared<TokenMetrics>();
+  const auto row = [](const std::vector<double>& values) {
+    return Matrix<double>(Eigen::Map<const Matrix<double>>(values.data(), 1, std::ssize(values)));
+  };
+  (*tokens)[TokenMetric::attn] = row(score);
+  (*tokens)[TokenMetric::exact_remove] = row(reference);
+  auto summary = std::make_shared<HeadSummary>();
+  summary->l = std::ssize(score);
+  summary->metrics = {TokenMetric::attn, TokenMetric::exact_remove};
+  summary->tokens = tokens;
+  return summary;
+}
+
+ScatterFacts facts_of_values(const std::vector<double>& score, const std::vector<double>& reference,
+                             ScatterAxes axes = ScatterAxes::log) {
+  return scatter_facts(summary_of_values(score, reference), TokenMetric::attn, TokenMetric::exact_remove,
+                       axes);
+}
+
+}  // namespace
+
+TEST_CASE("what a budget loses is what recall at the budget misses", "[scatter]") {
+  for (const std::size_t n : {1, 2, 9, 300}) {
+    std::vector<double> s = random_values(n, 5), e = random_values(n, 6);
+    if (n > 8) s[3] = s[5] = s[7], e[2] = e[4];  // ties
+    const ScoreCurve curve{Ranking(s), Ranking(e)};
+    const ScatterFacts facts = facts_of_values(s, e);
+    for (Index k = 1; k <= static_cast<Index>(n); ++k) {
+      const ScatterCut cut = scatter_cut(facts, facts.scatter, k);
+      CHECK(cut.recall() == curve.at(k).recall);
+      CHECK(static_cast<double>(cut.lost) ==
+            Approx(static_cast<double>(k) * (1 - curve.at(k).recall)).margin(1e-9));
+      CHECK(cut.both() + cut.lost + cut.wasted() + cut.neither() == static_cast<Index>(n));
+      CHECK(cut.neither() >= 0);
+    }
+    const ScatterCut none = scatter_cut(facts, facts.scatter, 0);
+    CHECK(std::isnan(none.recall()));
+    CHECK(none.lost == 0);
+    CHECK_FALSE(none.x);
+  }
+  const ScatterFacts empty = facts_of_values({}, {});
+  CHECK(std::isnan(scatter_cut(empty, empty.scatter, 3).recall()));
+}
+
+TEST_CASE("the budget's lines part what is kept from what is not, on all axes", "[scatter]") {
+  const std::vector<double> s = random_values(200, 7), e = random_values(200, 8);
+  for (const ScatterAxes axes : kScatterAxes.all()) {
+    INFO(name_of(axes));
+    const ScatterFacts facts = facts_of_values(s, e, axes);
+    for (const Index k : {1, 40, 199}) {
+      const ScatterCut cut = scatter_cut(facts, facts.scatter, k);
+      REQUIRE((cut.x && cut.y));
+      const double sign = axes == ScatterAxes::rank ? -1 : 1;  // rank 1 is the best
+      Index right = 0, above = 0, lost = 0;
+      for (const ScatterPoint& point : facts.scatter.points) {
+        const bool by_score = sign * (point.at.x - *cut.x) > 0, by_exact = sign * (point.at.y - *cut.y) > 0;
+        right += by_score ? 1 : 0;
+        above += by_exact ? 1 : 0;
+        lost += by_exact && !by_score ? 1 : 0;
+      }
+      CHECK(right == k);
+      CHECK(above == k);
+      CHECK(lost == cut.lost);
+    }
+    // Nothing is beyond a budget of everything.
+    CHECK_FALSE(scatter_cut(facts, facts.scatter, 200).x);
+    CHECK(scatter_cut(facts, facts.scatter, 999).k == 200);
+  }
+}
+
+TEST_CASE("rank axes have every rank once, and none for what has no value", "[scatter]") {
+  const ScatterFacts facts = facts_of_values({5, kNan, 9, 1}, {1, 2, 3, HUGE_VAL}, ScatterAxes::rank);
+  CHECK(facts.scatter.left_out == 2);
+  REQUIRE(facts.scatter.points.size() == 2);
+  CHECK(facts.scatter.points[0].token == 0);
+  CHECK(facts.scatter.points[0].at.x == 2);
+  CHECK(facts.scatter.points[1].at.x == 1);
+  CHECK(facts.scatter.points[1].at.y == 2);  // behind the infinite one
+}
+
+TEST_CASE("outliers are the tokens whose ranks are farthest apart", "[scatter]") {
+  const std::vector<double> s = random_values(300, 9), e = random_values(300, 10);
+  const ScatterFacts facts = facts_of_values(s, e);
+  REQUIRE(facts.outliers.size() == ScatterFacts::kOutliers);
+  const auto apart = [&](Index p) { return std::abs(facts.score_place[p] - facts.reference_place[p]); };
+  for (std::size_t i = 1; i < facts.outliers.size(); ++i)
+    CHECK(apart(facts.outliers[i - 1]) >= apart(facts.outliers[i]));
+  std::vector<Index> out = facts.outliers;
+  std::sort(out.begin(), out.end());
+  for (Index p = 0; p < 300; ++p)
+    if (!std::binary_search(out.begin(), out.end(), p)) CHECK(apart(p) <= apart(facts.outliers.back()));
+  CHECK(facts_of_values(s, s).outliers.empty());
+  CHECK(facts_of_values({1}, {2}).outliers.empty());
 }
 
 }  // namespace kvreplay::viewer

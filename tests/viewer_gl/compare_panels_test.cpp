@@ -245,11 +245,11 @@ TEST_CASE("the recall on every window is drawn at the budget, with and without r
 TEST_CASE("panels that compare keep their settings, and load anything without complaint", "[panels]") {
   const auto junk = {nlohmann::json(), nlohmann::json(3), nlohmann::json::array({1, 2}),
                      nlohmann::json{{"mode", 7}, {"log_y", {1, "x"}}, {"hidden", {3, "attn", "no"}}},
-                     nlohmann::json{{"mode", "none"}, {"hidden", "attn"}, {"log_axes", 1}}};
+                     nlohmann::json{{"mode", "none"}, {"hidden", "attn"}, {"axes", 1}}};
   for (const bool first : {true, false}) {
     const auto make = first ? make_panel<PanelKind::scatter> : make_panel<PanelKind::curves>;
     for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
-    const nlohmann::json settings = first ? nlohmann::json{{"log_axes", false}, {"show_kept", true}}
+    const nlohmann::json settings = first ? nlohmann::json{{"axes", "rank"}, {"show_kept", true}}
                                           : nlohmann::json{{"mode", "loss"},
                                                            {"log_y", {true, false, false}},
                                                            {"hidden", {"key"}},

@@ -47,7 +47,7 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::what_if, "what-if", "What if", "What does another policy or budget cost?", '6'},
     {PanelKind::budgets, "budgets", "Budgets", "How do methods share one budget between heads?", '7'},
     {PanelKind::decode, "decode", "Decode", "How does the error grow over decoding steps?", '8'},
-    {PanelKind::inspector, "inspector", "Inspector", "What is in this cell exactly, in every run?", '9'},
+    {PanelKind::inspector, "inspector", "Inspector", "What does this token cost, and why?", '9'},
     {PanelKind::wrongly_evicted, "wrongly-evicted", "Wrongly evicted",
      "Which tokens are lost that should have been kept?", 0},
     {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0'},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/least_budget.hpp"
 #include "viewer/questions/state.hpp"
 #include "viewer/questions/what_if.hpp"
 

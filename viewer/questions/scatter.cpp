@@ -4,8 +4,10 @@
 #include "viewer/model/numbers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -197,32 +199,88 @@ std::span<const double> values_of(const ScatterFacts& facts, TokenMetric metric)
   return {m.data(), static_cast<std::size_t>(m.size())};
 }
 
-ScatterOptions options_of(bool log) {
+/// What the points of one axis stand at: values, or ranks from 1 on.
+std::vector<double> axis_values(std::span<const double> values, std::span<const std::int32_t> place,
+                                ScatterAxes axes) {
+  std::vector<double> at(values.begin(), values.end());
+  if (axes == ScatterAxes::rank)
+    for (std::size_t p = 0; p < at.size(); ++p)
+      if (std::isfinite(at[p])) at[p] = place[p] + 1;
+  return at;
+}
+std::vector<double> x_values(const ScatterFacts& facts) {
+  return axis_values(values_of(facts, facts.score), facts.score_place, facts.axes);
+}
+std::vector<double> y_values(const ScatterFacts& facts) {
+  return axis_values(values_of(facts, facts.reference), facts.reference_place, facts.axes);
+}
+
+ScatterOptions options_of(ScatterAxes axes) {
   ScatterOptions options;
-  if (!log) options.x = options.y = ScaleKind::linear;
+  if (axes != ScatterAxes::log) options.x = options.y = ScaleKind::linear;
   return options;
+}
+
+std::vector<Index> farthest_in_rank(const ScatterFacts& facts, std::size_t most) {
+  std::vector<std::pair<std::int64_t, Index>> apart;  // how near, token
+  for (const ScatterPoint& point : facts.scatter.points) {
+    const std::int64_t places = facts.score_place[point.token] - facts.reference_place[point.token];
+    if (places != 0) apart.emplace_back(-std::abs(places), point.token);
+  }
+  const auto end = apart.begin() + static_cast<std::ptrdiff_t>(std::min(most, apart.size()));
+  std::partial_sort(apart.begin(), end, apart.end());
+  std::vector<Index> tokens;
+  for (auto one = apart.begin(); one != end; ++one) tokens.push_back(one->second);
+  return tokens;
 }
 
 }  // namespace
 
 ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric score, TokenMetric reference,
-                           bool log) {
+                           ScatterAxes axes) {
   ScatterFacts facts;
   facts.head = std::move(head);
   facts.score = score;
   facts.reference = reference;
-  const std::span<const double> scores = values_of(facts, score), references = values_of(facts, reference);
-  facts.scatter = scatter(scores, references, options_of(log));
-  const Ranking of_score(scores), of_reference(references);
+  facts.axes = axes;
+  const Ranking of_score(values_of(facts, score)), of_reference(values_of(facts, reference));
   facts.agreement = agreement(of_score, of_reference, TokenPair{score, reference}.same_unit());
   facts.score_place = of_score.place();
   facts.reference_place = of_reference.place();
+  facts.scatter = scatter(x_values(facts), y_values(facts), options_of(axes));
+  facts.outliers = farthest_in_rank(facts, ScatterFacts::kOutliers);
   return facts;
 }
 
-ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log) {
-  return scatter_pair(values_of(own, own.score), values_of(own, own.reference), values_of(pinned, own.score),
-                      values_of(pinned, own.reference), options_of(log));
+ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned) {
+  return scatter_pair(x_values(own), y_values(own), x_values(pinned), y_values(pinned), options_of(own.axes));
+}
+
+double ScatterCut::recall() const {
+  return k > 0 ? static_cast<double>(both()) / static_cast<double>(k) : kNone;
+}
+
+ScatterCut scatter_cut(const ScatterFacts& facts, const Scatter& on, Index k) {
+  ScatterCut cut;
+  cut.n = std::ssize(facts.score_place);
+  cut.k = std::clamp<Index>(k, 0, cut.n);
+  std::array<double, 2> x{kNone, kNone}, y{kNone, kNone};  // of the last that is kept, and of the next
+  const std::vector<double> of_x = x_values(facts), of_y = y_values(facts);
+  for (Index p = 0; p < cut.n; ++p) {
+    const Index by_score = facts.score_place[p], by_reference = facts.reference_place[p];
+    cut.lost += by_reference < cut.k && by_score >= cut.k ? 1 : 0;
+    for (const Index next : {0, 1}) {
+      if (by_score == cut.k - 1 + next) x[next] = on.x.coordinate(of_x[p]);
+      if (by_reference == cut.k - 1 + next) y[next] = on.y.coordinate(of_y[p]);
+    }
+  }
+  const auto middle = [](const std::array<double, 2>& ends) {
+    const double at = ends[0] / 2 + ends[1] / 2;
+    return std::isnan(at) ? std::nullopt : std::optional(at);
+  };
+  cut.x = middle(x);
+  cut.y = middle(y);
+  return cut;
 }
 
 }  // namespace kvreplay::viewer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/dump.hpp"
+#include "data/facts_table.hpp"
 #include "sim/head_group.hpp"
 #include "viewer/model/value_scale.hpp"
 #include "viewer/questions/head_figures.hpp"
@@ -10,11 +11,27 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 // A score against a reference, a point a token.
 
 namespace kvreplay::viewer {
+
+/// What the axes of a scatter plot count.
+enum class ScatterAxes { log, linear, rank };
+struct ScatterAxesFacts {
+  ScatterAxes id;
+  std::string_view name;  ///< for sessions
+  std::string_view button, meaning;
+};
+inline constexpr auto kScatterAxes = facts_table<ScatterAxesFacts>({
+    {ScatterAxes::log, "log", "Log",
+     "Values on logarithmic axes, where a metric is not negative. Zeros then lie at the edge."},
+    {ScatterAxes::linear, "linear", "Linear", "Values on linear axes"},
+    {ScatterAxes::rank, "rank", "Rank", "Ranks: 1, the largest, at the right and at the top"},
+});
+constexpr std::string_view name_of(ScatterAxes axes) { return kScatterAxes[axes].name; }
 
 /// One axis of a scatter plot. On a log axis a value v > 0 stands at log10(v), all others at the low edge.
 struct ScatterAxis {
@@ -81,21 +98,42 @@ std::optional<ScatterPoint> nearest(const Scatter& scatter, AxisPoint place, Axi
 struct ScatterFacts {
   std::shared_ptr<const HeadSummary> head;  ///< with its tokens' metrics
   TokenMetric score = TokenMetric::attn, reference = TokenMetric::exact_remove;
+  ScatterAxes axes = ScatterAxes::log;
   Scatter scatter;
   Agreement agreement{};
   std::vector<std::int32_t> score_place, reference_place;  ///< how many tokens come before, [l]
+  /// Tokens in `outliers`, at most.
+  static constexpr std::size_t kOutliers = 24;
+  /// The tokens in view whose ranks by the two are farthest apart, the farthest first; equal ones by token,
+  /// none whose ranks agree.
+  std::vector<Index> outliers;
 
   double score_of(Index token) const { return (*head->tokens)[score](0, token); }
   double reference_of(Index token) const { return (*head->tokens)[reference](0, token); }
 };
 inline std::size_t bytes_of(const ScatterFacts& answer) {
-  return bytes_with(answer, answer.scatter, answer.score_place, answer.reference_place);
+  return bytes_with(answer, answer.scatter, answer.score_place, answer.reference_place, answer.outliers);
 }
-/// Points of two runs, of the same metrics, on common axes.
-ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned, bool log);
+/// Points of two runs, of the same metrics and axes, on common axes.
+ScatterPair scatter_pair(const ScatterFacts& own, const ScatterFacts& pinned);
 
-/// Both metrics must be there. `log`: axes are logarithmic where they can be.
+/// Both metrics must be there.
 ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric score, TokenMetric reference,
-                           bool log);
+                           ScatterAxes axes);
+
+/// A budget of k tokens in the plot: what the score's k largest miss of the reference's.
+struct ScatterCut {
+  Index n = 0, k = 0;
+  Index lost = 0;  ///< the reference's k largest would keep them, the score's do not; as many are wasted
+  /// Where, in axis coordinates, the k-th largest and the next part; empty where all or none are kept.
+  std::optional<double> x, y;
+
+  Index wasted() const { return lost; }
+  Index both() const { return k - lost; }
+  Index neither() const { return n - k - lost; }
+  double recall() const;  ///< recall@k; NaN for k = 0
+};
+/// `on` has the axes, and k is brought into 0..n. O(n).
+ScatterCut scatter_cut(const ScatterFacts& facts, const Scatter& on, Index k);
 
 }  // namespace kvreplay::viewer

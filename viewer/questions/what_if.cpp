@@ -7,7 +7,6 @@
 #include "sim/gradient_rows.hpp"
 #include "sim/loss/change_loss.hpp"
 #include "viewer/questions/run.hpp"
-#include "viewer/questions/score_curves.hpp"
 
 #include <fmt/format.h>
 
@@ -220,26 +219,6 @@ KeptSet what_if_kept(const HeadGroup<float>& readers, const EvictionPlan& plan, 
   if (marks.empty()) return kept;
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
   return painted(std::move(kept), marks, what_if_scores(plan, ranking).scores, rule.sinks, rule.recent);
-}
-
-LeastBudget least_budget(Index l, std::size_t looks, const std::function<bool(Index)>& kept) {
-  if (l <= 0 || !kept(l)) return {};
-  const std::vector<Index> budgets = log_spaced(l, looks);
-  Index keeps = l;
-  for (auto k = budgets.rbegin(); k != budgets.rend(); ++k) {
-    if (*k == l) continue;
-    if (kept(*k)) {
-      keeps = *k;
-      continue;
-    }
-    Index evicts = *k;
-    while (keeps - evicts > 1) {
-      const Index middle = evicts + (keeps - evicts) / 2;
-      (kept(middle) ? keeps : evicts) = middle;
-    }
-    break;
-  }
-  return {keeps};
 }
 
 WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const WhatIfRanking& ranking,

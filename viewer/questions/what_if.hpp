@@ -176,14 +176,6 @@ KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vecto
 KeptSet what_if_kept(const HeadGroup<float>& readers, const EvictionPlan& plan, const WhatIfRanking& ranking,
                      const std::vector<MarkedToken>& marks, JobControl& job);
 
-/// How far a budget falls until a token is evicted.
-struct LeastBudget {
-  std::optional<Index> tokens;  ///< the last budget that keeps it, 1..l; empty where not even l does
-};
-/// Down from l: `kept(k)` says whether a budget of k tokens keeps it. Looks at about so many budgets, evenly
-/// in log k, then halves the gap before the first that does not.
-LeastBudget least_budget(Index l, std::size_t looks, const std::function<bool(Index)>& kept);
-
 /// How two kept sets of one head differ, in tokens.
 struct KeptDifference {
   Index both = 0, only_first = 0, only_second = 0;

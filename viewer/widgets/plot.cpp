@@ -32,6 +32,8 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
            bool keep_left_drag)
     : x_(view.zoomed ? scale_of(x, view.x_low, view.x_high) : scale_of(x, x.low, x.high)),
       y_(view.zoomed ? scale_of(y, view.y_low, view.y_high) : scale_of(y, y.low, y.high)),
+      x_ranks_(x.ranks),
+      y_ranks_(y.ranks),
       list_(ImGui::GetWindowDrawList()) {
   const Theme& t = theme();
   const float line_height = ImGui::GetTextLineHeight();
@@ -40,7 +42,8 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   size.y = std::max(size.y, t.px(110));
 
   ImGui::PushFont(mono_font());
-  const float top = line_height + t.px(6), bottom = 2 * line_height + t.px(8);
+  const float top = t.px(6) + (y.title.empty() ? 0 : line_height),
+              bottom = t.px(8) + (x.title.empty() ? 1 : 2) * line_height;
   const int most_y = std::max(2, static_cast<int>((size.y - top - bottom) / t.px(34)));
   std::vector<double> y_ticks = scale_ticks(y_, most_y);
   float label_width = t.px(20);
@@ -67,11 +70,13 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   if (hovered_ && io.MouseWheel != 0) {
     const float zoom = std::pow(1.2F, io.MouseWheel);
     const ValueScale old_x = x_, old_y = y_;
-    zoom_axis(old_x, (io.MousePos.x - area_low_.x) / width, zoom, view.x_low, view.x_high);
-    zoom_axis(old_y, 1 - (io.MousePos.y - area_low_.y) / height, zoom, view.y_low, view.y_high);
+    zoom_axis(old_x, turned((io.MousePos.x - area_low_.x) / width, x_ranks_), zoom, view.x_low, view.x_high);
+    zoom_axis(old_y, turned((area_high_.y - io.MousePos.y) / height, y_ranks_), zoom, view.y_low,
+              view.y_high);
     view.zoomed = true;
   } else if (dragging && (io.MouseDelta.x != 0 || io.MouseDelta.y != 0)) {
-    const float dx = io.MouseDelta.x / width, dy = -io.MouseDelta.y / height;
+    const float dx = (x_ranks_ ? -1 : 1) * io.MouseDelta.x / width,
+                dy = (y_ranks_ ? 1 : -1) * io.MouseDelta.y / height;
     view.x_low = x_.value_at(-dx);
     view.x_high = x_.value_at(1 - dx);
     view.y_low = y_.value_at(-dy);
@@ -90,8 +95,10 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
   list_->AddRectFilled(area_low_, area_high_, t.plot, t.px(2));
   ImGui::PushFont(mono_font());
   y_ticks = scale_ticks(y_, most_y);
+  if (y_ranks_) std::reverse(y_ticks.begin(), y_ticks.end());
   float free_above = area_high_.y + 2 * line_height;
   for (const double tick : y_ticks) {
+    if (y_ranks_ && tick < 1) continue;
     const float py = std::floor(this->at(0, tick).y) + 0.5F;
     list_->AddLine({area_low_.x, py}, {area_high_.x, py}, t.grid);
     const std::string text = number_text(tick);
@@ -103,7 +110,10 @@ Plot::Plot(const char* id, ImVec2 size, const PlotAxis& x, const PlotAxis& y, Pl
     free_above = y_top;
   }
   float free_from = area_low_.x - t.px(20);
-  for (const double tick : scale_ticks(x_, std::max(2, static_cast<int>(width / t.px(64))))) {
+  std::vector<double> x_ticks = scale_ticks(x_, std::max(2, static_cast<int>(width / t.px(64))));
+  if (x_ranks_) std::reverse(x_ticks.begin(), x_ticks.end());
+  for (const double tick : x_ticks) {
+    if (x_ranks_ && tick < 1) continue;
     const float px = std::floor(this->at(tick, 0).x) + 0.5F;
     list_->AddLine({px, area_low_.y}, {px, area_high_.y}, t.grid);
     const std::string text = number_text(tick);
@@ -127,19 +137,19 @@ Plot::~Plot() {
 }
 
 ImVec2 Plot::at(double x, double y) const {
-  const auto place = [](const ValueScale& scale, double v) {
-    const float t = scale.place(static_cast<float>(v));
+  const auto place = [](const ValueScale& scale, bool ranks, double v) {
+    const float t = turned(scale.place(static_cast<float>(v)), ranks);
     return std::isfinite(t) ? std::clamp(t, -8.0F, 9.0F) : (std::isnan(t) ? t : (t > 0 ? 9.0F : 0.0F));
   };
-  return {area_low_.x + place(x_, x) * (area_high_.x - area_low_.x),
-          area_high_.y - place(y_, y) * (area_high_.y - area_low_.y)};
+  return {area_low_.x + place(x_, x_ranks_, x) * (area_high_.x - area_low_.x),
+          area_high_.y - place(y_, y_ranks_, y) * (area_high_.y - area_low_.y)};
 }
 
 double Plot::x_of(float pixel) const {
-  return x_.value_at((pixel - area_low_.x) / (area_high_.x - area_low_.x));
+  return x_.value_at(turned((pixel - area_low_.x) / (area_high_.x - area_low_.x), x_ranks_));
 }
 double Plot::y_of(float pixel) const {
-  return y_.value_at((area_high_.y - pixel) / (area_high_.y - area_low_.y));
+  return y_.value_at(turned((area_high_.y - pixel) / (area_high_.y - area_low_.y), y_ranks_));
 }
 
 void Plot::line(std::span<const double> x, std::span<const double> y, ImU32 color, float thickness) {

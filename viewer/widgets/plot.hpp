@@ -11,9 +11,10 @@
 namespace kvreplay::viewer {
 
 struct PlotAxis {
-  std::string title;
+  std::string title;  ///< empty: no line is left for it
   bool log = false;
   double low = 0, high = 1;  ///< what it shows when nothing was zoomed
+  bool ranks = false;        ///< it counts ranks: 1 lies right, or at the top
 };
 
 /// What of a plot was zoomed into; empty ranges: everything.
@@ -52,7 +53,10 @@ class Plot {
   void label(ImVec2 pixel, const char* text, ImU32 color);
 
  private:
+  static float turned(float t, bool ranks) { return ranks ? 1 - t : t; }
+
   ValueScale x_, y_;
+  bool x_ranks_, y_ranks_;
   ImVec2 area_low_, area_high_;
   ImDrawList* list_;
   bool hovered_ = false;

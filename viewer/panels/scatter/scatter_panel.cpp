@@ -14,7 +14,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -31,18 +34,19 @@ class ScatterPanel final : public Panel {
 
  private:
   void draw_controls(AppState& state, const MetricSet& available);
-  void draw_figures(PanelContext& context, const ScatterFacts& facts);
+  void draw_figures(PanelContext& context, const ScatterFacts& facts, const ScatterCut& cut);
   std::shared_ptr<const ScatterPair> pair(PanelContext& context);
   std::vector<std::uint8_t> classes(PanelContext& context, const ScatterFacts& facts);
 
-  bool log_ = true, kept_ = false;
+  ScatterAxes axes_ = ScatterAxes::log;
+  bool kept_ = false;
   ScatterPlot plot_;
   ComparedFacts<ScatterFacts> shown_, pinned_;
   Index kept_tokens_ = -1;  // of the setting, where it is known
 };
 
 void ScatterPanel::keep(SessionFields& fields) {
-  fields.field("log_axes", log_);
+  fields.name("axes", axes_, in_table(kScatterAxes));
   fields.field("show_kept", kept_);
 }
 
@@ -56,40 +60,52 @@ void ScatterPanel::draw(PanelContext& context) {
   }
   const Comparison& c = state.comparison;
   if (!is_there(c.score, *available) || !is_there(c.reference, *available)) return;
-  const auto compute = [score = c.score, reference = c.reference, log = log_](
+  const auto compute = [score = c.score, reference = c.reference, axes = axes_](
                            std::shared_ptr<const HeadSummary> head, JobControl&) {
-    return scatter_facts(std::move(head), score, reference, log);
+    return scatter_facts(std::move(head), score, reference, axes);
   };
   const std::string pair = fmt::format("{} against {}", name_of(c.score), name_of(c.reference));
-  const Key key("scatter", c.score, c.reference, log_);
+  const Key key("scatter", c.score, c.reference, axes_);
   pinned_.look_pinned(context, {c.score, c.reference}, key, pair, compute);
   if (!shown_.look(context, key, pair, compute)) return;
   const Veil veil(context.veiled);
   const ScatterFacts& facts = *shown_.get();
   if (facts.scatter.points.empty()) return hint("No token has a finite value of both.");
-  draw_figures(context, facts);
   const std::shared_ptr<const ScatterPair> both = this->pair(context);
+  const ScatterCut cut =
+      scatter_cut(facts, both != nullptr ? both->own : facts.scatter, compared_budget(state, facts.head->l));
+  draw_figures(context, facts, cut);
   const Key run(shown_.run(), both != nullptr ? pinned_.run() : Key());
   plot_.draw(state, {facts, both.get(), both != nullptr ? pinned_.get() : nullptr, classes(context, facts),
-                     run, shown_.pending() ? 0.5F : 1});
+                     cut, run, shown_.pending() ? 0.5F : 1});
 }
 
 void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
   const Theme& t = theme();
   Comparison& c = state.comparison;
   const Run& run = *state.run();
-  const float rest = check_width("Log") + (run.dump() != nullptr ? check_width("Kept") : 0) +
-                     ImGui::CalcTextSize("vs").x + t.px(10) + 2 * ImGui::GetStyle().ItemSpacing.x;
+  std::array<std::string_view, kScatterAxes.size()> names;
+  float buttons = 0;
+  for (const ScatterAxesFacts& one : kScatterAxes) {
+    names[static_cast<std::size_t>(one.id)] = one.button;
+    buttons += ImGui::CalcTextSize(std::string(one.button).c_str()).x + 2 * ImGui::GetStyle().FramePadding.x +
+               t.px(1);
+  }
+  const float rest = buttons + (run.dump() != nullptr ? check_width("Kept") : 0) +
+                     ImGui::CalcTextSize("vs").x + t.px(12) + 4 * ImGui::GetStyle().ItemSpacing.x;
   const float width =
-      std::clamp((ImGui::GetContentRegionAvail().x - rest) / 2 / t.scale - 0.5F, 100.0F, 150.0F);
+      std::clamp((ImGui::GetContentRegionAvail().x - rest) / 2 / t.scale - 0.5F, 76.0F, 150.0F);
   choose_metric("##score", run, available, c.score, width);
   flow(ImGui::CalcTextSize("vs").x + t.px(width + 5));
   text_beside("vs");
   ImGui::SameLine(0, t.px(5));
   choose_metric("##reference", run, available, c.reference, width);
-  flow(check_width("Log"));
-  ImGui::Checkbox("Log", &log_);
-  tip("Logarithmic axes, where a metric is not negative. Zeros then lie at the edge.");
+  flow(buttons);
+  auto chosen = static_cast<std::size_t>(axes_);
+  ImGui::BeginGroup();
+  if (segments("axes", names, chosen)) axes_ = kScatterAxes.all()[chosen];
+  ImGui::EndGroup();
+  tip(kScatterAxes[axes_].meaning);
   if (run.dump() != nullptr) {
     flow(check_width("Kept"));
     ImGui::Checkbox("Kept", &kept_);
@@ -98,28 +114,44 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
   choose_beside(state);
 }
 
-void ScatterPanel::draw_figures(PanelContext& context, const ScatterFacts& facts) {
+void ScatterPanel::draw_figures(PanelContext& context, const ScatterFacts& facts, const ScatterCut& cut) {
   AppState& state = context.state;
   const ScatterFacts* pinned = pinned_.beside(shown_);
   const auto share = [](double value) {
     return std::isnan(value) ? number_text(value) : fmt::format("{:.3f}", value);
   };
-  for (const AgreementFigure which : {AgreementFigure::spearman, AgreementFigure::recall_10pc}) {
-    const double value = facts.agreement[which];
-    const std::string name(facts_of(which).title), about(facts_of(which).what);
-    std::string text = share(value);
-    if (pinned != nullptr) text += fmt::format(" (pinned {})", share(pinned->agreement[which]));
-    if (which != AgreementFigure::spearman) flow(figure_width(name.c_str(), text));
-    told_figure(name.c_str(), text, about);
-  }
-  const std::string n = std::to_string(facts.head->l);
-  flow(figure_width("n", n));
-  told_figure("n", n,
-              facts.scatter.left_out > 0 ? fmt::format("Not shown, for want of a finite value of both: {}.",
-                                                       counted(facts.scatter.left_out, "token"))
-                                         : "Tokens of the prompt");
+  // "0.765 (pinned 0.8)", or the number alone.
+  const auto both = [&](double own, const auto& of_pinned) {
+    return pinned != nullptr ? fmt::format("{} (pinned {})", share(own), share(of_pinned(*pinned)))
+                             : share(own);
+  };
+  constexpr AgreementFigure kSpearman = AgreementFigure::spearman;
+  told_figure(
+      std::string(facts_of(kSpearman).title).c_str(),
+      both(facts.agreement[kSpearman], [](const ScatterFacts& other) { return other.agreement[kSpearman]; }),
+      facts_of(kSpearman).what);
+  const std::string recall = both(cut.recall(), [&](const ScatterFacts& other) {
+    return scatter_cut(other, other.scatter, cut.k).recall();
+  });
+  const std::string at = fmt::format("Recall at {}", cut.k);
+  flow(figure_width(at.c_str(), recall));
+  told_figure(at.c_str(), recall,
+              "Share of what the exact order keeps at the budget that the score keeps, too");
+  const std::string words = fmt::format("{} lost, {} wasted", cut.lost, cut.wasted());
+  flow(ImGui::CalcTextSize(words.c_str()).x);
+  dim_text(words);
+  tip(fmt::format(
+      "Lines: the budget of all panels, {} tokens. Lost: {} keeps them and {} does not; wasted: the "
+      "other way round.{}",
+      cut.k, name_of(facts.reference), name_of(facts.score),
+      facts.scatter.left_out > 0 ? fmt::format("\nNot shown, for want of a finite value of both: {}.",
+                                               counted(facts.scatter.left_out, "token"))
+                                 : ""));
   const std::string& whose = shown_.head().whose;
-  if (!whose.empty()) {
+  const float room = ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x -
+                     ImGui::GetItemRectMax().x - ImGui::GetStyle().ItemSpacing.x;
+  const bool low = ImGui::GetContentRegionAvail().y < theme().px(ScatterPlot::kLow);
+  if (!whose.empty() && (!low || ImGui::CalcTextSize(whose.c_str()).x <= room)) {
     flow(ImGui::CalcTextSize(whose.c_str()).x);
     dim_text(whose);
     tip("Whose values these are. The head bar selects one query head of the group.");
@@ -175,15 +207,15 @@ std::vector<std::uint8_t> ScatterPanel::classes(PanelContext& context, const Sca
 /// The points of both runs, where one is pinned and its facts are there; null else.
 std::shared_ptr<const ScatterPair> ScatterPanel::pair(PanelContext& context) {
   const ScatterFacts *own = shown_.get(), *pinned = pinned_.beside(shown_);
-  if (pinned == nullptr || pinned->score != own->score || pinned->reference != own->reference ||
-      pinned->head->l != own->head->l)
+  if (pinned == nullptr || pinned->score != own->score || pinned->axes != own->axes ||
+      pinned->reference != own->reference || pinned->head->l != own->head->l)
     return nullptr;
   const Question question{.key = {shown_.run(), "scatter_pair", pinned_.run(), own->score, own->reference,
-                                  log_, shown_.head().key},
+                                  own->axes, shown_.head().key},
                           .title = "Points of two runs, " + shown_.head().title()};
   return context.desk
-      .ask<ScatterPair>(question, [own = shown_.shared(), pinned = pinned_.shared(),
-                                   log = log_](JobControl&) { return scatter_pair(*own, *pinned, log); })
+      .ask<ScatterPair>(question, [own = shown_.shared(), pinned = pinned_.shared()](
+                                      JobControl&) { return scatter_pair(*own, *pinned); })
       .value;
 }
 

@@ -1,5 +1,6 @@
 #include "viewer/panels/scatter/scatter_plot.hpp"
 
+#include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/pinned_run.hpp"
@@ -41,7 +42,7 @@ struct PointStyle {
   float opacity = 1;  ///< of a point alone; more of them in one place are denser
 };
 
-constexpr std::size_t kMostDiscs = 1500;
+constexpr std::size_t kMostDiscs = 1500, kOutlierLength = 8;
 /// Quads that one reservation may hold: ImGui's indices have 16 bits, four vertices a quad.
 constexpr std::size_t kQuadsAtOnce = 8192;
 
@@ -185,35 +186,131 @@ std::optional<ScatterPoint> point_of(const Scatter& scatter, std::optional<Index
   return *found;
 }
 
-PlotAxis axis_of(const ScatterAxis& from, TokenMetric metric) {
+PlotAxis axis_of(const ScatterAxis& from, TokenMetric metric, ScatterAxes axes) {
   const double pad = 0.03 * (from.high - from.low);
-  return {title_with_unit(metric), from.kind == ScaleKind::log, from.value_at(from.low - pad),
-          from.value_at(from.high + pad)};
+  const bool ranks = axes == ScatterAxes::rank;
+  return {ranks ? fmt::format("rank by {}", name_of(metric)) : title_with_unit(metric),
+          from.kind == ScaleKind::log, from.value_at(from.low - pad), from.value_at(from.high + pad), ranks};
 }
 
-/// Where both metrics have one unit.
-void draw_diagonal(Plot& plot, const ScatterPixels& pixels, const ScatterContent& content) {
+/// Texts in a plot, none over another.
+class PlotTexts {
+ public:
+  explicit PlotTexts(Plot& plot) : plot_(plot) {}
+
+  /// Draws a text with its upper left corner there, where it is within the plot and meets no other.
+  bool draw(ImVec2 at, const std::string& text, ImU32 color, bool mono = false) {
+    const Theme& t = theme();
+    if (mono) ImGui::PushFont(mono_font());
+    const ImVec2 size = ImGui::CalcTextSize(text.c_str());
+    at = {std::floor(at.x), std::floor(at.y)};
+    const ImVec4 box{at.x - t.px(2), at.y, at.x + size.x + t.px(2), at.y + size.y};
+    const bool fits = box.x >= plot_.low_corner().x && box.y >= plot_.low_corner().y &&
+                      box.z <= plot_.high_corner().x && box.w <= plot_.high_corner().y &&
+                      std::ranges::none_of(taken_, [&](const ImVec4& other) {
+                        return box.x < other.z && other.x < box.z && box.y < other.w && other.y < box.w;
+                      });
+    if (fits) {
+      taken_.push_back(box);
+      plot_.list()->AddRectFilled({box.x, box.y}, {box.z, box.w}, faded(t.plot, 0.6F), t.px(2));
+      plot_.list()->AddText(at, color, text.c_str());
+    }
+    if (mono) ImGui::PopFont();
+    return fits;
+  }
+  /// In a corner of the plot, as near to it as others leave room.
+  void corner(bool right, bool below, const std::string& text, ImU32 color) {
+    const float line = ImGui::GetTextLineHeight(), inset = theme().px(4);
+    const float x = right ? plot_.high_corner().x - inset - ImGui::CalcTextSize(text.c_str()).x
+                          : plot_.low_corner().x + inset;
+    for (int lines = 0; lines < 3; ++lines) {
+      const float far = theme().px(2) + static_cast<float>(lines) * line;
+      if (draw({x, below ? plot_.high_corner().y - far - line : plot_.low_corner().y + far}, text, color))
+        return;
+    }
+  }
+
+ private:
+  Plot& plot_;
+  std::vector<ImVec4> taken_;
+};
+
+/// The quadrants that the budget makes: what only one of the two keeps is tinted.
+void draw_cut(Plot& plot, const ScatterPixels& pixels, const ScatterCut& cut) {
   const Theme& t = theme();
-  const MetricUnit unit = kTokenMetrics[content.facts.score].unit;
-  if (unit != kTokenMetrics[content.facts.reference].unit || unit == MetricUnit::other ||
-      content.scatter().x.kind != content.scatter().y.kind)
-    return;
-  const double from = std::max(pixels.low().x, pixels.low().y),
-               to = std::min(pixels.high().x, pixels.high().y);
-  if (from >= to) return;
-  const ImVec2 end = pixels.at({to, to});
-  plot.list()->AddLine(pixels.at({from, from}), end, t.faint, t.px(1));
-  plot.label({end.x - t.px(40), end.y + t.px(16)}, "y = x", t.dim);
+  const ImVec2 low = plot.low_corner(), high = plot.high_corner();
+  const ImVec2 at = pixels.at({cut.x.value_or(pixels.low().x), cut.y.value_or(pixels.low().y)});
+  const float x = std::clamp(std::floor(at.x) + 0.5F, low.x, high.x),
+              y = std::clamp(std::floor(at.y) + 0.5F, low.y, high.y);
+  if (cut.x && cut.y) {
+    plot.list()->AddRectFilled(low, {x, y}, faded(t.error, 0.09F));
+    plot.list()->AddRectFilled({x, y}, high, faded(t.warning, 0.09F));
+  }
+  if (cut.x) plot.list()->AddLine({x, low.y}, {x, high.y}, t.accent, t.px(1.2F));
+  if (cut.y) plot.list()->AddLine({low.x, y}, {high.x, y}, t.accent, t.px(1.2F));
 }
 
-void draw_edges(Plot& plot, const Scatter& s) {
+/// How many tokens each quadrant has, in its outer corner where that is in view.
+void draw_quadrants(const Plot& plot, const ScatterPixels& pixels, const ScatterCut& cut, PlotTexts& texts) {
+  if (!cut.x || !cut.y) return;
+  const Theme& t = theme();
+  const ImVec2 at = pixels.at({*cut.x, *cut.y}), low = plot.low_corner(), high = plot.high_corner();
+  const auto quadrant = [&](bool right, bool below, const std::string& text, ImU32 color) {
+    const float width = right ? high.x - at.x : at.x - low.x, height = below ? high.y - at.y : at.y - low.y;
+    if (width > ImGui::CalcTextSize(text.c_str()).x + t.px(8) && height > ImGui::GetTextLineHeight())
+      texts.corner(right, below, text, color);
+  };
+  quadrant(false, false, fmt::format("{} lost", cut.lost), t.text);
+  quadrant(true, true, fmt::format("{} wasted", cut.wasted()), t.text);
+  quadrant(true, false, fmt::format("{} kept by both", cut.both()), t.dim);
+  quadrant(false, true, fmt::format("{} by neither", cut.neither()), t.dim);
+}
+
+/// The words of the tokens whose ranks disagree most, as many as have room.
+void draw_outliers(const Plot& plot, const ScatterPixels& pixels, const ScatterContent& content,
+                   const std::optional<TokenLabels>& labels, PlotTexts& texts) {
+  const Theme& t = theme();
+  const float gap = t.px(6), half = ImGui::GetTextLineHeight() / 2;
+  for (const Index token : content.facts.outliers) {
+    const auto point = point_of(content.scatter(), token);
+    if (!point) continue;
+    const ImVec2 at = pixels.at(point->at);
+    if (at.x < plot.low_corner().x || at.x > plot.high_corner().x || at.y < plot.low_corner().y ||
+        at.y > plot.high_corner().y)
+      continue;
+    const std::string known = token_text(labels, token, kOutlierLength);
+    const std::string text = known.empty() ? std::to_string(token) : known;
+    const float width = mono_width(text);
+    const ImVec2 places[] = {{at.x + gap, at.y - half},
+                             {at.x - gap - width, at.y - half},
+                             {at.x - width / 2, at.y - gap - 2 * half},
+                             {at.x - width / 2, at.y + gap}};
+    if (std::ranges::any_of(places, [&](ImVec2 place) { return texts.draw(place, text, t.text, true); }))
+      plot.list()->AddCircle(at, t.px(3.6F), t.text, 0, t.px(1));
+  }
+}
+
+/// y = x, where both axes count the same.
+void draw_diagonal(const Plot& plot, const ScatterPixels& pixels, const ScatterContent& content) {
+  const Theme& t = theme();
+  const bool ranks = content.facts.axes == ScatterAxes::rank;
+  const MetricUnit unit = kTokenMetrics[content.facts.score].unit;
+  const bool one_unit = unit == kTokenMetrics[content.facts.reference].unit && unit != MetricUnit::other &&
+                        content.scatter().x.kind == content.scatter().y.kind;
+  if (!ranks && !one_unit) return;
+  const auto [x_low, x_high] = std::minmax(pixels.low().x, pixels.high().x);
+  const auto [y_low, y_high] = std::minmax(pixels.low().y, pixels.high().y);
+  const double from = std::max(x_low, y_low), to = std::min(x_high, y_high);
+  if (from >= to) return;
+  plot.list()->AddLine(pixels.at({from, from}), pixels.at({to, to}), t.faint, t.px(1));
+}
+
+void draw_edges(const Scatter& s, PlotTexts& texts) {
   const Theme& t = theme();
   if (s.x.kind == ScaleKind::log && s.x.at_edge > 0)
-    plot.label({plot.low_corner().x + t.px(5), plot.low_corner().y + t.px(3)},
-               fmt::format("{} at 0", s.x.at_edge).c_str(), t.dim);
+    texts.corner(false, false, fmt::format("{} at 0", s.x.at_edge), t.dim);
   if (s.y.kind == ScaleKind::log && s.y.at_edge > 0)
-    plot.label({plot.high_corner().x, plot.high_corner().y - ImGui::GetTextLineHeight() - t.px(3)},
-               fmt::format("{} at 0", s.y.at_edge).c_str(), t.dim);
+    texts.corner(true, true, fmt::format("{} at 0", s.y.at_edge), t.dim);
 }
 
 /// From where the pinned run has the token to where this one has it.
@@ -261,11 +358,17 @@ void ScatterPlot::draw(AppState& state, const ScatterContent& content) {
   const Theme& t = theme();
   const Scatter& s = content.scatter();
   const ScatterFacts& facts = content.facts;
-  const Key axes(content.runs, facts.score, facts.reference, s.x.kind == ScaleKind::log);
+  const Key axes(content.runs, facts.score, facts.reference, facts.axes);
   if (std::exchange(axes_, axes) != axes) view_ = {};
-  Plot plot("plot", ImGui::GetContentRegionAvail(), axis_of(s.x, facts.score), axis_of(s.y, facts.reference),
-            view_, true);
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  PlotAxis x = axis_of(s.x, facts.score, facts.axes), y = axis_of(s.y, facts.reference, facts.axes);
+  // Where it is low, titles stand within.
+  const bool low = room.y < t.px(ScatterPlot::kLow);
+  const std::string x_title = low ? std::exchange(x.title, {}) : "",
+                    y_title = low ? std::exchange(y.title, {}) : "";
+  Plot plot("plot", room, x, y, view_, true);
   const ScatterPixels pixels(s, plot);
+  draw_cut(plot, pixels, content.cut);
   draw_diagonal(plot, pixels, content);
   if (content.pair != nullptr) {
     const PointStyle faint[] = {{pinned_color(), 0.35F * content.fade}};
@@ -274,7 +377,14 @@ void ScatterPlot::draw(AppState& state, const ScatterContent& content) {
   const PointStyle styles[] = {
       {t.dim, 0.55F * content.fade}, {t.series[2], 0.8F * content.fade}, {t.accent, 0.95F * content.fade}};
   draw_points(plot, s, content.classes, styles);
-  draw_edges(plot, s);
+  PlotTexts texts(plot);
+  if (low) {
+    texts.corner(false, false, y_title, t.dim);
+    texts.corner(true, true, x_title, t.dim);
+  }
+  draw_edges(s, texts);
+  draw_quadrants(plot, pixels, content.cut, texts);
+  draw_outliers(plot, pixels, content, state.run()->labels(), texts);
 
   std::optional<ScatterPoint> under;
   if (plot.hovered() && lasso_.size() < 2)

@@ -17,6 +17,7 @@ struct ScatterContent {
   const ScatterPair* pair = nullptr;     ///< with the pinned run's points, on common axes; null: none
   const ScatterFacts* pinned = nullptr;  ///< the pinned run's, where there is a pair
   std::vector<std::uint8_t> classes;     ///< by token: 0, 1 kept, 2 chosen
+  ScatterCut cut;                        ///< the desk's budget, on the axes of scatter()
   Key runs;                              ///< what was zoomed into goes with others
   float fade = 1;                        ///< opacity of all points
 
@@ -25,9 +26,11 @@ struct ScatterContent {
 
 /// A point a token, and a hand with a lasso. Of a pinned run the points are faint, with a line from there to
 /// each token that is selected, under the mouse, or chosen; where none is chosen, to those that moved
-/// farthest.
+/// farthest. Two lines are the budget: what it keeps by the score lies right, by the reference above.
 class ScatterPlot {
  public:
+  /// A plot of fewer points of height has its titles within.
+  static constexpr float kLow = 260;
   /// Fills what is left of the panel; what is clicked and lassoed is selected.
   void draw(AppState& state, const ScatterContent& content);
   /// How the pinned run's points look.
