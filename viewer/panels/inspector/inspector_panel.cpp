@@ -198,7 +198,9 @@ void InspectorPanel::draw_figures(PanelContext& context) {
     if (std::exchange(compared_, compares) != compares) figures_open_ = compares;
     if (context.figure && !figures_open_) return;
     ImGui::SetNextItemOpen(figures_open_);
+    ImGui::PushStyleColor(ImGuiCol_Header, theme().raised);
     figures_open_ = ImGui::CollapsingHeader("All figures");
+    ImGui::PopStyleColor();
     tip("Every metric of the token, and every entry of the selected and the pinned cells");
     if (!figures_open_) return;
   }
