@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kTextShown = 40;
 constexpr float kLeastTokenText = 76;  // points
 
-constexpr float kLeastNames = 110, kNameGap = 6;  // points
+constexpr float kLeastNames = 76, kNameGap = 6;  // points
 
 /// One line of the table: a metric, an entry of it, or both.
 struct Line {
@@ -171,21 +171,40 @@ bool draw_head(const TableColumn& column) {
   return pressed;
 }
 
-void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<TableColumn>& columns) {
-  const Theme& t = theme();
+/// The plain name over all columns, in a row of its own.
+void draw_plain_name(const std::string& plain, float width) {
   ImGui::TableNextRow();
   ImGui::TableNextColumn();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float height = ImGui::GetTextLineHeight();
+  ImGui::Dummy({1, height});
+  ImGui::PushClipRect(at, {at.x + width, at.y + height + theme().px(2)}, false);
+  ImGui::GetWindowDrawList()->AddText(at, theme().text, elided(plain, width).c_str());
+  ImGui::PopClipRect();
+}
+
+/// How the names of lines stand.
+struct NameColumn {
+  bool beside = true;  ///< plain and short name in one row, else the plain one above all columns
+  float width = 0;     ///< pixels
+};
+
+void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<TableColumn>& columns,
+               const NameColumn& names, float table_width) {
+  const Theme& t = theme();
   const bool compared =
       line.metric && (*line.metric == facts.comparison.score || *line.metric == facts.comparison.reference);
-  const float room = ImGui::GetContentRegionAvail().x;
   const std::string plain(line.plain()), name(line.name());
-  const float beside = room - ImGui::CalcTextSize(name.c_str()).x - t.px(kNameGap);
+  if (!names.beside) draw_plain_name(plain, table_width);
+  ImGui::TableNextRow();
+  ImGui::TableNextColumn();
+  const float room = ImGui::GetContentRegionAvail().x;
   ImGui::BeginGroup();
-  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {t.px(kNameGap), 0});
-  colored_text(elided(plain, room), t.text);
-  if (ImGui::CalcTextSize(plain.c_str()).x <= beside) ImGui::SameLine();
-  colored_text(elided(name, room), compared ? t.text : t.dim);
-  ImGui::PopStyleVar();
+  if (names.beside) {
+    ImGui::TextUnformatted(plain.c_str());
+    ImGui::SameLine(0, t.px(kNameGap));
+  }
+  colored_text(names.beside ? name : elided(name, room), compared ? t.text : t.dim);
   ImGui::EndGroup();
   tip(fmt::format("{}\n{}: {}", plain, name,
                   line.metric ? kTokenMetrics[*line.metric].meaning : kEntries[EntryTerm::logit].meaning));
@@ -197,6 +216,21 @@ void draw_line(const InspectorFacts& facts, const Line& line, const std::vector<
     right_aligned(text, text == "hidden" || text == "none" ? t.faint : t.text);
   }
   ImGui::PopFont();
+}
+
+/// Both names beside each other where `room` has that, else short ones alone, cut short before a column
+/// drops; numbers never are.
+NameColumn name_column(const std::vector<Line>& lines, float room) {
+  const Theme& t = theme();
+  float both = 0, alone = 0;
+  for (const Line& line : lines) {
+    const float name = ImGui::CalcTextSize(std::string(line.name()).c_str()).x;
+    alone = std::max(alone, name);
+    both =
+        std::max(both, name + ImGui::CalcTextSize(std::string(line.plain()).c_str()).x + t.px(kNameGap + 1));
+  }
+  if (both <= room) return {true, both};
+  return {false, std::max(std::min(alone, room), std::min(alone, t.px(kLeastNames)))};
 }
 
 /// Leaves the columns that fit, and gives the others.
@@ -291,10 +325,6 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
   if (columns.empty() || lines.empty()) return std::nullopt;
 
   const ImVec2 padding = {t.px(4), t.px(1)};
-  float names = 0;
-  for (const Line& line : lines)
-    names = std::max(names, ImGui::CalcTextSize(std::string(line.plain()).c_str()).x +
-                                ImGui::CalcTextSize(std::string(line.name()).c_str()).x + t.px(kNameGap + 1));
   std::vector<float> widths;
   for (TableColumn& column : columns) {
     column.read(lines);
@@ -309,18 +339,16 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
     column.width += t.px(1);
     widths.push_back(column.width + 2 * padding.x);
   }
-  // Names are cut short before a column drops; numbers never are.
-  const float room = ImGui::GetContentRegionAvail().x - 2 * padding.x;
-  const float needed = std::accumulate(widths.begin(), widths.end(), 0.0F);
-  names = std::max(std::min(names, room - needed), std::min(names, t.px(kLeastNames)));
-  const std::vector<std::size_t> fitting = columns_that_fit(widths, room - names);
+  const float width = ImGui::GetContentRegionAvail().x, room = width - 2 * padding.x;
+  const NameColumn names = name_column(lines, room - std::accumulate(widths.begin(), widths.end(), 0.0F));
+  const std::vector<std::size_t> fitting = columns_that_fit(widths, room - names.width);
   const std::vector<TableColumn> dropped = take_dropped(columns, fitting);
 
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, padding);
   std::optional<std::size_t> unpinned;
   if (ImGui::BeginTable("cell", static_cast<int>(columns.size()) + 1,
                         ImGuiTableFlags_NoSavedSettings | ImGuiTableFlags_SizingFixedFit)) {
-    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, names);
+    ImGui::TableSetupColumn("name", ImGuiTableColumnFlags_WidthFixed, names.width);
     for (const TableColumn& column : columns)
       ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthFixed, column.width);
     ImGui::TableNextRow();
@@ -332,7 +360,7 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts) {
       ImGui::PopID();
     }
     ImGui::TableNextRow(0, t.px(3));
-    for (const Line& line : lines) draw_line(facts, line, columns);
+    for (const Line& line : lines) draw_line(facts, line, columns, names, width);
     ImGui::EndTable();
   }
   ImGui::PopStyleVar();

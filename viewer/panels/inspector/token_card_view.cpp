@@ -253,7 +253,7 @@ class CardView {
   }
   /// The factor that is further from its median, in decades, in words; none where neither is far.
   static std::string_view verdict(double read, double unlike) {
-    if (std::max(std::abs(read), std::abs(unlike)) < 0.3) return "";
+    if (std::max(std::abs(read), std::abs(unlike)) < 0.3) return "It ";
     if (std::abs(read) >= std::abs(unlike)) return read > 0 ? "Much read: " : "Hardly read: ";
     return unlike > 0 ? "Unlike the rest: " : "Like the rest: ";
   }
