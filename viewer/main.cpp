@@ -5,8 +5,10 @@
 #include "sim/freed_memory.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/app/screenshot.hpp"
-#include "viewer/gl/window_host.hpp"
 #include "viewer/questions/folder_listing.hpp"
+#ifdef KVREPLAY_WINDOW
+#include "viewer/gl/window_host.hpp"
+#endif
 #ifdef KVREPLAY_SERVE
 #include "viewer/serve/serve_host.hpp"
 #endif
@@ -109,7 +111,9 @@ std::optional<ReadSession> session_at_start(const Arguments& given, const std::f
   return read;
 }
 
+#ifdef KVREPLAY_WINDOW
 int show_window(const Arguments& given, AppOptions options) {
+  options.wake = WindowHost::wake;
   std::filesystem::path file;
   if (!given.fresh)
     file = given.session.empty() ? default_session_file() : std::filesystem::path(given.session);
@@ -139,6 +143,12 @@ int show_window(const Arguments& given, AppOptions options) {
   keep(host);
   return 0;
 }
+#else
+int show_window(const Arguments&, const AppOptions&) {
+  throw InputError(
+      "built without GLFW: --serve shows it in a browser, --screenshot FILE.png draws a picture");
+}
+#endif
 
 #ifdef KVREPLAY_SERVE
 /// In browsers, until it is interrupted.
@@ -168,8 +178,8 @@ int serve(const Arguments& given, AppOptions options) {
 #else
 int serve(const Arguments&, const AppOptions&) {
   throw InputError(
-      "--serve: this was built without civetweb (libcivetweb-dev); --screenshot FILE.png draws without a "
-      "display");
+      "--serve: built without civetweb (libcivetweb-dev): --screenshot FILE.png draws a picture without a "
+      "display, kvreplay report writes a page of results");
 }
 #endif
 
@@ -284,7 +294,6 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (!given.serve.empty()) return serve(given, std::move(options));
-  options.wake = WindowHost::wake;
   return show_window(given, std::move(options));
 }
 

@@ -42,10 +42,11 @@ fs::path find_viewer() {
 int run_view(const Arguments& arguments) {
   const fs::path viewer = find_viewer();
   if (viewer.empty())
-    throw InputError(
-        fmt::format("view: {} is neither beside kvreplay nor on the PATH; it is built where Dear ImGui, GLFW "
-                    "and OpenGL are installed",
-                    kViewer));
+    throw InputError(fmt::format(
+        "view: {} is neither beside kvreplay nor on the PATH; it is built where Dear ImGui and OpenGL are "
+        "(Debian: libimgui-dev libstb-dev libgl-dev libegl-dev, for --serve libcivetweb-dev, for a window "
+        "libglfw3-dev); without it kvreplay report writes a page of results",
+        kViewer));
   std::vector<std::string> all = {viewer.string()};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

@@ -119,3 +119,18 @@ TEST_CASE("a panel knows no other panel", "[house]") {
   CHECK(panels.size() > 5);
   CHECK(check_includes("viewer/panels/", panels) > 20);
 }
+
+// So that it is built, with --serve and --screenshot, where GLFW and X are not.
+TEST_CASE("of the dashboard its window alone knows GLFW", "[house]") {
+  int knowing = 0;
+  for (const auto& source : sources_of(kvreplay::test::source_dir() / "viewer", true)) {
+    std::ifstream in(source);
+    for (std::string line; std::getline(in, line);) {
+      if (line.find("<GLFW/") == std::string::npos && line.find("imgui_impl_glfw.h") == std::string::npos)
+        continue;
+      ++knowing;
+      CHECK(source.filename() == "window_host.cpp");
+    }
+  }
+  CHECK(knowing == 2);
+}

@@ -1,7 +1,7 @@
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "viewer/gl/headless_host.hpp"
+#include "viewer/gl/headless_context.hpp"
 #include "viewer/gl/ui_context.hpp"
 
 #include <cstdlib>

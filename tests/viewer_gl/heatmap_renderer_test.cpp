@@ -4,7 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/viewer/rendered_heatmap.hpp"
 #include "tests/viewer_gl/heatmap_scene.hpp"
-#include "viewer/gl/headless_host.hpp"
+#include "viewer/gl/headless_context.hpp"
 
 #include <algorithm>
 #include <memory>

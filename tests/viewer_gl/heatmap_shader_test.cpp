@@ -3,7 +3,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/viewer/rendered_heatmap.hpp"
 #include "tests/viewer_gl/heatmap_scene.hpp"
-#include "viewer/gl/headless_host.hpp"
+#include "viewer/gl/headless_context.hpp"
 #include "viewer/gl/heatmap_renderer.hpp"
 
 #include <algorithm>
