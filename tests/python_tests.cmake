@@ -29,7 +29,7 @@ endif()
 
 # The package, by the interpreter that it was built for.
 if(KVREPLAY_PYTHON)
-  foreach(name test_package test_conform test_growing_caches test_press test_notebooks)
+  foreach(name test_package test_conform test_growing_caches test_press test_notebooks test_show)
     add_test(NAME ${name}.py COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/python/${name}.py)
     set_tests_properties(${name}.py PROPERTIES SKIP_RETURN_CODE 77 LABELS python
                                                ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python)

@@ -25,8 +25,10 @@
 #include <future>
 #include <new>
 #include <optional>
+#include <regex>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -49,6 +51,8 @@ struct Arguments {
   std::optional<Index> device;
   std::string screenshot, panel;
   std::string serve;  // the port; none: a window
+  std::string behind;
+  bool attached = false;
   std::string session;
   bool fresh = false;
   std::optional<float> scale;
@@ -65,6 +69,13 @@ std::string host_name() {
 int complain(const std::string& line) {
   to_stderr(complaint("kvreplay-viewer", line));
   return kBadUsage;
+}
+
+/// As browsers write an origin: without a path, in small letters.
+void check_origin(const std::string& text) {
+  static const std::regex origin("https?://[a-z0-9.-]+(:[0-9]+)?");
+  if (!text.empty() && !std::regex_match(text, origin))
+    throw InputError("--behind", "https://HOST or http://HOST:PORT", fmt::format("'{}'", text));
 }
 
 void parse_size(const std::string& text, int& width, int& height) {
@@ -151,6 +162,13 @@ int show_window(const Arguments&, const AppOptions&) {
 #endif
 
 #ifdef KVREPLAY_SERVE
+/// However the program ends that holds the other end.
+void stop_with_input() {
+  std::array<char, 256> ignored{};
+  while (read(STDIN_FILENO, ignored.data(), ignored.size()) > 0) continue;
+  ServeHost::stop();
+}
+
 /// In browsers, until it is interrupted.
 int serve(const Arguments& given, AppOptions options) {
   const bool opens_anew = !options.open.empty();
@@ -164,13 +182,14 @@ int serve(const Arguments& given, AppOptions options) {
   App app(std::move(options));
   if (read) app.restore(read->session, !opens_anew);
   select_at_start(app, given.picture);
-  ServeHost host(app, static_cast<int>(*index_in(given.serve)));
+  ServeHost host(app, static_cast<int>(*index_in(given.serve)), given.behind);
   offer = [&host](const std::filesystem::path& written) { host.offer(written); };
   say("{}\n", host.server().address());
   say("from another machine: ssh -L {0}:127.0.0.1:{0} {1}, then the same address there; Ctrl-C ends it\n",
       host.server().port(), host_name());
   std::fflush(stdout);
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { ServeHost::stop(); });
+  if (given.attached) std::thread(stop_with_input).detach();
   host.run();
   if (!file.empty()) write_session_file(file, app.save());
   return 0;
@@ -235,11 +254,18 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* picture = parser.add_option("--screenshot", given.screenshot,
                                            "writes a PNG once everything in it is computed, and ends");
+  CLI::Option* serving =
+      parser
+          .add_flag("--serve{8765}", given.serve,
+                    "shows it in a browser: prints the address; of another port with --serve PORT, 0 is any")
+          ->check(CLI::Range(0, 65535))
+          ->excludes(picture);
   parser
-      .add_flag("--serve{8765}", given.serve,
-                "shows it in a browser: prints the address; of another port with --serve PORT, 0 is any")
-      ->check(CLI::Range(0, 65535))
-      ->excludes(picture);
+      .add_option("--behind", given.behind,
+                  "https://HOST of a proxy (JupyterHub's) through which the browser comes, as it has it")
+      ->needs(serving);
+  parser.add_flag("--attached", given.attached, "ends with its standard input, as a part of another program")
+      ->needs(serving);
   parser.add_option("--scale", given.scale, "pixels a point of the screenshot (1; of a figure 2)")
       ->check(CLI::Range(0.5, 4.0))
       ->needs(picture);
@@ -278,6 +304,7 @@ int run(int argc, char** argv) {
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& value : option->results())
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
+  check_origin(given.behind);
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale.value_or(given.picture.figure ? 2 : 1);
   AppOptions options = app_options(given);

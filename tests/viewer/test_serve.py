@@ -55,7 +55,7 @@ class Page:
         self.texts, self.said, self.picture = [], {}, None
         self.socket = socket.create_connection(("127.0.0.1", int(place.rpartition(":")[2])), timeout=60)
         key = base64.b64encode(os.urandom(16)).decode()
-        self.socket.sendall((f"GET {path or f'/dashboard?token={token}'} HTTP/1.1\r\nHost: {host or place}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        self.socket.sendall((f"GET {path or f'/dashboard?key={token}'} HTTP/1.1\r\nHost: {host or place}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                              f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nOrigin: {origin or 'http://' + place}\r\n\r\n").encode())
         head = b""
         while b"\r\n\r\n" not in head:
@@ -129,8 +129,8 @@ class Serve(unittest.TestCase):
         if not address:
             said = self.server.stderr.read()
             self.skipTest(said)
-        self.assertRegex(address, r"^http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}$")
-        self.place, self.token = address[len("http://") :].split("/?token=")
+        self.assertRegex(address, r"^http://127\.0\.0\.1:\d+/\?key=[0-9a-f]{32}$")
+        self.place, self.token = address[len("http://") :].split("/?key=")
         self.assertRegex(self.server.stdout.readline(), r"^from another machine: ssh -L (\d+):127\.0\.0\.1:\1 ")
 
     def tearDown(self):
@@ -201,25 +201,25 @@ class Serve(unittest.TestCase):
         page.key("e", c=True)
         page.until(lambda: "file" in page.said)
         self.assertTrue(page.said["name"].endswith(".png"))
-        status, body = self.get(f"{page.said['file']}?token={self.token}")
+        status, body = self.get(f"/{page.said['file']}?key={self.token}")
         self.assertEqual((status, body[:8]), (200, b"\x89PNG\r\n\x1a\n"))
         self.assertEqual(body, (Path(self.folder.name) / page.said["name"]).read_bytes())
-        self.assertEqual(self.get(page.said["file"])[0], 403)
+        self.assertEqual(self.get("/" + page.said["file"])[0], 403)
         page.close()
 
     def test_strangers_are_refused(self):
-        right = f"/?token={self.token}"
+        right = f"/?key={self.token}"
         self.assertEqual(self.get(right)[0], 200)
         self.assertIn(b"<canvas", self.get(right)[1])
         port = self.place.rpartition(":")[2]
-        for path, headers in (("/", {}), ("/?token=", {}), (f"/?token={self.token[:-1]}", {}), (f"/?token={self.token}0", {}),
-                              (f"/?token={'0' * 32}", {}), (right, {"Origin": "http://evil.example"}), (right, {"Host": "evil.example"}),
+        for path, headers in (("/", {}), ("/?key=", {}), (f"/?key={self.token[:-1]}", {}), (f"/?key={self.token}0", {}),
+                              (f"/?key={'0' * 32}", {}), (right, {"Origin": "http://evil.example"}), (right, {"Host": "evil.example"}),
                               (right, {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}),
                               (right, {"Origin": "null"})):
             self.assertEqual(self.get(path, **headers)[0], 403, (path, headers))
         self.assertEqual(self.get(right, Host=f"localhost:{port}", Origin=f"http://localhost:{port}")[0], 200)
         for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/etc/passwd", "/files/0", "/files/../main.cpp", "//", "/dashboard/.."):
-            status, body = self.get(f"{path}?token={self.token}")
+            status, body = self.get(f"{path}?key={self.token}")
             self.assertNotIn(b"root:", body)
             self.assertIn(status, (200, 400, 403, 404), path)
             self.assertNotEqual((status, b"<canvas" in body), (200, False), path)

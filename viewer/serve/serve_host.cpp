@@ -67,8 +67,8 @@ void put(std::vector<std::byte>& bytes, int value) {
 
 }  // namespace
 
-ServeHost::ServeHost(Client& client, int port)
-    : HeadlessHost(client, 1280, 800), server_(port, dashboard_page(), &ServeHost::wake) {
+ServeHost::ServeHost(Client& client, int port, std::string behind)
+    : HeadlessHost(client, 1280, 800), server_(port, dashboard_page(), &ServeHost::wake, std::move(behind)) {
   ImGuiIO& io = ImGui::GetIO();
   io.ClipboardUserData = this;
   io.GetClipboardTextFn = &ServeHost::pasted;

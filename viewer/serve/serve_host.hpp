@@ -17,8 +17,9 @@ namespace kvreplay::viewer {
 /// they say comes back as input. Everything is drawn on the thread that calls run().
 class ServeHost : public HeadlessHost {
  public:
-  /// Throws InputError where there is no OpenGL 3.3, or where the port is taken. 0: any port.
-  ServeHost(Client& client, int port);
+  /// Throws InputError where there is no OpenGL 3.3, or where the port is taken. 0: any port. `behind`: the
+  /// origin of a proxy (web_server.hpp).
+  ServeHost(Client& client, int port, std::string behind = {});
 
   const WebServer& server() const { return server_; }
   /// Until the client quits, or stop().

@@ -70,7 +70,7 @@ void respond(mg_connection* connection, int status, const char* reason, const ch
 }  // namespace
 
 struct WebServer::State {
-  std::string page, token, greeting;
+  std::string page, token, behind, greeting;
   std::function<void()> wake;
   mg_context* server = nullptr;
   int port = 0;
@@ -88,8 +88,10 @@ struct WebServer::State {
   std::map<std::string, std::filesystem::path> offered;  // by their numbers
 
   bool may(const mg_connection* connection) const {
-    return same(parameter(connection, "token"), token) &&
-           is_own_origin(header(connection, "Origin"), header(connection, "Host"));
+    // Not called a token in the address: Jupyter's servers, behind which this may stand, take that for
+    // theirs.
+    return same(parameter(connection, "key"), token) &&
+           is_own_origin(header(connection, "Origin"), header(connection, "Host"), behind);
   }
 
   static State& of(void* data) { return *static_cast<State*>(data); }
@@ -214,8 +216,9 @@ struct WebServer::State {
   }
 };
 
-WebServer::WebServer(int port, std::string page, std::function<void()> wake)
+WebServer::WebServer(int port, std::string page, std::function<void()> wake, std::string behind)
     : state_(std::make_unique<State>()) {
+  state_->behind = std::move(behind);
   state_->page = std::move(page);
   state_->token = random_token();
   state_->wake = std::move(wake);
@@ -248,7 +251,7 @@ WebServer::~WebServer() { mg_stop(state_->server); }
 
 int WebServer::port() const { return state_->port; }
 std::string WebServer::address() const {
-  return fmt::format("http://127.0.0.1:{}/?token={}", state_->port, state_->token);
+  return fmt::format("http://127.0.0.1:{}/?key={}", state_->port, state_->token);
 }
 
 std::vector<WebEvent> WebServer::take_events() {
@@ -313,15 +316,18 @@ void WebServer::send(std::string_view text, bool driver_alone) {
 
 std::string WebServer::offer(const std::filesystem::path& file) {
   const std::scoped_lock lock(state_->mutex);
-  const std::string address = fmt::format("/files/{}", state_->offered.size());
-  state_->offered.emplace(address, file);
+  std::string address = fmt::format("files/{}", state_->offered.size());
+  state_->offered.emplace("/" + address, file);
   return address;
 }
 
-bool is_own_origin(std::string_view origin, std::string_view host) {
+bool is_own_origin(std::string_view origin, std::string_view host, std::string_view behind) {
   const std::string_view name = host.substr(0, host.starts_with('[') ? host.find(']') + 1 : host.find(':'));
-  if (name != "127.0.0.1" && name != "localhost" && name != "[::1]") return false;
-  return origin.empty() || origin == "http://" + std::string(host);
+  const bool own = name == "127.0.0.1" || name == "localhost" || name == "[::1]";
+  const bool passed_on = !behind.empty() && host == behind.substr(behind.find("://") + 3);
+  if (!own && !passed_on) return false;
+  return origin.empty() || (own && origin == "http://" + std::string(host)) ||
+         (!behind.empty() && origin == behind);
 }
 
 }  // namespace kvreplay::viewer

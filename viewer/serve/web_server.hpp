@@ -19,15 +19,16 @@ namespace kvreplay::viewer {
 /// others watch until he leaves.
 class WebServer {
  public:
-  /// `wake` is called from threads of the server when there is something to take. Throws InputError where the
-  /// port is taken.
-  WebServer(int port, std::string page, std::function<void()> wake);
+  /// `wake` is called from threads of the server when there is something to take. `behind`: the origin of a
+  /// proxy, "https://hub.example.org", whose pages may talk to it, too; empty: none. Throws InputError where
+  /// the port is taken.
+  WebServer(int port, std::string page, std::function<void()> wake, std::string behind = {});
   ~WebServer();
   WebServer(const WebServer&) = delete;
   WebServer& operator=(const WebServer&) = delete;
 
   int port() const;
-  /// "http://127.0.0.1:8765/?token=..".
+  /// "http://127.0.0.1:8765/?key=..".
   std::string address() const;
 
   /// What the driver has said since.
@@ -53,7 +54,8 @@ class WebServer {
 };
 
 /// Whether a page of `origin` (a header, may be empty) may talk to a server that was asked for as `host`: the
-/// same place, and this machine.
-bool is_own_origin(std::string_view origin, std::string_view host);
+/// same place, and this machine, or the proxy `behind` that passes on what it is asked (with its own name as
+/// host, or with this machine's).
+bool is_own_origin(std::string_view origin, std::string_view host, std::string_view behind = {});
 
 }  // namespace kvreplay::viewer

@@ -17,6 +17,7 @@ from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
 from ._compensations import Compensation, ErrorSplit, compensate
 from ._conform import Conformance, conform
+from ._dashboard import Dashboard, show
 from ._evictions import Eviction, OutputError, evict, output_error
 from ._growing import GrowingCaches
 from ._layer import Dump, Layer
@@ -84,6 +85,6 @@ def kept_of(model):
     return _kept_of.kept_of(model)
 
 
-__all__ = ["Allocation", "Comparison", "Compensation", "Conformance", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
+__all__ = ["Allocation", "Comparison", "Compensation", "Conformance", "Dashboard", "Dump", "ErrorSplit", "Eviction", "GrowingCaches", "InputError", "Interaction", "Layer", "OutputError",
            "Recommended", "ResultsError", "Selection", "TokenMetrics", "allocate", "analyze", "channel_interaction", "compare", "compensate", "conform", "evict", "kept_of",
-           "open_results", "output_error", "press", "program", "recommend", "select_channels", "set_threads", "threads", "token_metrics", "why_no_cuda"]
+           "open_results", "output_error", "press", "program", "recommend", "select_channels", "set_threads", "show", "threads", "token_metrics", "why_no_cuda"]
