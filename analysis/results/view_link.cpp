@@ -51,6 +51,7 @@ std::string unescaped(std::string_view text, std::string_view link) {
 template <class Link, class F, class G>
 void each_field(Link& link, F text, G number) {
   text("run", link.run);
+  text("dump", link.dump);
   text("panel", link.panel);
   number("layer", link.layer);
   number("head", link.kv_head);

@@ -12,7 +12,8 @@
 namespace kvreplay {
 
 struct ViewLink {
-  std::string run = {};  ///< of a dump or a result folder; in a part of a link empty
+  std::string run = {};   ///< of a dump or a result folder; in a part of a link empty
+  std::string dump = {};  ///< the dump's fingerprint(): of what make it has to be; empty: any
   std::string panel = {}, score = {}, reference = {};  ///< names of the dashboard; empty: as it opens
   std::optional<Index> layer = {}, kv_head = {}, query_head = {}, row = {}, token = {}, window = {};
   bool operator==(const ViewLink&) const = default;

@@ -8,6 +8,7 @@ using namespace kvreplay;
 TEST_CASE("a link reads back as what it was made of", "[link]") {
   ViewLink link;
   link.run = "/data/a b/ü&=%#?+'.npz";
+  link.dump = "4fa30ac1edacbed7";
   link.panel = "what-if";
   link.layer = 3;
   link.kv_head = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
+#include "viewer/app/shared_page.hpp"
 #include "viewer/gl/frame_buffer.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/gl/ui_context.hpp"
@@ -22,8 +23,10 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <imgui.h>
 #include <memory>
 #include <mutex>
@@ -46,8 +49,10 @@ class Figure {
   Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale);
 
   PanelKind panel() const { return panel_; }
+  /// Where it is written; empty: nowhere.
   const std::filesystem::path& path() const { return path_; }
   float scale() const { return scale_; }
+  float width() const { return static_cast<float>(buffer_.width()) / scale_; }  ///< points
 
   /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(); it says whether all of it is
   /// there. The window's toolkit and framebuffer are the current ones again afterwards.
@@ -56,7 +61,7 @@ class Figure {
   bool settling() const { return quiet_ > 0 || !drawn_; }
   /// Whether the last frames were whole: the last of them has been painted.
   bool done() const;
-  void write() const;  ///< when done()
+  std::vector<std::byte> png() const;  ///< when done()
 
  private:
   PanelKind panel_;
@@ -183,7 +188,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_;
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_ && !sharing();
   }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
@@ -194,6 +199,10 @@ class App final : public Client {
   /// so many pixels a point.
   void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
   bool exporting() const { return figure_ != nullptr; }
+  /// Writes one HTML file: figures of the panels in view, light, with what is selected and set and the
+  /// commands that make them. Nothing in it names a folder of this machine. A message says so, or why not.
+  void share(const std::filesystem::path& path);
+  bool sharing() const { return sharing_.has_value(); }
   /// Brings a panel to the front and gives it the keyboard.
   void show(PanelKind kind);
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
@@ -221,6 +230,16 @@ class App final : public Client {
     std::filesystem::path path;
     std::vector<std::uint8_t> kept;  // [layers, n_kv, l]
     BackgroundRound round;
+  };
+
+  /// A page that is being made: one figure after the other, while the dump's contents are read.
+  struct Sharing {
+    std::filesystem::path path;
+    Selection selection;  ///< that all figures have to be of, as the settings
+    SharedSettings settings;
+    std::vector<PanelKind> panels = {};
+    std::vector<SharedPanel> drawn = {};
+    std::future<std::string> contents = {};  ///< of the selected layer
   };
 
   void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
@@ -273,12 +292,29 @@ class App final : public Client {
   void copy_drawing_command();
   void copy_measuring_command();
   void copy_link();
+  void go_on_sharing();
+  void take_shared(const Figure& figure);
+  SharedPlace shared_place(const std::string& contents) const;
+  void add_shared_settings(SharedPlace& place) const;
+  void add_shared_commands(SharedPlace& place) const;
+  std::string without_folders(std::string text) const;
   void copy(const std::string& text, const std::string& said);
   ViewLink link() const;
+  /// The commands that measure A and, where it is another, B. Throws InputError.
+  std::vector<std::pair<std::string, std::string>> measuring_commands() const;
+  void begin_figure(PanelKind kind, const std::filesystem::path& path, float scale);
   bool draw_figure();
   std::string figure_title(PanelContext& context) const;
   std::vector<std::string> figure_foot(PanelContext& context) const;
-  std::filesystem::path export_path(std::string_view extension) const;
+  std::string figure_date() const;
+  /// "RUN-WHAT-layer3-head1".
+  std::string export_stem(std::string_view what) const;
+  /// A name of that kind that is still free, in the result folder or the working folder.
+  std::filesystem::path export_path(std::string_view what, std::string_view extension) const;
+  /// The same, of the panel in use.
+  std::filesystem::path export_path(std::string_view extension) const {
+    return export_path(name_of(focused_), extension);
+  }
 
   AppOptions options_;
   bool failure_said_ = false;  ///< of the GPU
@@ -311,6 +347,7 @@ class App final : public Client {
   std::string palette_text_;
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
+  std::optional<Sharing> sharing_;
   bool session_wanted_ = false;
   std::optional<KeptToSave> saving_;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours

@@ -145,6 +145,7 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
       {ActionId::copy_drawing_command, [](App& app, A) { app.copy_drawing_command(); }},
       {ActionId::copy_measuring_command, [](App& app, A) { app.copy_measuring_command(); }},
       {ActionId::copy_link, [](App& app, A) { app.copy_link(); }},
+      {ActionId::share_page, [](App& app, A) { app.share(app.export_path("shared", ".html")); }},
       {ActionId::arrange, [](App& app, A action) { app.arrange(*action.preset); }},
       {ActionId::tour, [](App& app, A) { app.begin_tour(); }},
       {ActionId::pin_run, [](App& app, A) { app.pin_run(); }},
@@ -255,13 +256,15 @@ void App::step_head(int step, bool worst) {
   state_.select_head(order[next].first, order[next].second);
 }
 
-/// A name that is still free, in the result folder or the working folder.
-std::filesystem::path App::export_path(std::string_view extension) const {
+std::string App::export_stem(std::string_view what) const {
   const std::string run = state_.run() ? state_.run()->name() : "kvreplay";
   const Selection& s = state_.selection();
-  const std::string stem =
-      fmt::format("{}-{}-layer{}-head{}", run, name_of(focused_),
-                  state_.run() ? state_.run()->layer_number(s.layer) : s.layer, s.kv_head);
+  return fmt::format("{}-{}-layer{}-head{}", run, what,
+                     state_.run() ? state_.run()->layer_number(s.layer) : s.layer, s.kv_head);
+}
+
+std::filesystem::path App::export_path(std::string_view what, std::string_view extension) const {
+  const std::string stem = export_stem(what);
   std::filesystem::path folder;
   if (state_.run() && state_.run()->results() != nullptr && access(state_.run()->path().c_str(), W_OK) == 0)
     folder = state_.run()->path();

@@ -1,3 +1,5 @@
+#include "analysis/drawing/picture.hpp"
+#include "data/atomic_file.hpp"
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/frame_buffer.hpp"
@@ -60,19 +62,25 @@ void Figure::frame(float text_points, const std::function<bool()>& draw) {
 
 bool Figure::done() const { return quiet_ >= kQuietFrames; }
 
-void Figure::write() const {
-  write_picture(path_, buffer_.pixels(FirstRow::last), buffer_.width(), buffer_.height());
+std::vector<std::byte> Figure::png() const {
+  return png_bytes(buffer_.pixels(FirstRow::last), buffer_.width(), buffer_.height());
 }
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
   if (!state_.run()) return state_.say("There is nothing to draw: open a dump or a result folder.");
+  if (sharing_) return state_.say("A page is being made: export the figure once it is saved.");
   const Area& shown = areas_[static_cast<std::size_t>(kind)];
   if (shown.width <= 0) return state_.say(fmt::format("{} is not in view.", title_of(kind)));
+  begin_figure(kind, std::filesystem::absolute(path), scale);
+}
+
+void App::begin_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
+  const Area& shown = area(kind);
   try {
-    figure_ = std::make_unique<Figure>(kind, std::filesystem::absolute(path),
-                                       std::max(kLeastWidth, shown.width / scale_),
+    figure_ = std::make_unique<Figure>(kind, path, std::max(kLeastWidth, shown.width / scale_),
                                        std::max(kLeastHeight, shown.height / scale_), scale);
   } catch (const InputError& error) {
+    sharing_.reset();
     state_.say(error.what(), true);
   }
 }
@@ -87,12 +95,15 @@ std::string App::figure_title(PanelContext& context) const {
   return s.query_head ? fmt::format("{}, query head {}", title, *s.query_head) : title;
 }
 
+std::string App::figure_date() const {
+  if (!options_.date.empty()) return options_.date;
+  const std::time_t now = std::time(nullptr);
+  return fmt::format("{:%Y-%m-%d}", fmt::localtime(now));
+}
+
 /// Where the figure comes from: what one needs to draw it again.
 std::vector<std::string> App::figure_foot(PanelContext& context) const {
   const Run& run = *state_.run();
-  std::string date = options_.date;
-  if (const std::time_t now = std::time(nullptr); date.empty())
-    date = fmt::format("{:%Y-%m-%d}", fmt::localtime(now));
   std::vector<std::string> lines = {
       fmt::format("{}{}", run.model().empty() ? "" : run.model() + " \xC2\xB7 ", run.path().string())};
   if (run.results() != nullptr && run.dump() != nullptr)
@@ -102,13 +113,15 @@ std::vector<std::string> App::figure_foot(PanelContext& context) const {
                               run.dump() != nullptr
                                   ? fmt::format("window w = {} \xC2\xB7 ", state_.comparison.window)
                                   : std::string(),
-                              KVREPLAY_VERSION, date));
+                              KVREPLAY_VERSION, figure_date()));
+  if (sharing_)
+    for (std::string& line : lines) line = without_folders(std::move(line));
   return lines;
 }
 
 /// True where all of it is there.
 bool App::draw_figure() {
-  use_theme(dark_, figure_->scale(), text_points_);
+  use_theme(dark_ && !sharing_, figure_->scale(), text_points_);
   const Theme& t = theme();
   const Desk::Unanswered before = desk_.unanswered();
   const bool unfinished = std::exchange(state_.links.unfinished, false);
@@ -156,6 +169,7 @@ bool App::draw_figure() {
 }
 
 void App::drawn(int, int) {
+  go_on_sharing();
   if (!figure_) return;
   std::string error;
   try {
@@ -169,10 +183,15 @@ void App::drawn(int, int) {
     });
     use_theme(dark_, scale_, text_points_);
     if (error.empty() && !figure_->done()) return;
-    if (error.empty()) figure_->write();
+    if (error.empty() && sharing_)
+      take_shared(*figure_);
+    else if (error.empty())
+      write_output(figure_->path(), figure_->png());
   } catch (const InputError& failed) {
     error = failed.what();
   }
+  if (sharing_ && error.empty()) return figure_.reset();
+  sharing_.reset();
   state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
   if (error.empty() && options_.wrote) options_.wrote(figure_->path());
   figure_.reset();

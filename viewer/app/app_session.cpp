@@ -158,19 +158,26 @@ void App::copy_drawing_command() {
        "Copied the command; what it draws is in " + session.string());
 }
 
+std::vector<std::pair<std::string, std::string>> App::measuring_commands() const {
+  const Run& run = *state_.run();
+  const auto [a, b] = state_.settings();
+  std::vector<std::pair<std::string, std::string>> commands;
+  for (const auto& [name, settings] : {std::pair("A", &a), std::pair("B", &b)}) {
+    if (run.dump() == nullptr || (settings == &b && a == b)) continue;
+    const UserScore* score = find_score(state_.scores, settings->score);
+    commands.emplace_back(
+        name, evict_command(*run.dump(), *settings, score, fmt::format("results/{}-{}", run.name(), name)));
+  }
+  return commands;
+}
+
 void App::copy_measuring_command() {
   const std::shared_ptr<const Run>& run = state_.run();
   if (!run || run->dump() == nullptr)
     return state_.say("What is measured is a dump, and there is none here.");
   std::string lines;
   try {
-    const auto [a, b] = state_.settings();
-    for (const auto& [name, settings] : {std::pair("A", &a), std::pair("B", &b)}) {
-      if (settings == &b && a == b) continue;
-      const UserScore* score = find_score(state_.scores, settings->score);
-      lines += evict_command(*run->dump(), *settings, score, fmt::format("results/{}-{}", run->name(), name));
-      lines += '\n';
-    }
+    for (const auto& [name, command] : measuring_commands()) lines += command + '\n';
   } catch (const InputError& error) {
     return state_.say(error.what(), true);
   }

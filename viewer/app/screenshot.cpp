@@ -54,6 +54,7 @@ std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options) {
   const auto take = [](std::optional<Index>& into, std::optional<Index> given) {
     if (!into) into = given;
   };
+  options.dump = link.dump;
   take(options.layer, link.layer);
   take(options.kv_head, link.kv_head);
   take(options.query_head, link.query_head);
@@ -74,6 +75,9 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
   if (options.layer || options.kv_head || options.query_head) app.keep_head();
   app.when_open([options](AppState& state) {
     const DumpShape& shape = state.run()->shape();
+    if (!options.dump.empty() && state.run()->fingerprint() != options.dump)
+      throw InputError("the link", "the dump " + options.dump,
+                       fmt::format("{} in {}", state.run()->fingerprint(), state.run()->path().string()));
     Selection next = state.selection();
     if (options.layer) next.layer = layer_in_range(*state.run(), *options.layer);
     if (options.kv_head) next.kv_head = within_range(start_option::head, *options.kv_head, 0, shape.n_kv);
@@ -93,7 +97,8 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
                      const std::filesystem::path& path) {
   const bool opens_anew = !app_options.open.empty();
   if (!opens_anew && (!options.session || options.session->runs.empty()))
-    throw OptionError(start_option::screenshot, "a dump or a result folder to show", "none");
+    throw OptionError(options.shared ? start_option::share : start_option::screenshot,
+                      "a dump or a result folder to show", "none");
   App app(std::move(app_options));
   if (options.session) app.restore(*options.session, !opens_anew);
   const float scale = options.figure ? 1 : options.scale;
@@ -112,6 +117,10 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
   };
   int quiet = -1;
   draw_until([&] { return (quiet = app.settled() && quiet >= 0 ? quiet + 1 : 0) >= Figure::kQuietFrames; });
+  if (options.shared) {
+    app.share(path);
+    return draw_until([&] { return !app.sharing(); });
+  }
   if (options.figure) {
     app.export_figure(*options.panel, path, options.scale);
     return draw_until([&] { return !app.exporting(); });

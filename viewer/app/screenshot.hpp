@@ -13,8 +13,10 @@ struct ScreenshotOptions {
   int width = 1280, height = 800;  ///< points
   float scale = 1;                 ///< pixels a point
   std::optional<PanelKind> panel;  ///< fills the picture; none: all panels
+  bool shared = false;             ///< no picture, but the page of App::share()
   bool figure = false;             ///< the panel's figure alone, with a title and where it comes from
   std::optional<Index> layer, kv_head, query_head, row, token;
+  std::string dump;  ///< fingerprint() that the first run's dump must have; empty: any
   std::optional<TokenMetric> score, reference;
   std::optional<Index> window;     ///< w
   bool among_others = false;       ///< `panel` is brought to the front and no more
@@ -24,6 +26,8 @@ struct ScreenshotOptions {
 namespace start_option {
 inline constexpr OptionFacts screenshot{"screenshot", "FILE",
                                         "writes a PNG once everything in it is computed, and ends"},
+    share{"share", "FILE.html",
+          "writes a page of the panels in view, what is set and the commands that make them, and ends"},
     panel{"panel", "NAME", "only this panel, filling the picture"},
     figure{"figure", "",
            "the panel's figure alone, without controls, with a title and where it comes from, at scale 2"},
@@ -39,8 +43,8 @@ PanelKind panel_by_name(const std::string& name);
 /// Takes up a link: what it names, where nothing else was asked for. Gives its run's path. Throws InputError.
 std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options);
 
-/// Draws without a display until everything in the picture is computed, then writes the PNG. Throws
-/// InputError where a path or a score cannot be opened, something in the picture cannot be computed, a
+/// Draws without a display until everything in the picture is computed, then writes the PNG, or the page.
+/// Throws InputError where a path or a score cannot be opened, something in the picture cannot be computed, a
 /// selection lies outside it, or the picture cannot be written.
 void take_screenshot(AppOptions app, const ScreenshotOptions& options, const std::filesystem::path& path);
 

@@ -60,6 +60,7 @@ enum class ActionId {
   copy_drawing_command,
   copy_measuring_command,
   copy_link,
+  share_page,
   arrange,
   tour,
   pin_run,

@@ -80,7 +80,7 @@ void Run::open_dump_of_results() {
       if (const auto l = stated.find("l"); l != stated.end() && l->is_number_integer())
         options.prompt_len = l->get<Index>();
       Dump dump = Dump::open(candidate, options);
-      if (fingerprint(dump) == stated.value("fingerprint", std::string())) {
+      if (kvreplay::fingerprint(dump) == stated.value("fingerprint", std::string())) {
         dump_ = std::move(dump);
         why_no_dump_.clear();
         return;
@@ -95,6 +95,22 @@ void Run::open_dump_of_results() {
 
 std::string Run::head_text(Index layer, Index kv_head) const {
   return fmt::format("layer {} head {}", layer_number(layer), kv_head);
+}
+
+std::string Run::fingerprint() const {
+  return dump_ ? kvreplay::fingerprint(*dump_)
+               : dump_of_summary(*results_).value("fingerprint", std::string());
+}
+
+std::string Run::contents_of_layer(Index layer) const {
+  if (results_) {
+    const Json noted = results_->summary().value("layer_fingerprints", Json::object());
+    if (const auto stated = noted.find(std::to_string(layer)); stated != noted.end())
+      return stated->get<std::string>();
+  }
+  if (!dump_) return {};
+  Workers one(1);
+  return layer_fingerprints(*dump_, std::array{layer}, one).at(layer);
 }
 
 const std::optional<TokenLabels>& Run::labels() const {
