@@ -132,7 +132,7 @@ TEST_CASE("the commands on a shared page open its place and draw its pictures", 
   std::ofstream(folder / "place.json") << between("{\"cameras\"", "</code>");
   const std::string open = between("kvreplay view '", "</code>") + " --screenshot opened.png",
                     draw = between("kvreplay-viewer --session", "</code>");
-  CHECK(count(draw, "\n") >= 4);
+  CHECK(count(draw, "\n") >= 3);
   const std::string programs = test::viewer_program().parent_path().string();
   const test::ProcessResult result =
       test::run({"/usr/bin/env", "-C", folder.path(), "PATH=" + programs + ":/usr/bin:/bin", "/bin/sh", "-ec",
@@ -239,7 +239,7 @@ TEST_CASE("a page of two places is not written", "[share]") {
   dashboard.host.frame();
   dashboard.app.export_figure(PanelKind::text, folder / "text.png");
   CHECK(contains(dashboard.app.state().message(), "A page is being made"));
-  dashboard.app.state().select_head(5, 0);
+  dashboard.app.state().select_head((dashboard.selection().layer + 1) % 6, 0);
   dashboard.settle();
   CHECK(contains(dashboard.app.state().message(), "another place is in view"));
   CHECK(fs::is_empty(folder.path()));
