@@ -147,8 +147,8 @@ void App::take_worst_head() {
   if (!worst) return;
   state_.begin_with_head(worst->first, worst->second);
   if (said)
-    state_.say(fmt::format("Opened on layer {} head {}: there setting A loses most beyond the exact order.",
-                           worst->first, worst->second));
+    state_.say(fmt::format("Opened on {}: there setting A loses most beyond the exact order.",
+                           state_.run()->head_text(worst->first, worst->second)));
   keep_head();
 }
 

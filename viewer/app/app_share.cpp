@@ -100,7 +100,7 @@ SharedPlace App::shared_place(const std::string& contents) const {
   };
   SharedPlace place;
   place.panels = sharing_->drawn;
-  const std::string head = fmt::format("layer {}, KV head {}{}", s.layer, s.kv_head,
+  const std::string head = fmt::format("layer {}, KV head {}{}", run.layer_number(s.layer), s.kv_head,
                                        s.query_head ? fmt::format(", query head {}", *s.query_head) : "");
   const std::string model = without_folders(run.model());
   place.title = fmt::format("{}: {}", model.empty() ? run.name() : model, head);
@@ -114,7 +114,7 @@ SharedPlace App::shared_place(const std::string& contents) const {
   fact("model", model);
   fact(run.results() != nullptr ? "results" : "dump", run.name());
   fact("dump's fingerprint", run.fingerprint());
-  if (!contents.empty()) fact("contents", fmt::format("{} (layer {})", contents, s.layer));
+  if (!contents.empty()) fact("contents", fmt::format("{} (layer {})", contents, run.layer_number(s.layer)));
   fact("head", head);
   if (s.token) fact("token", text_at(*s.token));
   if (s.row) fact("query", text_at(*s.row));
