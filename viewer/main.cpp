@@ -29,6 +29,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -42,14 +43,14 @@ constexpr int kBadUsage = 2;
 
 struct Arguments {
   std::vector<std::string> open, scores;
-  std::string theme = "dark";
-  std::string size;  // empty: 1280x800, or the session's
+  std::string theme;  // empty: a dark window, and light figures
+  std::string size;   // empty: 1280x800, or the session's
   float text = 13;
   int threads = 0;
   int cache = 1024;
   std::string backend = "auto";
   std::optional<Index> device;
-  std::string screenshot, share, panel;
+  std::string screenshot, share, film, panel;
   std::string serve;  // the port; none: a window
   std::string behind;
   bool attached = false;
@@ -85,6 +86,12 @@ void parse_size(const std::string& text, int& width, int& height) {
     throw InputError("--size", "WIDTHxHEIGHT from 320x240 to 16384x16384", "'" + text + "'");
 }
 
+void check_film_name(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension != ".png" && extension != ".apng")
+    throw InputError("--film", "a name that ends in .png or .apng", "'" + path + "'");
+}
+
 /// A GPU takes its time to start, and the first picture does not wait for it. What is asked for and cannot be
 /// had is said before there is a window.
 ComingBackend backend_of(const Arguments& given) {
@@ -102,7 +109,8 @@ AppOptions app_options(const Arguments& given) {
   options.open.assign(given.open.begin(), given.open.end());
   for (const std::string& list : given.scores)
     for (std::string& score : items_of(list, true)) options.scores.push_back(std::move(score));
-  options.dark = given.theme == "dark";
+  options.dark = given.theme != "light";
+  options.dark_figures = given.theme == "dark";
   options.text_points = given.text;
   std::error_code ignored;
   options.sample = find_sample({std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path(),
@@ -230,9 +238,8 @@ int run(int argc, char** argv) {
                     "dumps and result folders to open, side by side, or a kvreplay:// link");
   parser.add_option("--score", given.scores, "name=FILE.npy: your score, [layers, kv_heads, l], for What if")
       ->allow_extra_args(false);
-  parser.add_option("--theme", given.theme, "dark or light")
-      ->check(CLI::IsMember({"dark", "light"}))
-      ->capture_default_str();
+  parser.add_option("--theme", given.theme, "dark or light (dark; figures and films are light)")
+      ->check(CLI::IsMember({"dark", "light"}));
   parser.add_option("--size", given.size, "of the window, in points (1280x800)");
   parser.add_option("--text", given.text, "size of the text in points")
       ->check(CLI::Range(9, 28))
@@ -258,22 +265,27 @@ int run(int argc, char** argv) {
                           .add_option(fmt::format("--{}", start_option::share.name), given.share,
                                       std::string(start_option::share.meaning))
                           ->excludes(picture);
+  CLI::Option* film = parser
+                          .add_option(fmt::format("--{}", start_option::film.name), given.film,
+                                      std::string(start_option::film.meaning))
+                          ->excludes(picture)
+                          ->excludes(page);
   CLI::Option* serving =
       parser
           .add_flag("--serve{8765}", given.serve,
                     "shows it in a browser: prints the address; of another port with --serve PORT, 0 is any")
           ->check(CLI::Range(0, 65535))
           ->excludes(picture)
-          ->excludes(page);
+          ->excludes(page)
+          ->excludes(film);
   parser
       .add_option("--behind", given.behind,
                   "https://HOST of a proxy (JupyterHub's) through which the browser comes, as it has it")
       ->needs(serving);
   parser.add_flag("--attached", given.attached, "ends with its standard input, as a part of another program")
       ->needs(serving);
-  parser.add_option("--scale", given.scale, "pixels a point of the screenshot (1; of a figure 2)")
-      ->check(CLI::Range(0.5, 4.0))
-      ->needs(picture);
+  parser.add_option("--scale", given.scale, "pixels a point of the screenshot or film (1; of a figure 2)")
+      ->check(CLI::Range(0.5, 4.0));
   const auto at_start = [&](const OptionFacts& option, auto& value, const std::string& more = "") {
     return parser.add_option(fmt::format("--{}", option.name), value, std::string(option.meaning) + more);
   };
@@ -310,20 +322,31 @@ int run(int argc, char** argv) {
     for (const std::string& value : option->results())
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
   check_origin(given.behind);
+  if (given.scale && given.screenshot.empty() && given.film.empty())
+    throw InputError("--scale: of --screenshot or --film, and there is none");
+  if (!given.film.empty()) {
+    check_film_name(given.film);
+    given.picture.film = true;
+    given.picture.panel = PanelKind::text;
+    std::tie(given.picture.width, given.picture.height) = std::pair(1000, 600);
+  }
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale.value_or(given.picture.figure ? 2 : 1);
   AppOptions options = app_options(given);
   given.picture.shared = !given.share.empty();
-  if (!given.screenshot.empty() || given.picture.shared) {
+  if (!given.screenshot.empty() || !given.film.empty() || given.picture.shared) {
     if (const auto read = session_at_start(given, given.session)) {
       given.picture.session = read->session;
-      if (given.size.empty()) {
+      if (given.size.empty() && given.film.empty()) {
         given.picture.width = read->session.window_width;
         given.picture.height = read->session.window_height;
       }
       if (!read->remarks.empty()) throw InputError(given.session + ": " + read->remarks.front());
     }
-    take_screenshot(std::move(options), given.picture, given.picture.shared ? given.share : given.screenshot);
+    take_screenshot(std::move(options), given.picture,
+                    given.picture.shared ? given.share
+                    : given.picture.film ? given.film
+                                         : given.screenshot);
     return 0;
   }
   if (!given.serve.empty()) return serve(given, std::move(options));

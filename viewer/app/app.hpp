@@ -1,10 +1,10 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
+#include "viewer/app/film.hpp"
 #include "viewer/app/shared_page.hpp"
-#include "viewer/gl/frame_buffer.hpp"
+#include "viewer/gl/canvas.hpp"
 #include "viewer/gl/host.hpp"
-#include "viewer/gl/ui_context.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/patience.hpp"
@@ -38,8 +38,7 @@
 
 namespace kvreplay::viewer {
 
-/// A panel's figure on its way into a file: drawn beside the window's frames, with a toolkit and a size of
-/// its own, until all of it is computed. Lives and dies with the window's OpenGL context current.
+/// A panel's figure on its way into a file: drawn beside the window's frames until all of it is computed.
 class Figure {
  public:
   /// Frames without anything new, after which a picture is taken.
@@ -51,11 +50,10 @@ class Figure {
   PanelKind panel() const { return panel_; }
   /// Where it is written; empty: nowhere.
   const std::filesystem::path& path() const { return path_; }
-  float scale() const { return scale_; }
-  float width() const { return static_cast<float>(buffer_.width()) / scale_; }  ///< points
+  float scale() const { return canvas_.scale(); }
+  float width() const { return static_cast<float>(canvas_.width()) / canvas_.scale(); }  ///< points
 
-  /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(); it says whether all of it is
-  /// there. The window's toolkit and framebuffer are the current ones again afterwards.
+  /// Draws one frame; `draw` says whether all of it is there.
   void frame(float text_points, const std::function<bool()>& draw);
   /// Whether another frame is due at once: nothing has to be waited for.
   bool settling() const { return quiet_ > 0 || !drawn_; }
@@ -66,10 +64,7 @@ class Figure {
  private:
   PanelKind panel_;
   std::filesystem::path path_;
-  float scale_;
-  ImGuiContext* window_ = ImGui::GetCurrentContext();
-  FrameBuffer buffer_;
-  UiContext ui_;
+  Canvas canvas_;
   int quiet_ = 0;
   bool drawn_ = false;
 };
@@ -131,6 +126,7 @@ struct AppOptions {
   std::vector<std::string> scores;  ///< NAME=FILE.npy each, as `evict --score` takes them
   std::filesystem::path sample;     ///< that the start page offers; empty: none
   bool dark = true;
+  bool dark_figures = false;  ///< else figures and films are light, whatever the window is
   float text_points = 13;
   int threads = 0;                                 ///< 0: one a core
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
@@ -188,7 +184,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !figure_ && !saving_ && !sharing();
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_ && !sharing();
   }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
@@ -198,7 +194,10 @@ class App final : public Client {
   /// a PNG once all of it is computed; a message says so, or why not. As large as the panel was drawn last,
   /// so many pixels a point.
   void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
-  bool exporting() const { return figure_ != nullptr; }
+  /// Writes how the text fades and the errors of A and B grow as the budget slides from the whole prompt to a
+  /// twentieth, as an animated PNG, once all of it is computed; a message says so, or why not.
+  void export_film(const std::filesystem::path& path, const FilmOptions& options = {});
+  bool exporting() const { return figure_ != nullptr || film_ != nullptr; }
   /// Writes one HTML file: figures of the panels in view, light, with what is selected and set and the
   /// commands that make them. Nothing in it names a folder of this machine. A message says so, or why not.
   void share(const std::filesystem::path& path);
@@ -304,6 +303,9 @@ class App final : public Client {
   std::vector<std::pair<std::string, std::string>> measuring_commands() const;
   void begin_figure(PanelKind kind, const std::filesystem::path& path, float scale);
   bool draw_figure();
+  /// Goes on with the figure and the film; an error is said, and ends it.
+  void go_on_with_figure();
+  void go_on_with_film();
   std::string figure_title(PanelContext& context) const;
   std::vector<std::string> figure_foot(PanelContext& context) const;
   std::string figure_date() const;
@@ -348,6 +350,7 @@ class App final : public Client {
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
   std::optional<Sharing> sharing_;
+  std::unique_ptr<Film> film_;
   bool session_wanted_ = false;
   std::optional<KeptToSave> saving_;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours

@@ -14,12 +14,10 @@
 #include <ctime>
 #include <utility>
 
-// A panel's figure as a picture in a file.
+// A panel's figure as a picture in a file, and the film of a budget.
 
 namespace kvreplay::viewer {
 namespace {
-
-int pixels(float points, float scale) { return static_cast<int>(std::lround(points * scale)); }
 
 constexpr float kLeastWidth = 480, kLeastHeight = 320;  // points
 
@@ -31,39 +29,20 @@ bool shows_head(PanelKind kind) {
 }  // namespace
 
 Figure::Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale)
-    : panel_(panel),
-      path_(std::move(path)),
-      scale_(scale),
-      buffer_(pixels(width, scale), pixels(height, scale)) {
-  ImGui::SetCurrentContext(window_);  // a new toolkit is the current one
-}
+    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale) {}
 
 void Figure::frame(float text_points, const std::function<bool()>& draw) {
-  GLint drawn_to = 0, read_from = 0;
-  glGetIntegerv(GL_DRAW_FRAMEBUFFER_BINDING, &drawn_to);
-  glGetIntegerv(GL_READ_FRAMEBUFFER_BINDING, &read_from);
-  ui_.make_current();
-  ui_.set_text(text_points, scale_);
-  ImGuiIO& io = ImGui::GetIO();
-  io.DisplaySize = {static_cast<float>(buffer_.width()), static_cast<float>(buffer_.height())};
-  io.DeltaTime = 1.0F / 60;
-  ui_.new_frame();
-  quiet_ = draw() ? quiet_ + 1 : 0;
-  drawn_ = true;
-  ui_.end_frame();
-  if (done()) {
-    buffer_.bind();
-    ui_.paint(buffer_.width(), buffer_.height());
-  }
-  glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(drawn_to));
-  glBindFramebuffer(GL_READ_FRAMEBUFFER, static_cast<GLuint>(read_from));
-  ImGui::SetCurrentContext(window_);
+  canvas_.frame(text_points, [&] {
+    quiet_ = draw() ? quiet_ + 1 : 0;
+    drawn_ = true;
+    return done();
+  });
 }
 
 bool Figure::done() const { return quiet_ >= kQuietFrames; }
 
 std::vector<std::byte> Figure::png() const {
-  return png_bytes(buffer_.pixels(FirstRow::last), buffer_.width(), buffer_.height());
+  return png_bytes(canvas_.pixels(), canvas_.width(), canvas_.height());
 }
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
@@ -90,7 +69,7 @@ std::string App::figure_title(PanelContext& context) const {
   std::string title = panel(figure_->panel()).figure_title(context);
   if (title.empty()) title = title_of(figure_->panel());
   title += " \xC2\xB7 " + state_.run()->name();
-  if (!shows_head(figure_->panel())) return title;
+  if (!shows_head(figure_->panel()) || panel(figure_->panel()).shows_all_heads()) return title;
   title += fmt::format(" \xC2\xB7 layer {}, KV head {}", state_.run()->layer_number(s.layer), s.kv_head);
   return s.query_head ? fmt::format("{}, query head {}", title, *s.query_head) : title;
 }
@@ -121,7 +100,7 @@ std::vector<std::string> App::figure_foot(PanelContext& context) const {
 
 /// True where all of it is there.
 bool App::draw_figure() {
-  use_theme(dark_ && !sharing_, figure_->scale(), text_points_);
+  use_theme(options_.dark_figures && !sharing_, figure_->scale(), text_points_);
   const Theme& t = theme();
   const Desk::Unanswered before = desk_.unanswered();
   const bool unfinished = std::exchange(state_.links.unfinished, false);
@@ -170,7 +149,11 @@ bool App::draw_figure() {
 
 void App::drawn(int, int) {
   go_on_sharing();
-  if (!figure_) return;
+  if (figure_) go_on_with_figure();
+  if (film_) go_on_with_film();
+}
+
+void App::go_on_with_figure() {
   std::string error;
   try {
     figure_->frame(text_points_, [&] {
@@ -195,6 +178,45 @@ void App::drawn(int, int) {
   state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
   if (error.empty() && options_.wrote) options_.wrote(figure_->path());
   figure_.reset();
+}
+
+void App::export_film(const std::filesystem::path& path, const FilmOptions& options) {
+  const std::shared_ptr<const Run>& run = state_.run();
+  if (!run) return state_.say("There is nothing to film: open a dump.");
+  if (run->dump() == nullptr)
+    return state_.say(
+        fmt::format("What a budget evicts is computed from the dump, and this run has none: {}.",
+                    run->why_no_dump()),
+        true);
+  const Selection& s = state_.selection();
+  try {
+    film_ = std::make_unique<Film>(
+        std::filesystem::absolute(path), options, run,
+        options.all_heads ? std::nullopt : std::optional(BudgetSlide::Head{s.layer, s.kv_head}),
+        state_.settings());
+  } catch (const InputError& error) {
+    state_.say(error.what(), true);
+  }
+}
+
+void App::go_on_with_film() {
+  std::string said;
+  bool failed = false;
+  try {
+    PanelContext context{state_, desk_, true};
+    film_->go_on(context, options_.dark_figures);
+    use_theme(dark_, scale_, text_points_);
+    if (!film_->done()) return state_.say(fmt::format("Film: {:.0f} %", 100 * film_->progress()));
+    said =
+        fmt::format("Saved {} ({})", film_->path().string(), bytes_text(static_cast<double>(film_->bytes())));
+  } catch (const InputError& error) {
+    use_theme(dark_, scale_, text_points_);
+    said = error.what();
+    failed = true;
+  }
+  state_.say(said, failed);
+  if (!failed && options_.wrote) options_.wrote(film_->path());
+  film_.reset();
 }
 
 }  // namespace kvreplay::viewer

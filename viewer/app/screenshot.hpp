@@ -15,6 +15,7 @@ struct ScreenshotOptions {
   std::optional<PanelKind> panel;  ///< fills the picture; none: all panels
   bool shared = false;             ///< no picture, but the page of App::share()
   bool figure = false;             ///< the panel's figure alone, with a title and where it comes from
+  bool film = false;               ///< no picture, but how a budget slides; of all heads unless one is named
   std::optional<Index> layer, kv_head, query_head, row, token;
   std::string dump;  ///< fingerprint() that the first run's dump must have; empty: any
   std::optional<TokenMetric> score, reference;
@@ -28,6 +29,9 @@ inline constexpr OptionFacts screenshot{"screenshot", "FILE",
                                         "writes a PNG once everything in it is computed, and ends"},
     share{"share", "FILE.html",
           "writes a page of the panels in view, what is set and the commands that make them, and ends"},
+    film{"film", "FILE",
+         "writes an animated PNG: what settings A and B evict and lose as the budget slides from 100 % to "
+         "5 %, over all heads, or of one (--layer, --head); and ends"},
     panel{"panel", "NAME", "only this panel, filling the picture"},
     figure{"figure", "",
            "the panel's figure alone, without controls, with a title and where it comes from, at scale 2"},
@@ -43,7 +47,7 @@ PanelKind panel_by_name(const std::string& name);
 /// Takes up a link: what it names, where nothing else was asked for. Gives its run's path. Throws InputError.
 std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options);
 
-/// Draws without a display until everything in the picture is computed, then writes the PNG, or the page.
+/// Draws without a display until everything in the picture or film is computed, then writes it, or the page.
 /// Throws InputError where a path or a score cannot be opened, something in the picture cannot be computed, a
 /// selection lies outside it, or the picture cannot be written.
 void take_screenshot(AppOptions app, const ScreenshotOptions& options, const std::filesystem::path& path);

@@ -61,5 +61,6 @@ class UiContext {
 ImFont* ui_font();
 ImFont* bold_font();
 ImFont* mono_font();
+ImFont* large_font();  ///< of numbers and "%" alone
 
 }  // namespace kvreplay::viewer

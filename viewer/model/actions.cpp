@@ -31,6 +31,8 @@ std::vector<Action> all_actions() {
       {ActionId::export_png, "File", "Export panel as PNG", "the panel in use as a figure", control("E")},
       {ActionId::export_csv, "File", "Export panel as CSV", "the numbers behind the panel in use",
        control_shift("E")},
+      {ActionId::export_film, "File", "Export film of the budget",
+       "an animated PNG: what A and B evict and lose as the budget slides from 100 % to 5 %"},
       {ActionId::quit, "File", "Quit", "leaves the program", control("Q")},
       {ActionId::undo, "Edit", "Undo", "the last change of view, selection or settings", control("Z")},
       {ActionId::redo, "Edit", "Redo", "what was undone", control_shift("Z"), control("Y")},

@@ -26,6 +26,7 @@ enum class ActionId {
   save_session,
   export_png,
   export_csv,
+  export_film,
   copy_csv,
   find_text,
   undo,

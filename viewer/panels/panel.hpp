@@ -31,6 +31,8 @@ class Panel {
   virtual void find() {}
   /// Closes what Escape closes in it before it clears the selection; false where nothing was open.
   virtual bool take_escape() { return false; }
+  /// Whether it shows all heads together, and not the selected one.
+  virtual bool shows_all_heads() const { return false; }
   /// What is shown, over a figure, without the run and the head: "attn against exact_remove"; empty: what its
   /// tab says.
   virtual std::string figure_title(PanelContext&) const { return {}; }

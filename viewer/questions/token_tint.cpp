@@ -115,9 +115,7 @@ void KeptCounts::take(Index head, const KeptSet& kept) {
   }
 }
 
-namespace {
-
-Answer<TokenSums> ask_layer(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency) {
+Answer<TokenSums> ask_layer_sums(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency) {
   const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
   const Question question{
@@ -128,6 +126,8 @@ Answer<TokenSums> ask_layer(PanelContext& context, Index layer, TokenMetric metr
     return layer_token_sums(*run, layer, metric, window, job);
   });
 }
+
+namespace {
 
 /// Layers that can be summed: of a run without its dump those that it has results of.
 std::vector<Index> summed_layers(const Run& run) {
@@ -148,7 +148,7 @@ void TextValues::ask(PanelContext& context, TokenMetric metric, TextScope scope,
   const Key run = context.run()->key();
   if (scope == TextScope::layer) {
     const Index layer = context.state.selection().layer;
-    const Answer<TokenSums> sums = ask_layer(context, layer, metric, Urgency::soon);
+    const Answer<TokenSums> sums = ask_layer_sums(context, layer, metric, Urgency::soon);
     pending_ = sums.pending;
     error_ = sums.error;
     if (!sums) return;
@@ -178,7 +178,7 @@ void TextValues::ask_all(PanelContext& context, TokenMetric metric, bool in_use)
     given_.reset();
   }
   unfinished_ =
-      layers_.go_on([&](Index i) { return ask_layer(context, there[i], metric, Urgency::background); },
+      layers_.go_on([&](Index i) { return ask_layer_sums(context, there[i], metric, Urgency::background); },
                     [&](Index, const Answer<TokenSums>& sums) {
                       if (!sums) return;
                       for (Index p = 0; p < std::min(std::ssize(sums->values), shape.l); ++p)

@@ -29,6 +29,8 @@ struct TokenSums {
 /// Throws InputError where the run has no such metric.
 TokenSums layer_token_sums(const Run& run, Index layer, TokenMetric metric, Index window, JobControl& job);
 inline std::size_t bytes_of(const TokenSums& answer) { return bytes_with(answer, answer.values); }
+/// The same of the run that questions are about, at the window that is compared with.
+Answer<TokenSums> ask_layer_sums(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency);
 
 /// Values of the l tokens with their places on a scale of colours, and among each other.
 struct TokenTint {

@@ -7,6 +7,7 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/panels/text/text_lines.hpp"
 #include "viewer/panels/text/text_view.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/command_text.hpp"
@@ -30,46 +31,6 @@
 
 namespace kvreplay::viewer {
 namespace {
-
-/// The lines of the selected run's tokens, broken in the background.
-class TextLines {
- public:
-  /// In the present font, `width` pixels wide. Where a newer one is not there yet, the last one.
-  Answer<TextLayout> ask(PanelContext& context, float width);
-
- private:
-  struct Advances {
-    float em = 0;
-    std::vector<float> of;  // by code point
-    float others = 0;
-  };
-  std::shared_ptr<const Advances> advances_;  // of the present font
-};
-
-Answer<TextLayout> TextLines::ask(PanelContext& context, float width) {
-  const ImFont* font = ui_font();
-  if (advances_ == nullptr || advances_->em != font->FontSize) {
-    Advances now{font->FontSize, {}, font->FallbackAdvanceX};
-    now.of.assign(font->IndexAdvanceX.begin(), font->IndexAdvanceX.end());
-    advances_ = std::make_shared<const Advances>(std::move(now));
-  }
-  const std::shared_ptr<const Run>& run = context.state.run();
-  const Question question{.key = {run->key(), "text_layout", width, advances_->em},
-                          .title = "Lines of the text",
-                          .urgency = Urgency::now,
-                          .slot = {run->key(), "text_layout"}};
-  return context.desk.ask<TextLayout>(question, [run, width, advances = advances_](JobControl&) {
-    return TextLayout(reading_texts(run->labels(), run->shape().T), width, [&](std::string_view text) {
-      float sum = 0;
-      while (!text.empty()) {
-        const Character next = first_character(text);
-        sum += next.code < advances->of.size() ? advances->of[next.code] : advances->others;
-        text.remove_prefix(next.bytes.size());
-      }
-      return sum;
-    });
-  });
-}
 
 /// Matches of a text in the run's tokens; the answer of a job.
 struct TextMatches {
@@ -320,6 +281,7 @@ class TextPanel final : public Panel {
   void draw(PanelContext& context) override;
   void find() override { find_.open(); }
   bool take_escape() override { return find_.close(); }
+  bool shows_all_heads() const override { return scope_ == TextScope::all; }
   std::string figure_title(PanelContext&) const override {
     const std::string title = fmt::format("Text, {} by {}, {}", name_of(metric_), kBy[by_],
                                           scope_ == TextScope::head    ? "one head"
@@ -408,7 +370,7 @@ void TextPanel::draw(PanelContext& context) {
       (figure_view_.top() == std::nullopt || std::exchange(figure_top_, view_.top()) != view_.top()))
     figure_view_.begin_at(figure_top_ = view_.top());
   TextView& view = context.figure ? figure_view_ : view_;
-  const Answer<TextLayout> layout = lines_.ask(context, TextView::line_width(room));
+  const Answer<TextLayout> layout = lines_.ask(context, TextView::line_width(room, !context.figure));
   if (!layout)
     return layout.error.empty() ? hint("Breaking the text into lines ...") : error_line(layout.error);
   const Selection& selected = state.selection();
@@ -426,6 +388,7 @@ void TextPanel::draw(PanelContext& context) {
   content.chosen = selected.tokens;
   content.matches = find_.matches();
   content.marked = marked_;
+  content.scrolls = !context.figure;
   const TextHit hit = view.draw("text", room, content);
   state.links.unfinished |= view.moves();
   if (!context.figure) react(state, hit);

@@ -11,7 +11,7 @@ namespace kvreplay::viewer {
 namespace {
 
 /// How far the letters of an evicted token go towards what is behind them.
-constexpr float kDimmed = 0.52F;
+constexpr float kDimmed = 0.52F, kVanished = 0.8F;
 /// How much of its tint a token loses beside chosen ones.
 constexpr float kAside = 0.65F;
 
@@ -46,8 +46,8 @@ ImU32 tint_ink(int level) { return tint_colors().ink[level + kMostLevel]; }
 
 ImU32 mark_color() { return theme().series[2]; }
 
-float TextView::line_width(ImVec2 size) {
-  return std::floor(size.x - ImGui::GetStyle().ScrollbarSize - theme().px(4));
+float TextView::line_width(ImVec2 size, bool scrolls) {
+  return std::floor(size.x - (scrolls ? ImGui::GetStyle().ScrollbarSize : 0) - theme().px(4));
 }
 
 float TextView::line_height() { return std::floor(ImGui::GetTextLineHeight() * 1.5F); }
@@ -84,14 +84,17 @@ void TextView::scroll(const TextViewContent& content, float height) {
 
 TextHit TextView::draw(const char* id, ImVec2 size, const TextViewContent& content) {
   TextHit hit;
-  ImGui::BeginChild(id, size, false, ImGuiWindowFlags_AlwaysVerticalScrollbar);
+  ImGui::BeginChild(
+      id, size, false,
+      content.scrolls ? ImGuiWindowFlags_AlwaysVerticalScrollbar : ImGuiWindowFlags_NoScrollbar);
   const float line = line_height(), height = ImGui::GetWindowHeight();
   at_ = ImGui::GetCursorScreenPos();
   const ImVec2 low = ImGui::GetWindowPos();
   ImGui::Dummy({1, static_cast<float>(content.layout->lines()) * line});
   scroll(content, height);
   ImGui::SetCursorScreenPos(low);
-  ImGui::InvisibleButton("tokens", {std::max(line_width(size), 1.0F), std::max(height, 1.0F)});
+  ImGui::InvisibleButton("tokens",
+                         {std::max(line_width(size, content.scrolls), 1.0F), std::max(height, 1.0F)});
   hit = take_mouse(content, at_);
   const auto first = std::max<Index>(static_cast<Index>((low.y - at_.y) / line), 0);
   const auto end = std::min<Index>(static_cast<Index>((low.y - at_.y + height) / line) + 1, layout_->lines());
@@ -131,13 +134,14 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
     const std::string_view text = content.layout->text(piece);
     // On strong colours less: they leave letters less contrast to lose.
-    const float dimmed =
-        (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
+    const float dimmed = (piece.blank ? 1 : evicted) * (content.vanish ? kVanished : kDimmed) *
+                         (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
     const float towards = aside ? std::max(dimmed, kDimmed) : dimmed;
     const ImU32 full = aside ? t.text : tint_ink(level);
-    const ImU32 ink = candidate ? readable(mixed(full, behind, towards), behind) : t.dim;
+    const ImU32 faint = mixed(full, behind, towards);
+    const ImU32 ink = !candidate ? t.dim : content.vanish ? faint : readable(faint, behind);
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
-    if (evicted > 0 && !piece.blank) {
+    if (evicted > 0 && !piece.blank && !content.vanish) {
       const float middle = std::floor(text_top + letters * 0.56F);
       list->AddRectFilled({low.x, middle}, {high.x, middle + std::max(t.px(1), 1.0F)},
                           faded(full, 0.65F * evicted));

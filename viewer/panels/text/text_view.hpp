@@ -22,6 +22,8 @@ struct TextViewContent {
   std::span<const Index> chosen;                ///< together, ascending
   std::span<const TextMatch> matches;           ///< of a search
   std::span<const QuestionFacts::Span> marked;  ///< overlined
+  bool scrolls = true;                          ///< a picture has no scroll bar
+  bool vanish = false;                          ///< evicted tokens are but a trace, too faint to be read
 };
 
 /// What was under the mouse, and what it did.
@@ -34,8 +36,8 @@ struct TextHit {
 /// Tokens in flowing text: tinted, struck through and dimmed, marked. Draws the lines in view only.
 class TextView {
  public:
-  /// The pixels of a line, within `size` pixels from the cursor.
-  static float line_width(ImVec2 size);
+  /// The pixels of a line, within `size` pixels from the cursor, beside a scroll bar where it scrolls.
+  static float line_width(ImVec2 size, bool scrolls = true);
   static float line_height();
   /// Draws within `size` pixels from the cursor on.
   TextHit draw(const char* id, ImVec2 size, const TextViewContent& content);
