@@ -18,7 +18,7 @@ namespace kvreplay::viewer {
 namespace {
 
 /// Points.
-constexpr float kMargin = 18, kHead = 74, kFoot = 26, kCosts = 236, kBar = 13, kThinBar = 6;
+constexpr float kMargin = 18, kHead = 70, kFoot = 31, kCosts = 236, kBar = 13, kThinBar = 6;
 
 std::string share_text(Index budget, Index l) {
   return fmt::format("{:.0f} %", 100 * static_cast<double>(budget) / static_cast<double>(l));
@@ -91,7 +91,7 @@ bool FilmView::draw(PanelContext& context, const BudgetSlide& slide, std::size_t
   ImGui::PopStyleVar(3);
   if (begun_ != &slide) begin(slide);
   const float margin = t.px(kMargin), inner = frame->Size.x - 2 * margin;
-  const float top = t.px(kHead), foot = frame->Size.y - t.px(kFoot), gap = t.px(14);
+  const float top = t.px(kHead), foot = frame->Size.y - t.px(kFoot), gap = t.px(12);
   const float height = std::floor((foot - top - gap) / 2);
   const float costs = t.px(kCosts), text = inner - costs - t.px(20);
   const float line = TextView::line_height();
@@ -112,7 +112,7 @@ bool FilmView::draw(PanelContext& context, const BudgetSlide& slide, std::size_t
       draw_text(slide, step, side, low, text_size);
       draw_cost(slide, step, side, {margin + inner - costs, low.y}, {costs, height});
     }
-    draw_foot(slide, {margin, foot}, inner);
+    draw_foot(slide, {margin, foot + t.px(5)}, inner);
   }
   ImGui::End();
   return there && !moves_ && layout_->tokens() > 0;
