@@ -122,3 +122,51 @@ TEST_CASE("the palette finds by a few letters", "[viewer][actions]") {
     for (const Action* found : matching_actions(each.title)) CHECK(once.insert(found).second);
   }
 }
+
+TEST_CASE("the palette knows the words that people have for things", "[viewer][actions]") {
+  CHECK(match("loss map").panel == PanelKind::heads);
+  CHECK(match("prune").panel == PanelKind::channels);
+  CHECK(match("quantize").panel == PanelKind::recipes);
+  CHECK(match("compression").panel == PanelKind::what_if);
+  CHECK(first_of("theme") == ActionId::toggle_theme);
+  CHECK(first_of("dark mode") == ActionId::toggle_theme);
+  CHECK(first_of("evict") == ActionId::evict_tokens);
+  CHECK(first_of("exit") == ActionId::quit);
+  CHECK(first_of("search") == ActionId::find_text);
+  CHECK(first_of("gif") == ActionId::export_film);
+  const auto maps = matching_actions("heatmap");
+  REQUIRE(maps.size() >= 2);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK((maps[i]->panel == PanelKind::heads || maps[i]->panel == PanelKind::tokens));
+  for (const Action& each : actions())
+    for (const char c : each.words) CHECK((c == ' ' || (c >= 'a' && c <= 'z')));
+}
+
+TEST_CASE("whole words stand before beginnings of words, and these before letters", "[viewer][actions]") {
+  const auto place = [](std::string_view typed, auto is) {
+    const auto found = matching_actions(typed);
+    return std::ranges::find_if(found, [&](const Action* each) { return is(*each); }) - found.begin();
+  };
+  const auto panel = [](PanelKind kind) { return [kind](const Action& each) { return each.panel == kind; }; };
+  const auto id = [](ActionId wanted) { return [wanted](const Action& each) { return each.id == wanted; }; };
+  // "head" in "Head map" and "Next head"; begun in "heads" of hints; letters of "the dashboard" are none.
+  CHECK(place("head", panel(PanelKind::heads)) < place("head", panel(PanelKind::budgets)));
+  CHECK(place("lock", id(ActionId::lock_ranges)) == 0);
+  CHECK(place("link", id(ActionId::copy_link)) == 0);
+  const auto found = matching_actions("co");
+  REQUIRE(found.size() > 3);
+  CHECK(std::string_view(found.front()->title).starts_with("Co"));
+}
+
+TEST_CASE("menus have groups, none of which begins a menu", "[viewer][actions]") {
+  std::map<std::string_view, int> groups;
+  std::string_view menu;
+  for (const Action& each : actions()) {
+    if (each.menu != menu) CHECK_FALSE(each.begins_group);
+    menu = each.menu;
+    groups[menu] += each.begins_group ? 1 : 0;
+  }
+  CHECK(groups["File"] >= 2);
+  CHECK(groups["Edit"] >= 2);
+  CHECK(groups["View"] >= 3);
+}

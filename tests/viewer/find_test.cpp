@@ -101,6 +101,18 @@ TEST_CASE("places, metrics and policies are found by what is typed", "[find]") {
   CHECK(titles("no such thing").empty());
 }
 
+TEST_CASE("a name that is typed whole stands first, then those that begin so", "[find]") {
+  const FindAnswer answer = found("attn");
+  REQUIRE(answer.entries.size() > 1);
+  CHECK(answer.entries[0].title == "Compare by attn");
+  CHECK(answer.entries[0].whole);
+  for (std::size_t i = 1; i < answer.entries.size(); ++i) CHECK_FALSE(answer.entries[i].whole);
+  const std::vector<std::string> oracles = titles("oracle");
+  REQUIRE(oracles.size() > 2);
+  CHECK(oracles[0] == "Setting A: oracle");
+  CHECK(oracles[1].starts_with("Compare with oracle_"));
+}
+
 TEST_CASE("what the run does not have is said in one line", "[find]") {
   const auto error = [](std::string_view typed) {
     const FindAnswer answer = found(typed);

@@ -1,11 +1,16 @@
 // The text of tokens and queries along the axes of the token map.
 
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
+#include "viewer/gl/headless_host.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 using namespace kvreplay;
@@ -88,4 +93,38 @@ TEST_CASE("room for text neither flickers nor stays away", "[axis_text]") {
       CHECK(board.map().map_high().y == high.y);
     }
   }
+}
+
+TEST_CASE("positions of six digits stand whole beside a map", "[axis_text]") {
+  struct LongPrompt : Client {
+    std::optional<HeatmapView> map{std::in_place};
+    HeatmapLinks links;
+    void frame() override {
+      use_theme(true, 1);
+      ImGui::SetNextWindowPos({0, 0});
+      ImGui::SetNextWindowSize(ImGui::GetIO().DisplaySize);
+      ImGui::Begin("map", nullptr, ImGuiWindowFlags_NoDecoration);
+      HeatmapContent content;
+      content.key = {"long"};
+      content.size = {400, 300};
+      content.first_row = content.first_column = 130'700;
+      content.tile = [](const TileKey&) { return Answer<Tile>(); };
+      map->draw("map", ImGui::GetContentRegionAvail(), content, links);
+      ImGui::End();
+    }
+    void closing() override { map.reset(); }
+  } client;
+  HeadlessHost host(client, 500, 400);
+  for (int i = 0; i < 3; ++i) host.frame();
+  Index labels = 0;
+  for (const test::DrawnText& one : test::drawn_texts()) {
+    if (one.text.empty() || one.text.find_first_not_of("0123456789") != std::string::npos ||
+        one.area.y + one.area.height / 2 > client.map->map_high().y || one.area.x > client.map->map_low().x)
+      continue;
+    INFO(one.text);
+    CHECK(one.text.size() == 6);
+    CHECK(one.text.starts_with("13"));
+    ++labels;
+  }
+  CHECK(labels > 3);
 }

@@ -102,6 +102,26 @@ TEST_CASE("a path is typed with Tab and what lies there is listed", "[start]") {
   CHECK(start.app.state().run()->shape().layers == 6);
 }
 
+TEST_CASE("a path that cannot be opened stands in the prompt again, with the reason", "[start]") {
+  test::Dashboard dashboard(kSample, 900, 600);
+  const std::string path = "/nowhere/at all";
+  dashboard.host.tap_key(action(ActionId::open_path).shortcut);
+  dashboard.host.settle();
+  dashboard.host.type(path);
+  dashboard.host.settle();
+  dashboard.tap({"Enter"});
+  CHECK(dashboard.app.open_prompt().typed() == path);
+  CHECK(dashboard.app.open_prompt().reason().find("/nowhere") != std::string::npos);
+  dashboard.host.ui().make_current();
+  CHECK(ImGui::IsPopupOpen("", ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel));
+  // Typing on takes the reason away.
+  dashboard.host.type("x");
+  dashboard.host.settle();
+  dashboard.settle();
+  CHECK(dashboard.app.open_prompt().typed() == path + "x");
+  CHECK(dashboard.app.open_prompt().reason().empty());
+}
+
 TEST_CASE("the tour points at one panel after the other", "[tour]") {
   test::Dashboard dashboard(kSample);
   dashboard.app.layout().maximise(PanelKind::channels);
@@ -125,7 +145,17 @@ TEST_CASE("the tour points at one panel after the other", "[tour]") {
     INFO("step " << step);
     REQUIRE(dashboard.app.tour().running());
     CHECK(dashboard.app.tour().number() == step);
-    if (const auto panel = kTour[step].panel) CHECK(dashboard.app.area(*panel).width > 0);
+    if (const auto panel = kTour[step].panel) {
+      const Area& area = dashboard.app.area(*panel);
+      CHECK(area.width > 0);
+      // The card stands beside it.
+      dashboard.host.ui().make_current();
+      const ImGuiWindow* card = ImGui::FindWindowByName("tour");
+      REQUIRE(card != nullptr);
+      const bool beside = card->Pos.x >= area.x + area.width || card->Pos.x + card->Size.x <= area.x ||
+                          card->Pos.y >= area.y + area.height || card->Pos.y + card->Size.y <= area.y;
+      CHECK(beside);
+    }
     next();
   }
   CHECK_FALSE(dashboard.app.tour().running());

@@ -105,6 +105,21 @@ TEST_CASE("the palette goes to heads and tokens, metrics and policies", "[palett
   panel.tap({"Escape"});
 }
 
+TEST_CASE("menus tick what is on", "[menu]") {
+  Scatter panel;
+  const auto on = [&](ActionId id) { return panel.app.is_on(action(id)); };
+  for (const ActionId id : {ActionId::toggle_joint_zoom, ActionId::lock_ranges, ActionId::flip_settings,
+                            ActionId::maximise, ActionId::pin_run}) {
+    INFO(action(id).title);
+    const bool before = on(id);
+    panel.perform(id);
+    CHECK(on(id) != before);
+    panel.perform(id);
+    CHECK(on(id) == before);
+  }
+  CHECK_FALSE(on(ActionId::undo));
+}
+
 TEST_CASE("menus and the palette look as they were looked at", "[golden]") {
   Scatter panel;
   panel.open_scores();

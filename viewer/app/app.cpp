@@ -62,14 +62,14 @@ double App::changes_in() const {
 }
 
 void App::open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces,
-                             const std::filesystem::path& dump) {
-  opening_.push_back({path, next_run_++, replaces, dump, state_.clock()});
+                             const std::filesystem::path& dump, PathPrompt* prompt) {
+  opening_.push_back({path, next_run_++, replaces, dump, prompt, state_.clock()});
 }
 
-void App::open(const std::filesystem::path& path) {
+void App::open(const std::filesystem::path& path, PathPrompt* asked) {
   const std::vector<std::string> dumps = DumpSet::folders_in(path);
   for (const std::string& dump : dumps) open_in_background(path / dump);
-  if (dumps.empty()) open_in_background(path);
+  if (dumps.empty()) open_in_background(path, {}, {}, asked);
 }
 
 void App::dropped(const std::vector<std::filesystem::path>& paths) {
@@ -93,8 +93,8 @@ void App::reload(bool only_changed) {
       open_in_background(state_.runs[i]->path(), i, state_.runs[i]->located_dump());
 }
 
-void App::locate_dump(const std::filesystem::path& dump) {
-  if (state_.run()) open_in_background(state_.run()->path(), state_.selection().run, dump);
+void App::locate_dump(const std::filesystem::path& dump, PathPrompt* asked) {
+  if (state_.run()) open_in_background(state_.run()->path(), state_.selection().run, dump, asked);
 }
 
 /// Runs are opened by jobs: checking the files of a large dump takes a moment.
@@ -112,6 +112,10 @@ void App::take_opened() {
     if (!answer) {
       open_error_ = answer.error;
       state_.say(answer.error, true);
+      if (opening.prompt != nullptr) {
+        opening.prompt->failed(opening.dump.empty() ? opening.path : opening.dump, answer.error);
+        (opening.prompt == &locate_prompt_ ? locate_open_ : path_open_) = true;
+      }
       return true;
     }
     state_.status_line().went_well_since(opening.asked);

@@ -73,13 +73,18 @@ class Figure {
 /// dump or results opens it.
 class PathPrompt {
  public:
-  /// Empty again; what lies in folders is looked up anew.
+  /// Empty again, unless what was typed last has failed; what lies in folders is looked up anew.
   void begin();
+  /// What was chosen cannot be opened: it stands there again, with the reason, once it begins.
+  void failed(const std::filesystem::path& path, const std::string& reason);
+  /// What stands in it, and below it why that failed; empty where it did not.
+  const std::string& typed() const { return typed_; }
+  const std::string& reason() const { return reason_; }
   /// Draws as wide as there is room; the list takes at most `height` pixels. The path that was chosen.
   std::optional<std::filesystem::path> draw(Desk& desk, const char* hint, float height, bool take_keyboard);
 
  private:
-  std::string typed_;
+  std::string typed_, reason_;
   int begun_ = 0;
   bool to_end_ = false;  ///< the cursor goes behind what a click put there
 };
@@ -168,10 +173,12 @@ class App final : public Client {
   const Area& finding_area() const { return finding_area_; }
   void focus(PanelKind kind) { focused_ = kind; }
 
-  /// Opens a dump or a result folder in the background.
-  void open(const std::filesystem::path& path);
+  /// Opens a dump or a result folder in the background. A prompt that asked for it has it again, with the
+  /// reason, where that fails.
+  void open(const std::filesystem::path& path, PathPrompt* asked = nullptr);
   /// Opens the selected results anew with their dump, where it is the one in this folder; else says why not.
-  void locate_dump(const std::filesystem::path& dump);
+  void locate_dump(const std::filesystem::path& dump, PathPrompt* asked = nullptr);
+  const PathPrompt& open_prompt() const { return open_prompt_; }
   /// Whether everything that was asked to be opened is open, or has failed.
   bool opened() const { return opening_.empty() && adding_.empty(); }
   /// Offers a score of the user's in What if, once an open dump is found that it fits; else a message says
@@ -190,6 +197,8 @@ class App final : public Client {
   const std::string& open_error() const { return open_error_; }
   void perform(const Action& action);
   void perform(ActionId id) { perform(action(id)); }
+  /// Whether what the action turns on and off is on: menus tick it.
+  bool is_on(const Action& action) const;
   /// Draws what the panel shows, without its controls, with a title and where it comes from, and writes it as
   /// a PNG once all of it is computed; a message says so, or why not. As large as the panel was drawn last,
   /// so many pixels a point.
@@ -220,6 +229,7 @@ class App final : public Client {
     int id = 0;
     std::optional<std::size_t> replaces;  ///< number of the run that is reloaded
     std::filesystem::path dump = {};      ///< where that of a result folder lies; empty: as it says itself
+    PathPrompt* prompt = nullptr;         ///< that asked for it
     StatusLine::Clock::time_point asked = {};
   };
   /// A kept set of all heads that is being collected.
@@ -242,7 +252,7 @@ class App final : public Client {
   };
 
   void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
-                          const std::filesystem::path& dump = {});
+                          const std::filesystem::path& dump = {}, PathPrompt* prompt = nullptr);
   void take_opened();
   void take_scores();
   void take_worst_head();

@@ -85,8 +85,25 @@ std::optional<std::filesystem::path> draw_recent(Desk& desk, const std::vector<s
   return chosen;
 }
 
-/// Draws the step's card over `at`, within `window`, and a frame around what it speaks of; moves the tour on
-/// as its buttons say. Last in a frame.
+/// Where a card goes that speaks of `at`: beside it where the window has room there, else over its lower
+/// half, so that what is pointed at stays in view.
+ImVec2 place_beside(ImVec2 card, const Area& at, const Area& window) {
+  const float gap = theme().px(8);
+  const float right = window.x + window.width, foot = window.y + window.height;
+  const auto along = [](float wanted, float low, float high) {
+    return std::clamp(wanted, low, std::max(low, high));
+  };
+  const float x = along(at.x + (at.width - card.x) / 2, window.x, right - card.x);
+  const float y = along(at.y + (at.height - card.y) / 2, window.y, foot - card.y);
+  if (at.y + at.height + gap + card.y <= foot) return {x, at.y + at.height + gap};
+  if (at.x + at.width + gap + card.x <= right) return {at.x + at.width + gap, y};
+  if (at.x - gap - card.x >= window.x) return {at.x - gap - card.x, y};
+  if (at.y - gap - card.y >= window.y) return {x, at.y - gap - card.y};
+  return {x, along(at.y + at.height - card.y - theme().px(12), window.y, foot - card.y)};
+}
+
+/// Draws the step's card beside `at`, within `window`, and a frame around what it speaks of; moves the tour
+/// on as its buttons say. Last in a frame.
 void draw_tour(Tour& tour, const Area& at, const Area& window) {
   if (!tour.running()) return;
   const Theme& t = theme();
@@ -94,16 +111,11 @@ void draw_tour(Tour& tour, const Area& at, const Area& window) {
   const float width = std::min(t.px(330), window.width * 0.9F);
   const float wrap = width - 2 * t.px(14);
   const std::string text(step.text);
-  // What is pointed at stays in view: the card lies over its lower half.
   const ImGuiStyle& style = ImGui::GetStyle();
   const float height = ImGui::CalcTextSize(text.c_str(), nullptr, false, wrap).y +
                        ImGui::GetTextLineHeightWithSpacing() + 2 * style.ItemSpacing.y +
                        ImGui::GetFrameHeight() + t.px(2 + 24);
-  const float x = std::clamp(at.x + (at.width - width) / 2, window.x, window.x + window.width - width);
-  const float below =
-      at.height < 2 * height ? at.y + at.height + t.px(8) : at.y + at.height - height - t.px(12);
-  const float y = std::clamp(below, window.y, std::max(window.y, window.y + window.height - height));
-  ImGui::SetNextWindowPos({x, y});
+  ImGui::SetNextWindowPos(place_beside({width, height}, at, window));
   ImGui::SetNextWindowSize({width, height});
   ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {t.px(14), t.px(12)});
   ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, t.px(2));
@@ -142,8 +154,14 @@ void draw_tour(Tour& tour, const Area& at, const Area& window) {
 }  // namespace
 
 void PathPrompt::begin() {
-  typed_.clear();
+  if (reason_.empty()) typed_.clear();
+  to_end_ = !typed_.empty();
   ++begun_;
+}
+
+void PathPrompt::failed(const std::filesystem::path& path, const std::string& reason) {
+  typed_ = path.string();
+  reason_ = reason;
 }
 
 std::optional<std::filesystem::path> PathPrompt::draw(Desk& desk, const char* hint, float height,
@@ -165,6 +183,8 @@ std::optional<std::filesystem::path> PathPrompt::draw(Desk& desk, const char* hi
   std::optional<std::filesystem::path> chosen;
   if (enter && !typed_.empty()) chosen = path_of(typed_);
   const Theme& t = theme();
+  if (ImGui::IsItemEdited()) reason_.clear();
+  if (!reason_.empty()) wrapped_text(reason_, t.error);
   const float line = ImGui::GetTextLineHeight() + t.px(3);
   const std::size_t count = listing ? listing->entries.size() : 0;
   const float rows = static_cast<float>(std::clamp<std::size_t>(count, 1, 40)) * line + t.px(2);
@@ -199,6 +219,7 @@ std::optional<std::filesystem::path> PathPrompt::draw(Desk& desk, const char* hi
   if (listing && listing->more) dim_text("and more: type on");
   ImGui::EndChild();
   ImGui::PopStyleVar();
+  if (chosen) reason_.clear();
   return chosen;
 }
 

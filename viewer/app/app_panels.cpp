@@ -86,14 +86,26 @@ void App::draw_menu_bar() {
   if (!ImGui::BeginMenuBar()) return;
   for (const std::string_view menu : kMenus) {
     if (!ImGui::BeginMenu(std::string(menu).c_str())) continue;
-    for (const Action& one : actions())
-      if (one.menu == menu && ImGui::MenuItem(std::string(one.title).c_str(), one.shortcut.text().c_str()))
+    for (const Action& one : actions()) {
+      if (one.menu != menu) continue;
+      if (one.begins_group) ImGui::Separator();
+      if (ImGui::MenuItem(std::string(one.title).c_str(), one.shortcut.text().c_str(), is_on(one)))
         perform(one);
+    }
     ImGui::EndMenu();
   }
   ImGui::Dummy({theme().px(10), 0});
   if (state_.run()) draw_head_controls();
   ImGui::EndMenuBar();
+}
+
+bool App::is_on(const Action& action) const {
+  const auto is = [&](ActionId id, bool on) { return action.id == id && on; };
+  return is(ActionId::toggle_joint_zoom, state_.links.joined) ||
+         is(ActionId::lock_ranges, state_.links.locked) || is(ActionId::flip_settings, state_.shows_b()) ||
+         is(ActionId::maximise, layout_.maximised().has_value()) ||
+         is(ActionId::pin_run, state_.run() && state_.pinned.run() == state_.run()) ||
+         is(ActionId::show_panel, action.panel && layout_.in_front(*action.panel));
 }
 
 /// In a narrow window names are cut short, then what is used least goes; all of it has keys or actions.

@@ -82,12 +82,12 @@ void App::draw_palette() {
     answer = find_answer(palette_text_, state_.run()->shape(), state_.run()->layers(),
                          available_metrics(*state_.run()));
   std::vector<PaletteRow> found;
-  // Places first, then actions, then names: their words are in many of them.
+  // Places first and what is typed as a whole, then actions, then names: their words are in many of them.
   const auto add = [&](bool names) {
     for (const FindEntry& entry : answer.entries) {
       const bool is_name =
           std::holds_alternative<TokenMetric>(entry.what) || std::holds_alternative<EvictionBase>(entry.what);
-      if (is_name == names) found.push_back({entry.title, entry.hint, {}, nullptr, entry});
+      if ((is_name && !entry.whole) == names) found.push_back({entry.title, entry.hint, {}, nullptr, entry});
     }
   };
   add(false);
@@ -180,13 +180,13 @@ void App::draw_path_prompts() {
                                  "A folder with manifest.json or .npy files, a .npz, or a folder with "
                                  "summary.json. Enter opens it.",
                                  open_prompt_, desk_))
-    open(*path);
+    open(*path, &open_prompt_);
   if (const auto path =
           ask_path("locate", locate_open_, "Locate the dump of these results",
                    "Its folder or .npz. Enter looks whether it is the one that the results were "
                    "computed from.",
                    locate_prompt_, desk_))
-    locate_dump(*path);
+    locate_dump(*path, &locate_prompt_);
 }
 
 }  // namespace kvreplay::viewer

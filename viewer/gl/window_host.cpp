@@ -274,7 +274,10 @@ bool WindowHost::step() {
   int width = 0, height = 0;
   glfwGetFramebufferSize(window_, &width, &height);
   if (width > 0 && height > 0) draw();
-  return glfwWindowShouldClose(window_) == GLFW_FALSE && !client_->quit();
+  const bool goes_on = glfwWindowShouldClose(window_) == GLFW_FALSE && !client_->quit();
+  // What still computes and is written takes its time, which nobody needs to watch.
+  if (!goes_on) glfwHideWindow(window_);
+  return goes_on;
 }
 
 void WindowHost::wait() {

@@ -3,8 +3,10 @@
 #include "viewer/model/choice.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cctype>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -15,6 +17,36 @@ Shortcut plain(std::string key) { return {std::move(key), false, false, false}; 
 Shortcut control(std::string key) { return {std::move(key), true, false, false}; }
 Shortcut control_shift(std::string key) { return {std::move(key), true, true, false}; }
 Shortcut shift(std::string key) { return {std::move(key), false, true, false}; }
+
+/// What people type who do not know what an action is called here.
+constexpr std::pair<ActionId, std::string_view> kWords[] = {
+    {ActionId::open_path, "load dump"},
+    {ActionId::reload, "refresh"},
+    {ActionId::quit, "exit"},
+    {ActionId::export_png, "figure picture image save screenshot"},
+    {ActionId::export_csv, "table save"},
+    {ActionId::export_film, "animation apng gif video"},
+    {ActionId::copy_link, "url share"},
+    {ActionId::find_text, "search"},
+    {ActionId::evict_tokens, "drop remove prune"},
+    {ActionId::fit_view, "all"},
+    {ActionId::lock_ranges, "colors colours scale"},
+    {ActionId::maximise, "fullscreen full screen"},
+    {ActionId::toggle_theme, "theme dark mode appearance colors"},
+    {ActionId::larger_text, "font bigger"},
+    {ActionId::smaller_text, "font"},
+    {ActionId::help, "shortcuts keyboard help"},
+    {ActionId::tour, "tutorial introduction"},
+    {ActionId::pin_run, "compare difference baseline"},
+};
+
+/// Those that begin a group of their menu.
+constexpr std::array kGroups = {
+    ActionId::reload,    ActionId::save_session, ActionId::quit,
+    ActionId::copy_csv,  ActionId::keep_tokens,  ActionId::pin_selection,
+    ActionId::next_head, ActionId::next_layer,   ActionId::toggle_joint_zoom,
+    ActionId::maximise,  ActionId::toggle_theme, ActionId::reset_layout,
+};
 
 std::vector<Action> all_actions() {
   std::vector<Action> table = {
@@ -86,19 +118,29 @@ std::vector<Action> all_actions() {
                      .menu = "View",
                      .title = preset.title,
                      .hint = preset.hint,
-                     .preset = preset.id});
+                     .preset = preset.id,
+                     .words = "preset layout arrange"});
   for (const PanelFacts& panel : kPanels)
     table.push_back({.id = ActionId::show_panel,
                      .menu = "Panels",
                      .title = panel.title,
                      .hint = panel.question,
                      .shortcut = panel.key == 0 ? Shortcut{} : control(std::string(1, panel.key)),
-                     .panel = panel.id});
+                     .panel = panel.id,
+                     .words = panel.words});
   table.push_back({ActionId::open_palette, "Help", "Command palette", "finds an action by a few letters",
                    control_shift("P"), control("K")});
   table.push_back(
       {ActionId::help, "Help", "Keys and mouse", "everything on one page", plain("?"), plain("F1")});
   table.push_back({ActionId::tour, "Help", "Tour", "seven steps through the dashboard"});
+  for (Action& each : table) {
+    for (const auto& [id, words] : kWords)
+      if (each.id == id) each.words = words;
+    each.begins_group = std::ranges::find(kGroups, each.id) != kGroups.end();
+  }
+  // One line above all presets.
+  const auto preset = std::ranges::find(table, ActionId::arrange, &Action::id);
+  preset->begins_group = true;
   return table;
 }
 
@@ -126,14 +168,31 @@ int placed(std::string_view word, std::string_view text) {
   return best.empty() ? kNoMatch : *std::max_element(best.begin(), best.end());
 }
 
+/// More than any letters that are found.
+constexpr int kBegun = 10'000, kWhole = 2 * kBegun;
+
+/// kWhole where one of the words of `text` is this one, kBegun where one begins with it, else 0.
+int worded(std::string_view word, std::string_view text) {
+  int best = 0;
+  for (std::size_t at = 0; at + word.size() <= text.size(); ++at) {
+    if (at > 0 && is_letter(text[at - 1])) continue;
+    const std::size_t end = at + word.size();
+    if (lower_case(text.substr(at, word.size())) != word) continue;
+    best = std::max(best, end == text.size() || !is_letter(text[end]) ? kWhole : kBegun);
+  }
+  return best;
+}
+
 int score(std::string_view word, const Action& action) {
-  const auto weighed = [&](std::string_view text, int weight) {
-    const int found = placed(word, text);
+  const auto weighed = [&](std::string_view text, int weight, bool scattered) {
+    const int found = placed(word, text), as_word = worded(word, text);
     // Scattered letters are found in any long text: they must make up words there.
-    if (found == kNoMatch || (weight < 3 && found < 3 * static_cast<int>(word.size()))) return kNoMatch;
-    return weight * found;
+    const bool enough =
+        as_word > 0 || (scattered && (weight == 4 || found >= 3 * static_cast<int>(word.size())));
+    return found == kNoMatch || !enough ? kNoMatch : as_word + weight * found;
   };
-  return std::max({weighed(action.title, 3), weighed(action.menu, 2), weighed(action.hint, 1)});
+  return std::max({weighed(action.title, 4, true), weighed(action.words, 3, false),
+                   weighed(action.menu, 2, true), weighed(action.hint, 1, true)});
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ struct Action {
   Shortcut also = {};                   ///< a second one, which menus do not name; empty: none
   std::optional<PanelKind> panel = {};  ///< that show_panel brings to the front
   std::optional<Preset> preset = {};    ///< that `arrange` arranges for
+  std::string_view words = {};          ///< others that people look for it by, in small letters
+  bool begins_group = false;            ///< a line stands above it in the menu
 };
 
 /// From left to right.
@@ -99,9 +101,9 @@ const Action& action(ActionId id);
 /// The action of a key press; null where there is none.
 const Action* action_of(const Shortcut& shortcut);
 
-/// The actions that match every word typed, best first: a word's letters in order within the title, the menu
-/// or the hint; the title counts more than the others, starts of words and letters in a row more than
-/// scattered ones. An empty query gives all in the table's order.
+/// The actions that match every word typed, best first: whole words before beginnings of words, these before
+/// letters in order; in each of these the title before other words for it, the menu and the hint, where
+/// letters must be nearly a word. An empty query gives all in the table's order.
 std::vector<const Action*> matching_actions(std::string_view typed);
 
 }  // namespace kvreplay::viewer

@@ -30,30 +30,41 @@ struct PanelFacts {
   PanelKind id;
   std::string_view name;  ///< for --panel and sessions: never changed
   std::string_view title;
-  std::string_view question;  ///< that the panel answers
-  char key;                   ///< with Ctrl it brings the panel to the front; 0: none
+  std::string_view question;    ///< that the panel answers
+  char key;                     ///< with Ctrl it brings the panel to the front; 0: none
+  std::string_view words = {};  ///< others that people look for it by
 };
 
 /// In the order of PanelKind, which is that of the menu.
 inline constexpr auto kPanels = facts_table<PanelFacts>({
-    {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1'},
-    {PanelKind::text, "text", "Text", "What of the prompt is lost, and what does it cost?", 0},
-    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2'},
+    {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1',
+     "heatmap loss map layers"},
+    {PanelKind::text, "text", "Text", "What of the prompt is lost, and what does it cost?", 0,
+     "prompt words"},
+    {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2',
+     "heatmap matrix attention"},
     {PanelKind::channels, "channels", "Channel interaction", "Which channels interact, which can be pruned?",
-     '3'},
-    {PanelKind::scatter, "scatter", "Score against exact", "Does a score rank tokens by what they cost?",
-     '4'},
-    {PanelKind::curves, "curves", "Recall and loss", "What would each score lose at every budget?", '5'},
-    {PanelKind::what_if, "what-if", "What if", "What does another policy or budget cost?", '6'},
-    {PanelKind::budgets, "budgets", "Budgets", "How do methods share one budget between heads?", '7'},
-    {PanelKind::decode, "decode", "Decode", "How does the error grow over decoding steps?", '8'},
-    {PanelKind::inspector, "inspector", "Inspector", "What does this token cost, and why?", '9'},
+     '3', "prune pruning think"},
+    {PanelKind::scatter, "scatter", "Score against exact", "Does a score rank tokens by what they cost?", '4',
+     "correlation plot"},
+    {PanelKind::curves, "curves", "Recall and loss", "What would each score lose at every budget?", '5',
+     "plot"},
+    {PanelKind::what_if, "what-if", "What if", "What does another policy or budget cost?", '6',
+     "policy evict eviction compress compression slider"},
+    {PanelKind::budgets, "budgets", "Budgets", "How do methods share one budget between heads?", '7',
+     "allocation pyramid adakv"},
+    {PanelKind::decode, "decode", "Decode", "How does the error grow over decoding steps?", '8',
+     "generate steps spikes"},
+    {PanelKind::inspector, "inspector", "Inspector", "What does this token cost, and why?", '9',
+     "cell values statistics"},
     {PanelKind::wrongly_evicted, "wrongly-evicted", "Wrongly evicted",
-     "Which tokens are lost that should have been kept?", 0},
-    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0'},
+     "Which tokens are lost that should have been kept?", 0, "mistakes"},
+    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0',
+     "progress memory cancel"},
     {PanelKind::validation, "validation", "Validation",
-     "What does the model really lose, and which figure said so?", 0},
-    {PanelKind::recipes, "recipes", "Recipes", "Which tokens and bits within so many bytes?", 0},
+     "What does the model really lose, and which figure said so?", 0, "kl ground truth"},
+    {PanelKind::recipes, "recipes", "Recipes", "Which tokens and bits within so many bytes?", 0,
+     "quantize quantization bits bytes"},
 });
 constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[panel]; }
 constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <initializer_list>
 #include <utility>
@@ -106,7 +107,7 @@ FindAnswer place(PlaceQuery query, const DumpShape& shape, const LayerNumbers& l
   check(query.kv_head, shape.n_kv, "KV head");
   check(query.token, shape.T, "token");
   if (!error.empty()) return {{}, error};
-  return {{{fmt::format("Go to {}", fmt::join(parts, ", ")), "selects it in all panels", query}}, {}};
+  return {{{fmt::format("Go to {}", fmt::join(parts, ", ")), "selects it in all panels", query, false}}, {}};
 }
 
 void add_names(std::string_view typed, const MetricSet& metrics, std::vector<FindEntry>& entries) {
@@ -115,7 +116,7 @@ void add_names(std::string_view typed, const MetricSet& metrics, std::vector<Fin
   std::vector<Choice> named;
   std::vector<FindEntry> all;
   const auto add = [&](Choice choice, std::string title, auto what) {
-    all.push_back({std::move(title), choice.plain, what});
+    all.push_back({std::move(title), choice.plain, what, false});
     choice.tip.clear();
     named.push_back(std::move(choice));
   };
@@ -126,7 +127,18 @@ void add_names(std::string_view typed, const MetricSet& metrics, std::vector<Fin
   }
   for (const EvictionBase base : kBases.all())
     if (!kBases[base].alone) add(choice_of(base), fmt::format("Setting A: {}", name_of(base)), base);
-  for (const std::size_t i : matching_choices(named, typed)) entries.push_back(std::move(all[i]));
+  // Names that are typed whole, then those that begin so, then those in which it stands somewhere.
+  const std::string low = lower_case(typed);
+  const auto rank = [&](std::size_t i) {
+    const std::string name = lower_case(named[i].name);
+    return name == low ? 0 : name.starts_with(low) ? 1 : 2;
+  };
+  std::vector<std::size_t> found = matching_choices(named, typed);
+  std::ranges::stable_sort(found, {}, rank);
+  for (const std::size_t i : found) {
+    all[i].whole = rank(i) == 0;
+    entries.push_back(std::move(all[i]));
+  }
 }
 
 }  // namespace

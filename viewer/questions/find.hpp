@@ -27,6 +27,7 @@ struct FindEntry {
   std::string title, hint;  ///< a line
   /// Where to go; a metric or a policy to be set.
   std::variant<PlaceQuery, TokenMetric, EvictionBase> what;
+  bool whole = false;  ///< its name is what was typed
 };
 struct FindAnswer {
   std::vector<FindEntry> entries;  ///< the likeliest first

@@ -21,6 +21,8 @@ namespace {
 /// Columns from which on their text stands below them, reading downwards or as the rest; points. Rows
 /// likewise, in lines of text.
 constexpr float kTextColumn = 16, kUprightColumn = 70, kTextRow = 1.1F;
+/// Room for labels, unless they are longer; points.
+constexpr float kRowLabels = 44, kBarLabels = 58;
 /// Letters of the text beside a row's number or below a column's axis.
 constexpr float kTextLetters = 16, kLeastTextLetters = 6;
 
@@ -105,6 +107,25 @@ std::string HeatmapView::axes_caption(const HeatmapContent& content) {
   return content.row_name + " \xE2\x86\x93   " + content.column_name + " \xE2\x86\x92";
 }
 
+std::string HeatmapView::row_label(const HeatmapContent& content, Index row) {
+  return content.row_number ? content.row_number(row) : std::to_string(content.first_row + row);
+}
+
+float HeatmapView::row_labels(const HeatmapContent& content) {
+  const Theme& t = theme();
+  if (!content.numbered || content.size.rows == 0) return t.px(kRowLabels);
+  return std::max(t.px(kRowLabels), mono_width(row_label(content, content.size.rows - 1)) + t.px(8));
+}
+
+/// By the scale of the frame before.
+float HeatmapView::bar_labels(float height) const {
+  const Theme& t = theme();
+  float width = t.px(kBarLabels);
+  for (const double tick : scale_ticks(image_.scale, std::max(2, static_cast<int>(height / t.px(30)))))
+    width = std::max(width, mono_width(number_text(tick)) + t.px(8));
+  return std::ceil(width);
+}
+
 /// By the view of the frame before. At most a quarter of the width and of the height goes to text.
 void HeatmapView::make_room_for_text(Frame& f, const HeatmapContent& content) const {
   if (image_.width == 0 || content.size != image_.size) return;
@@ -166,7 +187,7 @@ void HeatmapView::draw_axes(const Frame& f, const HeatmapContent& content) const
   for (Index r = (first_row + step_y - 1) / step_y * step_y; r < end_row; r += step_y) {
     const float py = f.low.y + static_cast<float>(y.pixel_of(static_cast<double>(r) + 0.5));
     if (py < f.low.y || py > f.high.y) continue;
-    std::string text = content.row_number ? content.row_number(r) : std::to_string(content.first_row + r);
+    std::string text = row_label(content, r);
     if (f.row_text > 0)
       text = elided(fmt::format("{} {}", text, content.row_text(r)), f.low.x - t.px(6) - f.origin.x);
     const float extent = ImGui::CalcTextSize(text.c_str()).x;

@@ -14,7 +14,7 @@ namespace {
 /// Tiles kept besides those in view, for quick returns: 256 KiB each.
 constexpr std::size_t kTilesKept = 192;
 /// What is taken for axes, strips and the colour bar, in points.
-constexpr float kLeft = 44, kBarWidth = 12, kBarLabels = 58, kGap = 8, kStrip = 30;
+constexpr float kBarWidth = 12, kGap = 8, kStrip = 30;
 /// A map that a strip leaves less of, in points, is shown without it.
 constexpr float kLeastMap = 110;
 
@@ -97,13 +97,14 @@ HeatmapView::Frame HeatmapView::arrange(ImVec2 size, const HeatmapContent& conte
   f.size = {std::max(size.x, t.px(120)), std::max(size.y, t.px(90))};
   f.list = ImGui::GetWindowDrawList();
   const float line = ImGui::GetTextLineHeight();
-  const float top = line + t.px(6), bottom = line + t.px(8), right = t.px(kBarWidth + kBarLabels + kGap);
+  const float top = line + t.px(6), bottom = line + t.px(8),
+              right = t.px(kBarWidth + kGap) + bar_labels(f.size.y);
+  const float left = row_labels(content);
   if (content.column_strip && f.size.y - top - bottom >= t.px(kStrip + kLeastMap))
     f.strip_height = t.px(kStrip);
-  if (content.row_strip && f.size.x - t.px(kLeft) - right >= t.px(kStrip + kLeastMap))
-    f.strip_width = t.px(kStrip);
+  if (content.row_strip && f.size.x - left - right >= t.px(kStrip + kLeastMap)) f.strip_width = t.px(kStrip);
   make_room_for_text(f, content);
-  f.low = {std::floor(f.origin.x + t.px(kLeft) + f.row_text), std::floor(f.origin.y + top + f.strip_height)};
+  f.low = {std::floor(f.origin.x + left + f.row_text), std::floor(f.origin.y + top + f.strip_height)};
   f.high = {std::floor(f.origin.x + f.size.x - right - f.strip_width),
             std::floor(f.origin.y + f.size.y - bottom - (f.upright ? 0 : f.column_text))};
   f.high.x = std::max(f.high.x, f.low.x + t.px(24));

@@ -158,6 +158,10 @@ class HeatmapView {
   /// Whether the colours run from the map's end to its beginning unless chosen otherwise.
   static bool reversed(const HeatmapContent& content);
   static std::string axes_caption(const HeatmapContent& content);
+  static std::string row_label(const HeatmapContent& content, Index row);
+  /// Pixels that the labels of rows take at the left, and those of the colour bar at the right.
+  static float row_labels(const HeatmapContent& content);
+  float bar_labels(float height) const;
   void draw_axes(const Frame& frame, const HeatmapContent& content) const;
   void draw_strip(const Frame& frame, const Strip& strip, bool of_rows, HeatmapHit& hit) const;
   void draw_cells(const Frame& frame) const;

@@ -247,15 +247,14 @@ void draw_sign(const char* word, ImU32 ink, const Stroke& stroke, const std::str
   dim_text(elided(meaning, ImGui::GetContentRegionAvail().x));
 }
 
-void draw_struck(const TextLegend& legend) {
+void draw_evicted(const TextLegend& legend) {
   const Theme& t = theme();
   const std::string meaning =
-      legend.heads > 1
-          ? fmt::format("evicted by {}, the fainter the more of {} heads", legend.setting, legend.heads)
-      : legend.kept ? fmt::format("evicted by {}: {} of {} stay", legend.setting, *legend.kept, legend.l)
-                    : fmt::format("evicted by {}", legend.setting);
+      legend.heads > 1 ? fmt::format("by {}, the fainter the more of {} heads", legend.setting, legend.heads)
+      : legend.kept    ? fmt::format("by {}: {} of {} stay", legend.setting, *legend.kept, legend.l)
+                       : fmt::format("by {}", legend.setting);
   const float middle = std::floor(ImGui::GetTextLineHeight() * 0.56F);
-  draw_sign("struck", t.dim, {middle, std::max(t.px(1), 1.0F), t.dim}, meaning);
+  draw_sign("evicted", t.dim, {middle, std::max(t.px(1), 1.0F), t.dim}, meaning);
 }
 
 void draw_marked() {
@@ -270,7 +269,7 @@ void draw_legend(const TextLegend& legend) {
   else
     draw_bar(legend);
   if (legend.marked) draw_marked();
-  if (legend.heads > 0) draw_struck(legend);
+  if (legend.heads > 0) draw_evicted(legend);
 }
 
 constexpr std::array<std::string_view, 2> kBy = {"value", "rank"};
