@@ -53,6 +53,8 @@ class Figure {
   float scale() const { return canvas_.scale(); }
   float width() const { return static_cast<float>(canvas_.width()) / canvas_.scale(); }  ///< points
 
+  /// Makes it higher by what some list in it has no room for, up to so many times its first height.
+  void grow(float pixels);
   /// Draws one frame; `draw` says whether all of it is there.
   void frame(float text_points, const std::function<bool()>& draw);
   /// Whether another frame is due at once: nothing has to be waited for.
@@ -62,10 +64,12 @@ class Figure {
   std::vector<std::byte> png() const;  ///< when done()
 
  private:
+  static constexpr int kMostGrowth = 2;
+
   PanelKind panel_;
   std::filesystem::path path_;
   Canvas canvas_;
-  int quiet_ = 0;
+  int first_height_, quiet_ = 0;
   bool drawn_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <imgui_internal.h>
 #include <utility>
 
 // A panel's figure as a picture in a file, and the film of a budget.
@@ -21,6 +22,16 @@ namespace {
 
 constexpr float kLeastWidth = 480, kLeastHeight = 320;  // points
 
+/// Pixels of rows that the lists of the figure's panel have no room for. What flows on and on (the text) is
+/// but a part in any case.
+float rows_missing(PanelKind kind) {
+  float most = 0;
+  if (kind == PanelKind::text) return most;
+  for (const ImGuiWindow* window : ImGui::GetCurrentContext()->Windows)
+    if (window->WasActive || window->Active) most = std::max(most, window->ScrollMax.y);
+  return most;
+}
+
 /// Whether it shows the selected head, and not all of them.
 bool shows_head(PanelKind kind) {
   return kind != PanelKind::heads && kind != PanelKind::jobs && kind != PanelKind::validation;
@@ -29,11 +40,19 @@ bool shows_head(PanelKind kind) {
 }  // namespace
 
 Figure::Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale)
-    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale) {}
+    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {}
+
+void Figure::grow(float pixels) {
+  const int height =
+      std::min(canvas_.height() + static_cast<int>(std::ceil(pixels)), kMostGrowth * first_height_);
+  canvas_.set_height(height);
+}
 
 void Figure::frame(float text_points, const std::function<bool()>& draw) {
   canvas_.frame(text_points, [&] {
-    quiet_ = draw() ? quiet_ + 1 : 0;
+    const int height = canvas_.height();
+    const bool whole = draw() && canvas_.height() == height;
+    quiet_ = whole ? quiet_ + 1 : 0;
     drawn_ = true;
     return done();
   });
@@ -129,10 +148,17 @@ bool App::draw_figure() {
     foot_height += ImGui::CalcTextSize(line.c_str(), nullptr, false, width).y + t.px(2);
   ImGui::BeginChild("panel", {0, std::max(t.px(120), ImGui::GetContentRegionAvail().y - foot_height)}, false,
                     ImGuiWindowFlags_NoScrollbar);
+  // A picture cannot be scrolled.
+  ImGui::PushStyleVar(ImGuiStyleVar_ScrollbarSize, 1);
+  for (const ImGuiCol part : {ImGuiCol_ScrollbarBg, ImGuiCol_ScrollbarGrab})
+    ImGui::PushStyleColor(part, IM_COL32_BLACK_TRANS);
   ImGui::PushID(static_cast<int>(figure_->panel()));
   panel(figure_->panel()).draw(context);
   ImGui::PopID();
+  ImGui::PopStyleColor(2);
+  ImGui::PopStyleVar();
   ImGui::EndChild();
+  const float missing = rows_missing(figure_->panel());
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {0, t.px(2)});
   for (const std::string& line : foot) wrapped_text(line, t.dim);
   ImGui::PopStyleVar();
@@ -142,6 +168,7 @@ bool App::draw_figure() {
   state_.hover = hover;
   state_.next_hover = next_hover;
   const bool drawn = !std::exchange(state_.links.unfinished, unfinished);
+  if (missing > 0) figure_->grow(missing);
   const Desk::Unanswered after = desk_.unanswered();
   if (after.failed != before.failed) throw InputError(after.error);
   return drawn && after.pending == before.pending;

@@ -20,6 +20,9 @@ class Canvas {
   int width() const { return buffer_.width(); }
   int height() const { return buffer_.height(); }
 
+  /// From the next frame on.
+  void set_height(int pixels) { buffer_.resize(buffer_.width(), pixels); }
+
   /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(). It is painted where `draw` says
   /// so. The window's toolkit and framebuffer are the current ones again afterwards.
   void frame(float text_points, const std::function<bool()>& draw);
