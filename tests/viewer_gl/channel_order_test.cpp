@@ -105,7 +105,7 @@ TEST_CASE("channels: what an order needs and is not known is told, and the chann
   panel.click_cell(1.5, 4.5);
   CHECK(panel.selection().channels == ChannelPair{1, 4});
   CHECK_FALSE(panel.drawn("rotation pairs").has_value());
-  const auto label = panel.drawn("order");
+  const auto label = panel.drawn("Normalisedorder");
   REQUIRE(label.has_value());
   // Its menu: the entry is there, and a click on it chooses nothing.
   panel.host.click(label->area.x + label->area.width + 30, label->area.y + 5);

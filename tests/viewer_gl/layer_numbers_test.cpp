@@ -93,7 +93,7 @@ TEST_CASE("the inspector finds the same layer in a run that has others", "[layer
   const test::TempDir folder;
   make_some_layers(folder / "some");
   test::succeed({"synth", folder / "all", "--layers", "16", "--prompt", "48", "--decode", "4"});
-  OnePanelDashboard panel(PanelKind::inspector, folder / "some", 900, 600, 1, 0);
+  OnePanelDashboard panel(PanelKind::inspector, folder / "some", 900, 1400, 1, 0);
   panel.app.open(folder / "all");
   panel.settle();
   CHECK(panel.selection().run == 1);
@@ -111,5 +111,5 @@ TEST_CASE("the inspector finds the same layer in a run that has others", "[layer
   panel.app.state().select_cell(47, 20);
   panel.settle();
   CHECK(panel.failed_job().empty());
-  CHECK(has(texts_in(0, 0, 900, 600), "nolayer3"));
+  CHECK(has(texts_in(0, 0, 900, 1400), "some:nolayer3"));
 }
