@@ -112,4 +112,9 @@ TEST_CASE("the inspector finds the same layer in a run that has others", "[layer
   panel.settle();
   CHECK(panel.failed_job().empty());
   CHECK(has(texts_in(0, 0, 900, 1400), "some:nolayer3"));
+  panel.app.state().select(Selection());
+  panel.app.state().select_head(1, 0);
+  panel.app.state().select_cell(47, 20);
+  panel.perform(ActionId::pin_selection);
+  CHECK(has(texts_in(0, 0, 900, 1400), "L14H0"));
 }

@@ -25,7 +25,8 @@ Answer<std::vector<TokenCost>> ask_token_costs(PanelContext& context, const Answ
   if (!head) return {nullptr, head.pending, false, head.error};
   return context.desk.ask<std::vector<TokenCost>>(
       {.key = {context.run()->key(), "token_costs", of, token},
-       .title = fmt::format("Ranks of token {}, layer {} head {}", token, head->layer, head->kv_head)},
+       .title =
+           fmt::format("Ranks of token {}, {}", token, context.run()->head_text(head->layer, head->kv_head))},
       [summary = head.value, token](JobControl&) { return token_costs(*summary, token); });
 }
 
@@ -104,7 +105,7 @@ void TokenCard::ask_readings(PanelContext& context) {
   const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window, layer = selection.layer, kv_head = selection.kv_head;
   const auto query_head = selection.query_head;
-  const std::string of = fmt::format("token {} of layer {} head {}", *token, layer, kv_head);
+  const std::string of = fmt::format("token {} of {}", *token, run->head_text(layer, kv_head));
   const auto read = ask_of_exact_head(
       context.desk, run, layer, kv_head,
       {.key = {run->key(), "token_readings", layer, kv_head, query_head, window, *token},

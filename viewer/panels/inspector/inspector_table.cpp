@@ -129,13 +129,13 @@ void add_cell_columns(const InspectorFacts& facts, bool pinned, std::vector<Tabl
   for (const InspectorFacts::Column& column : facts.columns) {
     if (column.pin.has_value() != pinned) continue;
     const Cell& cell = column.cell;
-    const std::string head = fmt::format("L{} H{}{}", cell.layer, cell.kv_head,
+    const std::string head = fmt::format("L{} H{}{}", column.layer_number, cell.kv_head,
                                          cell.query_head ? fmt::format(" q{}", *cell.query_head) : "");
     TableColumn shown;
     shown.head = {column.pin ? head : std::string("cell"), fmt::format("{}, {}", cell.row, cell.token)};
     if (facts.several_runs) shown.head.push_back(visible_text(column.run, 12));
     shown.tip = fmt::format("{}\nlayer {}, KV head {}, {}\nrow {}, token {}, in float64", column.run,
-                            cell.layer, cell.kv_head,
+                            column.layer_number, cell.kv_head,
                             cell.query_head ? fmt::format("query head {} of the group", *cell.query_head)
                                             : "summed over its query heads (logit: mean)",
                             cell.row, cell.token);
