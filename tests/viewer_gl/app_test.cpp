@@ -255,6 +255,7 @@ TEST_CASE("results whose dump was moved away ask where it lies, and take none bu
   REQUIRE(state.run() != nullptr);
   REQUIRE(state.run()->dump() == nullptr);
   const auto locate = [&](const fs::path& path) {
+    dashboard.tap({"A", true});  // what failed still stands there
     dashboard.host.type(path.string());
     dashboard.host.settle();
     dashboard.tap({"Enter"});

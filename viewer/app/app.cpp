@@ -152,7 +152,7 @@ void App::take_worst_head() {
   if (!worst && state_.all_ranked && !state_.worst_first.empty()) worst = state_.worst_first.front();
   if (!worst) return;
   state_.begin_with_head(worst->first, worst->second);
-  if (said)
+  if (said && state_.message().empty())
     state_.say(fmt::format("Opened on {}: there setting A loses most beyond the exact order.",
                            state_.run()->head_text(worst->first, worst->second)));
   keep_head();

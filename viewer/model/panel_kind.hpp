@@ -37,8 +37,7 @@ struct PanelFacts {
 
 /// In the order of PanelKind, which is that of the menu.
 inline constexpr auto kPanels = facts_table<PanelFacts>({
-    {PanelKind::heads, "heads", "Head map", "Which heads are hit worst, by any figure?", '1',
-     "heatmap loss map layers"},
+    {PanelKind::heads, "heads", "Head map", "Which heads lose what?", '1', "heatmap loss map layers"},
     {PanelKind::text, "text", "Text", "What of the prompt is lost, and what does it cost?", 0,
      "prompt words"},
     {PanelKind::tokens, "tokens", "Token map", "What does each query see in each token?", '2',

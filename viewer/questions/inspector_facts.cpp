@@ -244,8 +244,10 @@ void InspectorFacts::ask_kept(PanelContext& context) {
   for (std::size_t s = 0; s < settings.size(); ++s) {
     const auto answer =
         ask_kept_set(context, settings[s], selection.layer, selection.kv_head, Urgency::background, {});
+    Kept one{s == 0 ? 'A' : 'B', settings[s].policy()};
     if (answer && !answer.stale && *selection.token < std::ssize(answer->kept))
-      kept.push_back({s == 0 ? 'A' : 'B', settings[s].policy(), answer->kept[*selection.token] != 0});
+      one.kept = answer->kept[*selection.token] != 0;
+    if (one.kept || answer.pending) kept.push_back(std::move(one));
   }
 }
 
@@ -307,8 +309,9 @@ std::string InspectorFacts::csv(const Run& of) const {
       add("largest", largest[i], name_of(metric), value(metric, largest[i]), static_cast<Index>(i) + 1, kNo,
           std::nullopt, label(largest[i]));
   for (const Kept& one : kept)
-    add(fmt::format("kept by {}", one.setting), selection.token, one.policy, one.kept ? 1 : 0, kNo, kNo,
-        std::nullopt, "");
+    if (one.kept)
+      add(fmt::format("kept by {}", one.setting), selection.token, one.policy, *one.kept ? 1 : 0, kNo, kNo,
+          std::nullopt, "");
   if (interaction)
     add("channels", kNo, fmt::format("H of {} and {}", selection.channels->first, selection.channels->second),
         *interaction, kNo, kNo, std::nullopt, "");

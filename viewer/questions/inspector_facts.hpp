@@ -82,7 +82,7 @@ class InspectorFacts {
   struct Kept {
     char setting = 'A';
     std::string policy;
-    bool kept = false;
+    std::optional<bool> kept = {};  ///< empty: not known yet
   };
 
   /// Asks the desk for everything that the selection and the pins call for.

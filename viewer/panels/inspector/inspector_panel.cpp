@@ -119,7 +119,7 @@ void InspectorPanel::draw_notes() const {
     dim_text(text);
     tip("What the settings of What if do with the token in this head");
     ImGui::SameLine(0, t.px(5));
-    ImGui::TextUnformatted(one.kept ? "keeps" : "evicts");
+    ImGui::TextUnformatted(!one.kept ? "..." : *one.kept ? "keeps" : "evicts");
     ImGui::SameLine(0, t.px(4));
     dim_text("it");
   }

@@ -387,7 +387,7 @@ void ScatterPlot::draw(AppState& state, const ScatterContent& content) {
   draw_outliers(plot, pixels, content, state.run()->labels(), texts);
 
   std::optional<ScatterPoint> under;
-  if (plot.hovered() && lasso_.size() < 2)
+  if (plot.hovered() && !lasso_.drawing())
     under = nearest(s, pixels.of(ImGui::GetMousePos()), pixels.unit(), t.px(8));
   const Selection& selected = state.selection();
   const std::optional<Index> hovered = under ? std::optional(under->token) : state.hover.token;
@@ -416,43 +416,23 @@ void ScatterPlot::draw(AppState& state, const ScatterContent& content) {
 
 void ScatterPlot::take_lasso(AppState& state, const Scatter& scatter, const Plot& plot,
                              std::optional<ScatterPoint> under) {
-  const Theme& t = theme();
+  const Lasso::Taken taken = lasso_.take(plot);
+  if (taken.clicked && under) state.select_cell(state.selection().row, under->token);
+  if (taken.polygon.empty()) return;
   const ScatterPixels pixels(scatter, plot);
-  const ImGuiIO& io = ImGui::GetIO();
-  if (plot.hovered() && ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
-    pressed_ = true;
-    lasso_ = {pixels.of(io.MousePos)};
-  }
-  if (pressed_ && ImGui::IsMouseDown(ImGuiMouseButton_Left)) {
-    const ImVec2 last = pixels.at(lasso_.back());
-    if (std::hypot(io.MousePos.x - last.x, io.MousePos.y - last.y) >= t.px(3))
-      lasso_.push_back(pixels.of(io.MousePos));
-  } else if (std::exchange(pressed_, false)) {
-    if (lasso_.size() < 3) {
-      if (under) state.select_cell(state.selection().row, under->token);
-    } else {
-      std::vector<Index> tokens = tokens_within(scatter, lasso_);
-      const std::vector<Index>& before = state.selection().tokens;
-      std::vector<Index> result;
-      if (io.KeyShift)
-        std::set_union(before.begin(), before.end(), tokens.begin(), tokens.end(),
-                       std::back_inserter(result));
-      else if (io.KeyCtrl)
-        std::set_difference(before.begin(), before.end(), tokens.begin(), tokens.end(),
-                            std::back_inserter(result));
-      else
-        result = std::move(tokens);
-      state.select_tokens(std::move(result));
-    }
-    lasso_.clear();
-  }
-  if (lasso_.size() > 1) {
-    std::vector<ImVec2> line;
-    for (const AxisPoint& corner : lasso_) line.push_back(pixels.at(corner));
-    plot.list()->AddPolyline(line.data(), static_cast<int>(line.size()), t.accent, ImDrawFlags_None,
-                             t.px(1.5F));
-    plot.list()->AddLine(line.back(), line.front(), faded(t.accent, 0.4F), t.px(1));
-  }
+  std::vector<AxisPoint> polygon;
+  for (const ImVec2 corner : taken.polygon) polygon.push_back(pixels.of(corner));
+  std::vector<Index> tokens = tokens_within(scatter, polygon);
+  const std::vector<Index>& before = state.selection().tokens;
+  std::vector<Index> result;
+  if (ImGui::GetIO().KeyShift)
+    std::set_union(before.begin(), before.end(), tokens.begin(), tokens.end(), std::back_inserter(result));
+  else if (ImGui::GetIO().KeyCtrl)
+    std::set_difference(before.begin(), before.end(), tokens.begin(), tokens.end(),
+                        std::back_inserter(result));
+  else
+    result = std::move(tokens);
+  state.select_tokens(std::move(result));
 }
 
 }  // namespace kvreplay::viewer

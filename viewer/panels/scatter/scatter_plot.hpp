@@ -2,6 +2,7 @@
 
 #include "viewer/questions/scatter.hpp"
 #include "viewer/questions/state.hpp"
+#include "viewer/widgets/lasso.hpp"
 #include "viewer/widgets/plot.hpp"
 
 #include <cstdint>
@@ -41,9 +42,8 @@ class ScatterPlot {
                   std::optional<ScatterPoint> under);
 
   PlotView view_;
-  Key axes_;                      // what view_ belongs to
-  std::vector<AxisPoint> lasso_;  // while the button is down
-  bool pressed_ = false;
+  Key axes_;  // what view_ belongs to
+  Lasso lasso_;
 };
 
 }  // namespace kvreplay::viewer
