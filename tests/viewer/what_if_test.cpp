@@ -227,9 +227,9 @@ TEST_CASE("what if: one ranking serves every budget, pooling and pin that shares
 TEST_CASE("what if: settings that rank differently have different keys") {
   const Dump dump = Dump::open(sample_dump());
   std::vector<WhatIfSettings> all;
-  for (const char* policy : {"snapkv", "snapkv+value", "h2o", "tova", "knorm", "streaming",
-                             "expected_attention", "greedy_exact", "exchange", "exchange+snapkv",
-                             "criticalkv"})
+  for (const char* policy :
+       {"snapkv", "snapkv+value", "h2o", "tova", "knorm", "streaming", "expected_attention", "greedy_exact",
+        "exchange", "exchange+snapkv", "criticalkv"})
     all.push_back(settings_of(policy));
   for (const char* policy : {"h2o", "tova", "expected_attention"}) {
     all.push_back(settings_of(policy));

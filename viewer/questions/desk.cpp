@@ -92,8 +92,7 @@ struct Desk::State {
 Desk::Desk(Options options) : state_(std::make_unique<State>(std::move(options))) {
   // One thread for what a hand waits for and one for what is in view stay free of long work.
   std::vector<Urgency> patience = {Urgency::now, Urgency::soon};
-  patience.insert(patience.end(), static_cast<std::size_t>(std::max(state_->cores - 1, 1)),
-                  Urgency::idle);
+  patience.insert(patience.end(), static_cast<std::size_t>(std::max(state_->cores - 1, 1)), Urgency::idle);
   for (const Urgency most : patience)
     state_->threads.emplace_back([state = state_.get(), most] { state->work(most); });
 }

@@ -209,9 +209,7 @@ void CurvesPanel::keep(SessionFields& fields) {
       hidden_.insert(*metric);
 }
 
-Index CurvesPanel::budget(const AppState& state) const {
-  return compared_budget(state, curves().n);
-}
+Index CurvesPanel::budget(const AppState& state) const { return compared_budget(state, curves().n); }
 
 /// A line stands at a number of tokens, which a share would miss.
 void CurvesPanel::set_budget(AppState& state, Index k) {
