@@ -411,7 +411,7 @@ void HeadMapSource::ask_setting(PanelContext& context, const FigureInfo& figure,
     if (!waits_) heads.ask(context);
     if (heads.failed() > 0) problems_.push_back(heads.error());
     pending_ |= !waits_ && heads.answered() < heads_;
-    key = {std::move(key), heads.version()};
+    key = {key, heads.version()};
   }
   if (key == key_ && map_) return;
   key_ = std::move(key);
