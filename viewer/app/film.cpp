@@ -17,7 +17,7 @@ constexpr int kQuiet = 2;
 
 }  // namespace
 
-Film::Film(std::filesystem::path path, const FilmOptions& options, std::shared_ptr<const Run> run,
+Film::Film(std::filesystem::path path, const FilmOptions& options, const std::shared_ptr<const Run>& run,
            std::optional<BudgetSlide::Head> head, std::array<WhatIfSettings, 2> settings)
     : path_(std::move(path)),
       canvas_(options.width, options.height, options.scale),

@@ -25,7 +25,7 @@ struct FilmOptions {
 class Film {
  public:
   /// Throws InputError for sizes that OpenGL cannot have.
-  Film(std::filesystem::path path, const FilmOptions& options, std::shared_ptr<const Run> run,
+  Film(std::filesystem::path path, const FilmOptions& options, const std::shared_ptr<const Run>& run,
        std::optional<BudgetSlide::Head> head, std::array<WhatIfSettings, 2> settings);
 
   const std::filesystem::path& path() const { return path_; }
