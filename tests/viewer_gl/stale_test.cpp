@@ -26,7 +26,7 @@ class HeldBack {
  public:
   explicit HeldBack(Desk& desk) : desk_(desk) {
     const std::shared_future<void> free = free_.get_future().share();
-    for (int i = 0; i < kThreads; ++i)
+    for (int i = 0; i < kJobs; ++i)
       (void)desk.ask<int>({.key = {"held back", ++asked_},
                            .title = "holds a thread",
                            .urgency = Urgency::now,
@@ -35,21 +35,24 @@ class HeldBack {
                             free.wait();
                             return 0;
                           });
-    // Every thread has one, those that would do other work first included.
+    // One for a hand, one for what is in view, and of two cores one for all else.
+    constexpr int kThreadsOfDesk = 3;
     const auto running = [&] {
-      int count = 0;
-      for (const Desk::Job& job : desk_.jobs()) count += job.running ? 1 : 0;
-      return count;
+      const auto jobs = desk_.jobs();
+      return std::count_if(jobs.begin(), jobs.end(), [](const Desk::Job& job) { return job.running; });
     };
-    for (int before = -1; running() != before; std::this_thread::sleep_for(std::chrono::milliseconds(60)))
-      before = running();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (running() < kThreadsOfDesk) {
+      REQUIRE(std::chrono::steady_clock::now() < until);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
   }
   ~HeldBack() { free_.set_value(); }
   HeldBack(const HeldBack&) = delete;
   HeldBack& operator=(const HeldBack&) = delete;
 
  private:
-  static constexpr int kThreads = 24;
+  static constexpr int kJobs = 24;
   static inline int asked_ = 0;
   Desk& desk_;
   std::promise<void> free_;
