@@ -8,6 +8,7 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/questions/command_text.hpp"
 #include "viewer/questions/csv_table.hpp"
 #include "viewer/questions/figure_map.hpp"
 #include "viewer/questions/what_if_figures.hpp"
@@ -36,10 +37,7 @@ class HeadMapPanel final : public Panel {
   void draw(PanelContext& context) override;
   HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &map_view_.heatmap(); }
   std::string figure_title(PanelContext& context) const override;
-  std::vector<std::string> figure_settings(PanelContext&) const override {
-    if (!subtracted_) return {};
-    return {"less " + subtracted_->path().string()};
-  }
+  std::vector<std::string> figure_settings(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override;
 
@@ -300,6 +298,13 @@ std::string HeadMapPanel::figure_title(PanelContext&) const {
   const FigureInfo& figure = map_->figure;
   const std::string title = subtracted_ ? less_than_pinned(figure.title, *subtracted_) : figure.title;
   return figure.facts.unit.empty() ? title : fmt::format("{} ({})", title, figure.facts.unit);
+}
+
+std::vector<std::string> HeadMapPanel::figure_settings(PanelContext& context) const {
+  std::vector<std::string> lines;
+  if (map_ && !sheet_shown_ && setting_figure_named(map_->figure.name)) lines = settings_lines(context.state);
+  if (subtracted_) lines.push_back("less " + subtracted_->path().string());
+  return lines;
 }
 
 std::string HeadMapPanel::csv(PanelContext& context) const {
