@@ -222,7 +222,8 @@ std::vector<std::string> contrast_defects(const std::vector<Rgb>& pixels, int wi
   const int height = static_cast<int>(pixels.size()) / std::max(width, 1);
   for (const Run& run : read_frame().runs) {
     if (run.seen.empty() || (run.color >> IM_COL32_A_SHIFT & 255) < 255) continue;
-    // Letters cover less of their line than what is behind them.
+    // Letters cover less of their line than what is behind them; dashes fill all of it.
+    if (run.seen.find_first_not_of("_-. ") == std::string::npos) continue;
     std::map<ImU32, int> seen;
     for (int y = std::max(static_cast<int>(run.shown.top) - 1, 0);
          y < std::min(static_cast<int>(run.shown.bottom) + 2, height); ++y)

@@ -143,6 +143,34 @@ TEST_CASE("no panel cuts off or covers what it shows, at any size", "[layout-def
   }
 }
 
+TEST_CASE("presets cut off and cover nothing, and all of them can be read, at any size and in both themes",
+          "[layout-defects][presets]") {
+  constexpr std::array<std::pair<int, int>, 6> kSizes = {
+      {{480, 320}, {600, 400}, {900, 600}, {1280, 800}, {1920, 1080}, {3840, 2160}}};
+  Dashboard dashboard(kSample);
+  App& app = dashboard.app;
+  std::set<std::string> told;
+  const auto look = [&](const std::string& what, const std::vector<std::string>& defects) {
+    for (const std::string& defect : defects)
+      if (told.insert(defect).second) FAIL_CHECK(what << ": " << defect);
+  };
+  for (const bool light : {false, true}) {
+    if (light) app.perform(ActionId::toggle_theme);
+    for (const auto& [width, height] : kSizes) {
+      dashboard.host.resize(width, height, 1);
+      for (const Action& action : actions()) {
+        if (!action.preset) continue;
+        app.perform(action);
+        dashboard.settle();
+        const std::string what =
+            fmt::format("{}x{}, {}, {}", width, height, light ? "light" : "dark", action.title);
+        look(what, layout_defects());
+        look(what, test::contrast_defects(dashboard.host.pixels(), width, 4.5));
+      }
+    }
+  }
+}
+
 TEST_CASE("no panel cuts off or covers what it shows of chosen tokens", "[layout-defects]") {
   Dashboard dashboard(kSample);
   App& app = dashboard.app;
