@@ -32,7 +32,7 @@ auto ask_of_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index 
       return compute(load_head_group<double>(*run->dump(), layer, kv_head), job);
     });
   const Question reading{.key = {run->key(), "float64", layer, kv_head},
-                         .title = fmt::format("Reading layer {} head {} in float64", layer, kv_head)};
+                         .title = fmt::format("Reading {} in float64", run->head_text(layer, kv_head))};
   const Answer<ExactHead> head = desk.ask<ExactHead>(reading, [run, layer, kv_head](JobControl&) {
     return ExactHead{
         std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, kv_head))};
