@@ -1,17 +1,11 @@
 #include "viewer/panels/head_grid.hpp"
 
+#include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
 
 namespace kvreplay::viewer {
-
-namespace {
-
-/// Over a cell whose value is about to change: so much of it still shows.
-constexpr float kStaleOpacity = 0.4F;
-
-}  // namespace
 
 std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, AppState& state) {
   const DumpShape& shape = state.run()->shape();
@@ -73,7 +67,7 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
           list->AddRectFilled(
               heatmap_.pixel_of(static_cast<double>(row), static_cast<double>(column)),
               heatmap_.pixel_of(static_cast<double>(row) + 1, static_cast<double>(column) + 1),
-              faded(theme().panel, 1 - kStaleOpacity));
+              faded(theme().panel, 1 - Veil::kShows));
     list->PopClipRect();
   }
   if (!hit.hovered) return std::nullopt;

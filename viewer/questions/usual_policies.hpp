@@ -17,9 +17,7 @@ inline WhatIfSettings at_budget_of(const WhatIfSettings& other, EvictionBase bas
   WhatIfSettings settings;
   settings.base = std::string(name_of(base));
   settings.semantics = other.semantics;
-  settings.sigma_budget = other.sigma_budget;
-  settings.sigma = other.sigma;
-  settings.budget = other.budget;
+  static_cast<KeptBudget&>(settings) = other;
   return settings;
 }
 
