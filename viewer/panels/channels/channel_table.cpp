@@ -133,11 +133,7 @@ class MethodTable {
       ImGui::TableNextColumn();
       const double value = column->of(one);
       const bool best = value == least(*column) && !answers_.stale;
-      right_aligned_number(numbers_of(*column).text(value),
-                           answers_.stale ? theme().faint
-                           : best         ? theme().text
-                                          : theme().dim,
-                           best);
+      right_aligned_number(numbers_of(*column).text(value), best ? theme().text : theme().dim, best);
     }
     if (!one.lower_bound || one.proven || columns.front()->future) return;
     ImGui::TableNextRow();

@@ -152,12 +152,8 @@ void DecodeList::draw_row(const DecodeShown& shown, std::size_t r, const Row& ro
   const std::array<double, kFigures> figures = figures_of(run);
   float right = row.right - button;
   for (std::size_t f = figures.size(); f-- > 0; right -= t.px(kNumber)) {
-    const bool best = figures[f] == row.least[f] && answers.view->runs.size() > 1;
-    number_at(right, text_y, row.numbers[f].text(figures[f]),
-              answers.stale ? t.faint
-              : best        ? t.text
-                            : t.dim,
-              best && !answers.stale);
+    const bool best = figures[f] == row.least[f] && answers.view->runs.size() > 1 && !answers.stale;
+    number_at(right, text_y, row.numbers[f].text(figures[f]), best ? t.text : t.dim, best);
   }
   const float name = row.left + t.px(24);
   list->AddText({name, text_y}, t.text, elided(title_of(run), right - t.px(4) - name).c_str());
@@ -176,8 +172,7 @@ void DecodeList::draw_row(const DecodeShown& shown, std::size_t r, const Row& ro
   ImGui::SetCursorScreenPos({row.left, at.y + height});
   if (r >= answers.fates.size()) return;
   const float top = ImGui::GetCursorScreenPos().y;
-  strips_.draw("strip", row.bar, answers.stale ? faded(row.color, 0.5F) : row.color, answers.fates[r],
-               row.step);
+  strips_.draw("strip", row.bar, row.color, answers.fates[r], row.step);
   const std::vector<Index> sizes = cache_sizes(run);
   number_at(row.right, top + (row.bar - ImGui::GetTextLineHeight()) / 2, fmt::format("{}", sizes[row.step]),
             t.dim, false);

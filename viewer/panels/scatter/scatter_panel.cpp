@@ -77,7 +77,7 @@ void ScatterPanel::draw(PanelContext& context) {
   draw_figures(context, facts, cut);
   const Key run(shown_.run(), both != nullptr ? pinned_.run() : Key());
   plot_.draw(state, {facts, both.get(), both != nullptr ? pinned_.get() : nullptr, classes(context, facts),
-                     cut, run, shown_.pending() ? 0.5F : 1});
+                     cut, run});
 }
 
 void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {

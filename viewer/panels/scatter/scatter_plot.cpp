@@ -371,11 +371,10 @@ void ScatterPlot::draw(AppState& state, const ScatterContent& content) {
   draw_cut(plot, pixels, content.cut);
   draw_diagonal(plot, pixels, content);
   if (content.pair != nullptr) {
-    const PointStyle faint[] = {{pinned_color(), 0.35F * content.fade}};
+    const PointStyle faint[] = {{pinned_color(), 0.35F}};
     draw_points(plot, content.pair->pinned, {}, faint);
   }
-  const PointStyle styles[] = {
-      {t.dim, 0.55F * content.fade}, {t.series[2], 0.8F * content.fade}, {t.accent, 0.95F * content.fade}};
+  const PointStyle styles[] = {{t.dim, 0.55F}, {t.series[2], 0.8F}, {t.accent, 0.95F}};
   draw_points(plot, s, content.classes, styles);
   PlotTexts texts(plot);
   if (low) {

@@ -20,7 +20,6 @@ struct ScatterContent {
   std::vector<std::uint8_t> classes;     ///< by token: 0, 1 kept, 2 chosen
   ScatterCut cut;                        ///< the desk's budget, on the axes of scatter()
   Key runs;                              ///< what was zoomed into goes with others
-  float fade = 1;                        ///< opacity of all points
 
   const Scatter& scatter() const { return pair != nullptr ? pair->own : facts.scatter; }
 };
