@@ -50,7 +50,8 @@ struct Arguments {
   int cache = 1024;
   std::string backend = "auto";
   std::optional<Index> device;
-  std::string screenshot, share, film, panel;
+  std::string screenshot, share, film, panel, keep;
+  std::vector<std::string> policies;
   std::string serve;  // the port; none: a window
   std::string behind;
   bool attached = false;
@@ -90,6 +91,11 @@ void check_film_name(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension != ".png" && extension != ".apng")
     throw InputError("--film", "a name that ends in .png or .apng", "'" + path + "'");
+}
+
+void check_picture_name(const std::string& path, bool figure) {
+  if (std::filesystem::path(path).extension() == ".svg" && !figure)
+    throw InputError("--screenshot", "a PNG, or a figure's SVG (--panel NAME --figure)", "'" + path + "'");
 }
 
 /// A GPU takes its time to start, and the first picture does not wait for it. What is asked for and cannot be
@@ -259,8 +265,8 @@ int run(int argc, char** argv) {
   parser.add_option("--cache", given.cache, "MiB of answers to keep")
       ->check(CLI::Range(16, 1 << 22))
       ->capture_default_str();
-  CLI::Option* picture = parser.add_option("--screenshot", given.screenshot,
-                                           "writes a PNG once everything in it is computed, and ends");
+  CLI::Option* picture =
+      parser.add_option("--screenshot", given.screenshot, std::string(start_option::screenshot.meaning));
   CLI::Option* page = parser
                           .add_option(fmt::format("--{}", start_option::share.name), given.share,
                                       std::string(start_option::share.meaning))
@@ -301,6 +307,8 @@ int run(int argc, char** argv) {
                                       {&start_option::row, &given.picture.row},
                                       {&start_option::token, &given.picture.token}})
     at_start(*option, *value)->check(CLI::NonNegativeNumber);
+  at_start(start_option::policy, given.policies)->delimiter(',')->allow_extra_args(false);
+  at_start(start_option::keep, given.keep);
   parser.set_version_flag("--version", "kvreplay-viewer " KVREPLAY_VERSION);
   parser.add_option("--session", given.session,
                     "file in which the session is kept, in place of the user's own");
@@ -312,6 +320,13 @@ int run(int argc, char** argv) {
     throw InputError(error.what());
   }
   if (panel->count() > 0) given.picture.panel = panel_by_name(given.panel);
+  given.picture.policies = policies_at_start(given.policies);
+  if (!given.keep.empty()) {
+    if (const std::string wrong = OptionValue<Budget>::complaint(start_option::keep, given.keep);
+        !wrong.empty())
+      throw InputError("--keep: " + wrong);
+    given.picture.keep = OptionValue<Budget>::parse(start_option::keep, given.keep);
+  }
   bool linked = false;
   for (std::string& path : given.open) {
     if (!is_view_link(path)) continue;
@@ -322,6 +337,7 @@ int run(int argc, char** argv) {
     for (const std::string& value : option->results())
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
   check_origin(given.behind);
+  check_picture_name(given.screenshot, given.picture.figure);
   if (given.scale && given.screenshot.empty() && given.film.empty())
     throw InputError("--scale: of --screenshot or --film, and there is none");
   if (!given.film.empty()) {

@@ -82,8 +82,8 @@ TEST_CASE("a shape says why it has no such cell") {
   CHECK(why({-1, 0, {}, 40, 0}) == "no layer -1");
   CHECK(why({0, 4, {}, 40, 0}) == "no KV head 4");
   CHECK(why({0, 0, 2, 40, 0}) == "no query head 2");
-  CHECK(why({0, 0, {}, 48, 0}) == "no row 48");
-  CHECK(why({0, 0, {}, 37, 0}) == "no query at row 37");
+  CHECK(why({0, 0, {}, 48, 0}) == "no query 48");
+  CHECK(why({0, 0, {}, 37, 0}) == "no query at 37");
   CHECK(why({0, 0, {}, 40, 48}) == "no token 48");
 }
 

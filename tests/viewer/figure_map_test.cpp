@@ -146,7 +146,7 @@ TEST_CASE("all figures of a result folder are in its menu, with their numbers", 
     agree_in(made_up, fmt::format("compensation~snapkv~paper~prefill~0.8~fit~{}", what).c_str(),
              fmt::format("snapkv-paper-prefill-12-fit~{}", what).c_str());
   CHECK(result_figures(made_up).find("compensation~h2o~paper~prefill~0.8~mean~future~output_error")->title ==
-        "output_error of h2o with mean (paper, prefill) at 0.8, future rows");
+        "output_error of h2o with mean (paper, prefill) at 0.8, future queries");
 
   const ResultReader steps(decoded);
   const ResultFigures of_steps = result_figures(steps);

@@ -6,11 +6,15 @@
 #include "tests/viewer_gl/dashboard.hpp"
 #include "viewer/app/screenshot.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <imgui.h>
+#include <imgui_internal.h>
 #include <memory>
 #include <set>
 #include <string>
@@ -74,6 +78,49 @@ TEST_CASE("the dashboard opens on the heads' losses, and on the head at which mo
   CHECK(state.selection().kv_head == 0);
   CHECK(state.message().find("layer 5 head 0") != std::string::npos);
   CHECK_FALSE(state.history().can_undo());  // that is where it begins
+}
+
+TEST_CASE("lists stay at their top until a hand moves them, and then where it left them", "[app]") {
+  App app(Dashboard::options(kSample));
+  ScriptedHost host(app, 900, 520);
+  std::string moved;
+  const auto look = [&] {
+    host.ui().make_current();
+    for (const ImGuiWindow* window : ImGui::GetCurrentContext()->Windows)
+      if (window->Active && window->Scroll.y != 0)
+        moved += fmt::format("{} at {}\n", window->Name, window->Scroll.y);
+  };
+  const auto settle = [&](const auto& each) {
+    for (int quiet = 0; quiet < 3; quiet = app.settled() ? quiet + 1 : 0) {
+      host.frame();
+      each();
+      if (!app.settled()) app.desk().wait_idle(std::chrono::milliseconds(5));
+    }
+  };
+  settle(look);
+  CHECK(moved.empty());
+  app.state().budget.sigma_budget = 0.1;
+  settle(look);
+  CHECK(moved.empty());
+
+  const auto table = [&] {
+    host.ui().make_current();
+    for (const ImGuiWindow* window : ImGui::GetCurrentContext()->Windows)
+      if (window->Active && std::string(window->Name).find("heads") != std::string::npos &&
+          window->ScrollMax.y > 0)
+        return window;
+    return static_cast<const ImGuiWindow*>(nullptr);
+  };
+  REQUIRE(table() != nullptr);
+  const ImVec2 middle = table()->InnerRect.GetCenter();
+  host.move_mouse(middle.x, middle.y);
+  host.frame();
+  host.wheel(0, -2);
+  settle([] {});
+  const float scrolled = table()->Scroll.y;
+  CHECK(scrolled > 0);
+  app.state().budget.sigma_budget = 0.3;
+  settle([&] { CHECK(table()->Scroll.y == scrolled); });
 }
 
 TEST_CASE("a head that was asked for or selected meanwhile is not left for the worst one", "[app]") {

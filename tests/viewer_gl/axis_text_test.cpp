@@ -40,6 +40,48 @@ struct AxisMap : test::OnePanelDashboard {
 
 }  // namespace
 
+TEST_CASE("a colour bar of no values or of one has no range that nobody measured", "[axis_text]") {
+  struct Matrix : Client {
+    float value;
+    HeatmapView view;
+    HeatmapLinks links;
+    explicit Matrix(float of) : value(of) {}
+    void frame() override {
+      use_theme(true, 1, 13);
+      ImGui::SetNextWindowPos({0, 0});
+      ImGui::SetNextWindowSize({400, 300});
+      ImGui::Begin("map", nullptr, ImGuiWindowFlags_NoDecoration);
+      HeatmapContent content;
+      content.key = Key("matrix", value);
+      content.size = {4, 4};
+      content.quantity = "loss";
+      content.tile = [this](const TileKey&) -> Answer<Tile> {
+        auto tile = std::make_shared<Tile>();
+        tile->rows = tile->columns = 4;
+        tile->values.assign(16, value);
+        tile->stats.add(tile->values.data(), 16);
+        Answer<Tile> answer;
+        answer.value = tile;
+        return answer;
+      };
+      view.draw("matrix", {390, 290}, content, links);
+      ImGui::End();
+    }
+  };
+  const auto numbers = [](float value) {
+    Matrix matrix(value);
+    HeadlessHost host(matrix, 400, 300, 1);
+    for (int i = 0; i < 4; ++i) host.frame();
+    host.ui().make_current();
+    std::vector<std::string> texts;
+    for (const test::DrawnText& drawn : test::drawn_texts())
+      if (drawn.area.x > 300) texts.push_back(drawn.text);
+    return texts;
+  };
+  CHECK(numbers(NAN) == std::vector<std::string>{});
+  CHECK(numbers(2.5F) == std::vector<std::string>{"2.5"});
+}
+
 TEST_CASE("tokens stand below columns from 16 pixels on, reading downwards, and beside rows", "[axis_text]") {
   AxisMap board;
   board.look(12, 10);

@@ -91,6 +91,12 @@ TEST_CASE("kvreplay view --film: of all heads or of one, with a name that says w
   CHECK(frames_of(folder / "all.apng") > 20);
   CHECK(test::Picture(folder / "all.apng").width == 400);
   CHECK(test::Picture(folder / "head.png").width == 800);
+  REQUIRE(film("h2o.png", {"--policy", "h2o,keydiff"}).code == 0);
+  CHECK_FALSE(test::file_text(folder / "h2o.png") == test::file_text(folder / "all.apng"));
+  const test::ProcessResult unknown = film("x.png", {"--policy", "snapvk"});
+  CHECK(unknown.code == 2);
+  CHECK(test::lines(unknown.err) == 1);
+  CHECK(contains(unknown.err, "snapkv"));
   const test::ProcessResult bad = film("film.gif", {});
   CHECK(bad.code == 2);
   CHECK(test::lines(bad.err) == 1);

@@ -3,6 +3,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
 #include "viewer/questions/ask.hpp"
 
 #include <fmt/format.h>
@@ -10,6 +11,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;
@@ -38,6 +42,25 @@ struct ByHand : test::OnePanelDashboard {
 };
 
 }  // namespace
+
+TEST_CASE("choosing a token moves nothing in What if", "[by-hand]") {
+  ByHand panel;
+  const auto places = [&] {
+    panel.settle();
+    panel.host.ui().make_current();
+    std::vector<std::string> texts;
+    for (const test::DrawnText& drawn : test::drawn_texts())
+      if (drawn.text.rfind("Token", 0) != 0)
+        texts.push_back(fmt::format("{} {} {}", drawn.text, drawn.area.x, drawn.area.y));
+    return texts;
+  };
+  const auto none = places();
+  CHECK(none.size() > 20);
+  for (const Index token : {7, 300}) {
+    panel.state().select_cell(std::nullopt, token);
+    CHECK(places() == none);
+  }
+}
 
 TEST_CASE("keys keep, pin and evict the chosen tokens, with the exact error", "[by-hand]") {
   ByHand panel;

@@ -37,7 +37,7 @@ std::map<std::string, double> values_of(const std::string& csv) {
 
 /// One panel on the sample, pinned, and on its copy with halved keys, selected.
 struct HeldAgainst : OnePanelDashboard {
-  HeldAgainst(PanelKind panel, const fs::path& other) : OnePanelDashboard(panel, kSample, 900, 600, 3, 1) {
+  HeldAgainst(PanelKind panel, const fs::path& other) : OnePanelDashboard(panel, kSample, 900, 640, 3, 1) {
     app.open(other);
     settle();
     REQUIRE(app.state().runs.size() == 2);

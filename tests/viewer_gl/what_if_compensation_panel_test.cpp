@@ -101,7 +101,7 @@ TEST_CASE("a method chosen by hand changes the figures, draws its waterfall and 
   const double plain = std::stod(panel.field(kSettingA, "output_error_future"));
   CHECK(panel.field(kSettingA, "compensate") == "none");
   CHECK(panel.field(kSettingA, "selection_future").empty());
-  CHECK(panel.done("Rows to make up for") == 0);
+  CHECK(panel.done("Queries to compensate on") == 0);
   const std::ptrdiff_t before = panel.drawn(0);
 
   // The combo box below the budget; what it opens stands below it.
@@ -193,7 +193,7 @@ TEST_CASE("another budget looks at the same rows, and the last answer stands mea
   state.setting_b.compensation = Compensation::mass;
   panel.app.panel(panel.kind).load({{"all_heads", false}});
   panel.settle();
-  CHECK(panel.done("Rows to make up for") == 1);  // of both
+  CHECK(panel.done("Queries to compensate on") == 1);  // of both
   const auto ask = [&](const WhatIfSettings& settings) {
     return ask_what_if(context, settings, 3, 1, Urgency::now, "test");
   };
@@ -210,7 +210,7 @@ TEST_CASE("another budget looks at the same rows, and the last answer stands mea
   CHECK_FALSE(second.stale);
   CHECK(second->tokens > first->tokens);
   CHECK(second->compensated->method == Compensation::fit);
-  CHECK(panel.done("Rows to make up for") == 1);
+  CHECK(panel.done("Queries to compensate on") == 1);
 
   // Where all answers have little room, rows do not stay, and the figures are the same.
   panel.app.desk().set_cache_limit(std::size_t{1} << 20);
@@ -218,11 +218,11 @@ TEST_CASE("another budget looks at the same rows, and the last answer stands mea
   state.setting_b.compensation = Compensation::none;
   panel.settle();
   const double poor = ask(state.setting_a)->future.change_sq;
-  CHECK(panel.done("Rows to make up for") == 1);
+  CHECK(panel.done("Queries to compensate on") == 1);
   panel.app.desk().set_cache_limit(std::size_t{1} << 30);
   panel.app.desk().forget(state.run()->key());
   panel.settle();
-  CHECK(panel.done("Rows to make up for") == 2);
+  CHECK(panel.done("Queries to compensate on") == 2);
   CHECK(ask(state.setting_a)->future.change_sq == poor);
 }
 

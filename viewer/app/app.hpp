@@ -62,6 +62,8 @@ class Figure {
   /// Whether the last frames were whole: the last of them has been painted.
   bool done() const;
   std::vector<std::byte> png() const;  ///< when done()
+  /// Writes path(): shapes where its name ends in .svg, else a PNG. Throws InputError where it cannot.
+  void write() const;
 
  private:
   static constexpr int kMostGrowth = 2;

@@ -86,6 +86,7 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
       {ActionId::quit, [](App& app, A) { app.quit_ = true; }},
       {ActionId::save_session, [](App& app, A) { app.session_wanted_ = true; }},
       {ActionId::export_png, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".png")); }},
+      {ActionId::export_svg, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".svg")); }},
       {ActionId::export_csv, [](App& app, A) { app.export_csv(); }},
       {ActionId::export_film,
        [](App& app, A) {

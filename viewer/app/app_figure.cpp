@@ -32,6 +32,8 @@ float rows_missing(PanelKind kind) {
   return most;
 }
 
+bool is_svg(const std::filesystem::path& path) { return path.extension() == ".svg"; }
+
 /// Whether it shows the selected head, and not all of them.
 bool shows_head(PanelKind kind) {
   return kind != PanelKind::heads && kind != PanelKind::jobs && kind != PanelKind::validation;
@@ -40,7 +42,9 @@ bool shows_head(PanelKind kind) {
 }  // namespace
 
 Figure::Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale)
-    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {}
+    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {
+  canvas_.set_smooth(!is_svg(path_));
+}
 
 void Figure::grow(float pixels) {
   const int height =
@@ -62,6 +66,13 @@ bool Figure::done() const { return quiet_ >= kQuietFrames; }
 
 std::vector<std::byte> Figure::png() const {
   return png_bytes(canvas_.pixels(), canvas_.width(), canvas_.height());
+}
+
+void Figure::write() const {
+  if (is_svg(path_))
+    write_output(path_, canvas_.svg());
+  else
+    write_output(path_, png());
 }
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
@@ -196,7 +207,7 @@ void App::go_on_with_figure() {
     if (error.empty() && sharing_)
       take_shared(*figure_);
     else if (error.empty())
-      write_output(figure_->path(), figure_->png());
+      figure_->write();
   } catch (const InputError& failed) {
     error = failed.what();
   }

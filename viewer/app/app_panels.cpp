@@ -175,9 +175,9 @@ void App::draw_head_controls() {
   auto typed = static_cast<int>(state_.comparison.window);
   if (ImGui::InputInt("##window", &typed, 0, 0, ImGuiInputTextFlags_EnterReturnsTrue))
     state_.comparison.window = std::clamp<Index>(typed, 1, std::max<Index>(shape.l, 1));
-  tip("How many of the last prompt queries count, in all panels, and to policies that take the usual window "
-      "by "
-      "themselves (not to those that look at all rows, or the last). Enter applies.");
+  tip("How many of the prompt's last queries count, in all panels, and to policies that take the usual "
+      "window "
+      "(not to those that look at all queries, or at the last). Enter applies.");
 }
 
 std::string App::hardware() {

@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <string_view>
 
 namespace kvreplay::viewer {
 namespace {
@@ -66,6 +68,20 @@ std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options) {
   return link.run;
 }
 
+std::vector<Policy> policies_at_start(const std::vector<std::string>& names) {
+  if (names.size() > 2)
+    throw OptionError(start_option::policy, "two policies at most, for A and B",
+                      counted(static_cast<Index>(names.size()), "name"));
+  std::vector<Policy> policies;
+  for (const std::string& name : names) {
+    policies.push_back(parse_policy(name, {}, start_option::policy));
+    if (policies.back().own != PolicyOverrides{})
+      throw OptionError(start_option::policy, "a name without options in brackets",
+                        fmt::format("'{}'", name));
+  }
+  return policies;
+}
+
 void select_at_start(App& app, const ScreenshotOptions& options) {
   if (options.panel) {
     app.show(*options.panel);
@@ -85,6 +101,21 @@ void select_at_start(App& app, const ScreenshotOptions& options) {
       next.query_head = within_range(start_option::query_head, *options.query_head, 0, shape.group());
     if (options.row) next.row = within_range(start_option::row, *options.row, shape.first_query(), shape.T);
     if (options.token) next.token = within_range(start_option::token, *options.token, 0, shape.T);
+    const std::array<WhatIfSettings*, 2> settings = {&state.setting_a, &state.setting_b};
+    for (std::size_t s = 0; s < options.policies.size(); ++s) {
+      const Policy& policy = options.policies[s];
+      settings[s]->base = name_of(policy.base);
+      settings[s]->score = policy.metric  ? name_of(*policy.metric)
+                           : policy.start ? name_of(*policy.start)
+                                          : std::string_view();
+    }
+    if (options.keep) {
+      state.budget.sigma_budget = !options.keep->tokens;
+      if (options.keep->tokens)
+        state.budget.budget = *options.keep->tokens;
+      else
+        state.budget.sigma = options.keep->sigma;
+    }
     if (options.score) state.comparison.score = *options.score;
     if (options.reference) state.comparison.reference = *options.reference;
     if (options.window)

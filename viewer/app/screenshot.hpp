@@ -1,11 +1,13 @@
 #pragma once
 
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/options/option.hpp"
 #include "viewer/app/app.hpp"
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -20,6 +22,8 @@ struct ScreenshotOptions {
   std::string dump;  ///< fingerprint() that the first run's dump must have; empty: any
   std::optional<TokenMetric> score, reference;
   std::optional<Index> window;     ///< w
+  std::vector<Policy> policies;    ///< of settings A and B, as far as they are named
+  std::optional<Budget> keep;      ///< what a KV head keeps, in all panels
   bool among_others = false;       ///< `panel` is brought to the front and no more
   std::optional<Session> session;  ///< how the dashboard is to look; its runs are shown where none is named
 };
@@ -32,9 +36,12 @@ inline constexpr OptionFacts screenshot{"screenshot", "FILE",
     film{"film", "FILE",
          "writes an animated PNG: what settings A and B evict and lose as the budget slides from 100 % to "
          "5 %, over all heads, or of one (--layer, --head); and ends"},
+    policy{"policy", "A[,B]", "policies of settings A and B, named as in evict: snapkv,h2o+joint"},
+    keep{"keep", "N", "what a KV head keeps of the prompt: 20%, or 410 tokens"},
     panel{"panel", "NAME", "only this panel, filling the picture"},
     figure{"figure", "",
-           "the panel's figure alone, without controls, with a title and where it comes from, at scale 2"},
+           "the panel's figure alone, without controls, with a title and where it comes from, at scale 2; as "
+           "shapes where FILE ends in .svg"},
     layer{"layer", "N", "selects a layer, counted as in --layers of kvreplay: the dump's, from 0"},
     head{"head", "N", "selects a KV head"},
     query_head{"query-head", "N", "selects a query head of the group"},
@@ -46,6 +53,10 @@ PanelKind panel_by_name(const std::string& name);
 
 /// Takes up a link: what it names, where nothing else was asked for. Gives its run's path. Throws InputError.
 std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options);
+
+/// Settings A and B as --policy names them. Throws OptionError for one that is unknown, has options in
+/// brackets, which What if has not, or is the third.
+std::vector<Policy> policies_at_start(const std::vector<std::string>& names);
 
 /// Draws without a display until everything in the picture or film is computed, then writes it, or the page.
 /// Throws InputError where a path or a score cannot be opened, something in the picture cannot be computed, a

@@ -25,6 +25,7 @@ enum class ActionId {
   quit,
   save_session,
   export_png,
+  export_svg,
   export_csv,
   export_film,
   copy_csv,

@@ -453,11 +453,11 @@ Answer<RowValues> EntryQuestions::rows(PanelContext& context, const EntryView& v
   const DumpShape& shape = run->shape();
   const double cells = static_cast<double>(kRowValues) * static_cast<double>(shape.T) *
                        static_cast<double>(view.query_head ? 1 : shape.group());
-  const Question question{
-      .key = {key_of(context, view), "rows", block, step},
-      .title = fmt::format("Rows of {}, {}", name_of(view.shown), run->head_text(view.layer, view.kv_head)),
-      .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon,
-      .fills = true};
+  const Question question{.key = {key_of(context, view), "rows", block, step},
+                          .title = fmt::format("Queries of {}, {}", name_of(view.shown),
+                                               run->head_text(view.layer, view.kv_head)),
+                          .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon,
+                          .fills = true};
   return context.desk.ask<RowValues>(question, [maps, view, block, step, cache = rows_](JobControl& job) {
     return row_values(*maps.shown, view, block, step, *cache, job, maps.minus.get());
   });

@@ -67,7 +67,7 @@ struct TableLayout {
   std::string (*title)(const std::vector<std::string>& path);
 };
 
-std::string behind(std::string_view rows) { return rows.empty() ? "" : fmt::format(", {} rows", rows); }
+std::string behind(std::string_view rows) { return rows.empty() ? "" : fmt::format(", {} queries", rows); }
 
 const std::vector<TableLayout>& layouts() {
   static const std::vector<TableLayout> all = {

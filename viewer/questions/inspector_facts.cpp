@@ -25,8 +25,8 @@ std::optional<std::string> why_no_cell(const DumpShape& shape, const Cell& cell)
   if (cell.query_head && beyond(*cell.query_head, shape.group()))
     return fmt::format("no query head {}", *cell.query_head);
   if (beyond(cell.token, shape.T)) return fmt::format("no token {}", cell.token);
-  if (beyond(cell.row, shape.T)) return fmt::format("no row {}", cell.row);
-  if (cell.row < shape.first_query()) return fmt::format("no query at row {}", cell.row);
+  if (beyond(cell.row, shape.T)) return fmt::format("no query {}", cell.row);
+  if (cell.row < shape.first_query()) return fmt::format("no query at {}", cell.row);
   return std::nullopt;
 }
 
@@ -158,7 +158,7 @@ void InspectorFacts::ask_cell(PanelContext& context, const std::shared_ptr<const
   }
   const Question question{
       .key = {from->key(), "cell", cell.layer, cell.kv_head, cell.query_head, cell.row, cell.token},
-      .title = fmt::format("Row {}, token {} of {}", cell.row, cell.token,
+      .title = fmt::format("Query {}, token {} of {}", cell.row, cell.token,
                            from->head_text(cell.layer, cell.kv_head))};
   if (const auto known = cells_.find(question.key); known != cells_.end()) {
     column.entries = known->second;

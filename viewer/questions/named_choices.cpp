@@ -19,7 +19,7 @@ std::string_view group_of(MetricKind kind) {
 std::string_view group_of(EvictionBase base) {
   const EvictionBaseFacts& facts = kBases[base];
   if (facts.searches) return "Searches: exact, slow";
-  if (facts.reads) return "Keep all, each row reads less";
+  if (facts.reads) return "Keep all, each query reads less";
   const bool knows_future = facts.metric && kTokenMetrics[*facts.metric].kind == MetricKind::oracle;
   return knows_future ? "Oracles: know the decoding steps" : "Can be run";
 }

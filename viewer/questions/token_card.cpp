@@ -120,7 +120,7 @@ void TokenCard::ask_readings(PanelContext& context) {
   const auto ask_factors = [&](Index row) {
     return ask_of_exact_head(context.desk, run, layer, kv_head,
                              {.key = {run->key(), "reading_factors", layer, kv_head, query_head, row, *token},
-                              .title = fmt::format("Row {} about {}", row, of)},
+                              .title = fmt::format("Query {} about {}", row, of)},
                              [query_head, row, token = *token](const HeadGroup<double>& group, JobControl&) {
                                return Factors{reading_factors(group, query_head, row, token)};
                              });

@@ -33,7 +33,7 @@ WhatIfFigure on_rows(const FigureFacts& facts, RowSet rows, double (*of)(const W
   if (!facts.rows.window || !facts.rows.future) return figure;
   figure.name += fmt::format("_{}", name_of(rows));
   figure.title += fmt::format(", {}", name_of(rows));
-  figure.about += rows == RowSet::window ? ", on the window's rows" : ", on the decoding steps";
+  figure.about += rows == RowSet::window ? ", on the window's queries" : ", on the decoding steps";
   return figure;
 }
 

@@ -182,7 +182,7 @@ struct Asked {
   Answer<WhatIfRows> rows() const {
     return context.desk.ask<WhatIfRows>(
         question({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
-                 "Rows to make up for, " + where()),
+                 "Queries to compensate on, " + where()),
         [run = run, settled = settled, layer = layer, kv_head = kv_head](JobControl& job) {
           return what_if_rows(run->head(layer, kv_head), *settled->compensation, job,
                               run->readers(layer, kv_head));

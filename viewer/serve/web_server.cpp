@@ -10,8 +10,10 @@
 #include <array>
 #include <civetweb.h>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <string>
 #include <sys/random.h>
@@ -23,7 +25,9 @@ namespace {
 constexpr std::size_t kMostWaiting = 4096;  // of a driver's events, while a frame takes long
 constexpr int kMostBad = 100;
 constexpr std::size_t kMostConnections = 16;
-constexpr int kMostUnseen = 2;  // pictures on their way to one
+// Pictures on their way to one: so many where they are small, as a line with 100 ms there and back takes to
+// be busy, and no more than so many bytes besides the first, or what a hand does is seen late.
+constexpr std::size_t kMostUnseen = 8, kMostUnseenBytes = 160 << 10;
 constexpr std::uintmax_t kMostOffered = std::uintmax_t{1} << 30;
 
 std::string random_token() {
@@ -77,10 +81,16 @@ struct WebServer::State {
 
   struct Connection {
     mg_connection* to;
-    std::string partial = {};  // of a message in several frames
-    int sent = 0, seen = 0;    // pictures
-    int bad = 0;               // messages that no page says
-    bool lacks = true;         // the latest one
+    std::string partial = {};             // of a message in several frames
+    int sent = 0;                         // pictures
+    std::deque<std::size_t> unseen = {};  // bytes of those of them that have not been seen
+    int bad = 0;                          // messages that no page says
+    bool lacks = true;                    // the latest one
+
+    bool keeps_up() const {
+      return unseen.size() < kMostUnseen &&
+             std::accumulate(unseen.begin(), unseen.end(), std::size_t{0}) < kMostUnseenBytes;
+    }
   };
   std::mutex mutex;
   std::vector<Connection> connections;  // the first one drives
@@ -166,7 +176,8 @@ struct WebServer::State {
     if (!event) return ++at->bad > kMostBad ? 0 : 1;
     if (event->kind == WebEvent::Kind::seen) {
       if (event->number > at->sent) return 0;
-      at->seen = std::max(at->seen, event->number);
+      const auto unseen = static_cast<std::size_t>(at->sent - event->number);
+      while (at->unseen.size() > unseen) at->unseen.pop_front();
     } else if (at == state.connections.begin() && state.events.size() < kMostWaiting) {
       state.events.push_back(*event);
     }
@@ -266,15 +277,19 @@ bool WebServer::anybody() const {
 
 bool WebServer::somebody_lacks_picture() const {
   const std::scoped_lock lock(state_->mutex);
-  return std::ranges::any_of(state_->connections, [](const State::Connection& one) {
-    return one.lacks && one.sent - one.seen < kMostUnseen;
-  });
+  return std::ranges::any_of(state_->connections,
+                             [](const State::Connection& one) { return one.lacks && one.keeps_up(); });
 }
 
 void WebServer::send_picture(const Parts& changes, const std::function<Parts()>& whole) {
+  const auto bytes_of = [](const Parts& parts) {
+    return std::accumulate(parts.begin(), parts.end(), std::size_t{0},
+                           [](std::size_t sum, const auto& part) { return sum + part.size(); });
+  };
+  const std::optional<Parts> all = somebody_lacks_picture() ? std::optional(whole()) : std::nullopt;
   struct Due {
     mg_connection* to;
-    bool whole;
+    const Parts* parts;
     int number;
   };
   std::vector<Due> due;
@@ -283,19 +298,20 @@ void WebServer::send_picture(const Parts& changes, const std::function<Parts()>&
     const std::scoped_lock lock(state_->mutex);
     greeting = state_->greeting;
     for (State::Connection& one : state_->connections) {
-      if (one.sent - one.seen >= kMostUnseen) {
-        one.lacks = one.lacks || !changes.empty();
-      } else if (one.lacks || !changes.empty()) {
-        due.push_back({one.to, one.lacks, ++one.sent});
-        one.lacks = false;
+      const Parts* const parts = !one.lacks ? &changes : all ? &*all : nullptr;
+      if (parts == nullptr || parts->empty()) continue;  // it may have come just now
+      if (!one.keeps_up()) {
+        one.lacks = true;
+        continue;
       }
+      due.push_back({one.to, parts, ++one.sent});
+      one.unseen.push_back(bytes_of(*parts));
+      one.lacks = false;
     }
   }
-  std::optional<Parts> all;
-  for (const auto& [to, lacks, number] : due) {
-    if (lacks && !all) all = whole();
-    if (lacks) state_->write(to, MG_WEBSOCKET_OPCODE_TEXT, greeting);
-    for (const std::vector<std::byte>& part : lacks ? *all : changes)
+  for (const auto& [to, parts, number] : due) {
+    if (parts != &changes) state_->write(to, MG_WEBSOCKET_OPCODE_TEXT, greeting);
+    for (const std::vector<std::byte>& part : *parts)
       state_->write(to, MG_WEBSOCKET_OPCODE_BINARY,
                     {reinterpret_cast<const char*>(part.data()), part.size()});
     state_->write(to, MG_WEBSOCKET_OPCODE_TEXT, fmt::format(R"({{"picture":{}}})", number));

@@ -39,7 +39,7 @@ class WebServer {
 
   using Parts = std::vector<std::vector<std::byte>>;
   /// A picture: `changes` since the one before, or all of it to those who have not seen that one; nothing to
-  /// those who have two pictures still to draw, until they have.
+  /// those who have as many still to draw as a line should hold, until they have drawn some.
   void send_picture(const Parts& changes, const std::function<Parts()>& whole);
   /// What goes before a whole picture: its size, say.
   void greet_with(std::string text);

@@ -124,9 +124,13 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
                               {(f.bar_low.x + f.bar_high.x) / 2, f.bar_high.y + t.px(8)},
                               to_imgui(image_.ink.under));
   }
+  // A range that nobody chose says nothing where there are no values, and where they are one nothing but
+  // that.
+  const bool chosen = links.locked || (range_chosen_ && range_.kind == RangeKind::fixed);
+  const bool none = !chosen && known_.finite == 0, one = !chosen && !none && known_.min == known_.max;
   // A word at each end, where there is room for numbers between them.
   const float line = ImGui::GetTextLineHeight();
-  const bool words = !content.low_word.empty() && static_cast<float>(steps) >= 5 * line;
+  const bool words = !none && !one && !content.low_word.empty() && static_cast<float>(steps) >= 5 * line;
   if (words) {
     f.list->AddText({f.bar_high.x + t.px(6), f.bar_low.y - t.px(2)}, t.dim, content.high_word.c_str());
     f.list->AddText({f.bar_high.x + t.px(6), f.bar_high.y - line + t.px(2)}, t.dim, content.low_word.c_str());
@@ -134,8 +138,13 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
   const float top = f.bar_low.y + (words ? 1.5F * line : -1), foot = words ? 1.5F * line : -1;
   ImGui::PushFont(mono_font());
   float free_above = f.bar_high.y + line;
-  for (const double tick :
-       scale_ticks(scale, std::max(2, static_cast<int>(static_cast<float>(steps) / t.px(30))))) {
+  const int most = std::max(2, static_cast<int>(static_cast<float>(steps) / t.px(30)));
+  std::vector<double> ticks;
+  if (one)
+    ticks.push_back(static_cast<double>(known_.min));
+  else if (!none)
+    ticks = scale_ticks(scale, most);
+  for (const double tick : ticks) {
     const float y = f.bar_high.y - scale.place(static_cast<float>(tick)) * static_cast<float>(steps);
     if (y > free_above - line || y < top || y > f.bar_high.y - foot) continue;
     f.list->AddLine({f.bar_high.x + 1, y}, {f.bar_high.x + t.px(4), y}, t.faint);
@@ -150,6 +159,8 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
   if (!content.unit.empty()) caption += ", " + content.unit;
   const std::string how = fmt::format("{}, {}", name_of(scale.kind),
                                       links.locked        ? "locked"
+                                      : none              ? "no values"
+                                      : one               ? "one value"
                                       : nothing_selected_ ? "nothing selected"
                                                           : std::string(name_of(kind)));
   const float room = f.size.x - ImGui::CalcTextSize(axes_caption(content).c_str()).x - t.px(14);
@@ -167,13 +178,15 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
     ImGui::OpenPopup("colours");
   if (ImGui::IsItemHovered()) {
     ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
-    ImGui::SetTooltip("%s\n%s scale, %s to %s, from %s\nClick to change", caption.c_str(),
-                      std::string(name_of(scale.kind)).c_str(),
-                      number_text(static_cast<double>(scale.low)).c_str(),
-                      number_text(static_cast<double>(scale.high)).c_str(),
-                      links.locked        ? "locked with other panels"
-                      : nothing_selected_ ? "what is in view: nothing is selected"
-                                          : kRangeKinds[kind].meaning.data());
+    const std::string range = none  ? "no values here"
+                              : one ? "one value: " + number_text(static_cast<double>(known_.min))
+                                    : fmt::format("{} scale, {} to {}, from {}", name_of(scale.kind),
+                                                  number_text(static_cast<double>(scale.low)),
+                                                  number_text(static_cast<double>(scale.high)),
+                                                  links.locked        ? "locked with other panels"
+                                                  : nothing_selected_ ? "what is in view: nothing is selected"
+                                                                      : kRangeKinds[kind].meaning);
+    ImGui::SetTooltip("%s\n%s\nClick to change", caption.c_str(), range.c_str());
   }
   draw_range_popup(content);
 }

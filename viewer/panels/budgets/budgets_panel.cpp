@@ -50,15 +50,16 @@ void edit_more(const Run& run, BudgetSettings& settings) {
   const Index l = run.shape().l;
   settings_row(budget_option::normalise);
   const std::string now = settings.normalise ? OptionValue<Normalise>::text(*settings.normalise)
-                                             : "own: " + OptionValue<Normalise>::text(own.normalise);
-  if (const auto at = combo("##normalise", now, {{.name = "own"}, {.name = "none"}, {.name = "layer"}})) {
+                                             : "default: " + OptionValue<Normalise>::text(own.normalise);
+  if (const auto at = combo("##normalise", now, {{.name = "default"}, {.name = "none"}, {.name = "layer"}})) {
     settings.normalise.reset();
     if (*at > 0) settings.normalise = *at == 1 ? Normalise::none : Normalise::layer;
   }
   settings_row(budget_option::sinks);
-  edit_optional(budget_option::sinks, settings.sinks, fmt::format("own: {}", own.sinks), l);
+  edit_optional(budget_option::sinks, settings.sinks, fmt::format("default: {}", own.sinks), l);
   settings_row(budget_option::recent);
-  edit_optional(budget_option::recent, settings.recent, own.keeps_window ? "own: the window" : "own: 0", l);
+  edit_optional(budget_option::recent, settings.recent,
+                own.keeps_window ? "default: the window" : "default: 0", l);
   settings_row(budget_option::floor);
   auto floor = static_cast<float>(settings.floor.value_or(own.floor));
   ImGui::SetNextItemWidth(-FLT_MIN);

@@ -40,7 +40,7 @@ void ChannelControls::draw(ChannelSettings& settings, Index l) {
   }
   settings_row(channel_option::recent);
   edit_optional(channel_option::recent, settings.recent,
-                fmt::format("own: {}", default_recent(settings.semantics)), l - 1);
+                fmt::format("default: {}", default_recent(settings.semantics)), l - 1);
   settings_row(channel_option::protect);
   edit_protection(settings.protect);
   end_settings();

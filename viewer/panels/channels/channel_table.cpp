@@ -35,12 +35,12 @@ struct ErrorColumn {
 
 constexpr ErrorColumn kColumns[] = {
     {"logits",
-     "Reconstruction error on the window's rows: squared change of the logits of the keys that lose "
+     "Reconstruction error on the window's queries: squared change of the logits of the keys that lose "
      "channels, "
      "\xE2\x80\x96QK\xE2\x80\xB2 \xE2\x88\x92 QK\xE2\x80\x96\xC2\xB2 / \xE2\x80\x96QK\xE2\x80\x96\xC2\xB2",
      false, false},
     {"output",
-     "Output error on the window's rows: \xCE\xA3\xE2\x80\x96o\xE2\x80\xB2 \xE2\x88\x92 "
+     "Output error on the window's queries: \xCE\xA3\xE2\x80\x96o\xE2\x80\xB2 \xE2\x88\x92 "
      "o\xE2\x80\x96\xC2\xB2 / "
      "\xCE\xA3\xE2\x80\x96o\xE2\x80\x96\xC2\xB2, exact softmax",
      false, true},
@@ -197,7 +197,7 @@ void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool
   const bool both = has_future && has_room_for_both();
   std::vector<const ErrorColumn*> columns;
   if (!both && has_future && fixed) {
-    dim_text(fmt::format("on the rows of the {}{}{}", future ? "future" : "window",
+    dim_text(fmt::format("on the queries of the {}{}{}", future ? "future" : "window",
                          beside.empty() ? "" : ", ", beside));
   } else if (!both && has_future) {
     either("rows", "Window", "Future", future);

@@ -27,7 +27,7 @@ inline constexpr auto kCurveModes = facts_table<CurveModeFacts>(
       "recall@k: share of the reference's k largest tokens that are among the score's, "
       "|top-k(s) \xE2\x88\xA9 top-k(e)| / k",
       &CurvePoint::recall, &ScoreCurves::Curve::recall},
-     {CurveMode::mass, "mass", "Mass", "error mass@k",
+     {CurveMode::mass, "mass", "Error mass", "error mass@k",
       "Error mass@k: share of the reference's sum that the score's k largest tokens hold", &CurvePoint::mass,
       &ScoreCurves::Curve::mass},
      {CurveMode::loss, "loss", "Loss", "loss L(b)",

@@ -58,7 +58,7 @@ std::optional<TokenMetric> WindowPlot::draw(ImVec2 size, const WindowCurves& sho
     for (const auto* const values : {&curve.recall, &curve.reserved})
       for (const double value : *values) highest = std::max(highest, value);
   }
-  Plot plot("windows", size, {"window (rows that score)", true, 1, std::max(windows.back(), 2.0)},
+  Plot plot("windows", size, {"window (queries that score)", true, 1, std::max(windows.back(), 2.0)},
             {fmt::format("recall@{} of {}", shown.k, name_of(shown.reference)), false, 0,
              highest > 0 ? 1.06 * highest : 1.0},
             view_);
@@ -92,7 +92,8 @@ void WindowRecall::draw_controls(const AppState& state, MetricSet& hidden) {
   if (ImGui::Checkbox("Windows", &shown) && shown)
     for (const TokenMetric exact : {TokenMetric::exact_joint, TokenMetric::exact_remove})
       hidden.erase(exact);  // what the scores stand for on the window
-  tip("The recall at the budget over the number of rows that score, from one to the whole prompt. The table "
+  tip("The recall at the budget over the number of queries that score, from one to the whole prompt. The "
+      "table "
       "is of the window that all panels look at.");
   if (!shown) return;
   const float width = theme().px(46);

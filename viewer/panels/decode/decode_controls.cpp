@@ -55,7 +55,7 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
   mono_text(kept);
 }
 
-/// What the policies would choose themselves: "own: 32", "own: 0, 4".
+/// What the policies would choose themselves: "default: 32", "default: 0, 4".
 template <class Text>
 std::string own_choices(const Run& run, const DecodeSettings& settings, Text text) {
   std::vector<std::string> found;
@@ -70,7 +70,7 @@ std::string own_choices(const Run& run, const DecodeSettings& settings, Text tex
       continue;
     }
   }
-  return found.empty() ? "own" : fmt::format("own: {}", fmt::join(found, ", "));
+  return found.empty() ? "default" : fmt::format("default: {}", fmt::join(found, ", "));
 }
 
 std::string changed_text(const DecodeSettings& settings) {

@@ -34,7 +34,7 @@ void HeadSheet::draw_controls() {
 }
 
 std::string HeadSheet::title() const {
-  return fmt::format("{} ({}) of every head, sampled rows", kEntries[shown_].name, kEntries[shown_].unit);
+  return fmt::format("{} ({}) of every head, sampled queries", kEntries[shown_].name, kEntries[shown_].unit);
 }
 
 void HeadSheet::arrange(const Run& run, ImVec2 size, const std::vector<HeadPlace>& ranking) {
@@ -205,7 +205,7 @@ void HeadSheet::take_mouse(PanelContext& context, const HeatmapHit& hit,
   if (!known_[{head.layer, head.kv_head}])
     dim_text("not computed yet");
   else if (hit.value && !std::isnan(*hit.value))
-    figure(fmt::format("{}, largest of the rows sampled", name_of(shown_)).c_str(),
+    figure(fmt::format("{}, largest of the queries sampled", name_of(shown_)).c_str(),
            number_text(static_cast<double>(*hit.value)));
   else
     dim_text("hidden from these queries");

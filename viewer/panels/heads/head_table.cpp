@@ -98,8 +98,8 @@ float HeadTable::least_width() const {
   return ImGui::CalcTextSize("layerhead").x + rank + number + theme().px(4 * 2 * kPadding + kArrow + 12);
 }
 
-void HeadTable::keep_in_view(const Selection& selection, float row_height) {
-  const std::pair now(selection.layer, selection.kv_head);
+void HeadTable::keep_in_view(const AppState& state, float row_height) {
+  const std::pair now(state.selection().layer, state.selection().kv_head);
   const float room = ImGui::GetWindowHeight() - row_height - ImGui::GetFrameHeight();
   // With other places or another size the list starts from its top: how it came to be must not show.
   const bool anew = !seen_ || room != room_;
@@ -109,7 +109,7 @@ void HeadTable::keep_in_view(const Selection& selection, float row_height) {
   const auto at = std::find_if(order_.begin(), order_.end(), [&](std::size_t i) {
     return ranking_[i].layer == now.first && ranking_[i].kv_head == now.second;
   });
-  if (at == order_.end()) return;
+  if (at == order_.end() || state.head_was_found()) return;
   const float y = static_cast<float>(at - order_.begin()) * row_height;
   const float top = anew ? 0 : ImGui::GetScrollY();
   if (y < top || y > top + room)
@@ -238,7 +238,7 @@ void HeadTable::draw_table(PanelContext& context, ImVec2 size, const HeatmapView
     sort();
   }
   const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
-  if (!context.figure) keep_in_view(context.state.selection(), row_height);
+  if (!context.figure) keep_in_view(context.state, row_height);
   ImGuiListClipper clipper;
   clipper.Begin(static_cast<int>(order_.size()), row_height);
   while (clipper.Step())

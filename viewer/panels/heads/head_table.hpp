@@ -36,7 +36,7 @@ class HeadTable {
   void edit_filter(float width, float right);
   void draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   void draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap);
-  void keep_in_view(const Selection& selection, float row_height);
+  void keep_in_view(const AppState& state, float row_height);
 
   std::shared_ptr<const FigureMap> map_;
   Key key_;

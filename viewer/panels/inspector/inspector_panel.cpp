@@ -170,7 +170,7 @@ void InspectorPanel::draw(PanelContext& context) {
   if (beside) ImGui::SetCursorPos(at);
   const float taken = beside ? buttons + theme().px(6) : 0;
   if (s.row)
-    draw_position(run, "row", *s.row, taken);
+    draw_position(run, "query", *s.row, taken);
   else if (s.token)
     draw_position(run, "token", *s.token, taken);
   else
@@ -207,7 +207,7 @@ void InspectorPanel::draw_figures(PanelContext& context) {
   if (const auto unpinned = draw_inspector_table(facts_))
     context.state.pins.erase(context.state.pins.begin() + static_cast<std::ptrdiff_t>(*unpinned));
   if (s.row && !s.token && facts_.columns.empty())
-    dim_text("Select a token too to see what the row does with it.");
+    dim_text("Select a token too to see what the query does with it.");
 }
 
 std::string InspectorPanel::csv(PanelContext& context) const {

@@ -83,7 +83,7 @@ const F* figure_of(const std::vector<F>& figures, const Line& line) {
 void add_token_columns(const InspectorFacts& facts, std::vector<TableColumn>& columns) {
   if (!facts.token.empty()) {
     columns.push_back({{fmt::format("token {}", *facts.selection.token), "value"},
-                       "The token's metrics, summed over the rows and query heads that they look at",
+                       "The token's metrics, summed over the queries and query heads that they look at",
                        [&facts](const Line& line) {
                          const TokenFigure* figure = figure_of(facts.token, line);
                          return figure != nullptr ? figure->value : kNone;

@@ -188,7 +188,7 @@ class CardView {
       words(line, reading.row, line.left() + t.px(4), bar_at - line.left() - t.px(10));
       line.bar(bar_at, bar, 0, reading.weight / largest.front().weight, t.series[0]);
       line.number(line.right(), number_text(reading.weight), t.text);
-      tip(fmt::format("Row {}: weight {}, and {} of its cost", reading.row, number_text(reading.weight),
+      tip(fmt::format("Query {}: weight {}, and {} of its cost", reading.row, number_text(reading.weight),
                       number_text(reading.cost)));
       if (line.clicked()) state_.select_cell(reading.row, card_.token);
     }

@@ -97,7 +97,7 @@ std::string TokenMapControls::quantity() const {
 
 std::string TokenMapControls::unit() const {
   if (against_ == EntryView::Against::relative) return "";
-  if (against_ == EntryView::Against::rank) return "share of the row's tokens";
+  if (against_ == EntryView::Against::rank) return "share of the query's tokens";
   return std::string(kEntries[shown_].unit);
 }
 
@@ -118,7 +118,7 @@ void TokenMapControls::draw(AppState& state) {
   fade_evicted(state.show_kept);
   flow(check_width("Strips"));
   ImGui::Checkbox("Strips", &strips_);
-  tip("Above the map what the rows of the window add up to, beside it one number a row");
+  tip("Above the map what the queries of the window add up to, beside it one number a query");
 }
 
 void TokenMapControls::keep(SessionFields& fields) {
@@ -178,16 +178,16 @@ void add_strips(const EntryStrips& asked, HeatmapContent& content) {
   const EntryView& view = asked.view;
   const bool log = content.scale == ScaleKind::log;
   const std::shared_ptr<const Run> subtracted = subtracted_entries(context);
-  content.row_strip =
-      Strip{row_adds_up(view) && !subtracted ? "sum over the row's tokens" : "largest magnitude of the row",
-            [asked](Index begin, Index end, double cells_per_pixel) {
-              return row_strip(asked, begin, end, cells_per_pixel);
-            },
-            log};
+  content.row_strip = Strip{
+      row_adds_up(view) && !subtracted ? "sum over the query's tokens" : "largest magnitude of the query",
+      [asked](Index begin, Index end, double cells_per_pixel) {
+        return row_strip(asked, begin, end, cells_per_pixel);
+      },
+      log};
   const std::optional<TokenMetric> metric = kEntries[view.shown].metric;
   if (!metric) return;
   // Its place is there from the start: the map must not jump when the sums arrive.
-  content.column_strip = Strip{"sum over the window's rows", {}, true};
+  content.column_strip = Strip{"sum over the window's queries", {}, true};
   const Answer<HeadSummary> summary = ask_summary(context, view.layer, view.kv_head, Urgency::soon);
   asked.pending |= summary.pending;
   Answer<HeadSummary> minus;
@@ -226,7 +226,7 @@ void draw_strip_tip(const StripTip& tip, const StripHit& hit) {
            number_text(static_cast<double>(*hit.value)));
   else
     dim_text(tip.pending ? "not computed yet" : "no value");
-  if (hit.covers > 1) dim_text(fmt::format("every {}th row; zoom in for the others", hit.covers));
+  if (hit.covers > 1) dim_text(fmt::format("every {}th query; zoom in for the others", hit.covers));
   ImGui::EndTooltip();
 }
 
@@ -264,7 +264,7 @@ void TokenMapPanel::draw(PanelContext& context) {
   const Run& run = *context.state.run();
   if (run.dump() == nullptr)
     return hint_no_dump(context.state,
-                        "Single rows need the dump, which is not at hand: " + run.why_no_dump());
+                        "Single queries need the dump, which is not at hand: " + run.why_no_dump());
   if (run.shape().T_q < 1) return hint("The dump holds no queries.");
   {
     const OutOfSight controls(context.figure);

@@ -104,7 +104,8 @@ class Rows {
         "Score", "Replaces the policy's attention sum. A .npy file dropped on the window adds one of yours.",
         [&](WhatIfSettings& s, std::size_t) {
           std::vector<Choice> choices;
-          if (!base_is_score(s.base)) choices.push_back({.name = "own", .plain = "what the policy ranks by"});
+          if (!base_is_score(s.base))
+            choices.push_back({.name = "default", .plain = "what the policy ranks by"});
           for (const TokenMetric metric : kTokenMetrics.all()) {
             Choice choice = choice_of(metric);
             choice.enabled = there(metric);
@@ -121,7 +122,7 @@ class Rows {
                 choices.push_back(std::move(choice));
               }
           ImGui::BeginDisabled(!base_takes_score(s.base));
-          const auto chosen = combo("##score", s.score.empty() ? "own" : s.score, choices);
+          const auto chosen = combo("##score", s.score.empty() ? "default" : s.score, choices);
           ImGui::EndDisabled();
           if (!chosen) return;
           s.score = *chosen == 0 && !base_is_score(s.base) ? std::string() : choices[*chosen].name;
@@ -138,7 +139,7 @@ class Rows {
   }
 
   void compensation() {
-    row("Make up", "How the tokens that are kept make up for the evicted ones",
+    row("Compensate", "How the tokens that are kept make up for the evicted ones (--compensate)",
         [](WhatIfSettings& s, std::size_t) { combo("##compensation", kCompensations, s.compensation); });
   }
 
@@ -188,17 +189,17 @@ class Rows {
   void window() {
     row(evict_option::window, [&](WhatIfSettings& s, std::size_t i) {
       const bool from_desk = !s.window && as_counted_[i].window;
-      const std::string own = own_[i] ? fmt::format("{}: {}", from_desk ? "desk" : "own",
+      const std::string own = own_[i] ? fmt::format("{}: {}", from_desk ? "desk" : "default",
                                                     from_desk ? *as_counted_[i].window : own_[i]->window)
-                                      : "own";
+                                      : "default";
       edit_optional(evict_option::window, s.window, own, run_.shape().l);
     });
   }
 
   void pooling() {
     row(evict_option::pool, [&](WhatIfSettings& s, std::size_t i) {
-      edit_pooling(s.pool,
-                   own_[i] ? fmt::format("own: {}", OptionValue<Pooling>::text(own_[i]->pool)) : "own");
+      edit_pooling(s.pool, own_[i] ? fmt::format("default: {}", OptionValue<Pooling>::text(own_[i]->pool))
+                                   : "default");
     });
   }
 
@@ -232,7 +233,7 @@ class Rows {
   void number(const OptionFacts& option, std::optional<Index> PolicySettings::*value,
               Index EvictionRule::*choice) {
     row(option, [&](WhatIfSettings& s, std::size_t i) {
-      const std::string own = own_[i] ? fmt::format("own: {}", (*own_[i]).*choice) : "own";
+      const std::string own = own_[i] ? fmt::format("default: {}", (*own_[i]).*choice) : "default";
       edit_optional(option, s.*value, own, run_.shape().l);
     });
   }
@@ -304,7 +305,7 @@ void edit_settings(AppState& state, bool more) {
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {theme().px(3), spacing / 2});
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2.5F)});
   if (ImGui::BeginTable("settings", 3)) {
-    const float names = std::max(ImGui::CalcTextSize("Semantics").x, ImGui::CalcTextSize("Search on").x);
+    const float names = std::max(ImGui::CalcTextSize("Compensate").x, ImGui::CalcTextSize("Search on").x);
     ImGui::TableSetupColumn("choice", ImGuiTableColumnFlags_WidthFixed, std::max(names, theme().px(66)));
     ImGui::TableSetupColumn("A", ImGuiTableColumnFlags_WidthStretch, 1);
     ImGui::TableSetupColumn("B", ImGuiTableColumnFlags_WidthStretch, 1);
@@ -331,9 +332,17 @@ void edit_settings(AppState& state, bool more) {
 
 void draw_kept_brush(AppState& state) {
   const Selection& s = state.selection();
-  if (s.tokens.empty() && !s.token) return;
-  dim_text(s.tokens.empty() ? fmt::format("Token {}:", *s.token)
-                            : fmt::format("{}:", counted(std::ssize(s.tokens), "token")));
+  const bool chosen = !s.tokens.empty() || s.token;
+  const std::string which = !s.tokens.empty() ? fmt::format("{}:", counted(std::ssize(s.tokens), "token"))
+                            : s.token         ? fmt::format("Token {}:", *s.token)
+                                              : "Tokens:";
+  // As wide with any token as with none, so that what is below stands still.
+  const std::string longest = fmt::format("Token {}:", state.run()->shape().T);
+  const float width = ImGui::CalcTextSize(which.c_str()).x, widest = ImGui::CalcTextSize(longest.c_str()).x;
+  dim_text(which);
+  ImGui::SameLine(0, 0);
+  ImGui::Dummy({std::max(0.0F, widest - width), 0});
+  ImGui::BeginDisabled(!chosen);
   const auto button = [&](ActionId id, const char* label, std::optional<PaintMark> mark) {
     flow(small_button_width(label));
     if (small_button(label)) state.paint(mark);
@@ -344,6 +353,7 @@ void draw_kept_brush(AppState& state) {
   button(ActionId::pin_tokens, "Pin", PaintMark::pin);
   button(ActionId::evict_tokens, "Evict", PaintMark::evict);
   button(ActionId::leave_tokens, "Leave", std::nullopt);
+  ImGui::EndDisabled();
   flow(check_width("this head only"));
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(3), theme().px(0.5F)});
   ImGui::Checkbox("this head only", &state.paint_here);

@@ -189,7 +189,7 @@ void PinnedWhatIf::draw(const std::array<Answer<WhatIf>, 2>& own) const {
                           : fmt::format("{}: {}", name_, fmt::join(errors, ", ")));
   ImGui::PopTextWrapPos();
   tip(fmt::format("The pinned run's output_error on the {}, and how much larger this run's is",
-                  future ? "decoding steps" : "window's rows"));
+                  future ? "decoding steps" : "window's queries"));
 }
 
 /// Two settings of a policy: what each keeps of the selected head and what that costs exactly.
@@ -295,9 +295,11 @@ void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
   draw_buttons(state);
   const bool more = more_.value_or(roomy);
   edit_settings(state, more);
-  if (small_button(more ? "Fewer settings" : "More settings")) more_ = !more;
-  tip("Window, pooling, pinned tokens, blocks");
   draw_kept_brush(state);
+  const char* const label = more ? "Fewer settings" : "More settings";
+  flow(small_button_width(label));
+  if (small_button(label)) more_ = !more;
+  tip("Window, pooling, pinned tokens, blocks");
   if (now_[0].pending || now_[1].pending) busy_mark();
   const bool same = now_[0].error == now_[1].error;
   for (std::size_t s = 0; s < (same ? 1 : 2); ++s)

@@ -48,8 +48,9 @@ constexpr std::array<StepFacts, 3> kSteps{{
 }};
 constexpr const char* kPlainTip = "Output error of the same tokens left as they were (none)";
 constexpr const char* kBoundTip =
-    "The least that any values could reach on these very rows beside the keys and biases that are kept. Only "
-    "where rows outnumber tokens.";
+    "The least that any values could reach on these very queries beside the keys and biases that are kept. "
+    "Only "
+    "where queries outnumber tokens.";
 
 float text_width(const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; }
 
@@ -105,7 +106,7 @@ class Waterfall {
     const bool anywhere = found.split_window || found.split_future || found.split_reference;
     ImGui::SetCursorScreenPos({left_, ImGui::GetCursorScreenPos().y});
     ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width_);
-    dim_text(anywhere     ? fmt::format("Nothing is known on {} rows.", name_of(rows_))
+    dim_text(anywhere     ? fmt::format("Nothing is known on {} queries.", name_of(rows_))
              : facts.slot ? "No split: one token more stands beside the kept ones."
                           : "No split: the keys are no longer the tokens' own.");
     ImGui::PopTextWrapPos();
@@ -362,18 +363,18 @@ void add_model_lines(const WhatIfFigure& figure, const std::array<WhatIfHeads, 2
     return values;
   };
   const auto about = [&](const FigureFacts& facts, const char* what) {
-    return fmt::format("{} ({}, {}), on the same rows; known once all heads are computed", what, facts.name,
-                       facts.unit);
+    return fmt::format("{} ({}, {}), on the same queries; known once all heads are computed", what,
+                       facts.name, facts.unit);
   };
   lines.push_back({&figure, "loss_step, all heads",
                    about(kLossStep,
-                         "What the model is predicted to lose: with what all heads and layers do in a row "
+                         "What the model is predicted to lose: with what all heads and layers do to a query "
                          "added up before it is squared"),
                    of(&ModelLoss::step)});
   lines.push_back(
       {&figure, "loss_layer, all heads",
        about(kLossLayer,
-             "Of all heads and layers, with what the rows and heads of a layer do added up before "
+             "Of all heads and layers, with what the queries and heads of a layer do added up before "
              "it is squared"),
        of(&ModelLoss::layer)});
   lines.push_back({&figure, "loss_row, all heads",
