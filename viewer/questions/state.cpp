@@ -132,7 +132,7 @@ void AppState::select(Selection selection, const std::string& kind) {
     selection = within(std::move(selection), shape);
   }
   ViewState next = history_.now();
-  head_was_found_ &= selection.layer == next.selection.layer && selection.kv_head == next.selection.kv_head;
+  head_chosen_ |= selection.layer != next.selection.layer || selection.kv_head != next.selection.kv_head;
   next.selection = std::move(selection);
   history_.record(std::move(next), kind);
 }
@@ -157,7 +157,7 @@ void AppState::begin_with_head(Index layer, Index kv_head) {
   next.selection.layer = layer;
   next.selection.kv_head = kv_head;
   history_.amend(std::move(next));
-  head_was_found_ = true;
+  head_chosen_ = false;
 }
 
 void AppState::select_cell(std::optional<Index> row, std::optional<Index> token) {

@@ -89,8 +89,8 @@ class AppState : public SharedSettings {
   Selection in_run(std::size_t run) const;
   /// Selects a head without a step of undo: where a run begins.
   void begin_with_head(Index layer, Index kv_head);
-  /// Whether the selected head is that one, and no hand has chosen a head since.
-  bool head_was_found() const { return head_was_found_; }
+  /// Whether the selected head was chosen, and is not just the one where a run begins.
+  bool head_chosen() const { return head_chosen_; }
   void select_cell(std::optional<Index> row, std::optional<Index> token);
   void select_tokens(std::vector<Index> tokens);
 
@@ -152,7 +152,7 @@ class AppState : public SharedSettings {
   /// The window that a policy has by the desk's, as it would have the usual one by itself.
   std::optional<Index> linked_window(const std::string& policy, const PolicySettings& settings) const;
 
-  bool head_was_found_ = false;
+  bool head_chosen_ = false;
   History<ViewState> history_{ViewState{}};
   StatusLine line_;
 };

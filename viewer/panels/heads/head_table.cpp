@@ -109,7 +109,7 @@ void HeadTable::keep_in_view(const AppState& state, float row_height) {
   const auto at = std::find_if(order_.begin(), order_.end(), [&](std::size_t i) {
     return ranking_[i].layer == now.first && ranking_[i].kv_head == now.second;
   });
-  if (at == order_.end() || state.head_was_found()) return;
+  if (at == order_.end() || !state.head_chosen()) return;
   const float y = static_cast<float>(at - order_.begin()) * row_height;
   const float top = anew ? 0 : ImGui::GetScrollY();
   if (y < top || y > top + room)
