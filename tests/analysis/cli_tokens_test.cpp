@@ -379,8 +379,8 @@ TEST_CASE("what no metric looks at is not read", "[cli][tokens]") {
   std::ofstream(queries, std::ios::binary) << bytes;
   succeed({"tokens", dump, "--out", temp / "r", "--layers", "0", "--metrics", "attn,exact_joint"});
   REQUIRE(tokens(temp / "whole", {"--layers", "0"}).code == 0);
-  for (const char* name : {"/layer_00/tokens/attn.npy", "/layer_00/tokens/exact_joint.npy"})
-    CHECK(file_text(temp / "r" + name) == file_text(temp / "whole" + name));
+  for (const std::string name : {"/layer_00/tokens/attn.npy", "/layer_00/tokens/exact_joint.npy"})
+    CHECK(file_text(temp / ("r" + name)) == file_text(temp / ("whole" + name)));
   for (const char* metrics : {"all", "attn,expected_attention"}) {
     const ProcessResult failed =
         run_kvreplay({"tokens", dump, "--out", temp / "bad", "--layers", "0", "--metrics", metrics});

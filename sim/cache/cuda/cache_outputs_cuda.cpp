@@ -106,7 +106,8 @@ Index sets_together(Index sets, Index segments, const BlockSizes& block, Index G
 std::vector<const Cache<float>*> evicting_first(std::span<const Cache<float>> caches) {
   std::vector<const Cache<float>*> ordered;
   for (const Cache<float>& cache : caches) ordered.push_back(&cache);
-  std::ranges::stable_partition(ordered, [](const Cache<float>* cache) { return cache->only_evicts(); });
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [](const Cache<float>* cache) { return cache->only_evicts(); });
   return ordered;
 }
 
