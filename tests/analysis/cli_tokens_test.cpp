@@ -382,8 +382,8 @@ TEST_CASE("what no metric looks at is not read", "[cli][tokens]") {
   for (const std::string name : {"/layer_00/tokens/attn.npy", "/layer_00/tokens/exact_joint.npy"})
     CHECK(file_text(temp / ("r" + name)) == file_text(temp / ("whole" + name)));
   for (const char* metrics : {"all", "attn,expected_attention"}) {
-    const ProcessResult failed =
-        run_kvreplay({"tokens", dump, "--out", temp / "bad", "--layers", "0", "--metrics", metrics});
+    const ProcessResult failed = run_kvreplay(
+        {"tokens", dump, "--out", temp / "bad", "--force", "--layers", "0", "--metrics", metrics});
     CHECK(failed.code == 2);
     CHECK(contains(failed.err, "NaN at layer 0, query head 0, position 0"));
   }
