@@ -164,7 +164,7 @@ template decltype(query_head_group<float>) query_head_group<float>;
 template decltype(query_head_group<double>) query_head_group<double>;
 
 std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head,
-                                             Index first_query) {
+                                             const HeadParts& parts) {
   const std::optional<Dtype> dtype = dump.stored_dtype(Tensor::q, layer);
   if (!dtype || size_of(*dtype) != 2 || dump.stored_dtype(Tensor::k, layer) != dtype ||
       dump.stored_dtype(Tensor::v, layer) != dtype)
@@ -177,9 +177,9 @@ std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Inde
   };
   StoredGroup group;
   group.dtype = *dtype;
-  group.first_query = std::clamp(first_query, shape.first_query(), shape.T);
+  group.first_query = std::clamp(parts.first_row, shape.first_query(), shape.T);
   group.k = read(Tensor::k, kv_head, shape.T, shape.d);
-  group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
+  if (parts.values) group.v = read(Tensor::v, kv_head, shape.T, shape.d_v);
   for (Index h = kv_head * shape.group(); h < (kv_head + 1) * shape.group(); ++h)
     group.q.push_back(read(Tensor::q, h, shape.T_q, shape.d, group.first_query - shape.first_query()));
   return group;

@@ -175,14 +175,14 @@ struct StoredGroup {
   Index first_query = 0;                        ///< the position of the first of the queries
   std::vector<std::unique_ptr<std::byte[]>> q;  ///< G of [T - first_query, d]
   std::unique_ptr<std::byte[]> k;               ///< [T, d]
-  std::unique_ptr<std::byte[]> v;               ///< [T, d_v]
+  std::unique_ptr<std::byte[]> v;               ///< [T, d_v], or null
 };
 
-/// With the queries from the position `first_query` on, as far as there are any. Empty where the dump has no
-/// such numbers: q, k and v of another or of several dtypes, or in the file otherwise than row by row. They
-/// are those of load_head_group(), which checks them.
+/// Queries and values as far as `parts` has them. Empty where the dump has no such numbers: q, k and v of
+/// another or of several dtypes, or in the file otherwise than row by row. They are those of
+/// load_head_group(), which checks them.
 std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head,
-                                             Index first_query = 0);
+                                             const HeadParts& parts = {});
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const Dump& dump, std::size_t element_size);

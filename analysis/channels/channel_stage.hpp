@@ -20,7 +20,7 @@ class ChannelStage final : public Stage {
 
   std::string_view name() const override { return "channels"; }
   std::vector<std::string> on_cpu() const override {
-    std::vector<std::string> parts = {"searches for subsets", "outputs over pruned keys"};
+    std::vector<std::string> parts = {"searches for subsets"};
     if (plan_.losses.any()) parts.emplace_back("predicted losses");
     return parts;
   }

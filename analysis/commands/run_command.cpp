@@ -88,7 +88,7 @@ struct Preparation {
     stages = std::move(made.stages);
     run.left_out = std::move(made.left_out);
     settings = run_settings(dump, stages, run);
-    fingerprints = layer_fingerprints(dump, layers_of_run(run), workers);
+    fingerprints = fingerprints_in_turn(dump, layers_of_run(run), workers);
     parts = read_parts(options.parts);
     if (!parts.empty()) require_parts_of(parts, settings);
   }
@@ -105,7 +105,7 @@ struct Preparation {
   RunOptions run;
   Stages stages;
   Json settings;
-  std::map<Index, std::string> fingerprints;
+  LayerFingerprints fingerprints;
   std::vector<Part> parts;
 };
 

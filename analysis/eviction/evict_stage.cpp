@@ -71,7 +71,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, Evictio
 
 std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
-  if (plan_.compression) parts.emplace_back("outputs over compressed caches");
+  if (plan_.compression) parts.emplace_back("pruning and formats");
   if (plan_.any_reads()) parts.emplace_back("what rows read, and outputs over it");
   if (std::ranges::any_of(plan_.cases, [](const EvictionCase& which) {
         return which.phase.kind == Phase::Kind::decode && which.phase.block > 0;

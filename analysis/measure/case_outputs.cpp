@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -37,6 +38,41 @@ CaseOutputs<T> evicted(const HeadGroup<T>& group, RowRange window, RowRange futu
                : compute.backend.output_changes(group, rows, caches, with_vectors, compute.workers);
   };
   return {on(window), on(future)};
+}
+
+/// On a device, as many caches at a time as fit into this.
+constexpr std::size_t kCachesAtOnce = std::size_t{128} << 20;
+
+bool on_a_device(std::span<const CacheCase> cases, const Compute& compute) {
+  return !compute.backend.devices().empty() &&
+         std::ranges::all_of(cases, [](const CacheCase& one) { return one.pages.size == 0; });
+}
+
+CaseOutputs<float> compressed_on_device(const HeadGroup<float>& group, RowRange window, RowRange future,
+                                        std::span<const CacheCase> cases, bool with_vectors,
+                                        const Compute& compute) {
+  const auto a_cache = static_cast<std::size_t>(group.k.size() + group.v.size()) * sizeof(float);
+  const std::size_t together = std::clamp<std::size_t>(kCachesAtOnce / a_cache, 1, cases.size());
+  CaseOutputs<float> found{no_rows<float>(cases.size()), no_rows<float>(cases.size())};
+  for (std::size_t first = 0; first < cases.size(); first += together) {
+    std::vector<Cache<float>> held(std::min(together, cases.size() - first));
+    compute.workers.parallel_for(std::ssize(held), [&](std::ptrdiff_t n) {
+      held[n] = compressed_cache(group, cases[first + static_cast<std::size_t>(n)]);
+    });
+    const auto take = [&](RowRange rows, OutputChanges<float>& into) {
+      if (rows.count() == 0) return;
+      OutputChanges<float> part =
+          compute.backend.output_changes(group, rows, held, with_vectors, compute.workers);
+      std::ranges::copy(part.change_sq, into.change_sq.begin() + static_cast<std::ptrdiff_t>(first));
+      std::ranges::move(part.change, std::back_inserter(into.change));
+      if (first > 0) return;
+      into.full_sq = part.full_sq;
+      into.full = std::move(part.full);
+    };
+    take(window, found.window);
+    take(future, found.future);
+  }
+  return found;
 }
 
 /// What outputs_of the distinct ones among the cases gives, for each of them all.
@@ -71,6 +107,9 @@ CaseOutputs<T> case_outputs(const HeadGroup<T>& group, RowRange window, RowRange
   const bool only_evict = std::ranges::all_of(cases, [](const CacheCase& one) { return one.only_evicts(); });
   return once_each<T>(cases, [&](std::span<const CacheCase> distinct) {
     if (only_evict) return evicted<T>(group, window, future, distinct, with_vectors, compute);
+    if constexpr (std::is_same_v<T, float>)
+      if (on_a_device(distinct, compute))
+        return compressed_on_device(group, window, future, distinct, with_vectors, compute);
     const auto cache = [&](std::size_t c) { return compressed_cache(group, distinct[c]); };
     return cache_outputs<T>(group, window, future, distinct.size(), cache, with_vectors, compute);
   });

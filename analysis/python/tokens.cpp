@@ -29,16 +29,14 @@ std::vector<std::vector<T>> layer_metrics(const Dump& dump, const TokenPlan& pla
   const Index rows = plan.options.per_query_head ? shape.group() : 1;
   std::vector<std::vector<T>> values(plan.metrics.size(),
                                      std::vector<T>(extent(shape.n_kv * rows * shape.l)));
-  const bool as_stored = compute.backend.reads_stored() && sizeof(T) == 4;  // all of it, then
-  HeadParts parts;
-  if (!as_stored) {
-    parts = parts_of(plan.metrics.front(), shape, plan.options.window);
-    for (const TokenMetric metric : plan.metrics) parts |= parts_of(metric, shape, plan.options.window);
-  }
+  const bool as_stored = compute.backend.reads_stored() && sizeof(T) == 4;
+  HeadParts parts = parts_of(plan.metrics.front(), shape, plan.options.window);
+  for (const TokenMetric metric : plan.metrics) parts |= parts_of(metric, shape, plan.options.window);
+  if (as_stored) parts.checked_keys = true;  // a device finds overflow, not which key it is
   const auto of_head = [&](Index kv_head) {
     const HeadGroup<T> group = loaded_head<T>(dump, kv_head, parts, compute.workers);
     std::optional<StoredGroup> stored;
-    if (as_stored) stored = load_stored_group(dump, 0, kv_head, first_row_of(plan.options, shape));
+    if (as_stored) stored = load_stored_group(dump, 0, kv_head, parts);
     const TokenMetrics metrics =
         compute.backend.token_metrics(group, plan.options, compute.workers, stored ? &*stored : nullptr);
     for (std::size_t m = 0; m < plan.metrics.size(); ++m) {

@@ -218,7 +218,7 @@ std::string bytes_of(const LayerRecord& record) {
 }
 
 LayerRecord read_layer_record(const fs::path& folder, const fs::path& name, Index layer,
-                              std::string_view fingerprint) {
+                              const std::optional<std::string>& fingerprint) {
   const fs::path path = folder / name;
   const auto unlike = [&](const char* found) {
     return InputError(path.string(), "the record of a finished layer", found);
@@ -232,11 +232,12 @@ LayerRecord read_layer_record(const fs::path& folder, const fs::path& name, Inde
   std::memcpy(numbers, bytes.data() + bytes.size() - sizeof numbers, sizeof numbers);
   const auto [csv, hash] = numbers;
   if (hash_of(bytes.substr(0, bytes.size() - sizeof hash)) != hash) throw unlike("a damaged file");
-  if (!bytes.starts_with(fingerprint)) throw OtherDump(folder, layer);
   bytes.remove_suffix(sizeof numbers);
-  bytes.remove_prefix(fingerprint.size());
+  const std::string of_layer(bytes.substr(0, fingerprint ? fingerprint->size() : kFingerprintDigits));
+  if (fingerprint && of_layer != *fingerprint) throw OtherDump(folder, layer);
+  bytes.remove_prefix(of_layer.size());
   if (csv > bytes.size() || (bytes.size() - csv) % sizeof(double) != 0) throw unlike("a damaged file");
-  LayerRecord record{std::string(fingerprint), {}, recorded_files(bytes.substr(bytes.size() - csv), path)};
+  LayerRecord record{of_layer, {}, recorded_files(bytes.substr(bytes.size() - csv), path)};
   record.figures.resize((bytes.size() - csv) / sizeof(double));
   std::memcpy(record.figures.data(), bytes.data(), record.figures.size() * sizeof(double));
   return record;

@@ -5,8 +5,10 @@
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,10 +44,12 @@ std::string read_recorded(const std::filesystem::path& folder, const RecordedFil
 /// InputError where a file cannot be removed.
 void remove_files(const std::filesystem::path& folder, std::span<const std::string> names);
 
+inline constexpr std::size_t kFingerprintDigits = 16;
+
 /// What is kept of a finished layer: the figures that tables are made of, and the files that were written. As
 /// bytes: [fingerprint][figures, float64][files, as a CSV][the CSV's size][XXH3 of all before].
 struct LayerRecord {
-  std::string fingerprint;  ///< of the layer in the dump
+  std::string fingerprint;  ///< of the layer in the dump, kFingerprintDigits of it
   std::vector<double> figures;
   std::vector<RecordedFile> files;
 };
@@ -59,8 +63,8 @@ class OtherDump : public InputError {
 };
 
 /// The record of this name below `folder`. Throws InputError where it is not as it was written, OtherDump
-/// where the layer's fingerprint is not `fingerprint`.
+/// where the layer's fingerprint is not `fingerprint`, if that is known.
 LayerRecord read_layer_record(const std::filesystem::path& folder, const std::filesystem::path& name,
-                              Index layer, std::string_view fingerprint);
+                              Index layer, const std::optional<std::string>& fingerprint);
 
 }  // namespace kvreplay

@@ -221,10 +221,37 @@ class ResultFolder::Written {
   std::map<std::string, FileContents> files_;
 };
 
+struct LayerFingerprints::Found {
+  std::mutex mutex;
+  std::map<Index, std::string> of;
+};
+
+LayerFingerprints::LayerFingerprints(std::map<Index, std::string> known) : found_(std::make_shared<Found>()) {
+  for (const auto& [layer, fingerprint] : known) layers_.push_back(layer);
+  found_->of = std::move(known);
+}
+
+LayerFingerprints::LayerFingerprints(std::vector<Index> layers, std::function<std::string(Index)> find)
+    : layers_(std::move(layers)), find_(std::move(find)), found_(std::make_shared<Found>()) {
+  std::ranges::sort(layers_);
+}
+
+std::optional<std::string> LayerFingerprints::known(Index layer) const {
+  const std::lock_guard lock(found_->mutex);
+  const auto at = found_->of.find(layer);
+  return at == found_->of.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::string LayerFingerprints::of(Index layer) const {
+  if (auto there = known(layer)) return std::move(*there);
+  std::string found = find_(layer);  // reads the layer: nobody waits for that
+  const std::lock_guard lock(found_->mutex);
+  return found_->of.emplace(layer, std::move(found)).first->second;
+}
+
 std::string layer_name(Index layer) { return fmt::format("layer_{:02}", layer); }
 
-ResultFolder ResultFolder::join(fs::path folder, Json settings, std::map<Index, std::string> layers,
-                                bool finished) {
+ResultFolder ResultFolder::join(fs::path folder, Json settings, LayerFingerprints layers, bool finished) {
   ResultFolder joined(std::move(folder), std::move(settings), std::move(layers));
   joined.finished_ = finished;
   const fs::path state_path = joined.folder_ / kWork / kState;
@@ -240,14 +267,13 @@ ResultFolder ResultFolder::join(fs::path folder, Json settings, std::map<Index, 
   return joined;
 }
 
-ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers)
+ResultFolder::ResultFolder(fs::path folder, Json settings, LayerFingerprints layers)
     : folder_(std::move(folder)),
       settings_(std::move(settings)),
       layers_(std::move(layers)),
       written_(std::make_shared<Written>(folder_)) {}
 
-ResultFolder::ResultFolder(fs::path folder, Json settings, std::map<Index, std::string> layers,
-                           Existing existing)
+ResultFolder::ResultFolder(fs::path folder, Json settings, LayerFingerprints layers, Existing existing)
     : ResultFolder(std::move(folder), std::move(settings), std::move(layers)) {
   const std::string name = folder_.string();
   try {
@@ -335,9 +361,9 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
         fmt::format("{}: cannot resume: {} (--force begins anew)", folder_.string(), difference));
 
   if (summary)
-    for (const auto& [layer, fingerprint] : layers_)
-      if (found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), fingerprint) !=
-          fingerprint)
+    for (const Index layer : layers_.layers())
+      if (const std::string is = layers_.of(layer);
+          found.value("layer_fingerprints", Json::object()).value(std::to_string(layer), is) != is)
         throw computed_from_another_dump(folder_, layer);
   finished_ = summary.has_value();
   if (!finished_) return drop_damaged_layers();
@@ -354,13 +380,13 @@ void ResultFolder::require_as_written(const fs::path& folder) {
 void ResultFolder::drop_damaged_layers() const {
   std::set<std::string> kept;
   std::vector<std::string> damaged;
-  for (const auto& [layer, fingerprint] : layers_) {
+  for (const Index layer : layers_.layers()) {
     std::vector<std::string> records, files;
     try {
       for (int pass = 1; fs::exists(folder_ / record_name(layer, pass)); ++pass) {
         records.push_back(record_name(layer, pass));
         for (const RecordedFile& file :
-             read_layer_record(folder_, records.back(), layer, fingerprint).files) {
+             read_layer_record(folder_, records.back(), layer, layers_.of(layer)).files) {
           read_recorded(folder_, file);
           files.push_back(file.name);
         }
@@ -406,23 +432,22 @@ std::vector<Index> ResultFolder::missing_layers(const std::vector<Index>& layers
 }
 
 void ResultFolder::keep_layer(Index layer, std::span<const double> figures, int pass) const {
-  write_file(file(record_name(layer, pass)), bytes_of({layers_.at(layer),
+  write_file(file(record_name(layer, pass)), bytes_of({layers_.of(layer),
                                                        {figures.begin(), figures.end()},
                                                        written_->files(layer_name(layer) + "/")}));
 }
 
 std::vector<double> ResultFolder::layer_figures(Index layer, std::size_t count, int pass) const {
-  const fs::path name = record_name(layer, pass);
-  std::vector<double> figures = read_layer_record(folder_, name, layer, layers_.at(layer)).figures;
+  std::vector<double> figures = record_of(layer, pass).figures;
   if (figures.size() != count)
-    throw InputError((folder_ / name).string(), fmt::format("{} figures", count),
+    throw InputError((folder_ / record_name(layer, pass)).string(), fmt::format("{} figures", count),
                      fmt::format("{}", figures.size()));
   return figures;
 }
 
 void ResultFolder::adopt_layer(Index layer, const fs::path& part) const {
   const fs::path name = fs::path(kFigures) / record_name(layer, 1).filename();
-  const LayerRecord record = read_layer_record(part, name, layer, layers_.at(layer));
+  const LayerRecord record = read_layer_record(part, name, layer, layers_.of(layer));
   for (const RecordedFile& one : record.files) {
     if (!one.name.starts_with(layer_name(layer) + "/"))
       throw InputError((part / name).string(), fmt::format("files of {}", layer_name(layer)), one.name);
@@ -439,23 +464,29 @@ void ResultFolder::write_json(const fs::path& name, const Json& json) const {
   write_file(file(name), indented(json));
 }
 
-std::vector<RecordedFile> ResultFolder::files_of_layers() const {
-  std::vector<RecordedFile> files;
-  for (const auto& [layer, fingerprint] : layers_)
+LayerRecord ResultFolder::record_of(Index layer, int pass) const {
+  return read_layer_record(folder_, record_name(layer, pass), layer, layers_.known(layer));
+}
+
+ResultFolder::Recorded ResultFolder::recorded() const {
+  Recorded all;
+  for (const Index layer : layers_.layers())
     for (int pass = 1; fs::exists(folder_ / record_name(layer, pass)); ++pass) {
-      const fs::path name = record_name(layer, pass);
-      const LayerRecord record = read_layer_record(folder_, name, layer, fingerprint);
-      files.insert(files.end(), record.files.begin(), record.files.end());
+      const LayerRecord record = record_of(layer, pass);
+      const std::string& first = all.fingerprints.emplace(layer, record.fingerprint).first->second;
+      if (record.fingerprint != first) throw OtherDump(folder_, layer);
+      all.files.insert(all.files.end(), record.files.begin(), record.files.end());
       if (!settings_.contains("shard")) continue;
       const std::string bytes = bytes_of(record);
-      files.push_back({name, contents_of(std::as_bytes(std::span(bytes)))});
+      all.files.push_back({record_name(layer, pass), contents_of(std::as_bytes(std::span(bytes)))});
     }
-  return files;
+  return all;
 }
 
 void ResultFolder::finish(const Json& summary) {
   std::map<std::string, FileContents> files;
-  for (const RecordedFile& file : files_of_layers()) files[file.name] = file.contents;
+  const Recorded of_layers = recorded();
+  for (const RecordedFile& file : of_layers.files) files[file.name] = file.contents;
   for (const RecordedFile& file : written_->files())
     if (!file.name.starts_with(kWork) && file.name != "run.json") files[file.name] = file.contents;
   std::vector<RecordedFile> list;
@@ -465,8 +496,11 @@ void ResultFolder::finish(const Json& summary) {
   Json whole = {{"program", kProgram}, {"schema", kResultSchema}};
   whole.update(summary);
   whole["layer_fingerprints"] = Json::object();
-  for (const auto& [layer, fingerprint] : layers_)
-    whole["layer_fingerprints"][std::to_string(layer)] = fingerprint;
+  for (const Index layer : layers_.layers()) {
+    const auto at = of_layers.fingerprints.find(layer);
+    whole["layer_fingerprints"][std::to_string(layer)] =
+        at != of_layers.fingerprints.end() ? at->second : layers_.of(layer);
+  }
   const std::string record = text_of(list);
   whole[kHashOfFiles] = hash_of_files(record);
   write_file(folder_ / kFiles, record);

@@ -4,6 +4,7 @@
 #include "data/dump.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,25 @@ enum class Existing {
   renew  ///< resume where they are of the same settings, else replace
 };
 
+/// What each of some layers of a dump holds, as layer_fingerprints() tells: known, or found out when it is
+/// first asked for, which reads the layer. For threads. Copies share what was found.
+class LayerFingerprints {
+ public:
+  LayerFingerprints() : LayerFingerprints(std::map<Index, std::string>()) {}
+  LayerFingerprints(std::map<Index, std::string> known);  // NOLINT: these are all
+  LayerFingerprints(std::vector<Index> layers, std::function<std::string(Index)> find);
+
+  const std::vector<Index>& layers() const { return layers_; }
+  std::string of(Index layer) const;
+  std::optional<std::string> known(Index layer) const;
+
+ private:
+  struct Found;
+  std::vector<Index> layers_;
+  std::function<std::string(Index)> find_;
+  std::shared_ptr<Found> found_;
+};
+
 /// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
 /// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, the names of all
 /// files that were begun, and for every finished layer a record, which is written last: the figures that the
@@ -34,16 +54,15 @@ enum class Existing {
 class ResultFolder {
  public:
   /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
-  /// but for what the dump's layers hold, which `layers` tells (layer_fingerprints()). Throws InputError
-  /// where the folder holds something that is not ours, holds results and `existing` is refuse, or was begun
-  /// with other settings and `existing` is resume (the first difference is named), or another process writes
-  /// to it.
-  ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
-               Existing existing);
+  /// but for what the dump's layers hold, which `layers` tells: of those that are done already it is asked
+  /// at once. Throws InputError where the folder holds something that is not ours, holds results and
+  /// `existing` is refuse, or was begun with other settings and `existing` is resume (the first difference is
+  /// named), or another process writes to it.
+  ResultFolder(std::filesystem::path folder, Json settings, LayerFingerprints layers, Existing existing);
 
   /// The folder that another process, rank 0, has taken up, for a process that helps it. Throws InputError
   /// where this one does not see the same folder or not the same dump.
-  static ResultFolder join(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers,
+  static ResultFolder join(std::filesystem::path folder, Json settings, LayerFingerprints layers,
                            bool finished);
 
   const std::filesystem::path& path() const { return folder_; }
@@ -58,6 +77,8 @@ class ResultFolder {
 
   /// The `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.
   std::vector<Index> missing_layers(const std::vector<Index>& layers, int pass = 1) const;
+  /// What the dump's layer holds, for keep_layer(): to be asked while the layer is read anyway.
+  std::string fingerprint(Index layer) const { return layers_.of(layer); }
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
   void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;
   /// The figures of a finished layer; throws InputError where there are not `count` of them.
@@ -87,7 +108,7 @@ class ResultFolder {
   class Lock;
   class Written;
 
-  ResultFolder(std::filesystem::path folder, Json settings, std::map<Index, std::string> layers);
+  ResultFolder(std::filesystem::path folder, Json settings, LayerFingerprints layers);
   std::filesystem::path records_folder() const;
   std::filesystem::path record_name(Index layer, int pass) const;
   void open(Existing existing);
@@ -95,11 +116,18 @@ class ResultFolder {
   void begin_anew() const;
   void resume(const std::optional<Json>& summary, const std::optional<Json>& state, Existing existing);
   void drop_damaged_layers() const;
-  std::vector<RecordedFile> files_of_layers() const;
+  /// The record of a layer; it is of what the dump holds, as far as that is known.
+  LayerRecord record_of(Index layer, int pass) const;
+  /// What the records say of every layer.
+  struct Recorded {
+    std::vector<RecordedFile> files;
+    std::map<Index, std::string> fingerprints;
+  };
+  Recorded recorded() const;
 
   std::filesystem::path folder_;
   Json settings_;
-  std::map<Index, std::string> layers_;
+  LayerFingerprints layers_;
   std::shared_ptr<Lock> lock_;
   std::shared_ptr<Written> written_;
   std::shared_ptr<std::vector<std::string>> notes_ = std::make_shared<std::vector<std::string>>();

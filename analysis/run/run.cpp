@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -132,6 +133,12 @@ struct LayerPass {
     for (const auto& stage : stages) count += stage->figures_per_layer();
     return count;
   }
+  /// What its stages look at of a head group.
+  HeadParts parts() const {
+    HeadParts all = stages.front()->parts();
+    for (const auto& stage : stages) all |= stage->parts();
+    return all;
+  }
 };
 
 /// Fills in the figures of all heads of a layer, [n_kv, figures].
@@ -140,7 +147,8 @@ void compute_heads(const LayerPass& pass, Index layer, std::span<double> figures
                    const std::function<void()>& head_done) {
   const std::size_t width = pass.figures_per_head();
   const Index n_kv = pass.dump.shape().n_kv;
-  const auto load = [&](Index g) { return load_head_group<T>(pass.dump, layer, g); };
+  const HeadParts parts = pass.parts();
+  const auto load = [&](Index g) { return load_head_group<T>(pass.dump, layer, g, parts); };
   const auto compute = [&](const HeadGroup<T>& group) {
     std::span<double> mine = figures.subspan(static_cast<std::size_t>(group.kv_head) * width, width);
     for (const auto& stage : pass.stages) {
@@ -149,10 +157,14 @@ void compute_heads(const LayerPass& pass, Index layer, std::span<double> figures
     }
     head_done();
   };
+  // The layer's files are hashed beside what reads them: a disk gives them once.
+  const auto hash = [&] { pass.folder.fingerprint(layer); };
   if (head_group_bytes(pass.dump, sizeof(T)) <= kLargeHeadGroup)
-    return pass.workers.parallel_for(n_kv, [&](Index g) { compute(load(g)); });
+    return pass.workers.parallel_for(n_kv + 1,
+                                     [&](Index job) { job == 0 ? hash() : compute(load(job - 1)); });
   // Two at a time in memory, one in use and one being read.
-  HeadGroup<T> group = load(0), next;
+  HeadGroup<T> group, next;
+  pass.workers.parallel_for(2, [&](Index job) { job == 0 ? hash() : void(group = load(0)); });
   for (Index g = 0; g < n_kv; ++g) {
     pass.workers.parallel_for(g + 1 < n_kv ? 2 : 1, [&](Index job) {
       if (job == 0)
@@ -347,6 +359,14 @@ std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<cons
     fingerprints[layer] = hash_of(all);
   }
   return fingerprints;
+}
+
+LayerFingerprints fingerprints_in_turn(const Dump& dump, const std::vector<Index>& layers, Workers& workers) {
+  if (std::ranges::any_of(dump.files(), [](const DumpFile& file) { return file.layer < 0; }))
+    return layer_fingerprints(dump, layers, workers);
+  return {layers, [&dump, &workers](Index layer) {
+            return layer_fingerprints(dump, std::array{layer}, workers).at(layer);
+          }};
 }
 
 std::string clock_text(double seconds) {

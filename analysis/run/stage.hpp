@@ -48,6 +48,8 @@ class Stage {
   virtual std::size_t figures_per_head() const = 0;
   /// How many it keeps of a layer as a whole, of which the tables need the sums over the layers alone.
   virtual std::size_t figures_per_layer() const { return 0; }
+  /// What head() looks at of a head group: nothing else is read of it. All, unless a stage knows better.
+  virtual HeadParts parts() const { return {}; }
   virtual void begin_layer(Index) {}
   /// Called for every KV head of the layer, from any thread, for several heads at once.
   virtual void head(const HeadGroup<float>& group, std::span<double> figures) = 0;

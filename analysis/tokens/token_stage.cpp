@@ -160,6 +160,14 @@ TokenOptions TokenStage::options_of(std::size_t window) const {
   return options;
 }
 
+HeadParts TokenStage::parts() const {
+  HeadParts all{.first_row = shape_.T, .values = false, .others = false};
+  for (const Index window : plan_.windows)
+    for (const TokenMetric metric : plan_.metrics) all |= parts_of(metric, shape_, window);
+  all.checked_keys = true;
+  return all;
+}
+
 void TokenStage::begin_layer(Index) {
   const auto size = static_cast<std::size_t>(array_rows() * shape_.l);
   const Array array =
@@ -229,11 +237,7 @@ void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, s
 
 void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) {
   std::optional<StoredGroup> stored;
-  if (compute_.backend.reads_stored()) {
-    TokenOptions widest = plan_.options;
-    widest.window = *std::ranges::max_element(plan_.windows);
-    stored = load_stored_group(dump_, group.layer, group.kv_head, first_row_of(widest, shape_));
-  }
+  if (compute_.backend.reads_stored()) stored = load_stored_group(dump_, group.layer, group.kv_head, parts());
   measure(group, stored ? &*stored : nullptr, figures);
   if (compute_.precision == Precision::tensor) compare_with_float32(group, figures);
 }

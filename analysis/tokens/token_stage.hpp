@@ -92,6 +92,7 @@ class TokenStage final : public Stage {
   std::vector<OptionText> notes() const override { return plan_.notes; }
 
   std::size_t figures_per_head() const override;
+  HeadParts parts() const override;
   void begin_layer(Index layer) override;
   void head(const HeadGroup<float>& group, std::span<double> figures) override;
   void head(const HeadGroup<double>& group, std::span<double> figures) override;

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -110,15 +111,14 @@ class CudaBackend final : public Backend {
                                       std::span<const Cache<float>> caches, bool with_vectors,
                                       Workers& workers) const override {
     const auto on_host = [&] { return Backend::output_changes(group, rows, caches, with_vectors, workers); };
-    std::vector<Cache<float>> evicted;
-    for (const Cache<float>& cache : caches)
-      if (cache.only_evicts()) evicted.push_back(cache);
-    if (evicted.empty()) return on_host();
-    if (evicted.size() < caches.size())
-      return beside_others(group, rows, caches, output_changes(group, rows, evicted, with_vectors, workers),
-                           with_vectors, workers);
-    return on_device([&] { return output_changes_cuda(group, rows, caches, with_vectors, workers); },
-                     on_host);
+    if (std::ranges::all_of(caches, fits_devices))
+      return on_device([&] { return output_changes_cuda(group, rows, caches, with_vectors, workers); },
+                       on_host);
+    std::vector<Cache<float>> mine;
+    std::ranges::copy_if(caches, std::back_inserter(mine), fits_devices);
+    if (mine.empty()) return on_host();
+    return beside_others(group, rows, caches, output_changes(group, rows, mine, with_vectors, workers),
+                         with_vectors, workers);
   }
   Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
                           Workers& workers) const override {
@@ -177,20 +177,19 @@ class CudaBackend final : public Backend {
     }
     return replays;
   }
-  /// The changes that all of `caches` make, of which `evicted` are those of the ones that only evict: the
+  /// The changes that all of `caches` make, of which `mine` are those of the ones that fit devices: the
   /// others are the CPU's.
   OutputChanges<float> beside_others(const HeadGroup<float>& group, RowRange rows,
-                                     std::span<const Cache<float>> caches, OutputChanges<float> evicted,
+                                     std::span<const Cache<float>> caches, OutputChanges<float> mine,
                                      bool with_vectors, Workers& workers) const {
     std::vector<Cache<float>> others;
-    for (const Cache<float>& cache : caches)
-      if (!cache.only_evicts()) others.push_back(cache);
+    std::ranges::copy_if(caches, std::back_inserter(others), std::not_fn(fits_devices));
     OutputChanges<float> on_cpu = Backend::output_changes(group, rows, others, with_vectors, workers);
-    OutputChanges<float> all{evicted.full_sq, {}, std::move(evicted.full), {}};
-    std::size_t next_evicted = 0, next_other = 0;
+    OutputChanges<float> all{mine.full_sq, {}, std::move(mine.full), {}};
+    std::size_t next_mine = 0, next_other = 0;
     for (const Cache<float>& cache : caches) {
-      OutputChanges<float>& from = cache.only_evicts() ? evicted : on_cpu;
-      const std::size_t at = cache.only_evicts() ? next_evicted++ : next_other++;
+      OutputChanges<float>& from = fits_devices(cache) ? mine : on_cpu;
+      const std::size_t at = fits_devices(cache) ? next_mine++ : next_other++;
       all.change_sq.push_back(from.change_sq[at]);
       if (with_vectors) all.change.push_back(std::move(from.change[at]));
     }

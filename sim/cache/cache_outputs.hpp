@@ -79,10 +79,16 @@ class CacheOutputs {
 /// Bytes of device memory that output_changes_cuda may take for a block of rows.
 inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
 
-/// output_changes() of caches that only evict, on the calling thread's device, in float32 with the sums over
-/// segments of tokens in float64. A block's logits are formed once and serve every cache; two runs give the
-/// same bits, whatever `workspace` is. Device memory: the group, O((|caches| + 1) T) of columns and the
-/// smaller of `workspace` and a fifth of what is free, or what 64 rows take if that is more. Throws
+/// Whether a device computes what this cache does to the outputs.
+inline bool fits_devices(const Cache<float>& cache) {
+  return cache.bias.size() == 0 && cache.pages.size == 0;
+}
+
+/// output_changes() of caches that fits_devices(), on the calling thread's device, in float32 with the sums
+/// over segments of tokens in float64. A block's logits are formed once and serve every cache that only
+/// evicts; another cache's keys and values are brought for each block. Two runs give the same bits, whatever
+/// `workspace` is. Device memory: the group, one cache's keys and values, O((|caches| + 1) T) of columns and
+/// the smaller of `workspace` and a fifth of what is free, or what 64 rows take if that is more. Throws
 /// InputError as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
 OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
                                          std::span<const Cache<float>> caches, bool with_vectors,

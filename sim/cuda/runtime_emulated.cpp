@@ -34,6 +34,8 @@ std::array<std::atomic<int>, kDevices> code_of{kCapabilities[0], kCapabilities[1
 
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 std::atomic<std::size_t> available{kMemory};
+constexpr std::size_t kMostShared = std::size_t{227} << 10;
+std::atomic<std::size_t> shared_available{kMostShared};
 
 std::mutex blocks_mutex;
 struct Block {
@@ -155,7 +157,11 @@ DeviceRequests emulated_requests() {
   return {emulation::runs(), fills, uploads.number, downloads.number, uploads.bytes, downloads.bytes};
 }
 int capability() { return kCapabilities[current]; }
-std::size_t shared_memory_limit() { return std::size_t{1024} * (current == 0 ? 64 : 227); }
+std::size_t shared_memory_limit() {
+  return std::min<std::size_t>(std::size_t{1024} * (current == 0 ? 64 : 227), shared_available);
+}
+EmulatedSharedMemory::EmulatedSharedMemory(std::size_t bytes) { shared_available = bytes; }
+EmulatedSharedMemory::~EmulatedSharedMemory() { shared_available = kMostShared; }
 
 Stream::Stream() = default;
 Stream::~Stream() = default;

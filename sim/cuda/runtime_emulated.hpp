@@ -16,6 +16,16 @@ class EmulatedMemory {
   EmulatedMemory& operator=(const EmulatedMemory&) = delete;
 };
 
+/// While it lives, no block of any emulated device has more than `bytes` of shared memory: that of a smaller
+/// card. One at a time.
+class EmulatedSharedMemory {
+ public:
+  explicit EmulatedSharedMemory(std::size_t bytes);
+  ~EmulatedSharedMemory();
+  EmulatedSharedMemory(const EmulatedSharedMemory&) = delete;
+  EmulatedSharedMemory& operator=(const EmulatedSharedMemory&) = delete;
+};
+
 /// While it lives, an emulated device runs code that is written for that architecture, as if this build had
 /// no other; 0: none at all. One at a time.
 class EmulatedCode {

@@ -77,14 +77,6 @@ Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w) {
   return shape.T;
 }
 
-Index first_row_of(const TokenOptions& options, const DumpShape& shape) {
-  Index first = shape.T;
-  for (const TokenMetric metric : kTokenMetrics.all())
-    if (options.metrics.contains(metric))
-      first = std::min(first, first_row_of(metric, shape, options.window));
-  return first;
-}
-
 HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w) {
   const TokenMetricFacts& facts = kTokenMetrics[metric];
   const bool of_keys = facts.rows == MetricRows::none, of_window = facts.rows == MetricRows::window;

@@ -64,8 +64,6 @@ MetricSet metrics_of(const Dump& dump);
 
 /// The first position whose query a metric looks at, with a window of w rows; T where it looks at none.
 Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
-/// The first position whose query any metric that is asked for looks at.
-Index first_row_of(const TokenOptions& options, const DumpShape& shape);
 /// All of a head group that a metric looks at on the CPU. Where it has the keys unlooked at, one that is not
 /// finite among them ends in an InputError.
 HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w);

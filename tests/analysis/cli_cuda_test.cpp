@@ -52,10 +52,9 @@ TEST_CASE("where there is a device, cuda computes there and says what does not",
       {{"evict", "--policy", "snapkv"}, "on the CPU: rankings (evict)"},
       {{"evict", "--policy", "snapkv,greedy_exact", "--phase", "prefill,decode", "--budget", "9"},
        "on the CPU: rankings (evict)"},
-      {{"evict", "--policy", "snapkv", "--bits", "4"},
-       "on the CPU: rankings, outputs over compressed caches (evict)"},
+      {{"evict", "--policy", "snapkv", "--bits", "4"}, "on the CPU: rankings, pruning and formats (evict)"},
       {{"budget"}, "on the CPU: rankings (budget)"},
-      {{"channels"}, "on the CPU: searches for subsets, outputs over pruned keys (channels)"},
+      {{"channels"}, "on the CPU: searches for subsets (channels)"},
       {{"analyze", "--only", "tokens,evict,budget"}, "on the CPU: rankings (evict), rankings (budget)"},
   };
   for (const Run& what : runs) {

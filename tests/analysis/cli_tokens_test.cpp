@@ -368,3 +368,23 @@ TEST_CASE("a bad layer leaves the layers before it, and the run goes on once it 
   succeed({"tokens", dump, "--out", temp / "whole"});
   CHECK(difference(out, temp / "whole").empty());
 }
+
+TEST_CASE("what no metric looks at is not read", "[cli][tokens]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", queries = dump + "/layer_00/q.npy";
+  fs::copy(sample_dump(), dump, fs::copy_options::recursive);
+  std::string bytes = file_text(queries);
+  bytes[128] = 0x00;  // position 0, channel 0 becomes NaN
+  bytes[129] = 0x7e;
+  std::ofstream(queries, std::ios::binary) << bytes;
+  succeed({"tokens", dump, "--out", temp / "r", "--layers", "0", "--metrics", "attn,exact_joint"});
+  REQUIRE(tokens(temp / "whole", {"--layers", "0"}).code == 0);
+  for (const std::string name : {"/layer_00/tokens/attn.npy", "/layer_00/tokens/exact_joint.npy"})
+    CHECK(file_text(temp / ("r" + name)) == file_text(temp / ("whole" + name)));
+  for (const char* metrics : {"all", "attn,expected_attention"}) {
+    const ProcessResult failed = run_kvreplay(
+        {"tokens", dump, "--out", temp / "bad", "--force", "--layers", "0", "--metrics", metrics});
+    CHECK(failed.code == 2);
+    CHECK(contains(failed.err, "NaN at layer 0, query head 0, position 0"));
+  }
+}

@@ -81,6 +81,40 @@ TEST_CASE("a new folder is made, filled and finished", "[results]") {
   CHECK(std::distance(fs::directory_iterator(path), {}) == 2);
 }
 
+TEST_CASE("what a dump's layers hold is found out when it is needed, and once", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r";
+  const std::string first(16, 'a'), second(16, 'b');
+  std::vector<Index> asked;
+  const auto in_turn = [&] {
+    return LayerFingerprints({1, 0}, [&](Index layer) {
+      asked.push_back(layer);
+      return layer == 0 ? first : second;
+    });
+  };
+  {
+    const ResultFolder folder(path, kSettings, in_turn(), Existing::refuse);
+    CHECK(asked.empty());
+    CHECK(folder.fingerprint(0) == first);
+    folder.keep_layer(0, kFigures);
+    CHECK(asked == std::vector<Index>{0});
+  }
+  {
+    const ResultFolder resumed(path, kSettings, in_turn(), Existing::resume);
+    CHECK(asked == std::vector<Index>{0, 0});  // of the layer that is done, whether it still is the same
+  }
+  // Another process computes a layer: its record says what that one read.
+  ResultFolder folder(path, kSettings, in_turn(), Existing::resume);
+  const ResultFolder other = ResultFolder::join(path, kSettings, {{{0, first}, {1, second}}}, false);
+  other.keep_layer(1, kFigures);
+  asked.clear();
+  CHECK(folder.layer_figures(1, 3) == kFigures);
+  folder.finish(kSettings);
+  CHECK(asked.empty());
+  const Json summary = Json::parse(test::file_text(path / "summary.json"));
+  CHECK(summary["layer_fingerprints"] == Json({{"0", first}, {"1", second}}));
+}
+
 TEST_CASE("layers are named with two digits at least", "[results]") {
   CHECK(layer_name(0) == "layer_00");
   CHECK(layer_name(7) == "layer_07");

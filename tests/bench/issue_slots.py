@@ -174,6 +174,7 @@ CYCLES = 4  # of a matrix unit for mma.m16n8k16, four units and four schedulers 
 ENTRIES = 32  # of a lane in a step of pass two
 
 WINDOW, FUTURE, WEIGHTS, MAX_ATTN = (f"LNS_9ColumnSetE{number}E" for number in range(4))  # sim/tokens/row_scores.hpp
+WIDE, NARROW = (f"LNS0_10ScoreBlockE{number}E" for number in range(2))  # sim/tokens/cuda/column_kernels.hpp
 
 # Kernel, its operands (Planes, depth and values in sim/tokens/cuda/operands.hpp), what it is, the most slots of a step and
 # of an entry behind the last matrix instruction.
@@ -183,13 +184,15 @@ STEPS = [
     ("softmax", "PlanesE3ELi128ELb1EEELb1E", "pass one, `f32`, 32-bit dump", 1800, None),
     ("softmax", "PlanesE1ELi128ELb0EEELb1E", "pass one, weights, 16-bit dump", 840, None),
     ("softmax", "PlanesE3ELi128ELb0EEELb1E", "pass one, weights, 32-bit dump", 1050, None),
-    ("score", "PlanesE1ELi128ELb1EEELb1E" + WINDOW, "pass two, window, `tensor`", 2190, 51),
-    ("score", "PlanesE2ELi128ELb1EEELb1E" + WINDOW, "pass two, window, `f32`, 16-bit dump", 2380, 51),
-    ("score", "PlanesE3ELi128ELb1EEELb1E" + WINDOW, "pass two, window, `f32`, 32-bit dump", 2570, 51),
-    ("score", "PlanesE2ELi128ELb1EEELb1E" + FUTURE, "pass two, future, `f32`, 16-bit dump", 1430, 22),
-    ("score", "PlanesE1ELi128ELb0EEELb1E" + WEIGHTS, "pass two, weights, 16-bit dump", 610, 9.5),
-    ("score", "PlanesE3ELi128ELb0EEELb1E" + WEIGHTS, "pass two, weights, 32-bit dump", 790, 9.5),
-    ("score", "PlanesE1ELi128ELb0EEELb1E" + MAX_ATTN, "pass two, largest weights, 16-bit dump", 650, 9.5),
+    ("score", "PlanesE1ELi128ELb1EEE" + WIDE + WINDOW, "pass two, window, `tensor`", 2190, 51),
+    ("score", "PlanesE2ELi128ELb1EEE" + WIDE + WINDOW, "pass two, window, `f32`, 16-bit dump", 2380, 51),
+    ("score", "PlanesE3ELi128ELb1EEE" + WIDE + WINDOW, "pass two, window, `f32`, 32-bit dump", 2570, 51),
+    ("score", "PlanesE2ELi128ELb1EEE" + NARROW + WINDOW, "pass two, window, narrow, `f32`, 16-bit dump", 2480, 51),
+    ("score", "PlanesE3ELi128ELb1EEE" + NARROW + WINDOW, "pass two, window, narrow, `f32`, 32-bit dump", 2720, 51),
+    ("score", "PlanesE2ELi128ELb1EEE" + WIDE + FUTURE, "pass two, future, `f32`, 16-bit dump", 1430, 22),
+    ("score", "PlanesE1ELi128ELb0EEE" + WIDE + WEIGHTS, "pass two, weights, 16-bit dump", 610, 9.5),
+    ("score", "PlanesE3ELi128ELb0EEE" + WIDE + WEIGHTS, "pass two, weights, 32-bit dump", 790, 9.5),
+    ("score", "PlanesE1ELi128ELb0EEE" + WIDE + MAX_ATTN, "pass two, largest weights, 16-bit dump", 650, 9.5),
 ]
 
 

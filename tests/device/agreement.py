@@ -16,7 +16,9 @@ DISTANCES = 1e-6
 
 
 def allowed(words, figure):
-    """How far from `figure` another may be that these words speak of."""
+    """How far from `figure` another may be that these words speak of. A gain is the share of two errors, which are compared themselves."""
+    if "gain" in words:
+        return math.inf
     if any(word in words for word in ("spearman", "overlap", "recall")):
         return RANKS
     return RELATIVE * abs(figure) + (DISTANCES if "rel_l1" in words else ABSOLUTE)

@@ -14,6 +14,8 @@ using namespace kvreplay::test;
 
 namespace {
 
+constexpr Index kScoredTokens = cuda::scored_tokens(cuda::ScoreBlock::wide);
+
 /// What a call takes of the device that has matrix units for TF32.
 template <class Call>
 cuda::DeviceRequests requests_of(Call call) {
@@ -29,7 +31,7 @@ TEST_CASE("a few rows of a group take few launches, their own queries and one do
   const Index l = 640, w = 32, G = 4, d = 128;
   const GroupIn16Bits in(to_float(random_group({.l = l, .T = l + 1, .G = G, .d = d, .d_v = d})),
                          cuda::NumberType::f16);
-  const Index tables = 4 * (2 * w + 2 * (l / cuda::kScoredTokens));
+  const Index tables = 4 * (2 * w + 2 * (l / kScoredTokens));
   const ColumnRequest window{{l - w, l}, ColumnSet::window};
   Workers workers(1);
   const auto spent = requests_of([&] {
@@ -57,7 +59,7 @@ TEST_CASE("weights alone bring no values and take two sums back", "[emulation]")
   CHECK(spent.launches == 5);
   CHECK(spent.fills == 0);
   CHECK(spent.uploads == 2 + G);  // K, what rows see, the rows of each head
-  CHECK(spent.uploaded == 2 * d * (l + 1 + G * w) + 4 * (2 * w + 2 * (l / cuda::kScoredTokens)));
+  CHECK(spent.uploaded == 2 * d * (l + 1 + G * w) + 4 * (2 * w + 2 * (l / kScoredTokens)));
   CHECK(spent.downloads == 1);
   CHECK(spent.downloaded == G * (2 * l * Index{sizeof(double)} + w * Index{sizeof(LargestScores)}));
 }
@@ -77,7 +79,7 @@ TEST_CASE("a second set of rows brings its queries alone", "[emulation]") {
   const cuda::DeviceRequests more = of(2) - of(1);
   CHECK(more.launches == 4);  // rows, pass one, the end of pass one, pass two
   CHECK(more.uploads == 1 + G);
-  CHECK(more.uploaded == 2 * d * G * 10 + 4 * (2 * 10 + 2 * (l / cuda::kScoredTokens)));
+  CHECK(more.uploaded == 2 * d * G * 10 + 4 * (2 * 10 + 2 * (l / kScoredTokens)));
   CHECK(more.downloads == 1);
 }
 
@@ -120,8 +122,7 @@ TEST_CASE("all that a device has metrics of brings keys and values once", "[emul
   };
   const auto spent = of(metrics);
   const Index keys_and_values = 2 * d * 2 * T, queries = 2 * d * G * (l - 4), rows = 2 * d * G * (w + 1 + 10),
-              caote = 8 * (G + 1) * (l + d),
-              tables = 4 * 2 * (w + 1 + 10) + 3 * 4 * 2 * (l / cuda::kScoredTokens),
+              caote = 8 * (G + 1) * (l + d), tables = 4 * 2 * (w + 1 + 10) + 3 * 4 * 2 * (l / kScoredTokens),
               forms = 4 * G * d * (d + 1), angles = 8 * d / 2;
   CHECK(spent.uploaded == keys_and_values + queries + rows + caote + tables + forms + angles);
   CHECK(spent.fills == 0);
@@ -130,6 +131,6 @@ TEST_CASE("all that a device has metrics of brings keys and values once", "[emul
   CHECK(of({M::knorm}).launches == 1);
   CHECK(of({M::keydiff}).launches == 4);
   CHECK((of({M::attn, M::caote, M::fastcaote}) - of({M::attn})).launches == 4);  // the centre too
-  CHECK(of({M::attn}).uploaded == 2 * d * (T + G * w) + 4 * 2 * (w + l / cuda::kScoredTokens));
+  CHECK(of({M::attn}).uploaded == 2 * d * (T + G * w) + 4 * 2 * (w + l / kScoredTokens));
   CHECK(of({M::expected_attention}).launches == 3 + 4 * G);
 }

@@ -261,12 +261,13 @@ TEST_CASE("a dump's 16-bit numbers are a head group's own", "[head_group]") {
     REQUIRE(stored->q.size() == group.q.size());
     for (std::size_t g = 0; g < group.q.size(); ++g) CHECK(same(group.q[g], stored->q[g].get()));
 
-    const auto last = load_stored_group(dump, 1, 1, 19);
+    const auto last = load_stored_group(dump, 1, 1, {.first_row = 19, .values = false});
     REQUIRE(last);
     CHECK(last->first_query == 19);
+    CHECK_FALSE(last->v);
     for (std::size_t g = 0; g < group.q.size(); ++g) CHECK(same(group.q[g].bottomRows(5), last->q[g].get()));
-    CHECK(load_stored_group(dump, 1, 1, -100)->first_query == 0);
-    CHECK(load_stored_group(dump, 1, 1, 100)->first_query == 24);
+    CHECK(load_stored_group(dump, 1, 1, {.first_row = -100})->first_query == 0);
+    CHECK(load_stored_group(dump, 1, 1, {.first_row = 100})->first_query == 24);
   }
 }
 

@@ -4,7 +4,11 @@
 #include "tests/sim/kept_outputs_rows.hpp"
 #include "tests/support/cuda_devices.hpp"
 
+#include <cmath>
+#include <limits>
+#include <span>
 #include <string>
+#include <vector>
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -137,6 +141,50 @@ TEST_CASE("long rows are cut and merged on a device", "[cuda]") {
         CHECK(distance(got.change[s], want) <= 1e-5);  // logits of about 10
         CHECK(got.full_sq == Approx(want.full_sq).epsilon(1e-5));
       }
+    }
+  });
+}
+
+TEST_CASE("pruned and quantized caches on a device agree with brute force, beside those that only evict",
+          "[cuda]") {
+  on_devices([] {
+    Workers workers(1);
+    for (const KeptCase& c : kept_cases()) {
+      const HeadGroup<float> group = converted<float>(random_group(c.spec));
+      const HeadGroup<double> judged = converted<double>(group);
+      const Index l = group.l, d = group.d();
+      const KeptSet all = every(l, 1, 0), odd = every(l, 2, 1), none(static_cast<std::size_t>(l), 0);
+      const ChannelSet channels = every(d, 2, 0);
+      std::vector<Cache<float>> caches = {
+          compressed_cache<float>(group, {all, {}, {}, Quantization::kivi(4, 8, 3)}),
+          {odd},
+          compressed_cache<float>(group, {all, channels, odd}),
+          compressed_cache<float>(group, {none, channels, none, Quantization::kivi(2, 4, 0)}),
+          {all},
+          compressed_cache<float>(group,
+                                  {odd, channels, without_recent(odd, 3), Quantization::kivi(2, 4, 5)}),
+          {all, {}, {}, group.k, group.v},  // as it was, but of its own
+      };
+      for (Index p = 0; p < l; p += 2) {  // nobody looks at what an evicted token's rows hold
+        caches[5].k.row(p).setConstant(std::numeric_limits<float>::quiet_NaN());
+        caches[5].v.row(p).setConstant(std::numeric_limits<float>::quiet_NaN());
+      }
+      const RowRange rows = all_rows(group);
+      const OutputChanges<float> got = output_changes_cuda(group, rows, caches, true, workers);
+      for (std::size_t n = 0; n < caches.size(); ++n) {
+        INFO(c.name << ", cache " << n);
+        const OutputChangeReference want =
+            output_change_reference(judged, rows, converted<double>(caches[n]));
+        CHECK(distance(got.change[n], want) <=
+              kFloatTolerance * (1 + std::sqrt(want.change_sq / (want.full_sq > 0 ? want.full_sq : 1))));
+      }
+      CHECK(got.change_sq[4] == 0);
+      CHECK(got.change_sq[6] == 0);
+      check_same(output_changes_cuda(group, rows, caches, true, workers, 0), got);
+      const OutputChanges<float> alone =
+          output_changes_cuda(group, rows, std::span(&caches[2], 1), true, workers);
+      CHECK(alone.change[0] == got.change[2]);
+      CHECK(alone.full == got.full);
     }
   });
 }

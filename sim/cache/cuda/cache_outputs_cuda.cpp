@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace kvreplay {
 namespace {
@@ -23,7 +26,7 @@ struct CacheColumns {
   std::vector<int> columns;
 };
 
-CacheColumns columns_of(std::span<const Cache<float>> caches, Index l, Index T) {
+CacheColumns columns_of(const std::vector<const Cache<float>*>& caches, Index l, Index T) {
   CacheColumns all;
   const auto add = [&](const auto& keeps) {
     for (Index p = 0; p < T; ++p)
@@ -31,7 +34,7 @@ CacheColumns columns_of(std::span<const Cache<float>> caches, Index l, Index T) 
     all.starts.push_back(std::ssize(all.columns));
   };
   add([](Index) { return true; });
-  for (const Cache<float>& cache : caches) add([&](Index p) { return cache.kept[p] != 0; });
+  for (const Cache<float>* cache : caches) add([&](Index p) { return cache->kept[p] != 0; });
   return all;
 }
 
@@ -99,22 +102,68 @@ Index sets_together(Index sets, Index segments, const BlockSizes& block, Index G
                            std::max<Index>(sets, 1));
 }
 
+/// The caches, those first that only evict.
+std::vector<const Cache<float>*> evicting_first(std::span<const Cache<float>> caches) {
+  std::vector<const Cache<float>*> ordered;
+  for (const Cache<float>& cache : caches) ordered.push_back(&cache);
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [](const Cache<float>* cache) { return cache->only_evicts(); });
+  return ordered;
+}
+
+/// Room on the device for the keys and values of one cache at a time.
+class HeldNumbers {
+ public:
+  HeldNumbers(const HeadGroup<float>& group, const PreparedValues<float>& values, DeviceArrays& arrays,
+              const Stream& stream)
+      : group_(group),
+        values_(values),
+        stream_(stream),
+        k_(arrays.make<float>(group.k.size())),
+        v_centred_(arrays.make<float>(group.v.size())) {}
+
+  /// Puts them in the place of the group's.
+  void bring(const Cache<float>& cache, KeptRows& in) const {
+    const Matrix<float> keys = keys_held(group_, cache);
+    copy(k_, keys.data(), keys.size(), stream_);
+    in.k = k_;
+    if (cache.v.size() > 0) {
+      Matrix<float> centred = values_.centred;
+      for (const Index p : positions(cache.kept))
+        centred.row(p) = cache.v.row(p) - values_.centre.transpose();
+      copy(v_centred_, centred.data(), centred.size(), stream_);
+      in.v_centred = v_centred_;
+    }
+    stream_.synchronize();  // what was uploaded lives here
+  }
+
+ private:
+  const HeadGroup<float>& group_;
+  const PreparedValues<float>& values_;
+  const Stream& stream_;
+  float *k_, *v_centred_;
+};
+
 /// A head group and what is asked of it, on the device.
 class DeviceProblem {
  public:
   DeviceProblem(const HeadGroup<float>& group, const PreparedValues<float>& values, RowRange rows,
                 std::span<const Cache<float>> caches, bool with_vectors, std::size_t workspace)
       : group_(group),
+        values_(values),
         rows_(rows),
         n_(rows.count()),
         G_(group.G()),
         d_v_(group.d_v()),
+        caches_(caches),
+        ordered_(evicting_first(caches)),
         n_sets_(std::ssize(caches)),
+        n_evict_(std::ranges::count_if(caches, [](const auto& cache) { return cache.only_evicts(); })),
         with_vectors_(with_vectors),
         seen_(visibility(group, rows)),
         segments_(segments(seen_, G_, n_)),
         arrays_(stream_) {
-    const CacheColumns columns = columns_of(caches, group.l, group.T_all());
+    const CacheColumns columns = columns_of(ordered_, group.l, group.T_all());
     columns_ = arrays_.copy_of<int>(columns.columns);
     starts_ = arrays_.copy_of<std::ptrdiff_t>(columns.starts);
     sums_ = arrays_.make<double>((n_sets_ + 1) * G_ * panels());
@@ -148,7 +197,7 @@ class DeviceProblem {
     const std::vector<RowRange> blocks = row_blocks(seen_, G_, n_, workspace_ / 2);
     const BlockSizes sizes(blocks, seen_, G_);
     const Index together =
-        sets_together(n_sets_, segments_.count, sizes, G_, d_v_, with_vectors_, workspace_ / 2);
+        sets_together(n_evict_, segments_.count, sizes, G_, d_v_, with_vectors_, workspace_ / 2);
     DeviceArrays arrays(stream_);
     float* const z = arrays.make<float>(sizes.entries);
     const Index n_states = together * segments_.count * sizes.rows;
@@ -156,15 +205,22 @@ class DeviceProblem {
                             arrays.make<float>(n_states), arrays.make<float>(n_states * d_v_)};
     const OutputArrays full(arrays, 1, sizes.rows, d_v_, with_vectors_),
         kept(arrays, together, sizes.rows, d_v_, with_vectors_);
+    std::optional<HeldNumbers> held;
+    if (n_evict_ < n_sets_) held.emplace(group_, values_, arrays, stream_);
     // The later rows see the most.
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-      const KeptRows in = block_input(*block, z);
+      KeptRows in = block_input(*block, z);
       kept_logits(in, stream_);
       for (Index set = -1; set < n_sets_;) {  // -1 is the set of everything
         if (workers.stopping()) throw Interrupted{};
-        const bool all = set < 0;
-        const Index n = all ? 1 : std::min(together, n_sets_ - set);
+        const bool all = set < 0, evicts = set < n_evict_;
+        const Index n = all || !evicts ? 1 : std::min(together, n_evict_ - set);
         const OutputArrays& own = all ? full : kept;
+        if (!evicts) {
+          in = block_input(*block, z);
+          held->bring(*ordered_[set], in);
+          kept_logits(in, stream_);
+        }
         kept_outputs(in, {narrow(n), starts_ + set + 1, columns_}, states, own.outputs, stream_);
         kept_changes(in,
                      {narrow(n), own.outputs, all ? KeptOutputs{} : full.outputs,
@@ -172,7 +228,7 @@ class DeviceProblem {
                      stream_);
         if (all && with_vectors_) take_vectors(*block, own, 0, result.full);
         for (Index s = 0; !all && with_vectors_ && s < n; ++s)
-          take_vectors(*block, own, s, result.change[set + s]);
+          take_vectors(*block, own, s, result.change[place_of(set + s)]);
         set += n;
       }
     }
@@ -181,6 +237,8 @@ class DeviceProblem {
   }
 
  private:
+  /// Which of the caches that were asked for a set is of.
+  Index place_of(Index set) const { return ordered_[set] - caches_.data(); }
   Index panels() const { return div_up(n_, kCompareRows); }
 
   KeptRows block_input(RowRange block, float* z) const {
@@ -217,13 +275,17 @@ class DeviceProblem {
           if (!std::isfinite(sum))
             report_overflow(group_, g,
                             "positions from " + std::to_string(rows_.begin + panel * kCompareRows));
-          (set < 0 ? result.full_sq : result.change_sq[set]) += sum;
+          (set < 0 ? result.full_sq : result.change_sq[place_of(set)]) += sum;
         }
   }
 
   const HeadGroup<float>& group_;
+  const PreparedValues<float>& values_;
   const RowRange rows_;
-  const Index n_, G_, d_v_, n_sets_;
+  const Index n_, G_, d_v_;
+  const std::span<const Cache<float>> caches_;
+  const std::vector<const Cache<float>*> ordered_;
+  const Index n_sets_, n_evict_;
   const bool with_vectors_;
   const Visibility seen_;
   const Segments segments_;

@@ -3,6 +3,7 @@
 #include "sim/cuda/runtime.hpp"
 #include "sim/tokens/row_scores.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 // The two passes of tiles.hpp on a device, on half-precision matrix units. A number is taken as one half or
@@ -25,9 +26,8 @@ namespace kvreplay::cuda {
 
 /// Rows of one head that a warp takes at once.
 inline constexpr int kSlab = 32;
-/// Rows of a block of pass one, tokens of a block of pass two.
+/// Rows of a block of pass one.
 inline constexpr int kBlockRows = 64;
-inline constexpr int kScoredTokens = 128;
 /// Tokens of a step of pass one.
 inline constexpr int kSoftmaxStep = 64;
 /// Slabs of a step of pass two; each leaves sums of its own.
@@ -147,10 +147,31 @@ struct FinishedRows {
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
                  const Stream& stream);
 
+/// What a block of pass two has in shared memory.
+enum class ScoreBlock {
+  wide,     ///< its tokens, and three stages of rows
+  narrow,   ///< half as many, and two stages: where a card has less of it, or tokens more channels
+  streamed  ///< a chunk of its tokens and one of rows; nothing is on its way beside the arithmetic
+};
+KVREPLAY_HOST_DEVICE constexpr int scored_tokens(ScoreBlock block) {
+  return block == ScoreBlock::narrow ? 64 : 128;
+}
+KVREPLAY_HOST_DEVICE constexpr int score_stages(ScoreBlock block) {
+  return block == ScoreBlock::wide ? 3 : block == ScoreBlock::narrow ? 2 : 1;
+}
+
+/// The first of them that the device has shared memory for.
+struct ScorePlan {
+  ScoreBlock block;
+  std::size_t bytes;
+};
+ScorePlan score_plan(const ColumnProblem& problem);
+
 struct ScorePass {
-  ColumnSet columns;         ///< which sums
-  int segments;              ///< parts that the slabs of a token block are cut into
-  const int* ranges;         ///< [blocks of tokens][2]: the rows that see some token of the block
+  ColumnSet columns;  ///< which sums
+  int segments;       ///< parts that the slabs of a token block are cut into
+  /// [blocks of tokens][2]: the rows that see some token of the block, of score_plan()'s blocks
+  const int* ranges;
   const float* out_centred;  ///< [G][padded_rows][d_v]
   /// [segments][kScoredSlabs][G][columns_of()][candidates], 0 at first; where a head has one slab,
   /// [G][columns_of()][candidates], whatever it is at first

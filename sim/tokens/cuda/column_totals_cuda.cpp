@@ -13,11 +13,11 @@
 namespace kvreplay::cuda {
 namespace {
 
-/// The rows that see something of each block of tokens: [blocks][2].
-std::vector<int> row_ranges(const Visibility& seen, Index candidates) {
+/// The rows that see something of each block of `tokens`: [blocks][2].
+std::vector<int> row_ranges(const Visibility& seen, Index candidates, Index tokens) {
   std::vector<int> ranges;
-  for (Index begin = 0; begin < candidates; begin += kScoredTokens) {
-    const Index last = std::min<Index>(begin + kScoredTokens, candidates) - 1;
+  for (Index begin = 0; begin < candidates; begin += tokens) {
+    const Index last = std::min<Index>(begin + tokens, candidates) - 1;
     const auto from = std::upper_bound(seen.end.begin(), seen.end.end(), begin) - seen.end.begin();
     const auto to = std::upper_bound(seen.first.begin(), seen.first.end(), last) - seen.first.begin();
     ranges.push_back(static_cast<int>(from));
@@ -167,7 +167,8 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
 
   std::vector<int> of_rows = rows_.seen.first;
   of_rows.insert(of_rows.end(), rows_.seen.end.begin(), rows_.seen.end.end());
-  const std::vector<int> ranges = row_ranges(rows_.seen, candidates);
+  const Index scored = scored_tokens(score_plan(problem_).block);
+  const std::vector<int> ranges = row_ranges(rows_.seen, candidates, scored);
   of_rows.insert(of_rows.end(), ranges.begin(), ranges.end());
   problem_.first_visible = arrays_.copy_of<int>(of_rows);
   problem_.end_visible = problem_.first_visible + n;
@@ -191,7 +192,7 @@ ColumnRun::ColumnRun(const DeviceGroup& on_device, AttendingRows rows, ColumnSet
 
   pass_.columns = columns;
   pass_.segments =
-      narrow(parts_of_work(div_up(candidates, kScoredTokens), packed / (kLeastSteps * kScoredSlabs * kSlab)));
+      narrow(parts_of_work(div_up(candidates, scored), packed / (kLeastSteps * kScoredSlabs * kSlab)));
   pass_.out_centred = states_.rest_out;
   const Index sum_parts = problem_.one_slab() ? 1 : pass_.segments * kScoredSlabs;
   results_ = Buffer<double>(row_results() + sum_parts * sums_of_pass());

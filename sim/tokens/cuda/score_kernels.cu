@@ -6,7 +6,10 @@
 namespace kvreplay::cuda {
 namespace {
 
-constexpr int kTokenWarps = kScoredTokens / 32, kThreads = 32 * kTokenWarps * kScoredSlabs;
+KVREPLAY_HOST_DEVICE constexpr int threads_of(ScoreBlock block) {
+  return scored_tokens(block) * kScoredSlabs;
+}
+constexpr int kJoinThreads = 256;
 constexpr int kStepRows = kSlab * kScoredSlabs;
 constexpr int kTiles = 2, kColumnTiles = kSlab / 8;
 constexpr int kTokens = 4;  // each lane's
@@ -205,9 +208,11 @@ struct SlabEntries {
 
 /// What passes through shared memory. A step has kScoredSlabs slabs; a job is a chunk of its rows, first of
 /// the queries, then of the outputs, which meets one of the block's tokens.
-template <class Known, bool kResident>
+template <class Known, ScoreBlock kBlock>
 struct Chunks {
-  static constexpr int kStages = kResident ? kStagesWhereResident : 1;
+  static constexpr bool kResident = kBlock != ScoreBlock::streamed;
+  static constexpr int kStages = score_stages(kBlock), kScoredTokens = scored_tokens(kBlock);
+  static constexpr int kThreads = threads_of(kBlock);
 
   const Known& known;
   const FinishedRows& finished;
@@ -274,11 +279,11 @@ struct Chunks {
       if (!kResident) copy_tokens(part);
       if (is_of_keys(part))
         row_chunk(job, known.queries_two())
-            .template copy<kThreads>(in.q.high, in.q.low, known.key_depth(), part, row);
+            .template copy<kThreads, 4>(in.q.high, in.q.low, known.key_depth(), part, row);
       else
         row_chunk(job, known.exact())
-            .template copy<kThreads>(finished.out.high, finished.out.low, known.value_depth(), part - keys,
-                                     row);
+            .template copy<kThreads, 4>(finished.out.high, finished.out.low, known.value_depth(), part - keys,
+                                        row);
     }
     end_copy_batch();
   }
@@ -345,10 +350,11 @@ struct PartOfSums {
 };
 
 /// Grid: blocks of tokens, segments. Warp (s, t) has the s-th slab of each step and 32 tokens.
-template <class Known, bool kResident, ColumnSet kColumns>
+template <class Known, ScoreBlock kBlock, ColumnSet kColumns>
 KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, ScorePass pass) {
+  constexpr int kTokenWarps = scored_tokens(kBlock) / 32;
   const Known known{in};
-  const int first_token = static_cast<int>(block_id().x) * kScoredTokens;
+  const int first_token = static_cast<int>(block_id().x) * scored_tokens(kBlock);
   const int segment = static_cast<int>(block_id().y);
   const int token_warp = warp_id() % kTokenWarps, own_slab = warp_id() / kTokenWarps;
   const int first_slab = pass.ranges[2 * block_id().x] / kSlab;
@@ -358,7 +364,7 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
   const int steps_a_segment = (all_steps + pass.segments - 1) / pass.segments;
   const int first_step = segment * steps_a_segment;
   const int steps = smaller(steps_a_segment, all_steps - first_step);
-  Chunks<Known, kResident> chunks(known, finished, slabs, first_token, first_step, steps);
+  Chunks<Known, kBlock> chunks(known, finished, slabs, first_token, first_step, steps);
   const auto pipeline = copy_pipeline<decltype(chunks)::kStages>([&](int job) { chunks.issue(job); });
   Token token[kTokens];
   take_tokens<Known>(in, first_token + token_warp * 32, token);
@@ -367,7 +373,7 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
 
   float sums[kTokens][PartOfSums<kColumns>::kSums] = {};
   SlabWalk own = SlabWalk::at(slabs, first_step * kScoredSlabs + own_slab);
-  if (kResident && chunks.jobs > 0)
+  if (chunks.kResident && chunks.jobs > 0)
     for (int part = 0; part < chunks.a_step; ++part) chunks.copy_tokens(part);
   pipeline.start();
   int job = 0;
@@ -409,7 +415,7 @@ KVREPLAY_KERNEL void score_kernel(ColumnProblem in, FinishedRows finished, Score
 KVREPLAY_KERNEL void join_kernel(ColumnProblem in, ScorePass pass) {
   const int n_sums = columns_of(pass.columns);
   const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(in.G) * n_sums * in.candidates;
-  const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block_id().x) * kThreads + thread_id();
+  const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(block_id().x) * kJoinThreads + thread_id();
   if (at >= n) return;
   const bool largest = at / in.candidates % n_sums == sums_of(pass.columns);
   double all = pass.sums[at];
@@ -422,49 +428,83 @@ KVREPLAY_KERNEL void join_kernel(ColumnProblem in, ScorePass pass) {
 
 using ScoreKernel = void (*)(ColumnProblem, FinishedRows, ScorePass);
 
-template <ColumnSet kColumns>
-ScoreKernel kernel_for(const ColumnProblem& problem, bool resident) {
+/// What is seldom asked for is not worth what it takes to compile it, and takes the kernel that asks:
+/// decoding steps, which are few, in tensor products or narrow blocks; what has room to be wide with 99 KB of
+/// shared memory.
+template <class Known, ScoreBlock kBlock, ColumnSet kColumns>
+constexpr bool worth_knowing() {
+  constexpr bool kTensor = Known::kPlanes == Planes::none;
+  if (kBlock == ScoreBlock::wide) return !kTensor || kColumns != ColumnSet::future;
+  return kBlock == ScoreBlock::narrow && !kTensor &&
+         (kColumns == ColumnSet::window || (kColumns == ColumnSet::weights && Known::kChunks > 1));
+}
+
+template <ScoreBlock kBlock, ColumnSet kColumns>
+ScoreKernel kernel_of(const ColumnProblem& problem) {
   constexpr bool kValues = needs_outputs(kColumns);
-  if (!resident) return score_kernel<AnyOperands<kValues>, false, kColumns>;
-  return with_operands<kValues>(problem, [](const auto& known) -> ScoreKernel {
-    using Known = std::decay_t<decltype(known)>;
-    // Decoding steps are few and seldom asked in tensor products: not worth what it takes to compile them.
-    constexpr bool kSeldom = kColumns == ColumnSet::future && Known::kPlanes == Planes::none;
-    return score_kernel<std::conditional_t<kSeldom, AnyOperands<kValues>, Known>, true, kColumns>;
+  return with_operands<kValues>(problem, [](const auto& operands) -> ScoreKernel {
+    using Known = std::decay_t<decltype(operands)>;
+    constexpr bool kKnown = worth_knowing<Known, kBlock, kColumns>();
+    return score_kernel<std::conditional_t<kKnown, Known, AnyOperands<kValues>>, kBlock, kColumns>;
   });
 }
-ScoreKernel kernel_for(const ColumnProblem& problem, ColumnSet columns, bool resident) {
+
+template <ColumnSet kColumns>
+ScoreKernel kernel_for(const ColumnProblem& problem, ScoreBlock block) {
+  switch (block) {
+    case ScoreBlock::wide:
+      return kernel_of<ScoreBlock::wide, kColumns>(problem);
+    case ScoreBlock::narrow:
+      return kernel_of<ScoreBlock::narrow, kColumns>(problem);
+    case ScoreBlock::streamed:
+      return kernel_of<ScoreBlock::streamed, kColumns>(problem);
+  }
+  return nullptr;
+}
+ScoreKernel kernel_for(const ColumnProblem& problem, ColumnSet columns, ScoreBlock block) {
   switch (columns) {
     case ColumnSet::window:
-      return kernel_for<ColumnSet::window>(problem, resident);
+      return kernel_for<ColumnSet::window>(problem, block);
     case ColumnSet::future:
-      return kernel_for<ColumnSet::future>(problem, resident);
+      return kernel_for<ColumnSet::future>(problem, block);
     case ColumnSet::weights:
-      return kernel_for<ColumnSet::weights>(problem, resident);
+      return kernel_for<ColumnSet::weights>(problem, block);
     case ColumnSet::max_attn:
-      return kernel_for<ColumnSet::max_attn>(problem, resident);
+      return kernel_for<ColumnSet::max_attn>(problem, block);
   }
   return nullptr;
 }
 
 }  // namespace
 
-void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const ScorePass& pass,
-                const Stream& stream) {
+ScorePlan score_plan(const ColumnProblem& problem) {
   const auto planes = [](const HalfMatrix& m) { return std::size_t{m.low != nullptr ? 2U : 1U}; };
   const auto chunks = [](const HalfMatrix& m) { return static_cast<std::size_t>(chunks_of(m.depth)); };
-  const std::size_t a_plane = chunk_halves(kScoredTokens);
   const HalfMatrix &k = problem.k, &v = problem.v.halves;
-  const ChunkPlan plan = chunk_plan(
-      (planes(k) * chunks(k) + planes(v) * chunks(v)) * a_plane, larger(planes(k), planes(v)) * a_plane,
-      larger(planes(problem.q), planes(rows.out)) * std::size_t{chunk_halves(kStepRows)});
-  const ScoreKernel kernel = kernel_for(problem, pass.columns, plan.resident);
-  launch(kernel, {blocks_of(problem.candidates, kScoredTokens), static_cast<unsigned>(pass.segments)},
-         kThreads, plan.bytes, stream, problem, rows, pass);
+  const std::size_t row_planes = larger(planes(problem.q), std::size_t{problem.exact ? 2U : 1U});
+  const auto a_chunk = [](int n) { return static_cast<std::size_t>(chunk_halves(n)) * sizeof(HalfBits); };
+  const std::size_t rows = row_planes * a_chunk(kStepRows);
+  const auto plan = [&](ScoreBlock block, std::size_t token_planes) {
+    const std::size_t a_plane = a_chunk(scored_tokens(block));
+    return ScorePlan{block, token_planes * a_plane + static_cast<std::size_t>(score_stages(block)) * rows};
+  };
+  for (const ScoreBlock block : {ScoreBlock::wide, ScoreBlock::narrow}) {
+    const ScorePlan resident = plan(block, planes(k) * chunks(k) + planes(v) * chunks(v));
+    if (resident.bytes <= shared_memory_limit()) return resident;
+  }
+  return plan(ScoreBlock::streamed, larger(planes(k), planes(v)));
+}
+
+void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const ScorePass& pass,
+                const Stream& stream) {
+  const auto [block, bytes] = score_plan(problem);
+  launch(kernel_for(problem, pass.columns, block),
+         {blocks_of(problem.candidates, scored_tokens(block)), static_cast<unsigned>(pass.segments)},
+         threads_of(block), bytes, stream, problem, rows, pass);
   if (problem.one_slab()) return;
   const std::ptrdiff_t n =
       static_cast<std::ptrdiff_t>(problem.G) * columns_of(pass.columns) * problem.candidates;
-  launch(join_kernel, {blocks_of(n, kThreads)}, kThreads, 0, stream, problem, pass);
+  launch(join_kernel, {blocks_of(n, kJoinThreads)}, kJoinThreads, 0, stream, problem, pass);
 }
 
 }  // namespace kvreplay::cuda
