@@ -48,6 +48,9 @@ class Version(unittest.TestCase):
         self.assertEqual(releases[0], (VERSION, citation["date-released"]))
         self.assertEqual(releases, sorted(releases, key=lambda r: [int(n) for n in r[0].split(".")], reverse=True))
 
+    def test_conda_recipe(self):
+        self.assertEqual(parsed("analysis/package/conda/recipe.yaml")["context"]["version"], VERSION)
+
     def test_library(self):
         minor = VERSION.rpartition(".")[0]
         for page in "CHANGELOG.md", "README.md", "tests/consumer/CMakeLists.txt", "tests/consumer/headers/CMakeLists.txt":
@@ -84,6 +87,23 @@ class Workflows(unittest.TestCase):
         asked = " ".join(parsed(".github/workflows/test.yml")["jobs"]["steps"]["strategy"]["matrix"]["steps"]).split()
         needs_nvcc = {"issue_slots", "ptx"}
         self.assertEqual(sorted(asked), sorted(set(found(r"^run_(\w+)\(\) \{", ".ci/run")) - needs_nvcc))
+
+
+class Packages(unittest.TestCase):
+    def test_conda_builds_with_what_debian_does(self):
+        """Every library that the wheel looks for is asked for by either name."""
+        names = {"libeigen3-dev": "eigen", "libhwy-dev": "libhwy", "libfmt-dev": "fmt", "nlohmann-json3-dev": "nlohmann_json", "libcli11-dev": "cli11",
+                 "libtomlplusplus-dev": "tomlplusplus", "libzip-dev": "libzip", "libpng-dev": "libpng", "libxxhash-dev": "xxhash"}
+        debian = set(re.findall(r"lib\S+-dev|nlohmann\S+", re.search(r"program\)(.*?);;", text("bootstrap.sh"), re.S)[1]))
+        self.assertEqual(debian, set(names))
+        host = {line.split()[0] for line in parsed("analysis/package/conda/recipe.yaml")["requirements"]["host"]}
+        self.assertLessEqual(set(names.values()), host)
+
+    def test_the_image_builds_what_is_there(self):
+        image = text("analysis/package/Dockerfile")
+        for option in re.findall(r"-D(KVREPLAY_\w+)=", image):
+            self.assertRegex(text("CMakeLists.txt"), rf"(option|set)\({option} ", option)
+        self.assertEqual(re.findall(r"cmake --preset (\w+)", image), ["release"])
 
 
 class Forms(unittest.TestCase):
