@@ -14,5 +14,6 @@ set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME kvreplay)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS libgl1)  # which Dear ImGui loads by name
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "fonts-inter, fonts-dejavu-core, libgl1-mesa-dri")  # of the dashboard
 include(CPack)
