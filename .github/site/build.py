@@ -24,7 +24,7 @@ LEFT_OUT = {".github/PULL_REQUEST_TEMPLATE.md", "tests/research/paper/paper.md"}
 
 
 def tracked(*patterns):
-    return subprocess.run(["git", "-C", str(ROOT), "ls-files", *patterns], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout.split("\n")[:-1]
+    return subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", *patterns], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout.split("\n")[:-1]
 
 
 def place(path):
