@@ -12,9 +12,10 @@
 #   ./bootstrap.sh recipe   build the program, recommend which tokens and bits within 50, 20 and 10 % of the bytes for a language model of
 #                           135 million weights, feed the model what it recommends (half an hour)
 #   ./bootstrap.sh answers  build the program, ask a language model of 500 million weights questions over compressed caches (hours)
+#   ./bootstrap.sh packages install the packages of Debian that the program builds on, and nothing else
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
-# --viewer, --ranks, --cuda, --tests, --bench and --python behind a command add to what it builds.
+# --viewer, --ranks, --cuda, --tests, --bench and --python behind a command add to what it builds, or installs.
 # Python packages go into build/python-venv.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -54,7 +55,7 @@ option_of() {
 # gigabytes.
 python_packages_of() {
   case $1 in
-    tests) echo numpy pandas xxhash ;;
+    tests) echo numpy pandas pyyaml xxhash ;;
     python) echo "nanobind>=2.9" numpy pandas matplotlib xxhash ;;
     llm) echo -r data/capture/requirements.txt ;;
   esac
@@ -233,6 +234,11 @@ case $command in
     build llm
     install_qwen
     $python tests/research/answer_record.py --program $program --work build/answers --model Qwen2.5-Coder-0.5B=$qwen "${parts[@]}"
+    ;;
+  packages)
+    packages=()
+    for part in program "${parts[@]}"; do packages+=($(packages_of "$part")); done
+    install_missing "${packages[@]}"
     ;;
   bench)
     build viewer cuda bench "${parts[@]}"
