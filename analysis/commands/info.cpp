@@ -155,7 +155,7 @@ std::string text_of(const Dump& dump) {
   const DumpShape& s = dump.shape();
   std::string text;
   const auto line = [&](const char* what, const std::string& value) {
-    text += fmt::format("{:<12}{}\n", what, value);
+    text += fmt::format("{:<15}{}\n", what, value);
   };
   line("dump", displayable(dump.folder().string()));
   line("model", dump.model());

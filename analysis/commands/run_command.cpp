@@ -267,6 +267,10 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
   });
   const std::time_t started = std::time(nullptr);
   const auto begin = std::chrono::steady_clock::now();
+  if (speaks && !options.quiet && !options.json)
+    for (const auto& stage : stages)
+      if (const std::optional<OptionText> price = stage->price())
+        to_stderr("note: " + price->dashed() + "\n");
   if (speaks) adopt_parts(parts, folder, workers);
   RunResult result;
   {

@@ -49,6 +49,39 @@ bool CompensationPlan::merges() const {
       cases, [](const CompensationCase& which) { return kCompensations[which.method].merging.has_value(); });
 }
 
+namespace {
+
+/// Operations a second of one core in float64, of products and factors as large as a fit's.
+constexpr double kFitRate = 1e10;
+constexpr double kWorthSaying = 20;  // seconds
+
+/// What fits will take, where that is long: most of a run's time may be theirs. `rows` are those of a head
+/// group that are fitted to. By the operations that sim/compensation/compensate.hpp counts.
+std::optional<OptionText> price_of_fits(const CompensationPlan& plan, const EvictionPlan& evictions,
+                                        const DumpShape& shape, Index rows) {
+  double operations = 0;
+  Index fits = 0, most = 0;
+  for (const CompensationCase& one : plan.cases) {
+    const Index tokens = evictions.cases[one.eviction].kept.value_or(evictions.l);
+    if (!kCompensations[one.method].fits() || tokens >= evictions.l) continue;
+    const auto m = static_cast<double>(tokens);
+    const double products = static_cast<double>(rows) * std::pow(m + static_cast<double>(shape.d_v), 2);
+    const double factors = static_cast<double>(kRidges.size()) * std::pow(m, 3) / 3;
+    operations += (one.method == Compensation::fit ? 1.5 : 1) * (products + factors);
+    most = std::max(most, tokens);
+    ++fits;
+  }
+  const double seconds = operations / kFitRate;
+  if (seconds * static_cast<double>(shape.layers * shape.n_kv) < kWorthSaying) return std::nullopt;
+  return option_text(
+      "fits take about {:.2g} s of one core in each KV head, {:.2g} min in all {} of the dump: "
+      "{} of up to {} tokens to {} queries ({})",
+      seconds, seconds * static_cast<double>(shape.layers * shape.n_kv) / 60, shape.layers * shape.n_kv, fits,
+      most, rows, evict_option::compensate);
+}
+
+}  // namespace
+
 CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& options,
                                    const EvictionPlan& evictions) {
   CompensationPlan plan;
@@ -100,6 +133,9 @@ CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& opti
                                      std::min(plan.reference.window, shape.l - shape.first_query()),
                                      name_of(Reference::shifted),
                                      *why_no_reference(dump, Reference::shifted)));
+  const Index positions =
+      kind == Reference::window ? plan.reference.window : std::min(there, plan.reference.most);
+  plan.price = price_of_fits(plan, evictions, shape, positions * shape.group());
   return plan;
 }
 

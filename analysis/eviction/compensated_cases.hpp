@@ -33,6 +33,7 @@ struct CompensationPlan {
   CacheElements elements;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
+  std::optional<OptionText> price;  ///< what fits will take, where that is long
 
   /// Cases of the nth kept set that has any: from first[n] on.
   std::span<const CompensationCase> cases_of_kept_set(std::size_t n) const {

@@ -31,6 +31,7 @@ class EvictStage final : public Stage {
   Json options() const override;
   std::vector<LeftOut> left_out() const override { return plan_.left_out; }
   std::vector<OptionText> notes() const override { return plan_.notes; }
+  std::optional<OptionText> price() const override { return compensations_.plan().price; }
 
   std::size_t figures_per_head() const override {
     return static_cast<std::size_t>(columns_.count() + compensations_.figures_per_head());

@@ -9,6 +9,7 @@
 #include "sim/schedule.hpp"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class Stage {
   virtual Json options() const { return {}; }
   virtual std::vector<LeftOut> left_out() const { return {}; }
   virtual std::vector<OptionText> notes() const { return {}; }
+  /// What takes long, said before it begins: of this run, not of its results.
+  virtual std::optional<OptionText> price() const { return {}; }
 
   /// How many figures a head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;

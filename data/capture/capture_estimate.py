@@ -99,13 +99,16 @@ def logits_bytes(config: Any, job: Job, dtype: str) -> int:
 
 
 def products_a_second(request: Request) -> float:
-    """Multiplications of a product like those of the backward passes, in 0.2 seconds of it."""
+    """Multiplications of a product like those of the backward passes: the fastest of what half a second has time for, which
+    other work on the machine slows least. The first one, which also starts the device, is not among them."""
     rows = max(job.end - job.first for job in request.jobs())
     width = request.config.hidden_size
     dtype = getattr(torch, request.compute)
     a, b = (torch.ones(*size, dtype=dtype, device=request.device) for size in ((rows, width), (width, 4 * width)))
-    begin, count, elapsed = time.monotonic(), 0, 0.0
-    while elapsed < 0.2:
-        float((a @ b)[0, 0])  # waits for the device
-        count, elapsed = count + 1, time.monotonic() - begin
-    return count * a.shape[0] * b.numel() / elapsed
+    float((a @ b)[0, 0])  # waits for the device
+    seconds, end = [], time.monotonic() + 0.5
+    while len(seconds) < 3 or time.monotonic() < end:
+        begin = time.monotonic()
+        float((a @ b)[0, 0])
+        seconds.append(time.monotonic() - begin)
+    return a.shape[0] * b.numel() / min(seconds)

@@ -62,7 +62,7 @@ class Request:
         elif args.prompt:
             self.tokenizer = find_tokenizer(args.model, self.gguf, self.origin)
             text = read_text(args.prompt)
-            self.ids = self.tokenizer.encode(text)
+            self.ids = self._chat(text.rstrip("\n")) if args.chat else self.tokenizer.encode(text)
             if not args.any_prompt:
                 refuse_odd_prompt(args.prompt, text, self.ids, args.decode, self.tokenizer)
         elif args.ids:
@@ -70,6 +70,12 @@ class Request:
             with contextlib.suppress(Exception):  # labels only
                 found = find_tokenizer(args.model, self.gguf, self.origin)
                 self.tokenizer = found if max(self.ids) < found.size else None  # an empty one may be found
+
+    def _chat(self, text: str) -> list[int]:
+        """The text as what a user says, up to where the model answers."""
+        framed = self.tokenizer.chat(text)
+        require(framed is not None, "--chat", "a tokenizer with a chat template", "none")
+        return [i for i, _, _ in self.tokenizer.spans(framed)]
 
     def _choose_tokens(self, source: str) -> None:
         """prompt_len, decode and the ids, of which those behind the prompt are decoded."""

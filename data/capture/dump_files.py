@@ -9,10 +9,7 @@ import shutil
 from collections import namedtuple
 from pathlib import Path
 
-import numpy as np
-
-FILE_DTYPES = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16),
-               "float32": np.dtype(np.float32)}  # coarse to fine
+FILE_DTYPES = {"bfloat16": "uint16", "float16": "float16", "float32": "float32"}  # what NumPy calls them, coarse to fine
 TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 1e-4}  # of o's row norm, as `kvreplay verify` has them
 # Query heads, KV heads, channels of a key, of a value, of what wo makes of o.
 Shape = namedtuple("Shape", "n_q n_kv d d_v d_model")
@@ -76,14 +73,16 @@ def layer_files(shape: Shape, T: int, T_q: int, dtype: str) -> dict[str, tuple[t
 
 def npy_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """The size of a .npy file with its header."""
-    return 128 + math.prod(shape) * FILE_DTYPES[dtype].itemsize
+    return 128 + math.prod(shape) * (4 if dtype == "float32" else 2)
 
 
 def allocate(path: Path, shape: tuple[int, ...], dtype: str) -> np.memmap:
     """A .npy file of zeros whose space is taken now: a full disk is an error here, not a crash when a page is
     written."""
+    from numpy.lib.format import open_memmap
+
     try:
-        array = np.lib.format.open_memmap(path, mode="w+", dtype=FILE_DTYPES[dtype], shape=shape)
+        array = open_memmap(path, mode="w+", dtype=FILE_DTYPES[dtype], shape=shape)
         if hasattr(os, "posix_fallocate"):
             with open(path, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

@@ -38,13 +38,14 @@ from pathlib import Path
 from typing import Any, Callable, Iterable
 
 from capture_tasks import LENGTH, take_tasks
-from dump_check import check
 from dump_files import FILE_DTYPES, PROGRESS, CaptureError, one_line, require, write_json
 from gguf_file import GgufFile
 from prompt_tokens import ending_tokens
 
 MISSING = ""
 try:
+    from dump_check import check  # needs NumPy alone
+
     import torch
     import transformers
 except ImportError as missing:
@@ -72,9 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="that samples are drawn by (default 0)")
     parser.add_argument("--haystack", metavar="FILE", help="a text to hide needles in (default: the help of Python)")
     parser.add_argument("--any-prompt", action="store_true", help="even a text of few, unknown or single-letter tokens")
+    parser.add_argument("--chat", action="store_true",
+                        help="frame --prompt as what a user says, by the model's chat template")
     parser.add_argument("--prompt-len", type=int, metavar="N",
                         help="the first N tokens are the prompt, the others decoded")
     parser.add_argument("--decode", type=int, default=128, metavar="N", help="decoding steps, greedy (default 128)")
+    parser.add_argument("--stop", action="store_true", help="decode no further than where the model ends the text")
     parser.add_argument("--sample", type=int, metavar="SEED", help="sample the decoding steps at temperature 1")
     parser.add_argument("--out", metavar="DUMP", help="the folder to write")
     parser.add_argument("--force", action="store_true", help="replace a dump in the folder")
@@ -110,6 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         parser.parse_args(arguments, args)
         if args.check:
+            require("numpy" not in MISSING, "packages", "numpy (pip install numpy)", MISSING)
             good = check(args.check)
             sys.stdout.flush()
             return 0 if good else 1
@@ -145,6 +150,7 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
     alone = [f"--{name.replace('_', '-')}" for name in ("prompt_len", "sample") if args.task and getattr(args, name) is not None]
     require(not alone, "--task", "nothing that says what is a prompt and how it goes on", ", ".join(alone))
     require(args.gradients is not None or not args.rows, "--rows", "--gradients", "none")
+    require(args.prompt or not args.chat, "--chat", "--prompt with what the user says", "none")
     transformers.utils.logging.set_verbosity_error()  # what matters of its warnings is refused
     silence = contextlib.nullcontext()
     if not progress.terminal:
@@ -213,11 +219,12 @@ def take(model: torch.nn.Module, request: Request, progress: Progress) -> None:
         size = f"{len(request.layers)} layers, {prompt_len} + {request.decode} positions"
         print(f"{one_line(args.out)}: {size}", file=sys.stderr)
         ends = ending_tokens(model, request.tokenizer, request.gguf)
-        ended = feed(model, ids[:prompt_len], ids[prompt_len:], request.decode, args.sample, ends)
+        more = (lambda _: False) if args.stop else None
+        ended = feed(model, ids[:prompt_len], ids[prompt_len:], request.decode, args.sample, ends, more)
         progress.clear()
     if ended is not None:
-        print(f"kvcapture: the model ended the text at decoding step {ended} of {request.decode}: "
-              "what follows is not what it would write", file=sys.stderr)
+        rest = "there the dump ends" if args.stop else "what follows is not what it would write (--stop leaves it out)"
+        print(f"kvcapture: the model ended the text at decoding step {ended} of {request.decode}: {rest}", file=sys.stderr)
     write_tokens(captured, request.tokenizer)
 
 

@@ -38,32 +38,32 @@ import importlib.util
 import io
 import itertools
 import math
+import shlex
 import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Tuple
 
-import numpy as np
-
-from costly_steps import costliest, sentence, steps_of_half, texts_of
 from dump_files import CaptureError, one_line, read_json, require
 from gguf_file import GgufFile
 from kvcapture import Progress, refuse_arguments
-from kvresults import Results, ResultsError, ResultsOverDumps, open_results
 from prompt_tokens import find_tokenizer, read_ids
 
 MISSING = ""
 try:
+    import numpy as np
     import torch
     import transformers
 
     from answers import Judge, Question
     from capture_request import one_line_errors
+    from costly_steps import costliest, sentence, steps_of_half, texts_of
+    from kvresults import Results, ResultsError, ResultsOverDumps, open_results
     from model_loop import FIGURES, ModelLoop, figures_of_steps, over_steps
     from validation_cases import KEYS, Case, Dump, cases_of, leave_out_what_parts_a_cache
     from validation_files import ValidationFiles, read_figures
 except ImportError as missing:
-    MISSING = str(missing)
+    MISSING, ResultsError = str(missing), CaptureError
 
 Found = Iterator[Tuple[str, "Dump"]]  # by the name of its results
 HELD = 2**30  # bytes of caches of cases whose answers the model still goes on with
@@ -381,6 +381,8 @@ def print_figures(target: Target) -> None:
     print(one_line(sentence(how["costliest"], how["steps"])))
     for what, why in target.left_out.items():
         print(f"left out: {what}: {why}")
+    quoted = shlex.quote(str(folder))
+    print(f"next: kvreplay report {quoted} (beside what was predicted), kvreplay view {quoted} (Validation)")
 
 
 if __name__ == "__main__":

@@ -301,3 +301,18 @@ TEST_CASE("what a fit makes up for is evicted first", "[cli][compensate]") {
   CHECK(contains(refusal({"evict", dump, "--policy", "greedy_leverage"}, temp / "refused"),
                  "--policy: greedy_leverage is unavailable: "));
 }
+
+TEST_CASE("what fits will take is said before it is paid, where it is long", "[cli][compensate]") {
+  const TempDir temp;
+  succeed({"synth", temp / "dump", "--layers", "48", "--q-heads", "1", "--kv-heads", "1", "--head-dim", "16",
+           "--prompt", "2048", "--decode", "4"});
+  const auto run = [&](const std::string& methods) {
+    return succeed({"evict", temp / "dump", "--out", temp / "r", "--force", "--layers", "0", "--policy",
+                    "knorm", "--keep", "50%", "--window", "2048", "--compensate", methods});
+  };
+  const std::string said = run("values").err;
+  CHECK(said.find("note: fits take about 0.47 s of one core in each KV head") != std::string::npos);
+  CHECK(said.find("in all 48 of the dump: 1 of up to 1024 tokens to 2048 queries (--compensate)") !=
+        std::string::npos);
+  CHECK(run("mean").err.find("fits take") == std::string::npos);
+}

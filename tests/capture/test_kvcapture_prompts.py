@@ -160,6 +160,36 @@ class Prompts(Case):
         self.assertEqual(status, 0, text)
         self.assertNotIn("ended the text", text)
 
+    def test_the_end_of_a_text_ends_the_dump(self):
+        status, text = self.ends("--stop")
+        self.assertEqual(status, 0, text)
+        self.assertRegex(text, "kvcapture: the model ended the text at decoding step 1 of 6: there the dump ends")
+        manifest = json.loads((self.dump / "manifest.json").read_text())
+        self.assertEqual(manifest["total_len"], manifest["prompt_len"] + 1)
+
+    def test_a_model_that_does_not_end_is_not_stopped(self):
+        self.save(self.words, unk_token="w0", eos_token="w9")
+        status, text = self.ends("--stop")
+        self.assertEqual(status, 0, text)
+        manifest = json.loads((self.dump / "manifest.json").read_text())
+        self.assertEqual(manifest["total_len"], manifest["prompt_len"] + DECODE)
+
+    def test_a_chat_frames_the_text(self):
+        self.refused_chat("--chat: expected a tokenizer with a chat template, found none")
+        whole = transformers.PreTrainedTokenizerFast(tokenizer_object=self.words, unk_token="w0", eos_token="w7")
+        whole.chat_template = "w50 {{ messages[0]['content'] }} w51{% if add_generation_prompt %} w52{% endif %}"
+        whole.save_pretrained(self.folder / "model")
+        status, text = self.main("--chat")
+        self.assertEqual(status, 0, text)
+        ids = json.loads((self.dump / "tokens.json").read_text())["ids"]
+        self.assertEqual(ids[:23], [50, *range(1, 21), 51, 52])
+        self.assertEqual(json.loads((self.dump / "manifest.json").read_text())["prompt_len"], 23)
+
+    def refused_chat(self, pattern):
+        status, text = self.main("--chat")
+        self.assertEqual((status, text.count("\n")), (2, 1), text)
+        self.assertRegex(text, f"^kvcapture: {pattern}")
+
     def test_no_end_of_text(self):
         self.save(self.words, unk_token="w0", eos_token="w9")
         status, text = self.ends()
