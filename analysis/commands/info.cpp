@@ -155,7 +155,7 @@ std::string text_of(const Dump& dump) {
   const DumpShape& s = dump.shape();
   std::string text;
   const auto line = [&](const char* what, const std::string& value) {
-    text += fmt::format("{:<15}{}\n", what, value);
+    text += fmt::format("{:<12}{}\n", what, value);
   };
   line("dump", displayable(dump.folder().string()));
   line("model", dump.model());
@@ -185,22 +185,24 @@ std::string text_of(const Dump& dump) {
   text += '\n';
   std::uintmax_t bytes = 0;
   std::size_t files = 0;
+  const auto array_line = [&](std::string_view what, const std::string& value) {
+    text += fmt::format("{:<15}{}\n", what, value);
+  };
   const auto tensors = by_tensor(dump);
   for (const Tensor tensor : kTensors.all()) {
     const auto found = tensors.find(tensor);
     if (found == tensors.end()) {
-      if (tensor <= Tensor::o) line(std::string(name_of(tensor)).c_str(), "-");
+      if (tensor <= Tensor::o) array_line(name_of(tensor), "-");
       continue;
     }
     const TensorSummary& t = found->second;
-    line(std::string(name_of(tensor)).c_str(),
-         fmt::format("{:<9} {:<18} {:>10} in {} {}", t.dtypes_text(),
-                     fmt::format("[{}]", fmt::join(t.shape, ", ")), bytes_text(t.bytes), t.files,
-                     t.files == 1 ? "array" : "arrays"));
+    array_line(name_of(tensor), fmt::format("{:<9} {:<18} {:>10} in {} {}", t.dtypes_text(),
+                                            fmt::format("[{}]", fmt::join(t.shape, ", ")),
+                                            bytes_text(t.bytes), t.files, t.files == 1 ? "array" : "arrays"));
     bytes += t.bytes;
     files += t.files;
   }
-  line("total", fmt::format("{:<9} {:<18} {:>10} in {} arrays", "", "", bytes_text(bytes), files));
+  array_line("total", fmt::format("{:<9} {:<18} {:>10} in {} arrays", "", "", bytes_text(bytes), files));
   std::vector<LeftOut> unavailable;
   for (const TokenMetric m : kTokenMetrics.all())
     if (const auto why = why_unavailable(m, dump)) unavailable.push_back({std::string(name_of(m)), *why});

@@ -3,6 +3,7 @@
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/comparisons.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/over_dumps.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
@@ -226,7 +227,7 @@ std::string EvictionTable::kept_by_threshold(std::size_t which) const {
     ++heads;
     empty += scoped_.sum(scope, column) == 0 ? 1 : 0;
   }
-  return fmt::format("{:.3g} of {} (mean of {} heads{})", scoped_.mean({}, column), plan_.l, heads,
+  return fmt::format("{} of {} (mean of {} heads{})", short_number(scoped_.mean({}, column)), plan_.l, heads,
                      empty > 0 ? fmt::format(", {} of which keep none", empty) : "");
 }
 

@@ -1,6 +1,7 @@
 #include "analysis/report/text.hpp"
 
 #include "analysis/drawing/axis.hpp"
+#include "analysis/results/over_dumps.hpp"
 #include "data/utf8.hpp"
 
 #include <fmt/format.h>
@@ -85,7 +86,7 @@ std::string json_string(std::string_view text) {
 
 std::string shown(double value) {
   if (std::isnan(value)) return "no value";
-  return fmt::format("{:.3g}", value);
+  return short_number(value);
 }
 
 std::string json_number(double value) {

@@ -244,7 +244,7 @@ std::string headline_of(const FolderComparison& comparison) {
           : fmt::format("{:.3g} times", most->b / most->a);
   return fmt::format("{}; they differ most in {}, of {}{}: {} in A, {} in B ({})", won, where->title,
                      most->shown, most->setting.empty() ? "" : ", " + most->setting,
-                     fmt::format("{:.3g}", most->a), fmt::format("{:.3g}", most->b), size);
+                     short_number(most->a), short_number(most->b), size);
 }
 
 std::string suspicion_of(const FolderComparison& comparison) {

@@ -1,3 +1,4 @@
+#include "analysis/results/over_dumps.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/analysis/xml_check.hpp"
@@ -135,10 +136,9 @@ TEST_CASE("means, intervals and dots over dumps are those of the tables", "[repo
             Evictions(folder / name).at(",", policy + ",paper,prefill,0.5", "future", "output_error"));
     CHECK(std::stod(row.at("mean")) >= last);  // the best first
     last = std::stod(row.at("mean"));
-    CHECK(contains(
-        html,
-        fmt::format("data-tip=\"{}: {:.3g}, 95 % from {:.3g} to {:.3g}, n 3&#10;a: {:.3g}&#10;", policy, last,
-                    std::stod(row.at("ci_low")), std::stod(row.at("ci_high")), std::stod(row.at("a")))));
+    const auto shown = [&](const char* column) { return kvreplay::short_number(std::stod(row.at(column))); };
+    CHECK(contains(html, fmt::format("data-tip=\"{}: {}, 95 % from {} to {}, n 3&#10;a: {}&#10;", policy,
+                                     shown("mean"), shown("ci_low"), shown("ci_high"), shown("a"))));
   }
 
   // Scores: medians over the heads, of which the single tables have every one.
