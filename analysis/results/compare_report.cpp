@@ -243,8 +243,8 @@ std::string headline_of(const FolderComparison& comparison) {
           ? fmt::format("{} {}", fmt::format("{:.3g}", std::abs(apart)), apart > 0 ? "more" : "less")
           : fmt::format("{:.3g} times", most->b / most->a);
   return fmt::format("{}; they differ most in {}, of {}{}: {} in A, {} in B ({})", won, where->title,
-                     most->shown, most->setting.empty() ? "" : ", " + most->setting,
-                     short_number(most->a), short_number(most->b), size);
+                     most->shown, most->setting.empty() ? "" : ", " + most->setting, short_number(most->a),
+                     short_number(most->b), size);
 }
 
 std::string suspicion_of(const FolderComparison& comparison) {

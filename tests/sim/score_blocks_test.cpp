@@ -87,7 +87,10 @@ TEST_CASE("narrow blocks agree with the reference, in the same bits in every run
            {99, NumberType::f16, {.l = 190, .T = 230, .G = 2, .d = 64, .d_v = 64, .sliding_window = 90}, 190},
            {99, NumberType::f32, {.l = 193, .T = 200, .G = 2, .d = 64, .d_v = 64}, 70},
            {99, NumberType::f16, {.l = 140, .T = 150, .G = 2, .d = 80, .d_v = 80, .softcap = 9.0}, 140},
-           {99, NumberType::f32, {.l = 150, .T = 190, .G = 2, .d = 128, .d_v = 24}, 150},  // narrow for weights
+           {99,
+            NumberType::f32,
+            {.l = 150, .T = 190, .G = 2, .d = 128, .d_v = 24},
+            150},  // narrow for weights
            {99, NumberType::f32, {.l = 150, .T = 190, .G = 1, .d = 160, .d_v = 24}, 20},
            {163, NumberType::f32, {.l = 200, .T = 240, .G = 2, .d = 128, .d_v = 128}, 200},
            {227, NumberType::f16, {.l = 150, .T = 190, .G = 1, .d = 256, .d_v = 256}, 40}}) {
