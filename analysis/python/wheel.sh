@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A wheel that needs no package of the system's, in build/wheel-repaired: analysis/python/wheel.sh [PYTHON]
 #
-# What the extension and the program link is copied into the wheel (auditwheel); CUDA kernels are in it with KVREPLAY_CUDA=ON.
+# What the extension and the program link is copied into the wheel (auditwheel); CUDA kernels are in it with KVREPLAY_CUDA=ON,
+# or in a wheel of their own (analysis/package/cuda_wheel.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=${1:-python3}

@@ -27,8 +27,8 @@ fs::path own_folder() {
   return fs::canonical(*name == '\0' ? "/proc/self/exe" : name, none).parent_path();
 }
 
-/// The plug-in's file: the one that KVREPLAY_CUDA_PLUGIN names, or that beside us, or that of the Python
-/// package kvreplay_cuda12 beside ours; empty where there is none.
+/// The plug-in's file: the one that KVREPLAY_CUDA_PLUGIN names, else that beside us, else that of a Python
+/// package beside ours, for the newest CUDA; empty where there is none.
 fs::path plugin_file() {
   std::error_code none;
   if (const char* const named = std::getenv("KVREPLAY_CUDA_PLUGIN"); named != nullptr && *named != '\0')
@@ -38,7 +38,8 @@ fs::path plugin_file() {
   std::vector<fs::path> folders = {folder};
   for (const fs::path& package : {folder, folder.parent_path()})  // the module's; the program's is bin/
     if (fs::exists(package / "__init__.py", none))
-      folders.push_back(package.parent_path() / "kvreplay_cuda12");
+      for (const char* const name : {"kvreplay_cuda13", "kvreplay_cuda12"})
+        folders.push_back(package.parent_path() / name);
   for (const fs::path& each : folders)
     if (fs::path file = each / "libkvreplay_cuda.so"; fs::exists(file, none)) return file;
   return {};
