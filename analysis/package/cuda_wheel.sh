@@ -37,5 +37,5 @@ Root-Is-Purelib: false
 Tag: py3-none-linux_$(uname -m)
 END
 build/wheel-venv/bin/python -m wheel pack -d build "$wheel"
-PATH=$PWD/build/wheel-venv/bin:$PATH auditwheel repair -w build/wheel-repaired build/"$name"-*.whl
-ls -l build/wheel-repaired/"$name"-*.whl
+PATH=$PWD/build/wheel-venv/bin:$PATH auditwheel repair -w build/wheel-repaired build/"$name-$version"-*.whl
+ls -l build/wheel-repaired/"$name-$version"-*.whl
