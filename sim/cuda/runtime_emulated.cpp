@@ -32,7 +32,10 @@ constexpr const char* kNames[kDevices] = {"the processor, as an old GPU", "the p
 constexpr int kCapabilities[kDevices] = {75, 90};
 std::array<std::atomic<int>, kDevices> code_of{kCapabilities[0], kCapabilities[1]};
 
-constexpr std::size_t kMemory = std::size_t{1} << 30;
+const std::size_t kMemory = [] {
+  const char* const given = std::getenv("KVREPLAY_EMULATION_MEMORY");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::size_t{1} << 30;
+}();
 std::atomic<std::size_t> available{kMemory};
 constexpr std::size_t kMostShared = std::size_t{227} << 10;
 std::atomic<std::size_t> shared_available{kMostShared};
