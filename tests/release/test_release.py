@@ -126,11 +126,11 @@ class Forms(unittest.TestCase):
 class Contributing(unittest.TestCase):
     def test_the_commits_named_are_in_the_history(self):
         git = ["git", "-C", str(ROOT)]
-        shallow = subprocess.run(git + ["rev-parse", "--is-shallow-repository"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-        if shallow.stdout.strip() != "false":
-            self.skipTest("the whole history is not here")
         named = found(r"`([0-9a-f]{8})`", ".github/CONTRIBUTING.md")
         self.assertGreater(len(named), 5)
+        # A shallow clone, a copy or a squashed import has none of them.
+        if all(subprocess.run(git + ["cat-file", "-e", commit], stderr=subprocess.DEVNULL).returncode for commit in named):
+            self.skipTest("the history is not here")
         for commit in named:
             known = subprocess.run(git + ["merge-base", "--is-ancestor", commit, "HEAD"], stderr=subprocess.PIPE, encoding="utf-8")
             self.assertEqual(known.returncode, 0, f"{commit} {known.stderr}")
