@@ -12,6 +12,11 @@ Index gram_item_rows(Index n) {
   return div_up(rows, kGramTile) * kGramTile;
 }
 
+Matrix<double> row_products(const Eigen::Ref<const Matrix<double>>& a,
+                            const Eigen::Ref<const Matrix<double>>& b) {
+  return a * b.transpose();
+}
+
 Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
                             const std::function<void(Index first, Index count, double* panels)>& fill,
                             Workers& workers) {

@@ -28,6 +28,11 @@ Matrix<double> gram_of_rows(Index n, Index d,
                             const std::function<Matrix<double>(Index first, Index count)>& rows_of,
                             Workers& workers);
 
+/// a b^T. Whoever multiplies matrices outside sim asks here: a program has one copy of Eigen's kernel, the
+/// first that its linker meets, which would else be one compiled without optimisation.
+Matrix<double> row_products(const Eigen::Ref<const Matrix<double>>& a,
+                            const Eigen::Ref<const Matrix<double>>& b);
+
 /// Blocks of X^T X (gram_simd.hpp) as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;
 

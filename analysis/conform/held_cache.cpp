@@ -3,6 +3,7 @@
 #include "data/error.hpp"
 #include "data/npy_header.hpp"
 #include "data/npy_read.hpp"
+#include "sim/gram_sums.hpp"
 #include "sim/rotation.hpp"
 
 #include <fmt/format.h>
@@ -58,7 +59,7 @@ class RowDistances {
   }
   /// [rows, T]
   Matrix<double> all() const {
-    Matrix<double> d = -2 * held_ * made_.transpose();
+    Matrix<double> d = -2 * row_products(held_, made_);
     d.rowwise() += made_.rowwise().squaredNorm().transpose();
     d.colwise() += held_.rowwise().squaredNorm();
     return d.cwiseMax(0) / norm_;

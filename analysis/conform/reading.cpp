@@ -3,6 +3,7 @@
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/case_outputs.hpp"
+#include "sim/gram_sums.hpp"
 #include "sim/rotation.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
@@ -162,12 +163,12 @@ double LayerCaches::largest_logit(Index window, Index c) {
     const HeadGroup<double>& group = *caches_[c];
     const RowRange rows = window_rows(group.l, group.first_query(), std::min(window, kMostRows));
     for (Index g = 0; g < group.G() && rows.count() > 0; ++g)
-      at->second =
-          std::max(at->second, (group.q[g].middleRows(rows.begin - group.first_query(), rows.count()) *
-                                group.k.topRows(group.l).transpose())
-                                       .cwiseAbs()
-                                       .maxCoeff() *
-                                   group.rule.scale);
+      at->second = std::max(
+          at->second, row_products(group.q[g].middleRows(rows.begin - group.first_query(), rows.count()),
+                                   group.k.topRows(group.l))
+                              .cwiseAbs()
+                              .maxCoeff() *
+                          group.rule.scale);
   }
   return at->second;
 }
