@@ -1,5 +1,7 @@
 #include "sim/gram_sums.hpp"
 
+#include <Eigen/Eigenvalues>
+
 #include <algorithm>
 #include <array>
 
@@ -12,9 +14,17 @@ Index gram_item_rows(Index n) {
   return div_up(rows, kGramTile) * kGramTile;
 }
 
-Matrix<double> row_products(const Eigen::Ref<const Matrix<double>>& a,
-                            const Eigen::Ref<const Matrix<double>>& b) {
+template <class T>
+Matrix<T> row_products(const Eigen::Ref<const Matrix<T>>& a, const Eigen::Ref<const Matrix<T>>& b) {
   return a * b.transpose();
+}
+
+Vector<double> eigenvalues(const Matrix<double>& H) {
+  return Eigen::SelfAdjointEigenSolver<Matrix<double>>(H, Eigen::EigenvaluesOnly).eigenvalues();
+}
+
+Vector<double> main_direction(const Matrix<double>& H) {
+  return Eigen::SelfAdjointEigenSolver<Matrix<double>>(H).eigenvectors().rightCols(1);
 }
 
 Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
@@ -83,6 +93,8 @@ Matrix<double> total_gram(const GramSums& sums, Index d, Workers& workers) {
   return total;
 }
 
+template decltype(row_products<float>) row_products<float>;
+template decltype(row_products<double>) row_products<double>;
 template decltype(total_gram<float>) total_gram<float>;
 template decltype(total_gram<double>) total_gram<double>;
 

@@ -28,10 +28,16 @@ Matrix<double> gram_of_rows(Index n, Index d,
                             const std::function<Matrix<double>(Index first, Index count)>& rows_of,
                             Workers& workers);
 
-/// a b^T. Whoever multiplies matrices outside sim asks here: a program has one copy of Eigen's kernel, the
-/// first that its linker meets, which would else be one compiled without optimisation.
-Matrix<double> row_products(const Eigen::Ref<const Matrix<double>>& a,
-                            const Eigen::Ref<const Matrix<double>>& b);
+/// a b^T. Each expression that is multiplied takes Eigen a second or more to compile; and of all copies of
+/// its kernel a program has the first that the linker meets: one without optimisation, if others than sim had
+/// some.
+template <class T>
+Matrix<T> row_products(const Eigen::Ref<const Matrix<T>>& a, const Eigen::Ref<const Matrix<T>>& b);
+
+/// Eigenvalues of a symmetric matrix, smallest first: [d].
+Vector<double> eigenvalues(const Matrix<double>& H);
+/// The eigenvector of the largest, of either sign: [d].
+Vector<double> main_direction(const Matrix<double>& H);
 
 /// Blocks of X^T X (gram_simd.hpp) as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;

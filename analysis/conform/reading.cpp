@@ -163,12 +163,13 @@ double LayerCaches::largest_logit(Index window, Index c) {
     const HeadGroup<double>& group = *caches_[c];
     const RowRange rows = window_rows(group.l, group.first_query(), std::min(window, kMostRows));
     for (Index g = 0; g < group.G() && rows.count() > 0; ++g)
-      at->second = std::max(
-          at->second, row_products(group.q[g].middleRows(rows.begin - group.first_query(), rows.count()),
-                                   group.k.topRows(group.l))
-                              .cwiseAbs()
-                              .maxCoeff() *
-                          group.rule.scale);
+      at->second =
+          std::max(at->second,
+                   row_products<double>(group.q[g].middleRows(rows.begin - group.first_query(), rows.count()),
+                                        group.k.topRows(group.l))
+                           .cwiseAbs()
+                           .maxCoeff() *
+                       group.rule.scale);
   }
   return at->second;
 }

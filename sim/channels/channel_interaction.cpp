@@ -3,8 +3,6 @@
 #include "sim/gram_sums.hpp"
 #include "sim/tokens/value_rows.hpp"
 
-#include <Eigen/Eigenvalues>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -73,9 +71,7 @@ double off_diagonal_share(const Matrix<double>& H) {
   return others > 0 ? others / (diagonal + others) : 0.0;
 }
 
-Vector<double> spectrum(const Matrix<double>& H) {
-  return Eigen::SelfAdjointEigenSolver<Matrix<double>>(H, Eigen::EigenvaluesOnly).eigenvalues().reverse();
-}
+Vector<double> spectrum(const Matrix<double>& H) { return eigenvalues(H).reverse(); }
 
 template Matrix<double> gram_f64(const HeadMatrix<float>&, const std::vector<Index>&, Workers&);
 template Matrix<double> gram_f64(const HeadMatrix<double>&, const std::vector<Index>&, Workers&);

@@ -11,8 +11,6 @@
 #include "sim/tokens/token_readings.hpp"
 #include "sim/tokens/triattention.hpp"
 
-#include <Eigen/Eigenvalues>
-
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -95,8 +93,7 @@ Vector<double> query_filter(const Group& group, Index g, Workers& workers) {
   const Matrix<double> gram = gram_of_rows(n, group.d(), rows_of, workers);
   if (!gram.allFinite()) report_not_finite(group, "a finite qfilter");
   if (gram.isZero(0)) return Vector<double>::Zero(group.d());
-  const Eigen::SelfAdjointEigenSolver<Matrix<double>> solver(gram);
-  const Vector<double> direction = solver.eigenvectors().rightCols(1);
+  const Vector<double> direction = main_direction(gram);
   const Vector<double> along = group.q[g].topRows(n) * direction;
   const Index positive = (along.array() > 0).count(), negative = (along.array() < 0).count();
   const bool towards = positive != negative ? positive > negative : along.sum() >= 0;

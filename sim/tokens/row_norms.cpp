@@ -6,7 +6,6 @@
 #include "sim/tokens/value_rows.hpp"
 
 #include <Eigen/Cholesky>
-#include <Eigen/Eigenvalues>
 
 #include <algorithm>
 #include <cmath>
@@ -70,8 +69,7 @@ void ProjectedNorms<T>::squares(const T* x, Index rows, double* squares) const {
 
 template <class T>
 double ProjectedNorms<T>::most() const {
-  const Eigen::SelfAdjointEigenSolver<Matrix<double>> solver(gram_, Eigen::EigenvaluesOnly);
-  return std::sqrt(std::max(solver.eigenvalues().maxCoeff(), 0.0));
+  return std::sqrt(std::max(eigenvalues(gram_).maxCoeff(), 0.0));
 }
 
 template <class T>

@@ -1,5 +1,6 @@
 #include "sim/eviction/retrieval/retrieval.hpp"
 
+#include "sim/gram_sums.hpp"
 #include "sim/overflow.hpp"
 #include "sim/simd/panel.hpp"
 
@@ -92,8 +93,8 @@ class PageBounds {
   Matrix<T> of(const std::vector<Matrix<T>>& queries) const {
     Matrix<T> sum = Matrix<T>::Zero(queries.front().rows(), least_.rows());
     for (const Matrix<T>& q : queries) {
-      sum.noalias() += q.cwiseMax(T{0}) * most_.transpose();
-      sum.noalias() += q.cwiseMin(T{0}) * least_.transpose();
+      sum += row_products<T>(q.cwiseMax(T{0}), most_);
+      sum += row_products<T>(q.cwiseMin(T{0}), least_);
     }
     return sum;
   }
@@ -123,7 +124,7 @@ Matrix<T> summed_weights(const HeadGroup<T>& group, const EvictionRule& rule,
   const Index rows = queries.front().rows();
   Matrix<double> sum = Matrix<double>::Zero(rows, group.l);
   for (Index g = 0; g < group.G(); ++g) {
-    const Matrix<T> products = static_cast<T>(group.rule.scale) * (queries[g] * group.k.transpose());
+    const Matrix<T> products = static_cast<T>(group.rule.scale) * row_products<T>(queries[g], group.k);
     for (Index r = 0; r < rows; ++r) {
       Vector<double> z = products.row(r).transpose().template cast<double>();
       if (const auto cap = group.rule.softcap) z = *cap * (z.array() / *cap).tanh();
