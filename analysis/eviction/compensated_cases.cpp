@@ -71,13 +71,13 @@ std::optional<OptionText> price_of_fits(const CompensationPlan& plan, const Evic
     most = std::max(most, tokens);
     ++fits;
   }
-  const double seconds = operations / kFitRate;
-  if (seconds * static_cast<double>(shape.layers * shape.n_kv) < kWorthSaying) return std::nullopt;
+  const Index heads = shape.layers * shape.n_kv;
+  const double of_head = operations / kFitRate, of_all = of_head * static_cast<double>(heads);
+  if (of_all < kWorthSaying) return std::nullopt;
   return option_text(
       "fits take about {:.2g} s of one core in each KV head, {:.2g} min in all {} of the dump: "
       "{} of up to {} tokens to {} queries ({})",
-      seconds, seconds * static_cast<double>(shape.layers * shape.n_kv) / 60, shape.layers * shape.n_kv, fits,
-      most, rows, evict_option::compensate);
+      of_head, of_all / 60, heads, fits, most, rows, evict_option::compensate);
 }
 
 }  // namespace
