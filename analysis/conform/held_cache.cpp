@@ -59,7 +59,8 @@ class RowDistances {
   }
   /// [rows, T]
   Matrix<double> all() const {
-    Matrix<double> d = -2 * row_products<double>(held_, made_);
+    Matrix<double> d = row_products<double>(held_, made_);
+    d *= -2;
     d.rowwise() += made_.rowwise().squaredNorm().transpose();
     d.colwise() += held_.rowwise().squaredNorm();
     return d.cwiseMax(0) / norm_;

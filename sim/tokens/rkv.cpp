@@ -1,7 +1,6 @@
 #include "sim/tokens/rkv.hpp"
 
 #include "sim/attention.hpp"
-#include "sim/gram_sums.hpp"
 #include "sim/simd/panel.hpp"
 
 #include <algorithm>
@@ -64,9 +63,10 @@ Vector<double> cosine_sums(const HeadGroup<double>& group, Workers& workers) {
   std::vector<Vector<double>> sums(static_cast<std::size_t>(items));
   workers.parallel_for(items, [&](Index item) {
     Vector<double>& sum = sums[static_cast<std::size_t>(item)] = Vector<double>::Zero(l);
+    Matrix<double> cosines;
     for (Index tile = item * tiles / items; tile < (item + 1) * tiles / items; ++tile) {
       const Index begin = tile * kKeysAtOnce, n = std::min(kKeysAtOnce, l - begin);
-      Matrix<double> cosines = row_products<double>(keys.middleRows(begin, n), keys);
+      cosines.noalias() = keys.middleRows(begin, n) * keys.transpose();
       for (Index r = 0; r < n; ++r) {
         cosines(r, begin + r) = 0;
         Index last = l - 1;

@@ -124,7 +124,8 @@ Matrix<T> summed_weights(const HeadGroup<T>& group, const EvictionRule& rule,
   const Index rows = queries.front().rows();
   Matrix<double> sum = Matrix<double>::Zero(rows, group.l);
   for (Index g = 0; g < group.G(); ++g) {
-    const Matrix<T> products = static_cast<T>(group.rule.scale) * row_products<T>(queries[g], group.k);
+    Matrix<T> products = row_products<T>(queries[g], group.k);
+    products *= static_cast<T>(group.rule.scale);
     for (Index r = 0; r < rows; ++r) {
       Vector<double> z = products.row(r).transpose().template cast<double>();
       if (const auto cap = group.rule.softcap) z = *cap * (z.array() / *cap).tanh();
