@@ -152,6 +152,12 @@ struct AttentionRule {
   bool two_sided = false;               ///< and p < i + sliding_window only
   std::optional<double> softcap;        ///< z := c tanh(z / c)
   std::vector<double> sink_logit;       ///< [n_q], or empty: no sink column
+
+  /// The first position of a prompt of l tokens that a cache holds for later rows: those rows see the last
+  /// sliding_window - 1 positions. 0 without a window, and with a two-sided one, which has no later rows.
+  Index first_held(Index l) const {
+    return sliding_window && !two_sided ? std::max<Index>(l - (*sliding_window - 1), 0) : 0;
+  }
 };
 
 /// Bytes of a manifest.json that are read; far more than any has.
