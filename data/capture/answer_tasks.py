@@ -17,6 +17,7 @@ import string
 from functools import partial
 from typing import Callable, Iterator, NamedTuple, Sequence
 
+from answer_words import contains, normalized
 from dump_files import CaptureError, read_text, require
 
 # Keys are two of these words, values one, and lists are made of them.
@@ -223,7 +224,7 @@ def made(task: str, seed: int, index: int, haystack: Haystack, size: int) -> Sam
 def read_samples(path: str, name: str) -> list[Sample]:
     """A user's: a JSON object a line with context, question, references and, if wanted, prefix and longest."""
     found = []
-    for number_of, line in enumerate(read_text(path).splitlines(), 1):
+    for number_of, line in enumerate(read_text(path).split("\n"), 1):  # not at U+2028 and its like, which JSON has within texts
         if not line.strip():
             continue
         where, wanted = f"{path}, line {number_of}", "an object with context, question and references"
@@ -236,7 +237,7 @@ def read_samples(path: str, name: str) -> list[Sample]:
             require(isinstance(row.get(key), str) and row[key].strip(), f"{where}: {key}", "a text", row.get(key, "none"))
         references = row.get("references")
         references = [references] if isinstance(references, str) else references
-        good = isinstance(references, list) and references and all(isinstance(one, str) and one.strip() for one in references)
+        good = isinstance(references, list) and references and all(isinstance(one, str) and normalized(one) for one in references)
         require(good, f"{where}: references", "texts, one of them at least", references)
         prefix, longest = row.get("prefix", ""), row.get("longest", 64)
         require(isinstance(prefix, str), f"{where}: prefix", "a text", prefix)
@@ -247,8 +248,11 @@ def read_samples(path: str, name: str) -> list[Sample]:
 
 
 def score(answer: str, references: Sequence[str]) -> float:
-    """The share of the references that stand in an answer, whatever their case: as words, not inside longer ones."""
-    def stands(reference: str) -> bool:
-        return re.search(rf"(?<!\w){re.escape(reference.strip())}(?!\w)", answer, re.IGNORECASE) is not None
+    """The share of the references that an answer contains: as words or numbers, not inside longer ones."""
+    text = normalized(answer)
+    return sum(contains(text, normalized(reference)) for reference in references) / len(references)
 
-    return sum(map(stands, references)) / len(references)
+
+def stays_right(answer: str, references: Sequence[str]) -> bool:
+    """Whether an answer that begins so is right whatever follows: its last word, number or letter may not be whole yet."""
+    return not answer.endswith("\ufffd") and all(score(answer + more, references) == 1 for more in ("x", "500", "\u0301"))

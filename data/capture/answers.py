@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 import numpy as np
 import torch
 
-from answer_tasks import score
+from answer_tasks import score, stays_right
 from changed_cache import Change
 from dump_files import require
 from model_loop import Fed, ModelLoop
@@ -60,9 +60,10 @@ class Judge:
     def __init__(self, question: Question, loop: ModelLoop, ids: Sequence[int], l: int, tokenizer: Any):
         self.question, self.loop, self.ids, self.l, self.tokenizer = question, loop, ids, l, tokenizer
         begin, end = question.answer
-        require(begin > l, "the prompt", f"to end before the answer, at position {begin}", f"{l} tokens")
-        self.rows = slice(begin - 1 - l, end - 1 - l)  # whose predictions are the answer
-        self.given = torch.tensor(ids[begin:end])
+        require(begin >= l, "the prompt", f"to end where the answer begins, at position {begin}, or before", f"{l} tokens")
+        self.begin = max(begin, l + 1)  # behind a prompt without `prefix` the answer's first token is predicted by the prompt itself
+        self.rows = slice(self.begin - 1 - l, end - 1 - l)  # whose predictions are the answer
+        self.given = torch.tensor(ids[self.begin : end], dtype=torch.long)
         self.unfinished: list[GoesOn] = []
 
     def judge(self, changes: Mapping[int, Change] | None, logits: torch.Tensor, kl: np.ndarray,
@@ -74,21 +75,21 @@ class Judge:
         mine = rows[at, self.given]
         others = rows.clone()
         others[at, self.given] = -torch.inf
-        margin = mine - others.max(-1).values
         # Of equal logits the lower id is taken, as argmax does.
-        chosen = rows.argmax(-1)
-        other = torch.nonzero(chosen != self.given)[:, 0]
-        first = None if len(other) == 0 else int(other[0])
+        chosen, begin = rows.argmax(-1), self.question.answer[0]
+        differs = torch.nonzero(chosen != self.given)[:1, 0].tolist()
         before = kl[: self.rows.start]
         found = dict.fromkeys(COLUMNS)
-        found |= {"first_other": first, "nll": -float(logp[at, self.given].mean()), "margin": float(margin.min()),
-                  "kl_question": float(before.mean()) if len(before) else None, "kl_answer": float(kl[self.rows].mean())}
-        if first is None:
+        found["kl_question"] = float(before.mean()) if len(before) else None
+        if len(rows):
+            found |= {"first_other": self.begin - begin + differs[0] if differs else None, "nll": -float(logp[at, self.given].mean()),
+                      "margin": float((mine - others.max(-1).values).min()), "kl_answer": float(kl[self.rows].mean())}
+        if not differs:
             self._score(found, self.ids[slice(*self.question.answer)])
         elif changes is not None and all(map(can_go_on, changes.values())):
-            begin = self.question.answer[0]
-            self.loop.fed.cut(begin + first)
-            self.unfinished.append(GoesOn(found, self.loop.fed, [*self.ids[begin : begin + first], int(chosen[first])]))
+            first = self.begin + differs[0]
+            self.loop.fed.cut(first)
+            self.unfinished.append(GoesOn(found, self.loop.fed, [*self.ids[begin:first], int(chosen[differs[0]])]))
         if changes is not None:
             found |= self._needles(changes, n_kv)
         return found
@@ -109,7 +110,7 @@ class Judge:
         """Nothing behind it would change its score."""
         if said[-1] in self.tokenizer.ends or len(said) >= self.question.longest:
             return True
-        return score(self.tokenizer.join(said) + "x", self.question.references) == 1
+        return stays_right(self.tokenizer.join(said), self.question.references)
 
     def _score(self, found: dict[str, Any], said: Sequence[int]) -> None:
         text = self.tokenizer.join([i for i in said if i not in self.tokenizer.ends])

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
-from answer_tasks import TASKS, Haystack, Sample, read_samples, samples, score
+from answer_tasks import TASKS, Haystack, Sample, read_samples, samples, score, stays_right
 from dump_files import prepare_folder, read_json, read_text, require, write_json
 
 COLUMNS = ("task", "sample", "tokens", "score", "right", "answer")
@@ -139,11 +139,6 @@ class Unanswered(Exception):
     """Ends a capture whose answer is wrong."""
 
 
-def answered(ids: list[int], sample: Sample, tokenizer: Any) -> bool:
-    """Whether an answer is right whatever follows: what it is asked for ends before it does."""
-    return score(tokenizer.join(ids) + "x", sample.references) == 1
-
-
 def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Callable, more: Callable,
                progress: Callable[[str], object]) -> Answers:
     """take(folder, ids, prompt_len, longest, enough, judge) captures the ids and an answer, which ends where `enough` says so of
@@ -169,7 +164,7 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
 
             begin = framed.prompt_ends["context"]
             try:
-                take(folder, framed.ids, begin, sample.longest, lambda ids: answered(ids, sample, tokenizer), judge)
+                take(folder, framed.ids, begin, sample.longest, lambda ids: stays_right(tokenizer.join(ids), sample.references), judge)
                 path = folder / "manifest.json"
                 manifest = read_json(path)
                 spans = {**framed.spans, "answer": [len(framed.ids), manifest["total_len"]]}

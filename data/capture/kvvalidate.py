@@ -103,8 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
         require(not args.feedback or importlib.util.find_spec("kvreplay"), "--feedback",
                 "the package kvreplay (pip install . at the repository's root, or ./bootstrap.sh build --python)", "none")
         with Progress() as progress:
-            run(args, progress)
-        return 0
+            return 2 if run(args, progress) else 0
     except (CaptureError, ResultsError, OSError) as error:
         print(f"kvvalidate: {one_line(error)}", file=sys.stderr)
         return 2
@@ -113,8 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def run(args: argparse.Namespace, progress: Progress) -> None:
-    """Whatever is wrong with the folders is found before the model is read."""
+def run(args: argparse.Namespace, progress: Progress) -> list[Target]:
+    """Validates all folders but those that are refused, and returns these. Folders alone are checked before the model is read."""
     targets = find_targets(args, progress)
     for target in targets:
         before = target.results.folder / "validate.json"
@@ -122,20 +121,35 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
         require(fresh, before.parent, "no validation (--resume finishes one, --force replaces it)", before.name)
     progress(f"reading {args.model}")
     model = load_model(args.model, args.compute, args.device)
-    clock = Clock(progress, sum(len(target.cases) for target in targets))
+    clock, refused = Clock(progress, sum(len(target.cases) for target in targets)), []
+
+    @contextlib.contextmanager
+    def refusals(some: list[Target]) -> Iterator[None]:
+        try:
+            yield
+        except (CaptureError, ResultsError, OSError) as error:
+            progress.clear()
+            for folder in (str(target.results.folder) for target in some):
+                print(f"kvvalidate: {one_line(error if folder in str(error) else f'{folder}: {error}')}", file=sys.stderr)
+            refused.extend(some)
+
     with ModelLoop(model) as loop:
         for _, of_prompt in itertools.groupby(sorted(targets, key=Target.prompt), Target.prompt):
             first, *others = of_prompt
-            progress(f"{first.dump.folder.name}: reading the prompt")
-            ids, l = prompt_of(first, model)
-            full, judge = read_prompt(first, loop, ids, l, args), judge_of(first, loop, ids, l, args)
-            tables = Tables(judge)
-            for target in (first, *others):
-                validate(target, loop, full, ids, args, clock, tables)
-            tables.write(finished=True)
+            with refusals([first, *others]):
+                progress(f"{first.dump.folder.name}: reading the prompt")
+                ids, l = prompt_of(first, model)
+                full, judge = read_prompt(first, loop, ids, l, args), judge_of(first, loop, ids, l, args)
+                tables = Tables(judge)
+                for target in (first, *others):
+                    with refusals([target]):
+                        validate(target, loop, full, ids, args, clock, tables)
+                tables.write()
     progress.clear()
     for target in targets:
-        print_figures(target)
+        if target not in refused:
+            print_figures(target)
+    return refused
 
 
 def find_targets(args: argparse.Namespace, progress: Progress) -> list[Target]:
@@ -310,15 +324,15 @@ class Tables:
     """The files of all results of one prompt, which are written where no case waits for its answer."""
 
     def __init__(self, judge: Judge | None):
-        self.judge, self.open = judge, []
+        self.judge = judge
+        self.open: dict[ValidationFiles, bool] = {}  # and whether all of its cases are there
 
-    def write(self, finished: bool) -> None:
+    def write(self) -> None:
         if self.judge is not None:
             self.judge.finish()
-        for files in self.open:
+        for files, finished in self.open.items():
             files.write(finished)
-        if finished:
-            self.open = []
+        self.open = {files: False for files, finished in self.open.items() if not finished}
 
 
 def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int], args: argparse.Namespace,
@@ -341,7 +355,7 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
     if args.resume:
         files.take_up()
     files.write(finished=False)
-    tables.open.append(files)
+    tables.open[files] = False
     of_model = target.dump.model_layers(results.summary["dump"]["layers"], len(loop.layers))
     for case in target.cases:
         if case.keys in files.whole:
@@ -361,10 +375,11 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
         files.steps[case.keys], files.whole[case.keys] = steps[0], over_steps(*steps)
         clock.end()
         if judge is None or judge.held() > HELD:
-            tables.write(finished=False)
+            tables.write()
     files.also["costliest"] = costliest(files.steps, l, ids, texts_of(target.dump.folder, len(ids)))
+    tables.open[files] = True
     if judge is None:
-        tables.write(finished=True)
+        tables.write()
 
 
 def print_figures(target: Target) -> None:

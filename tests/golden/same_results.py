@@ -18,6 +18,7 @@ import argparse
 import array
 import contextlib
 import csv
+import io
 import itertools
 import json
 import math
@@ -184,7 +185,7 @@ def plain_json(data):
 
 def plain_fingerprints(data):
     """dumps.csv without its fingerprints."""
-    rows = list(csv.reader(data.decode().splitlines()))
+    rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
     at = rows[0].index("fingerprint")
     return "\n".join(",".join(row[:at] + row[at + 1 :]) for row in rows).encode()
 

@@ -1,0 +1,77 @@
+"""Finds references in answers of any script (README.md, "Questions and answers", has the rule). Needs nothing but Python."""
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Scripts that write words without spaces between them, or attach particles: how their characters' Unicode names begin.
+RUNNING = {"CJK", "IDEOGRAPHIC", "BOPOMOFO", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"}
+PLAIN = str.maketrans({**dict.fromkeys("‘’‚‛′ʼʻ´", "'"), **dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‐‑‒–−", "-"), "٫": ".", "٬": ",", "⁄": "/"})
+# Before NFKC, which makes "102" of "10²", "31/2" of "3½" and a plain space of the one that parts thousands.
+KEEPS_APART = ((re.compile("(?<=[0-9])，(?=[0-9])"), ", "), (re.compile(r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))"), "'"),
+               (re.compile("(?<=\\d)(?=[²³¹⁰-₉¼-¾⅐-↉])"), "_"))
+# Digits with separators: one number, or a list of them. Behind a letter (Rs1,500) only thousands are sure to be a number's.
+DIGITS = re.compile(r"(?<!\d)(?<!\d[.,'])\d+(?:[.,']\d+)+(?![\da-z_])")
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:'\d{3})+)(?:\.\d+)?|[1-9]\d?(?:,\d{2})+,\d{3}(?:\.\d+)?|[1-9]\d{0,2}(?:\.\d{3}){2,}")
+DECIMAL_COMMA = re.compile(r"(?!\d{4,},\d{4})\d+,\d+|[1-9]\d{0,2}(?:(?:\.\d{3})+|(?:'\d{3})+),\d+")
+DATE = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}|\d{4}\.\d{1,2}\.\d{1,2}")
+# Beside a number: no more digits of it, and no sign; a whole number may be followed by a point and zeros.
+NUMBER_BEGINS = r"(?<!\d\.)(?<!(?<![\w.)\]])\.)(?<!(?<![\w-])-)(?<!(?<![\w-])-[$€£¥])(?<!\de[+-])"
+NUMBER_ENDS, WHOLE_NUMBER_ENDS = r"(?!\.\d)", r"(?!\.(?!0+(?!\.?\d))\d)"
+
+
+def normalized(text: str) -> str:
+    """The text as answers and references are compared: characters of one meaning, case and spelling of numbers."""
+    text = "".join(map(_visible, text)).translate(PLAIN)
+    for pattern, replacement in KEEPS_APART:
+        text = pattern.sub(replacement, text)
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(PLAIN)
+    text = text.replace("i\u0307", "i").replace("ı", "i")  # Turkish pairs them otherwise
+    text = re.sub(r"\d", lambda digit: str(int(digit[0])), text)
+    text = DIGITS.sub(_number, re.sub(r"(?<=\d)\s+(?=[%‰])", "", text))
+    return " ".join(text.split())
+
+
+def contains(text: str, reference: str) -> bool:
+    """Whether a normalized text has the reference as words or a number, not inside longer ones."""
+    if not reference:
+        return False
+    begins = NUMBER_BEGINS if reference[0].isdigit() else ""
+    whole = re.search(r"(?<![\d.])\d+$", reference)
+    ends = "" if not reference[-1].isdigit() else WHOLE_NUMBER_ENDS if whole else NUMBER_ENDS
+    for found in re.finditer(f"{begins}(?={re.escape(reference)}{ends})", text):
+        begin, end = found.start(), found.start() + len(reference)
+        lengthened = unicodedata.category(text[end : end + 1] or " ").startswith("M")  # a mark belongs to the letter before
+        if not (lengthened or _joined(text[:begin][-1:], reference[0]) or _joined(text[end : end + 1], reference[-1])):
+            return True
+    return False
+
+
+def _visible(c: str) -> str:
+    """Without what only formats; signs that are spelled with letters (™, №, ㎏) apart from the words beside them."""
+    category = unicodedata.category(c)
+    if category == "Cf" or "\ufe00" <= c <= "\ufe0f":
+        return ""
+    if category != "So":
+        return c
+    spelled = unicodedata.normalize("NFKC", c)
+    return " " * spelled[0].isalnum() + c + " " * spelled[-1].isalnum()
+
+
+def _number(digits: re.Match[str]) -> str:
+    run = digits[0]
+    if THOUSANDS.fullmatch(run):
+        return run.replace(".", "") if run.count(".") > 1 else re.sub("[,']", "", run)
+    if DECIMAL_COMMA.fullmatch(run) and not re.search("[a-z_]$", digits.string[: digits.start()]):
+        return re.sub("[.']", "", run).replace(",", ".")
+    return run.replace(".", ". ") if DATE.fullmatch(run) else run.replace(",", ", ")
+
+
+def _joined(beside: str, edge: str) -> bool:
+    """Whether a character beside a reference belongs to the word at its edge."""
+    in_word = beside.isalnum() or beside == "_" or unicodedata.category(beside or " ").startswith("M")
+    return in_word and not _running(beside) and not _running(edge)
+
+
+def _running(c: str) -> bool:
+    return unicodedata.name(c, "").split(" ")[0] in RUNNING
