@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import tempfile
+import unicodedata
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,7 @@ import transformers
 import answer_tasks
 import kvcapture
 import kvvalidate
-from answer_tasks import TASKS, Haystack, read_samples, samples, score
+from answer_tasks import TASKS, Haystack, read_samples, samples, score, stays_right
 from answer_statistics import auc, auc_interval, curve, mcnemar, safe_below, wilson
 from answers import Judge, Question
 from capture_tasks import Framed
@@ -99,6 +100,59 @@ class Tasks(unittest.TestCase):
         self.assertEqual(score("AMBER-acorn, and more", ["amber-acorn", "bold-cabin"]), 0.5)
         self.assertEqual(score("a+b", ["a+b"]), 1.0)  # no pattern
         self.assertEqual(score("", ["x"]), 0.0)
+        self.assertEqual(score("any", ["\u200b"]), 0.0)  # of nothing that is seen
+
+    def test_spellings_of_one_text_are_equal(self):
+        for one, other in (("café Müller", unicodedata.normalize("NFD", "café Müller")), ("Murphy's law", "Murphy’s law"), ("Straße", "STRASSE"), ("fish", "ﬁsh"),
+                           ("Ὀδυσσεύς", "ὈΔΥΣΣΕΎΣ"), ("İstanbul", "istanbul"), ("ısparta", "ISPARTA"), ("GPT-4", "ＧＰＴ‑４"), ("München", "Mün\u00adchen"), ("New York", "New\n York"),
+                           ('"да"', "«Да»"), ("ガクセイ", "ｶﾞｸｾｲ"), ("H2O", "H₂O"), ("1/2", "½"), ("42%", "٤٢ %"), ("42°C", "４２℃"), ("it's", "it´s")):
+            with self.subTest(one):
+                self.assertEqual([score(f"It is {one}, yes", [other]), score(f"It is {other}, yes", [one])], [1, 1])
+
+    def test_a_number_is_not_found_inside_another(self):
+        for number, others in (("42", "42.5 42,5 -42 −42 -$42 1,042 1.42 .42 2.42.1 user_42@x.org 420 x42 42nd 42e3 1e-42 42² 42½ 1'042 1\u202f042"),
+                               ("500", "1,500,000 1.500.000 1'500'000 15,00,500 Rs1,500 約1,500,000人 1\u00a0500\u00a0000 ５００,０００"),
+                               ("2.0", "2.0.1 12.0 2.05 -2.0 v2.0"), ("042", "1,042. 42 .042"), ("2.1", "2.1.0 2.10")):
+            for other in others.split(" "):
+                with self.subTest(number, other=other):
+                    self.assertEqual(score(f"It is {other} here", [number]), 0)
+                    self.assertEqual(score(other, [other]), 1)
+
+    def test_numbers_of_one_value_are_equal(self):
+        for number, others in (("42", "42. 42.0 42.00 +42 $42 42% COVID-42 (42) ...42 10-42 42/100 [42,43,44] 1999-42-03 ４２ ४२ ٤٢ 42㎏ №42 42円 约42年 서울42"),
+                               ("1042", "1,042 1'042 1’042 1\u202f042 １,０４２ ١٬٠٤٢ 1,042.0"), ("1,042", "1042"), ("1500000", "1,500,000 15,00,000 1.500.000 1\u00a0500\u00a0000"),
+                               ("1500.25", "1,500.25 1.500,25 1'500.25 1500,25"), ("-7", "-7 −7 -7.0"), ("2024", "24.12.2024 2024.12.24 2024-12-24 (2024)"),
+                               ("4719283", "4719283,5528110 5528110,4719283,1234567 **4719283**,"), ("0.5", "0.5 0,5")):
+            for other in others.split(" "):
+                with self.subTest(number, other=other):
+                    self.assertEqual(score(f"It is {other} here", [number]), 1)
+
+    def test_words_of_scripts_without_spaces_are_found_in_running_text(self):
+        for answer, found, lacking in (("答案是北京。", "北京", "上海"), ("東京2020です", "東京|2020|東京2020", "202"), ("정답은 서울입니다.", "서울", "부산"),
+                                       ("คำตอบคือกรุงเทพครับ", "กรุงเทพ", "เชียงใหม่"), ("រាជធានីភ្នំពេញគឺ", "ភ្នំពេញ", "សៀមរាប"), ("ວຽງຈັນແມ່ນ", "ວຽງຈັນ", "ປາກເຊ"), ("ရန်ကုန်မြို့", "ရန်ကုန်", "ရန"),
+                                       ("GPT-4는 iPhone을", "GPT-4|iPhone|GPT", "Phone|iPhon"), ("नई दिल्ली है", "दिल्ली|नई", "दिल|ली"), ("café cafe\u0301s", "café", "cafe|caf"),
+                                       ("Murphy’s l’eau C++ iPhone™", "Murphy|eau|C++|iPhone", "Murph|au")):
+            for word in found.split("|"):
+                self.assertEqual(score(answer, [word]), 1, (answer, word))
+            for word in lacking.split("|"):
+                self.assertEqual(score(answer, [word]), 0, (answer, word))
+
+    def test_an_answer_is_right_early_only_where_nothing_can_change_it(self):
+        for text, reference, right in (("It is 42", "42", False), ("It is 42.", "42", False), ("It is 42. ", "42", True), ("It is 42 k", "42", True), ("cafe", "cafe", False),
+                                       ("cafe ", "cafe", True), ("北京", "北京", False), ("北京。", "北京", True), ("caf\ufffd", "caf", False), ("1\u00a0", "1", False)):
+            self.assertEqual(stays_right(text, [reference]), right, (text, reference))
+
+    def test_lines_of_a_file_end_at_line_feeds_alone(self):
+        row = {"context": "one\u2028two\u2029three\x85four", "question": "why?", "references": ["5512"]}
+        lines = [json.dumps(row, ensure_ascii=False), json.dumps({**row, "question": "who?"}, ensure_ascii=False)]
+        for end in ("\n", "\r\n", "\n\n"):
+            with tempfile.TemporaryDirectory() as name:
+                path = Path(name) / "mine.jsonl"
+                path.write_bytes((end.join(lines) + end).encode())
+                self.assertEqual([(s.context, s.question) for s in read_samples(str(path), "mine")], [(row["context"], "why?"), (row["context"], "who?")])
+                path.write_bytes((end.join(lines) + end + "{").encode())
+                with self.assertRaisesRegex(CaptureError, f"line {1 + 2 * end.count(chr(10))}: expected an object"):
+                    read_samples(str(path), "mine")
 
     def test_a_haystack_of_python_is_the_same_each_time(self):
         own = Haystack.own()
@@ -115,6 +169,7 @@ class Tasks(unittest.TestCase):
             (json.dumps({**good, "question": 3}), "line 2: question: expected a text, found 3"),
             (json.dumps({**good, "references": []}), "line 2: references: expected texts, one of them at least, found \\[\\]"),
             (json.dumps({**good, "references": [""]}), "line 2: references"),
+            (json.dumps({**good, "references": ["\u00ad"]}), "line 2: references"),
             (json.dumps({**good, "prefix": 1}), "line 2: prefix"),
             (json.dumps({**good, "longest": 0}), "line 2: longest: expected a number of tokens, found 0"),
         ):
@@ -174,18 +229,41 @@ class Judged(unittest.TestCase):
     def setUp(self):
         self.model = build("llama", num_hidden_layers=2)
         self.brute = BruteForce({name: x.numpy() for name, x in self.model.state_dict().items()}, self.model.config)
-        self.ids = prompt(PROMPT + 3)[0].tolist()
+        self.ask(3)
+
+    def ask(self, behind):
+        """A prompt, so many tokens behind it, and the answer to both."""
+        self.begin = PROMPT + behind
+        self.ids = prompt(self.begin)[0].tolist()
         self.ids += self.said(lambda layer, head, k, v: (k, v), self.ANSWER)
 
     def said(self, cache, count):
-        """What the model says behind the three tokens after the prompt, over such a cache."""
-        ids = self.ids[: PROMPT + 3]
+        """What the model says where the answer begins, over such a cache. A prompt itself is read over the whole cache."""
+        ids = self.ids[: self.begin]
         for _ in range(count):
-            ids = [*ids, int(self.brute.log_p(ids, PROMPT, cache)[-1].argmax())]
-        return ids[PROMPT + 3 :]
+            steps = len(ids) > PROMPT
+            log_p = self.brute.log_p(ids, PROMPT if steps else PROMPT - 1, cache if steps else lambda layer, head, k, v: (k, v))
+            ids = [*ids, int(log_p[-1].argmax())]
+        return ids[self.begin :]
 
     def test_the_forced_pass_says_what_free_decoding_says(self):
-        begin = PROMPT + 3
+        self.forced_and_free()
+
+    def test_an_answer_may_begin_where_the_prompt_ends(self):
+        self.ask(0)
+        self.forced_and_free()
+        with ModelLoop(self.model) as loop:
+            full, changes = loop.read(self.ids, PROMPT), {0: Change(kept=kept_sets(2, 2, 1, share=0.2)[0])}
+            kl = figures_of_steps(full, loop.feed(changes))[0]
+            question = Question("t", ["w1"], (PROMPT, PROMPT + 1), [], 12)  # of the prompt's own prediction alone
+            found = Judge(question, loop, self.ids[: PROMPT + 1], PROMPT, Letters()).judge(changes, loop.feed(changes), kl, lambda layer: 2)
+            self.assertEqual([found[name] for name in ("first_other", "nll", "margin", "kl_question", "kl_answer")], [None] * 5)
+            self.assertEqual(found["answer"], f"w{self.ids[PROMPT]}")
+            with self.assertRaisesRegex(CaptureError, f"to end where the answer begins, at position {PROMPT - 1}, or before, found {PROMPT} tokens"):
+                Judge(question._replace(answer=(PROMPT - 1, PROMPT + 1)), loop, self.ids, PROMPT, Letters())
+
+    def forced_and_free(self):
+        begin = self.begin
         needle = (5, 9)
         flips = 0
         with ModelLoop(self.model) as loop:
@@ -209,6 +287,7 @@ class Judged(unittest.TestCase):
                     same = free[: self.ANSWER] == self.ids[begin:]
                     self.assertEqual(found["first_other"] is None, same)
                     self.assertEqual(found["margin"] > 0, same)
+                    self.assertEqual(found["first_other"], next((i for i, (a, b) in enumerate(zip(free, self.ids[begin:])) if a != b), None))
                     self.assertEqual(found["needles_kept"], np.mean([kept[layer, head, 5:9].all() for layer in range(2) for head in range(2)]))
                 flips += not same
         self.assertTrue(10 < flips < 60, flips)
@@ -339,6 +418,34 @@ class Captured(Case):
         status, text = said(kvvalidate.main, ["--model", str(model), "--results", str(results), "--force"])
         self.assertEqual(status, 2)
         self.assertRegex(text, "manifest.json: task: expected what kvcapture.py --task writes, found")
+
+    @unittest.skipUnless(KVREPLAY, "KVREPLAY names no kvreplay")
+    def test_folders_behind_a_refused_one_are_validated(self):
+        self.save_model()
+        question = {"context": " ".join(f"w{i}" for i in range(10, 40)), "question": "w52 w53", "longest": 4}
+        self.run_it([{**question, "references": ["no"]}])
+        answer = self.table()[0]["answer"].split()
+        self.run_it([{**question, "references": answer[:1]}] * 2, "--force")
+        results = [self.folder / name for name in ("first", "second", "third")]
+        for folder, dump, ends in zip(results, ("mine-00", "mine-01", "mine-01"), ([], ["--prompt-len", "question"], ["--prompt-len", "question"])):
+            run = [KVREPLAY, "evict", self.folder / "out" / dump, "--policy", "streaming", "--keep", "50%", "--window", "4", "--out", folder, "--quiet", *ends]
+            subprocess.run(run, check=True)
+        manifest = manifest_of(self.folder / "out" / "mine-00")
+        del manifest["task"]["longest"]
+        (self.folder / "out" / "mine-00" / "manifest.json").write_text(json.dumps(manifest))
+        kept = next((results[1] / "layer_01" / "kept").glob("*.npy"))
+        kept.write_bytes(kept.read_bytes()[:-1])
+        status, text = said(kvvalidate.main, ["--model", str(self.folder / "model"), "--results", *map(str, results)])
+        self.assertEqual(status, 2, text)
+        self.assertRegex(text, f"(?m)^kvvalidate: {results[0]}: .*task: expected what kvcapture.py --task writes")
+        self.assertRegex(text, f"(?m)^kvvalidate: {results[1]}.*kept.*")
+        with open(results[2] / "answers.csv", newline="") as file:
+            (row,) = csv.DictReader(file)
+        self.assertEqual(row["kl_question"], "")  # the answer follows the prompt
+        self.assertTrue(json.loads((results[2] / "validate.json").read_text())["finished"])
+        self.assertFalse(json.loads((results[1] / "validate.json").read_text())["finished"])
+        self.assertFalse((results[0] / "validate.json").exists())
+        self.assertRegex(text, f"(?m)^{results[2]}: nats over the decoding steps")
 
     def test_a_log_says_how_far_it_is(self):
         self.save_model()
