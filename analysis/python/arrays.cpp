@@ -89,6 +89,26 @@ std::vector<Index> shape_of(const AnyArray& array) {
   return shape;
 }
 
+/// What an object is whose numbers neither protocol hands out, and how NumPy makes them readable.
+std::string unreadable(nb::handle object) {
+  const std::string type = python_type_of(object);
+  if (!nb::hasattr(object, "dtype")) return type;
+  const nb::object dtype = object.attr("dtype");
+  const std::string of = type + " of " + nb::str(dtype).c_str();
+  if (!nb::hasattr(dtype, "byteorder")) return of;
+  if (!nb::object(dtype.attr("names")).is_none())
+    return "structured " + of + " (name one field, as in x['" +
+           nb::cast<std::string>(nb::str(nb::object(dtype.attr("names")[0]))) + "'])";
+  if (nb::cast<std::string>(nb::str(dtype.attr("byteorder"))) == ">")
+    return "big-endian " + of + " (x.astype(x.dtype.newbyteorder('=')) swaps the bytes)";
+  const auto itemsize = nb::cast<std::int64_t>(dtype.attr("itemsize"));
+  for (const nb::handle stride : nb::object(object.attr("strides")))
+    if (itemsize > 0 && nb::cast<std::int64_t>(stride) % itemsize != 0)
+      return fmt::format("packed {}, numbers of {} bytes {} apart (np.ascontiguousarray(x) gathers them)", of,
+                         itemsize, nb::cast<std::int64_t>(stride));
+  return of;
+}
+
 /// Where each of the `wanted` extents is -1 or the array's.
 void require_shape(const char* name, const std::vector<Index>& found, std::vector<Index>& wanted) {
   bool fits = found.size() == wanted.size();
@@ -178,13 +198,8 @@ HostArray array_of(const char* name, nb::handle object) {
   // Tensors that gradients run through are not handed out as they are.
   if (nb::hasattr(object, "detach"))
     if (const auto detached = imported(object.attr("detach")())) return {*detached};
-  std::string of;
-  if (nb::hasattr(object, "dtype")) {
-    const nb::object dtype = object.attr("dtype");
-    of = fmt::format(" of {}", nb::str(nb::handle(dtype)).c_str());
-  }
   throw InputError(name, "an array: NumPy's, torch's or any with DLPack or the buffer protocol",
-                   python_type_of(object) + of);
+                   unreadable(object));
 }
 
 MemoryArray tensor_of(Tensor tensor, const HostArray& array) {

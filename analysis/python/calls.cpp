@@ -97,15 +97,22 @@ void require_one(const OptionFacts& option, std::size_t found) {
   if (found != 1) throw OptionError(option, "one", found == 0 ? "none" : fmt::format("{}", found));
 }
 
-std::string described(const BoundOptions& options) {
-  std::string text;
+BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const OptionFacts& own) {
+  for (BoundOption& option : options)
+    if (option.facts == &facts) option.facts = &own;
+  return options;
+}
+
+nb::list described(const BoundOptions& options) {
+  nb::list found;
   for (const BoundOption& option : options) {
     const bool from_facts = !option.facts->otherwise.empty() && !is_wanted(option);
     const std::string otherwise(from_facts ? option.facts->otherwise : std::string_view(option.initial));
-    text += fmt::format("    {}: {}{}{}\n", keyword_of(*option.facts), option.facts->meaning, option.words,
-                        otherwise.empty() ? "" : fmt::format(" [{}]", otherwise));
+    found.append(nb::make_tuple(keyword_of(*option.facts),
+                                fmt::format("{}{}{}", option.facts->meaning, option.words,
+                                            otherwise.empty() ? "" : fmt::format(" [{}]", otherwise))));
   }
-  return text;
+  return found;
 }
 
 namespace {

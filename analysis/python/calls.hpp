@@ -43,6 +43,10 @@ BoundOptions those_of(BoundOptions options, const Keep& keep) {
 /// The options of `one`, then those of `other`.
 BoundOptions joined(BoundOptions one, const BoundOptions& other);
 
+/// The options, of which the one of `facts` is described as in `own`: of the same name, but with what a call
+/// takes of it.
+BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const OptionFacts& own);
+
 /// Throws OptionError where a list that a call wants one of has `found`.
 void require_one(const OptionFacts& option, std::size_t found);
 /// The same of budgets, of which keep is one way to say them.
@@ -52,8 +56,8 @@ void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budg
   require_one(named ? *budgets.front().asked_by : keep, budgets.size());
 }
 
-/// "name: takes [otherwise]: meaning", a line each, of the options that a call takes: for its docstring.
-std::string described(const BoundOptions& options);
+/// (name, "meaning [otherwise]") of each option that a call takes: its keywords and its docstring.
+nb::list described(const BoundOptions& options);
 
 /// The keywords of one kind of call. To bind options takes longer than to read them, so that they are bound
 /// once, and set back to what they were for every call.
@@ -77,7 +81,7 @@ class Keywords {
   Options read(const nb::dict& keywords) {
     return read(keywords, [](Options&) {});
   }
-  std::string described() const { return python::described(Bound(bind_).all); }
+  nb::list described() const { return python::described(Bound(bind_).all); }
 
  private:
   struct Bound {

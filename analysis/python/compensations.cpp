@@ -165,6 +165,12 @@ void bind_compensations(nb::module_& module) {
              "{held: [(tokens, bias, values, keys)], method, reference, lambda_, mu, bytes, split: {rows: "
              "{figure: (of the layer, of its heads)}}, notes}.");
   module.def("compensate_options", [] { return g_compensate_keywords.described(); });
+  module.def(
+      "check_compensate",
+      [](const nb::dict& keywords) {
+        require_one(kMethod, g_compensate_keywords.read(keywords).of.compensate.size());
+      },
+      nb::arg("options"), "Refuses options that compensate() refuses of every layer.");
 }
 
 }  // namespace kvreplay::python

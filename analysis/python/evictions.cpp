@@ -11,9 +11,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -23,22 +25,27 @@
 namespace kvreplay::python {
 namespace {
 
-/// The keywords of calls that ask for one policy at one budget in one phase: what decides about
-/// kept sets, and what `more` holds for besides.
-template <class More>
-BoundOptions policy_options(Asked<EvictionOptions>& asked, const More& more) {
-  using namespace evict_option;
+constexpr OptionFacts kPolicy{"policy", "NAME",
+                              "BASE, BASE+SCORE or score:SCORE, with options of its own as in "
+                              "snapkv[window=64,pool=7]"};
+
+/// The keywords of calls that ask for one policy at one budget in one phase, described as in `phase`: what
+/// decides about kept sets, and `more`.
+BoundOptions policy_options(Asked<EvictionOptions>& asked, const OptionFacts& phase,
+                            std::initializer_list<const OptionFacts*> more) {
+  namespace option = evict_option;
   asked.of.policies.clear();  // a call is asked for one
   asked.of.budgets.clear();
-  const OptionFacts* const others[] = {&diff, &decode_window, &prompt,   &channels, &evict_option::protect,
-                                       &bits, &group,         &residual, &score,    &kept,
-                                       &ties};
-  return joined(those_of(bound(asked.of),
-                         [&](const OptionFacts* facts) {
-                           return more(facts) ||
-                                  std::find(std::begin(others), std::end(others), facts) == std::end(others);
-                         }),
-                bound(asked.call));
+  std::vector<const OptionFacts*> taken = {
+      &option::policy,    &option::keep,   &option::sigma,         &option::budget, &option::phase,
+      &option::semantics, &option::window, &option::sinks,         &option::recent, &option::pool,
+      &option::on,        &option::by,     &option::per_query_head};
+  taken.insert(taken.end(), more);
+  BoundOptions own = those_of(bound(asked.of), [&](const OptionFacts* facts) {
+    return std::find(taken.begin(), taken.end(), facts) != taken.end();
+  });
+  own = described_as(described_as(std::move(own), option::policy, kPolicy), option::phase, phase);
+  return joined(std::move(own), bound(asked.call));
 }
 
 /// Throws OptionError unless there is one case, of a policy.
@@ -49,9 +56,8 @@ void require_one_case(const EvictionOptions& options) {
   if (!options.policies.front()) throw OptionError(evict_option::policy, "a policy", "'none'");
 }
 
-BoundOptions options_of(Asked<EvictionOptions>& asked) {
-  return policy_options(asked, [](const OptionFacts*) { return false; });
-}
+constexpr OptionFacts kEvictPhase{"phase", "NAME", "prefill or blockwise:N"};
+BoundOptions options_of(Asked<EvictionOptions>& asked) { return policy_options(asked, kEvictPhase, {}); }
 Keywords<Asked<EvictionOptions>> g_evict_keywords(options_of);
 
 /// The user's scores, [n_kv, l] each, or [n_q, l] where query heads are told apart.
@@ -60,7 +66,6 @@ std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShap
   std::vector<GivenArray<double>> given;
   for (const auto& [key, array] : scores) {
     const std::string name = nb::cast<std::string>(key), where = "score " + name;
-    require_own_name(evict_option::score, name);
     std::vector<Index> extents = {per_query_head ? -1 : shape.n_kv, shape.l};
     given.push_back({name, numbers_of(where.c_str(), array, extents, false)});
     if (extents[0] != shape.n_kv && extents[0] != shape.n_q)
@@ -73,26 +78,32 @@ std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShap
   return given;
 }
 
-/// The plan of the only case that there is to be.
-EvictionPlan plan_of(const Dump& dump, EvictionOptions& options, std::vector<GivenArray<double>> scores) {
+/// The options of a call whose scores have these names; refused where no layer could be evicted so.
+Asked<EvictionOptions> asked_of(const std::vector<std::string>& scores, const nb::dict& keywords) {
+  Asked<EvictionOptions> asked = g_evict_keywords.read(keywords, [&](Asked<EvictionOptions>& first) {
+    for (const std::string& name : scores) {
+      require_own_name(evict_option::score, name);
+      first.of.scores.push_back({name, ""});
+    }
+  });
+  const EvictionOptions& options = asked.of;
   require_one_case(options);
+  const Policy& policy = *options.policies.front();
   if (options.phases.front().decodes())
     throw OptionError(evict_option::phase, "prefill or blockwise:N", options.phases.front().name());
   for (std::size_t s = 0; s < scores.size(); ++s)
-    if (options.policies.front()->given != s)
-      throw OptionError(option_text("{} {}: no policy uses it: {} {}, or {}", evict_option::score,
-                                    scores[s].name, evict_option::policy,
-                                    policy_name(name_of(EvictionBase::score), scores[s].name),
-                                    policy_name(name_of(EvictionBase::snapkv), scores[s].name)));
-  options.scores.clear();  // they are files
-  EvictionPlan plan = eviction_plan(dump, options);
-  if (plan.any_reads())
+    if (policy.given != s)
+      throw OptionError(option_text("{} {}: no policy uses it: {} {}, or {}", evict_option::score, scores[s],
+                                    evict_option::policy,
+                                    policy_name(name_of(EvictionBase::score), scores[s]),
+                                    policy_name(name_of(EvictionBase::snapkv), scores[s])));
+  if (evicts_nothing(policy.name))
     throw OptionError(
         evict_option::policy, "a policy that evicts",
         fmt::format("'{}', which keeps the whole prompt and reads less (kvreplay evict measures it)",
-                    options.policies.front()->name));
-  plan.scores = std::move(scores);
-  return plan;
+                    policy.name));
+  asked.of.scores.clear();  // they are no files
+  return asked;
 }
 
 /// What the plan's only case keeps, [rows, l].
@@ -131,13 +142,12 @@ std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan,
 
 nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keywords) {
   const Dump& dump = layer.dump();
-  auto [options, call] = g_evict_keywords.read(keywords, [&](Asked<EvictionOptions>& asked) {
-    for (const auto& [name, array] : scores) {
-      require_own_name(evict_option::score, nb::cast<std::string>(name));
-      asked.of.scores.push_back({nb::cast<std::string>(name), ""});
-    }
-  });
-  const EvictionPlan plan = plan_of(dump, options, scores_of(scores, dump.shape(), options.per_query_head));
+  std::vector<std::string> names;
+  for (const auto& [name, array] : scores) names.push_back(nb::cast<std::string>(name));
+  const auto [options, call] = asked_of(names, keywords);
+  std::vector<GivenArray<double>> given = scores_of(scores, dump.shape(), options.per_query_head);
+  EvictionPlan plan = eviction_plan(dump, options);
+  plan.scores = std::move(given);
   std::vector<std::uint8_t> kept = computed(call, [&](const Compute& compute) {
     return in_float32(call.precision) ? layer_kept<float>(dump, plan, compute)
                                       : layer_kept<double>(dump, plan, compute);
@@ -150,10 +160,10 @@ nb::tuple evict(const Layer& layer, const nb::dict& scores, const nb::dict& keyw
                         which.policy, which.semantics, which.phase.name(), tokens, texts_of(plan.notes));
 }
 
+constexpr OptionFacts kGrowingPhase{"phase", "NAME",
+                                    "blockwise:N, decode, decode:N (a cut every N steps) or append-only"};
 BoundOptions growing_options_of(Asked<EvictionOptions>& asked) {
-  return policy_options(asked, [](const OptionFacts* facts) {
-    return facts == &evict_option::decode_window || facts == &evict_option::prompt;
-  });
+  return policy_options(asked, kGrowingPhase, {&evict_option::decode_window, &evict_option::prompt});
 }
 Keywords<Asked<EvictionOptions>> g_growing_keywords(growing_options_of);
 
@@ -349,6 +359,10 @@ void bind_evictions(nb::module_& module) {
       "recipe", [](const std::string& file) { return to_json(read_recipe(file)).dump(); }, nb::arg("file"),
       "A recipe's JSON, every field written out.");
   module.def("evict_options", [] { return g_evict_keywords.described(); });
+  module.def(
+      "check_evict",
+      [](const std::vector<std::string>& scores, const nb::dict& keywords) { asked_of(scores, keywords); },
+      nb::arg("scores"), nb::arg("options"), "Refuses options that evict() refuses of every layer.");
 }
 
 void bind_growing_caches(nb::module_& module) {

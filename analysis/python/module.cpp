@@ -8,6 +8,9 @@
 #include <exception>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <string>
+#include <vector>
 
 // kvreplay._core: what the Python package has of the library. It computes nothing of its own.
 
@@ -39,6 +42,12 @@ NB_MODULE(_core, module) {
       },
       nb::arg("threads").none());
   module.def("threads", [] { return Lease(default_threads()).workers().threads(); });
+  module.def(
+      "alternatives",
+      [](const std::string& given, const std::vector<std::string>& names) {
+        return alternatives(given, names);
+      },
+      nb::arg("given"), nb::arg("names"), "What may have been meant, to go behind a message.");
   bind_layer(module);
   bind_tokens(module);
   bind_evictions(module);

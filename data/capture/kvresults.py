@@ -28,6 +28,7 @@ import csv
 import difflib
 import functools
 import html
+import importlib.util
 import io
 import json
 import math
@@ -37,14 +38,21 @@ import reprlib
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-try:
+if TYPE_CHECKING:
     import pandas as pd
-except ImportError:
-    pd = None
+else:
+    class _Pandas:
+        """pandas, imported when first used: that takes longer than all else here, and frames alone need it."""
+
+        def __getattr__(self, name):
+            import pandas
+            return getattr(pandas, name)
+
+    pd = _Pandas() if importlib.util.find_spec("pandas") else None
 try:
     import xxhash
 except ImportError:

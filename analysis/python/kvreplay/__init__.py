@@ -12,29 +12,49 @@ candidates for eviction; what follows are decoding steps. Arrays are NumPy's, to
 protocol, of float16, bfloat16, float32 or float64, with or without a batch of 1; results are NumPy arrays. Names, defaults,
 figures and refusals (InputError) are those of the command line.
 """
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ContextManager, Mapping, Optional, Union
+
+from . import _core
 from ._core import InputError, __version__, set_threads, threads, why_no_cuda
 from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
 from ._compensations import Compensation, ErrorSplit, compensate
 from ._conform import Conformance, conform
 from ._dashboard import Dashboard, show
-from ._evictions import Eviction, OutputError, evict, output_error
+from ._evictions import Eviction, OutputError, Score, evict, output_error
 from ._growing import GrowingCaches
-from ._layer import Dump, Layer
+from ._layer import Dump, Layer, Positions
+from ._options import takes
 from ._program import Comparison, analyze, compare, program
 from ._recommend import Recommended, recommend
 from ._tokens import TokenMetrics, token_metrics
-from .results import ResultsError, open_results
+from .results import Results, ResultsError, open_results
+
+if TYPE_CHECKING:
+    from ._kept_of import KeptOf
+    from ._press import CachePress
 
 
-def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, reference=None, reference_rows=None, case=None, **options):
+@takes([(name, meaning) for name, meaning in _core.evict_options() if name not in ("policy", "per_query_head")])
+def press(policy: Union[str, "os.PathLike[str]", Results, None] = None, compression_ratio: Optional[float] = None, *,
+          score: Union[Score, Mapping[str, Score], None] = None, keep: Union[float, int, str, None] = None,
+          sigma: Optional[float] = None, budget: Union[int, str, None] = None, budgets: Any = None,
+          semantics: Optional[str] = None, phase: Optional[str] = None, window: Optional[Positions] = None,
+          sinks: Optional[Positions] = None, recent: Optional[Positions] = None, pool: Optional[str] = None,
+          on: Optional[str] = None, by: Optional[str] = None, compensate: Optional[str] = None,
+          reference: Optional[str] = None, reference_rows: Optional[int] = None, case: Optional[str] = None,
+          backend: Optional[str] = None, precision: Optional[str] = None, threads: Optional[int] = None) -> CachePress:
     """A press of kvpress: `with kvreplay.press("h2o+joint", 0.8)(model): model.generate(..)`.
 
     It keeps what `kvreplay evict --policy h2o+joint --sigma 0.8 --semantics kvpress` keeps, not what evict keeps by default,
     which is the paper's semantics: press("h2o+joint", 0.8, semantics="paper") keeps those tokens.
 
-    policy and options are evict()'s. compression_ratio: the share evicted of
-    every head; or budgets [layers, n_kv], the tokens kept of each, as allocate() gives them.
+    policy, score and the other options are evict()'s: press(score=function) keeps what it ranks highest. How much is kept is one of
+    compression_ratio, the share evicted of every head (0.5, if nothing is said), keep, sigma, budget, and budgets
+    [layers, n_kv], the tokens kept of each head, as allocate() gives them.
 
     compensate: a method of compensate(), as "fit", fitted to `reference` rows: behind the prompt the kept values (and keys, where
     it changes them) are replaced, and every later step has the biases on its logits, in the model's dtype. Needs eager or sdpa attention.
@@ -48,24 +68,30 @@ def press(policy, compression_ratio=0.5, *, budgets=None, compensate=None, refer
     .kept[layer]: the positions that the caches hold, bool [batch, n_kv, l]; .compensations[layer]: a Compensation for each prompt.
     Needs torch, transformers and kvpress 0.5.
     """
+    given = {name: value for name, value in locals().items() if value is not None and name != "policy"}
     try:
         from . import _press
     except ImportError as missing:
         raise InputError(f"press: expected torch and kvpress (pip install kvpress), found: {missing}") from missing
     if case is not None:
+        require_nothing_else(given, "case", "results and a case")
         return _press.case_press(policy if hasattr(policy, "folder") else open_results(policy), case)
-    if str(policy).endswith(".json"):
+    if isinstance(policy, (str, os.PathLike)) and str(policy).endswith(".json"):
+        require_nothing_else(given, "", "a recipe")
         return _press.recipe_press(str(policy))
-    if not isinstance(policy, str):
+    if policy is not None and not isinstance(policy, str):
         raise InputError(f"policy: expected text, or results and a case, found {type(policy).__name__}")
-    fitted = {name: value for name, value in (("reference", reference), ("reference_rows", reference_rows)) if value is not None}
-    if compensate is None and fitted:
-        raise InputError(f"{next(iter(fitted))} requires compensate")
-    return _press.Press(policy, compression_ratio, budgets, {"semantics": "kvpress", **options},
-                        None if compensate is None else {"method": compensate, **fitted})
+    return _press.policy_press(policy, given)
 
 
-def kept_of(model):
+def require_nothing_else(given: Mapping[str, Any], but: str, what: str) -> None:
+    for name in given:
+        if name != but:
+            raise InputError(f"press: expected no {name} beside {what}, found one")
+
+
+@takes()
+def kept_of(model: Any) -> ContextManager[KeptOf]:
     """What the caches of a running model, or one cache of transformers, keep of a prompt, for `kvreplay conform --kept`:
 
         with kvreplay.kept_of(model) as kept, press(model):   # any press of kvpress, or a cache class of your own

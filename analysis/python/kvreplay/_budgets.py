@@ -6,7 +6,8 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 import numpy as np
 
 from . import _core
-from ._layer import with_options
+from ._equal import equal
+from ._options import takes
 from ._show import picture
 
 
@@ -15,6 +16,15 @@ class Allocation(NamedTuple):
 
     budgets: np.ndarray  # int64
     loss: np.ndarray  # float64
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and equal(tuple(self), tuple(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
     def head_budgets(self, layers: Optional[Sequence[int]] = None) -> Dict[str, float]:
         """{"L0H0": share, ..}: each head's share of all tokens, as Attention Matching reads head budgets (a JSON file's text is
@@ -36,6 +46,7 @@ class Allocation(NamedTuple):
         return f"{self!r}{picture(np.atleast_2d(self.budgets), 'KV head', 'layer', 'tokens')}"
 
 
+@takes(_core.budget_options())
 def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] = None, keep: Union[float, int, str, None] = None,
              sigma: Optional[float] = None, budget: Union[int, str, None] = None, semantics: Optional[str] = None,
              floor: Optional[float] = None, scores: Any = None) -> Allocation:
@@ -54,6 +65,3 @@ def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] 
     found = _core.allocate(losses[None] if one else losses, total, scores, shared, dict(
         method=method, keep=keep, sigma=sigma, budget=budget, semantics=semantics, floor=floor))
     return Allocation(*(array[0] if one else array for array in found))
-
-
-with_options(allocate, _core.budget_options())

@@ -7,12 +7,14 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from . import _core
-from ._layer import layer_of, with_options
+from ._equal import ByContent
+from ._layer import LAYER, layer_of
+from ._options import takes
 from ._show import head_names, heads, picture, table
 
 
-@dataclass(frozen=True, repr=False)
-class Interaction:
+@dataclass(frozen=True, repr=False, eq=False)
+class Interaction(ByContent):
     """How the key channels of every KV head interact (of every query head, with semantics="official"): float64. NumPy takes
     it for `logits`. Of the diagonal alone: `diagonal` and `key_sq`, without the matrices."""
 
@@ -47,8 +49,8 @@ class Interaction:
                      ) + picture(self.logits[0], "channel", "channel", "head 0")
 
 
-@dataclass(frozen=True, repr=False)
-class Selection:
+@dataclass(frozen=True, repr=False, eq=False)
+class Selection(ByContent):
     """Which channels a method prunes."""
 
     pruned: np.ndarray  # bool [n_kv, d]
@@ -66,6 +68,7 @@ class Selection:
         return table(f"{self!r}", ["", *head_names(len(errors))], rows) + picture(np.atleast_2d(self.pruned), "channel", "head", "pruned")
 
 
+@takes(_core.channel_options(), LAYER)
 def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, outputs: bool = False,
                         diagonal: bool = False, semantics: Optional[str] = None, recent: Optional[int] = None,
                         window: Optional[int] = None, protect: Optional[str] = None, backend: Optional[str] = None,
@@ -81,9 +84,7 @@ def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Option
         semantics=semantics, recent=recent, window=window, protect=protect, backend=backend, precision=precision, threads=threads)))
 
 
-with_options(channel_interaction, _core.channel_options())
-
-
+@takes(_core.selection_options())
 def select_channels(interaction: Any, *, method: Optional[str] = None, ratio: Optional[float] = None,
                     semantics: Optional[str] = None) -> Selection:
     """The key channels that a method prunes: of an Interaction, or of matrices [n, d, d] or [d, d] alone.
@@ -100,6 +101,3 @@ def select_channels(interaction: Any, *, method: Optional[str] = None, ratio: Op
         arrays = {"logits": interaction[None] if one else interaction}
     found = _core.select_channels(arrays, dict(method=method, ratio=ratio, semantics=semantics))
     return Selection(**({name: value[0] for name, value in found.items()} if one else found))
-
-
-with_options(select_channels, _core.selection_options())

@@ -7,14 +7,16 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from . import _core
-from ._evictions import Eviction, kept_of
-from ._layer import layer_of, with_options
+from ._equal import ByContent
+from ._evictions import Eviction, kept_of, prompt_of
+from ._layer import LAYER, Positions, layer_of
+from ._options import takes
 from ._show import head_names, heads, table
 from .results import Compensated
 
 
-@dataclass(frozen=True)
-class ErrorSplit:
+@dataclass(frozen=True, eq=False)
+class ErrorSplit(ByContent):
     """Where the error of a compensated cache comes from on some rows: squared norms over those of the outputs, of the layer;
     `heads` has the same of every KV head, [n_kv]. nan: the figure has no value there."""
 
@@ -26,8 +28,8 @@ class ErrorSplit:
     heads: Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True, repr=False)
-class Compensation:
+@dataclass(frozen=True, repr=False, eq=False)
+class Compensation(ByContent):
     """What a method makes of a kept set of every KV head: what the caches hold. output_error(.., keep=it) measures it."""
 
     held: Sequence[Compensated]  # of each KV head: tokens int32 [m], bias [m], values [m, d_v], keys [m, d] or None
@@ -74,9 +76,10 @@ class Compensation:
         return table(repr(self), ["", "layer", *head_names(n)], rows)
 
 
+@takes(_core.compensate_options(), LAYER)
 def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, keep: Any = None,
                method: Optional[str] = None, reference: Optional[str] = None, reference_rows: Optional[int] = None,
-               window: Optional[int] = None, semantics: Optional[str] = None, backend: Optional[str] = None,
+               window: Optional[Positions] = None, semantics: Optional[str] = None, backend: Optional[str] = None,
                precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> Compensation:
     """What a method makes of what is kept of every KV head (sim/compensation/COMPENSATION.md): biases on the logits of kept
     tokens and other values in their place, as `kvreplay evict --compensate` writes them.
@@ -86,10 +89,8 @@ def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] =
     keep: bool [n_kv, l], True where a token stays; an Eviction, whose semantics are taken; or n_kv lists of positions.
     Of float32, or float64 with precision="f64".
     """
-    asked = layer_of(q, k, v, prompt_len, layer)
-    several, kept = kept_of(keep, asked)
-    if several:
-        raise _core.InputError(f"keep: expected one kept set, [{asked.n_kv}, {asked.prompt_len}], found shape {list(kept.shape)}")
+    asked = layer_of(q, k, v, prompt_of(q, prompt_len, keep), layer)
+    _, kept = kept_of(keep, asked, several=False)
     if semantics is None and isinstance(keep, Eviction):
         semantics = keep.semantics
     found = _core.compensate(asked, kept, dict(
@@ -100,6 +101,3 @@ def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] =
                                        heads={name: each for name, (_, each) in figures.items()})
                       for rows, figures in found["split"].items()}
     return Compensation(**found)
-
-
-with_options(compensate, _core.compensate_options())

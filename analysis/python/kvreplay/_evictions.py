@@ -1,19 +1,22 @@
 """What policies keep, and what the loss of the rest does to the outputs."""
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _core
-from ._layer import Layer, layer_of, with_options
+from ._equal import ByContent
+from ._layer import LAYER, Layer, Positions, layer_of, numpy_of
+from ._options import Function, takes
 from ._show import head_names, heads, picture, table
 from .results import Compensated
 
 
-@dataclass(frozen=True)
-class Eviction:
+@dataclass(frozen=True, eq=False)
+class Eviction(ByContent):
     """What a policy keeps of a prompt of l tokens."""
 
     kept: np.ndarray  # bool [n_kv, l] ([n_q, l] with per_query_head)
@@ -36,13 +39,14 @@ class Eviction:
         return f"{self!r}{picture(self.kept, 'token', 'head', 'kept')}"
 
 
-Score = Union[Any, Callable[[Any, Any, Any], Any]]
+Score = Union[Any, Callable[[np.ndarray, np.ndarray, np.ndarray], Any]]
 
 
+@takes(_core.evict_options(), LAYER)
 def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, policy: Optional[str] = None,
           keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
           score: Union[Score, Mapping[str, Score], None] = None, semantics: Optional[str] = None, phase: Optional[str] = None,
-          window: Optional[int] = None, sinks: Optional[int] = None, recent: Optional[int] = None, pool: Optional[str] = None,
+          window: Optional[Positions] = None, sinks: Optional[Positions] = None, recent: Optional[Positions] = None, pool: Optional[str] = None,
           on: Optional[str] = None, by: Optional[str] = None, per_query_head: Optional[bool] = None,
           backend: Optional[str] = None, precision: Optional[str] = None, threads: Optional[int] = None,
           **layer: Any) -> Eviction:
@@ -51,7 +55,8 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
     q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. The budget
     is one of keep (0.2, "20%", or 410 tokens), sigma and budget.
 
-    score: [n_kv, l] ([n_q, l] too with per_query_head), higher is kept, infinite ones first and last, or a function of the prompt's (q, k, v) that gives it: called "mine" in policy,
+    score: [n_kv, l] ([n_q, l] too with per_query_head), higher is kept, infinite ones first and last, or a function that gives it of
+    the prompt's (q, k, v), which it gets as NumPy arrays, float32 in the place of bfloat16. It is called "mine" in policy:
     "score:mine" (which is the default then) or "snapkv+mine"; {name: score} for another name.
     """
     asked = layer_of(q, k, v, prompt_len, layer)
@@ -65,19 +70,16 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
         threads=threads)))
 
 
-with_options(evict, _core.evict_options())
-
-
 def named_scores(score: Union[Score, Mapping[str, Score], None]) -> dict[str, Score]:
     return {} if score is None else dict(score) if isinstance(score, Mapping) else {"mine": score}
 
 
 def score_of(score: Score, layer: Layer) -> Any:
-    return score(*layer.prompt()) if callable(score) else score
+    return score(*map(numpy_of, layer.prompt())) if callable(score) else score
 
 
-@dataclass(frozen=True)
-class OutputError:
+@dataclass(frozen=True, eq=False)
+class OutputError(ByContent):
     """What kept sets do to a layer's outputs. Numbers, or [cases] where several kept sets were given; `heads` has the same
     figures of every KV head, [n_kv] or [cases, n_kv]. None: the layer lacks what the figure needs."""
 
@@ -113,7 +115,25 @@ class OutputError:
                      ["", *(several or ["layer", *head_names(n)])], rows)
 
 
-def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prompt_len: Optional[int] = None,
+def keep_as_fourth(function: Function) -> Function:
+    """Also takes `keep` in the fourth place, where it stood before prompt_len did."""
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if len(arguments) == 4 and arguments[3] is not None and not is_whole(arguments[3]):
+            if keywords.get("keep") is not None:
+                raise _core.InputError(f"prompt_len: expected a whole number beside keep, found {type(arguments[3]).__name__}")
+            keywords, arguments = {**keywords, "keep": arguments[3]}, arguments[:3]
+        return function(*arguments, **keywords)
+    return call  # type: ignore[return-value]
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, (int, float, str, np.generic))
+
+
+@keep_as_fourth
+@takes(_core.output_options(), LAYER)
+def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, keep: Any = None,
                  rows: Union[str, Tuple[int, int], None] = None, window: Optional[int] = None,
                  bits: Union[str, int, None] = None, rotate: Optional[str] = None, keys: Optional[str] = None,
                  group: Optional[int] = None, residual: Optional[int] = None, backend: Optional[str] = None,
@@ -128,7 +148,7 @@ def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prom
     rows: "future" (the decoding steps), "window" (the last `window` queries of the prompt) or (first, end), positions with a
     query; None: the future where there is one, else the window.
     """
-    asked = layer_of(q, k, v, prompt_len, layer)
+    asked = layer_of(q, k, v, prompt_of(q, prompt_len, keep), layer)
     options = dict(window=window, bits=bits, rotate=rotate, keys=keys, group=group, residual=residual, backend=backend,
                    precision=precision, threads=threads)
     if keep is None and bits is not None:
@@ -144,14 +164,20 @@ def output_error(q: Any, k: Any = None, v: Any = None, keep: Any = None, *, prom
     return OutputError(rows=on, heads=heads, **whole)
 
 
-with_options(output_error, _core.output_options())
+def prompt_of(q: Any, prompt_len: Optional[int], keep: Any) -> Optional[int]:
+    """The prompt's length, which an eviction of it knows."""
+    return keep.kept.shape[1] if prompt_len is None and isinstance(keep, Eviction) and not isinstance(q, Layer) else prompt_len
 
 
-def kept_of(keep: Any, layer: Layer) -> tuple[bool, Any]:
+def kept_of(keep: Any, layer: Layer, several: bool = True) -> tuple[bool, Any]:
     """Whether there are several kept sets, and all of them: bool [cases, n_kv, l]."""
     keep = keep.kept if isinstance(keep, Eviction) else keep
-    if hasattr(keep, "ndim"):
-        return (True, keep) if keep.ndim == 3 else (False, keep[None])
+    if hasattr(keep, "shape"):
+        one = [layer.n_kv, layer.prompt_len]
+        if list(keep.shape[-2:]) != one or len(keep.shape) not in ((2, 3) if several else (2,)):
+            wanted = f"shape {one}" + (f" or [cases, {one[0]}, {one[1]}]" if several else "")
+            raise _core.InputError(f"keep: expected {wanted}, KV heads and tokens of the prompt, found shape {list(keep.shape)}")
+        return (True, keep) if len(keep.shape) == 3 else (False, keep[None])
     if keep is None or isinstance(keep, (str, bytes)) or not hasattr(keep, "__len__"):
         raise _core.InputError(f"keep: expected bool [n_kv, l] or n_kv lists of positions, found {type(keep).__name__}")
     if len(keep) != layer.n_kv:

@@ -6,7 +6,8 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from . import _core
-from ._layer import Layer, with_options
+from ._layer import LAYER, Layer, Positions
+from ._options import takes
 
 
 class GrowingCaches(_core.GrowingCaches):
@@ -24,10 +25,11 @@ class GrowingCaches(_core.GrowingCaches):
     per_query_head. .size: rows added so far. .budget: tokens.
     """
 
+    @takes(_core.growing_options(), LAYER)
     def __init__(self, n_q: int, n_kv: int, d: int, d_v: int, prompt_len: int, steps: int = 0, *, policy: Optional[str] = None,
                  keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
                  semantics: Optional[str] = None, phase: Optional[str] = None, decode_window: Optional[int] = None, prompt: Optional[str] = None,
-                 window: Optional[int] = None, sinks: Optional[int] = None, recent: Optional[int] = None,
+                 window: Optional[Positions] = None, sinks: Optional[Positions] = None, recent: Optional[Positions] = None,
                  pool: Optional[str] = None, on: Optional[str] = None, by: Optional[str] = None,
                  per_query_head: Optional[bool] = None, backend: Optional[str] = None, precision: Optional[str] = None,
                  threads: Optional[int] = None, **layer: Any) -> None:
@@ -46,6 +48,3 @@ class GrowingCaches(_core.GrowingCaches):
 
     def __repr__(self) -> str:
         return f"GrowingCaches: {self.heads} of {self.budget} tokens, {self.size} positions so far"
-
-
-with_options(GrowingCaches, _core.growing_options())

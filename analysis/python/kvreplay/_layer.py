@@ -4,13 +4,19 @@ from __future__ import annotations
 import json
 import operator
 import os
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Union, overload
+
+import numpy as np
 
 from . import _core
+from ._options import KeywordError, keywords_of, takes
+
+Positions = Union[int, str]  # so many, a share of the prompt as "5%", or "all"
 
 
 class Layer(_core.Layer):
-    """One layer, checked once for any number of calls: each takes a Layer in the place of q, k, v and what follows them.
+    """One layer, checked once for any number of calls: each takes a Layer in the place of q, k, v and what follows them. Layers
+    pickle, with their arrays.
 
     q [n_q, T_q, d] after RoPE, k [n_kv, T, d], v [n_kv, T, d_v]: numbers of float32 (float64 for precision="f64") in adjacent
     rows are used where they lie, and must not change during a call; others are copied. What is not given is as in a dump
@@ -34,6 +40,7 @@ class Layer(_core.Layer):
         q_ref           [n_q, rows, d] after RoPE, queries of a second reading of the prompt behind it, from position prompt_len on
     """
 
+    @takes()
     def __init__(self, q: Any, k: Any, v: Any, prompt_len: Optional[int] = None, *, scale: Optional[float] = None,
                  causal: Optional[bool] = None, sliding_window: Optional[int] = None,
                  sliding_window_two_sided: Optional[bool] = None, logit_softcap: Optional[float] = None,
@@ -51,6 +58,11 @@ class Layer(_core.Layer):
                          manifest, None if prompt_len is None else _whole("prompt length", prompt_len),
                          [] if positions is None else [_whole("positions", at) for at in _plain(positions)])
         self.arrays = (q, k, v)
+        self._given = {**stated, "sink_logit": sink_logit, "prompt_len": prompt_len, "positions": positions, "wo": wo, "gate": gate,
+                       "g_future": g_future, "g_window": g_window, "g_nll": g_nll, "q_ref": q_ref}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _layer_again, (self.arrays, self._given)
 
     def __repr__(self) -> str:
         return f"Layer: {sizes(self)}"
@@ -61,21 +73,41 @@ class Layer(_core.Layer):
         return q[..., : self.prompt_len - (self.T - self.T_q), :], k[..., : self.prompt_len, :], v[..., : self.prompt_len, :]
 
 
+LAYER = frozenset(keywords_of(Layer.__init__)) - {"q", "k", "v", "prompt_len"}  # keywords that every call passes on
+
+
+def _layer_again(arrays: tuple[Any, Any, Any], given: Mapping[str, Any]) -> Layer:
+    return Layer(*arrays, **given)
+
+
 class Dump(_core.Dump):
     """A dump folder, or a .npz in its place, opened and checked (data/DUMP-FORMAT.md). dump[3] is layer 3 as a Layer, read into
-    memory; len(dump) and `for layer in dump` are as a list's. .texts: its tokens', where it has them. prompt_len splits prompt and
+    memory; len(dump), dump[0:2] and `for layer in dump` are as a list's. A dump pickles as its path. .texts: its tokens', where it has them. prompt_len splits prompt and
     decoding steps elsewhere than its manifest does: behind so many tokens, or at an end that its prompt_ends names ("question").
     """
 
+    @takes()
     def __init__(self, path: Union[str, "os.PathLike[str]"], prompt_len: Union[int, str, None] = None) -> None:
         super().__init__(os.fspath(path), prompt_len)
         self.path = os.fspath(path)
         self.split = prompt_len
+        self._again = (os.path.abspath(self.path), prompt_len)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._again
 
     def __len__(self) -> int:
         return self.layers
 
-    def __getitem__(self, layer: int) -> Layer:
+    @overload
+    def __getitem__(self, layer: int) -> Layer: ...
+    @overload
+    def __getitem__(self, layer: slice) -> List[Layer]: ...
+
+    def __getitem__(self, layer: Union[int, slice]) -> Union[Layer, List[Layer]]:
+        if isinstance(layer, slice):
+            return [self[one] for one in range(*layer.indices(self.layers))]
+        layer = operator.index(layer)
         if not -self.layers <= layer < self.layers:
             raise IndexError(f"expected a layer below {self.layers}, found {layer}")
         layer %= self.layers
@@ -119,11 +151,17 @@ def _whole(name: str, value: Any) -> int:
 def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[str, Any]) -> Layer:
     if not isinstance(q, Layer):
         return Layer(q, k, v, prompt_len, **facts)
-    if k is not None or v is not None or prompt_len is not None or facts:
-        raise TypeError("a Layer has its k, v, prompt_len and what it is made with already")
+    given = [name for name, value in {"k": k, "v": v, "prompt_len": prompt_len, **facts}.items() if value is not None]
+    if given:
+        raise KeywordError(f"{given[0]}: expected none beside a Layer, which has its own, found one")
     return q
 
 
-def with_options(function: Any, options: str) -> None:
-    """What the library says of a function's options, behind its docstring."""
-    function.__doc__ += f"\n\nOptions [what holds where they are not given]:\n\n{options}"
+def numpy_of(array: Any) -> np.ndarray:
+    """Any array that a Layer takes as NumPy's, bfloat16 as float32."""
+    array = array.detach().cpu() if hasattr(array, "detach") else array.get() if hasattr(array, "get") else array
+    if "bfloat16" not in str(getattr(array, "dtype", "")):
+        return np.asarray(array)
+    if hasattr(array, "float"):
+        return array.float().numpy()
+    return (np.asarray(array.view("uint16")).astype(np.uint32) << 16).view(np.float32)

@@ -14,7 +14,7 @@ from kvpress.utils import get_prerope_query_states
 
 from . import _core
 from ._compensations import Compensation, compensate
-from ._evictions import evict
+from ._evictions import evict, named_scores, score_of
 from ._layer import Layer
 from ._logit_biases import set_biases
 from ._scripts.model_attention import PROBE_TOLERANCES, rotation_now
@@ -72,12 +72,18 @@ class Press(CachePress):
     """What evict() keeps, of every layer that is read with `with press(model):`, and what compensate() makes of it."""
 
     policy: str
-    compression_ratio: float = 0.5  # share evicted of every head
+    compression_ratio: Optional[float] = 0.5  # share evicted of every head; None: budgets or options say how much
     budgets: Any = None  # [layers, n_kv], tokens of every head in its place
     options: Mapping[str, Any] = field(default_factory=dict)  # of evict()
     compensation: Optional[Mapping[str, Any]] = None  # options of compensate(); None: nothing is made up for
     kept: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     compensations: dict[int, list[Compensation]] = field(default_factory=dict, repr=False)  # of each layer, one a prompt
+
+    def post_init_from_model(self, model):
+        config = model.config.get_text_config()
+        wanted = [config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or config.num_attention_heads]
+        if self.budgets is not None and list(self.budgets.shape) != wanted:
+            raise _core.InputError(f"budgets: expected shape {wanted}, the model's layers and KV heads, found shape {list(self.budgets.shape)}")
 
     def changes(self, module, hidden_states, keys, values, kwargs):
         if self.budgets is None and self.compression_ratio == 0:
@@ -100,20 +106,28 @@ class Press(CachePress):
 
     def keep(self, module, arrays, facts) -> np.ndarray:
         """bool [n_kv, l] of one prompt."""
+        layer = Layer(*arrays, **facts)
+        options = {"policy": self.policy, **self.options}
         if self.budgets is None:
-            return evict(Layer(*arrays, **facts), policy=self.policy, sigma=self.compression_ratio, **self.options).kept
-        budgets = budgets_of(self.budgets, module.layer_idx, arrays[1].shape[0])
-        return kept_by_heads(arrays, facts, [{"policy": self.policy, "budget": budget, **self.options} for budget in budgets])
+            amount = {} if self.compression_ratio is None else {"sigma": self.compression_ratio}
+            return evict(layer, **options, **amount).kept
+        scores = {name: scores_of_heads(name, score_of(score, layer), layer) for name, score in options.pop("score", {}).items()}
+        return kept_by_heads(arrays, facts, [
+            {**options, "budget": budget, "score": {name: found[head : head + 1] for name, found in scores.items()}}
+            for head, budget in enumerate(self.budgets[module.layer_idx].tolist())])
 
 
 def kept_by_heads(arrays, facts, asked) -> np.ndarray:
-    """bool [n_kv, l]: what evict() keeps of each KV head where it is asked so; None: all."""
+    """bool [n_kv, l]: what evict() keeps of each KV head where it is asked so; None: all. A budget of 0 keeps nothing."""
     q, k, v = arrays
     group = q.shape[0] // k.shape[0]
     own = {name: fact for name, fact in facts.items() if name != "sink_logit"}
     kept = np.ones(k.shape[:2], bool)
     for head, options in enumerate(asked):
         if options is None:
+            continue
+        if options.get("budget") == 0:
+            kept[head] = False
             continue
         queries = slice(head * group, (head + 1) * group)
         if "sink_logit" in facts:
@@ -122,6 +136,7 @@ def kept_by_heads(arrays, facts, asked) -> np.ndarray:
     return kept
 
 
+AMOUNTS = ("compression_ratio", "keep", "sigma", "budget", "budgets")  # ways to say how much is kept
 SHARED = ("semantics", "window", "backend", "precision", "threads")  # options of evict() that are compensate()'s too
 
 
@@ -201,11 +216,51 @@ def case_press(results: Results, name: str) -> ResultsPress:
     return ResultsPress(results, named[name])
 
 
-def budgets_of(budgets, layer, n_kv) -> list[int]:
+def policy_press(policy: Optional[str], given: Mapping[str, Any]) -> Press:
+    """given: press()'s other arguments. Refuses what evict() and compensate() would refuse in the model's first forward."""
+    options = {"semantics": "kvpress", **given}
+    scores = named_scores(options.pop("score", None))
+    for name, score in scores.items():
+        if not callable(score):
+            raise _core.InputError(f"score {name}: expected a function of (q, k, v), found {type(score).__name__}")
+    amounts = {name: options.pop(name) for name in AMOUNTS if name in options} or {"compression_ratio": 0.5}
+    if len(amounts) > 1:
+        raise _core.InputError(f"press: expected one of {', '.join(AMOUNTS)}, found {' and '.join(amounts)}")
+    compensation = {name: options.pop(name) for name in ("compensate", "reference", "reference_rows") if name in options}
+    if compensation and "compensate" not in compensation:
+        raise _core.InputError(f"{next(iter(compensation))} requires compensate")
+    if policy is None and scores:
+        policy = f"score:{next(iter(scores))}"
+
+    (name, amount), = amounts.items()
+    budgets = budgets_of(amount) if name == "budgets" else None
+    asked = {"budget": max(1, int(budgets.min()))} if budgets is not None else {"sigma" if name == "compression_ratio" else name: amount}
+    try:
+        _core.check_evict(list(scores), {"policy": policy, **options, **asked})
+        if compensation:
+            compensation["method"] = compensation.pop("compensate")
+            _core.check_compensate({**compensation, **{name: options[name] for name in SHARED if name in options}})
+    except _core.InputError as error:
+        text = str(error)
+        raise _core.InputError(text.replace("sigma", name, 1) if text.startswith("sigma") else text) from None
+    if name in ("keep", "sigma", "budget"):
+        options |= asked
+    if scores:
+        options["score"] = scores
+    return Press(policy, amount if name == "compression_ratio" else None, budgets, options, compensation or None)
+
+
+def budgets_of(budgets) -> np.ndarray:
     found = np.asarray(budgets)
-    if found.ndim != 2 or layer >= found.shape[0] or found.shape[1] != n_kv:
-        raise _core.InputError(f"budgets: expected shape [layers, {n_kv}] with a row for layer {layer}, found shape {list(found.shape)}")
-    return found[layer].tolist()
+    if found.ndim != 2 or not np.issubdtype(found.dtype, np.integer) or found.size == 0 or found.min() < 0:
+        raise _core.InputError(f"budgets: expected tokens [layers, n_kv], whole numbers from 0 on, found {found.dtype} of shape {list(found.shape)}")
+    return found
+
+
+def scores_of_heads(name, found, layer) -> np.ndarray:
+    if np.shape(found) != (layer.n_kv, layer.prompt_len):
+        raise _core.InputError(f"score {name}: expected shape [{layer.n_kv}, {layer.prompt_len}], found shape {list(np.shape(found))}")
+    return np.asarray(found)
 
 
 def rotated_queries(module, hidden_states, kwargs) -> torch.Tensor:

@@ -6,7 +6,9 @@ from typing import Any, Dict, Optional, Sequence, Union
 import numpy as np
 
 from . import _core
-from ._layer import layer_of, with_options
+from ._equal import equal
+from ._layer import LAYER, Positions, layer_of
+from ._options import takes
 from ._show import head_names, heads, picture, table
 
 
@@ -19,6 +21,11 @@ class TokenMetrics(Dict[str, np.ndarray]):
     left_out: Dict[str, str]
     notes: Sequence[str]
 
+    def __eq__(self, other: object) -> bool:
+        return equal(dict(self), dict(other)) if isinstance(other, dict) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         shapes = {values.shape for values in self.values()}
         return f"TokenMetrics: {', '.join(self)}" + "".join(f" of {n} heads x {l} tokens" for n, l in shapes)
@@ -30,8 +37,9 @@ class TokenMetrics(Dict[str, np.ndarray]):
             picture(values, "token", "head", name) for name, values in self.items())
 
 
+@takes(_core.token_options(), LAYER)
 def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *,
-                  metrics: Union[str, Sequence[str], None] = None, window: Optional[int] = None,
+                  metrics: Union[str, Sequence[str], None] = None, window: Optional[Positions] = None,
                   per_query_head: Optional[bool] = None, backend: Optional[str] = None, precision: Optional[str] = None,
                   threads: Optional[int] = None, **layer: Any) -> TokenMetrics:
     """What evicting each token of the prompt costs, exactly and by every score (sim/tokens/METRICS.md).
@@ -46,6 +54,3 @@ def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int
     found = TokenMetrics(arrays)
     found.left_out, found.notes = left_out, notes
     return found
-
-
-with_options(token_metrics, _core.token_options())
