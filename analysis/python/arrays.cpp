@@ -96,16 +96,16 @@ std::string unreadable(nb::handle object) {
   const nb::object dtype = object.attr("dtype");
   const std::string of = type + " of " + nb::str(dtype).c_str();
   if (!nb::hasattr(dtype, "byteorder")) return of;
-  if (!nb::object(dtype.attr("names")).is_none())
-    return "structured " + of + " (name one field, as in x['" +
-           nb::cast<std::string>(nb::str(nb::object(dtype.attr("names")[0]))) + "'])";
+  if (const nb::object names = dtype.attr("names"); !names.is_none())
+    return of + ", structured with fields " + nb::str(names).c_str() + " (take one of them)";
   if (nb::cast<std::string>(nb::str(dtype.attr("byteorder"))) == ">")
-    return "big-endian " + of + " (x.astype(x.dtype.newbyteorder('=')) swaps the bytes)";
+    return of + ", big-endian (x.astype(x.dtype.newbyteorder('=')) swaps its bytes)";
   const auto itemsize = nb::cast<std::int64_t>(dtype.attr("itemsize"));
   for (const nb::handle stride : nb::object(object.attr("strides")))
     if (itemsize > 0 && nb::cast<std::int64_t>(stride) % itemsize != 0)
-      return fmt::format("packed {}, numbers of {} bytes {} apart (np.ascontiguousarray(x) gathers them)", of,
-                         itemsize, nb::cast<std::int64_t>(stride));
+      return fmt::format(
+          "{}, packed: numbers of {} bytes stand {} apart (np.ascontiguousarray(x) gathers them)", of,
+          itemsize, nb::cast<std::int64_t>(stride));
   return of;
 }
 

@@ -88,6 +88,7 @@ Asked<EvictionOptions> asked_of(const std::vector<std::string>& scores, const nb
   });
   const EvictionOptions& options = asked.of;
   require_one_case(options);
+  if (!options.budgets.front().tokens) check_sigma(evict_option::sigma, options.budgets.front().sigma);
   const Policy& policy = *options.policies.front();
   if (options.phases.front().decodes())
     throw OptionError(evict_option::phase, "prefill or blockwise:N", options.phases.front().name());

@@ -4,10 +4,16 @@
 
 Needs NumPy (without: nothing is tested, exit status 77).
 """
+import copy
 import csv
 import importlib.util
+import inspect
 import json
+import multiprocessing
 import os
+import pickle
+import pydoc
+import re
 import resource
 import shutil
 import signal
@@ -17,6 +23,7 @@ import tempfile
 import threading
 import types
 import unittest
+from unittest import mock
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -311,12 +318,21 @@ class Reference(unittest.TestCase):
         self.assertTrue((kvreplay.evict(q, k, v, 30, keep=7, score=lambda *prompt: seen.extend(prompt) or score).kept == want).all())
         for found_array, array in zip(seen, (q, k, v)):
             self.assertEqual(found_array.tobytes(), array[:, :30].tobytes())  # nothing of what comes after the prompt
+        halves = [Bfloat(array) for array in (q, k, v)]
+        for given, want_seen in (((halves[0], halves[1], halves[2]), [half.numbers() for half in halves]),):
+            seen.clear()
+            prompt_of = lambda self: self.arrays  # noqa: E731  a Bfloat has no slices
+            with mock.patch.object(kvreplay.Layer, "prompt", prompt_of):
+                kvreplay.evict(*given, keep=7, score=lambda *prompt: seen.extend(prompt) or prompt[2][..., 0])
+            self.assertEqual([(array.dtype, array.tobytes()) for array in seen], [(np.dtype(np.float32), array.tobytes()) for array in want_seen])
         late = kvreplay.Layer(q[:, 25:], k, v, 30)
         self.assertEqual([array.shape[1] for array in late.prompt()], [5, 30, 30])
         named = kvreplay.evict(q, k, v, 30, keep=7, score={"own": score}, policy="snapkv+own[window=4]")
         self.assertTrue(named.kept[:, -4:].all())
         errors = [kvreplay.output_error(q, k, v, keep, prompt_len=30).output_error
                   for keep in (found, found.kept, found.sets, [set(one.tolist()) for one in found.sets])]
+        errors += [kvreplay.output_error(q, k, v, 30, keep=found).output_error, kvreplay.output_error(q, k, v, np.int64(30), keep=found.kept).output_error,
+                   kvreplay.output_error(q, k, v, found).output_error, kvreplay.output_error(q, k, v, keep=found).output_error]
         self.assertEqual(len(set(errors)), 1)
         both = kvreplay.output_error(q, k, v, np.stack([found.kept, np.ones_like(want)]), prompt_len=30)
         self.assertEqual(both.output_error.tolist(), [errors[0], 0.0])
@@ -593,6 +609,13 @@ class Refusals(unittest.TestCase):
                  lambda: kvreplay.evict(layer, keep=4, score=np.ma.masked_equal(np.arange(16.0).reshape(2, 8), 3))),
                 ("q: expected an array: NumPy's, torch's or any with DLPack or the buffer protocol, found ndarray of >f4",
                  lambda: kvreplay.Layer(self.q.astype(">f4"), self.k, self.v)),
+                ("found ndarray of >f4, big-endian (x.astype(x.dtype.newbyteorder('=')) swaps its bytes)", lambda: kvreplay.Layer(self.q.astype(">f4"), self.k, self.v)),
+                ("k: expected an array: NumPy's, torch's or any with DLPack or the buffer protocol, found ndarray of float32, packed: numbers of 4 bytes stand 5 apart",
+                 lambda: kvreplay.Layer(self.q, np.zeros((2, 10, 4), [("a", "u1"), ("x", "<f4")])["x"], self.v)),
+                ("structured with fields ('a', 'x') (take one of them)", lambda: kvreplay.Layer(self.q, np.zeros((2, 10, 4), [("a", "u1"), ("x", "<f4")]), self.v)),
+                ("found ndarray of float128" if np.dtype(np.longdouble).itemsize == 16 else "found", lambda: kvreplay.Layer(self.q.astype(np.longdouble), self.k, self.v)),
+                ("found ndarray of object", lambda: kvreplay.Layer(self.q, self.k, self.v.astype(object))),
+                ("score mine: expected an array", lambda: kvreplay.evict(layer, keep=4, score=np.ones((2, 8), ">f8"))),
                 ("score mine: expected numbers, found NaN at layer 0, head 1, position 3",
                  lambda: kvreplay.evict(layer, keep=4, score=np.where(np.arange(16).reshape(2, 8) == 11, np.nan, 1))),
                 (r"score mine: expected shape [2, 8] or [4, 8], found shape [3, 8]",
@@ -602,9 +625,19 @@ class Refusals(unittest.TestCase):
                 ("score: expected a name that tables can hold, found 'True'", lambda: kvreplay.evict(layer, keep=4, score={"True": np.ones((2, 8))})),
                 ("score: expected a name that tables can hold, found 'INF'", lambda: kvreplay.evict(layer, keep=4, score={"INF": np.ones((2, 8))})),
                 ("score: expected a name of its own, found 'attn', which is taken", lambda: kvreplay.evict(layer, keep=4, score={"attn": np.ones((2, 8))})),
-                ("keep: expected shape [n, 2, 8], found shape [1, 2, 7]", lambda: kvreplay.output_error(layer, keep=kept[:, :7])),
+                ("keep: expected shape [2, 8] (KV heads, tokens of the prompt) or [cases, 2, 8], found shape [2, 7]", lambda: kvreplay.output_error(layer, keep=kept[:, :7])),
                 ("policy: expected a policy that evicts, found 'quest[page=2]', which keeps the whole prompt and reads less (kvreplay evict measures it)",
                  lambda: kvreplay.evict(layer, keep=4, policy="quest[page=2]")),
+                ("or [cases, 2, 8], found shape [8]", lambda: kvreplay.output_error(layer, keep=kept[0])),
+                ("keep: expected one kept set, [2, 8], found shape [8]", lambda: kvreplay.compensate(layer, keep=kept[0])),
+                ("prompt_len: expected a whole number beside keep, found ndarray", lambda: kvreplay.output_error(self.q, self.k, self.v, kept, keep=kept)),
+                ("prompt length: expected a whole number, found 2.5", lambda: kvreplay.output_error(self.q, self.k, self.v, 2.5, keep=kept)),
+                ("interaction: expected shape [n, d, d] or [d, d], found shape [4]", lambda: kvreplay.select_channels(np.ones(4), method="iap", ratio=0.5)),
+                ("interaction: expected shape [n, d, d] or [d, d], found shape [3, 4]", lambda: kvreplay.select_channels(np.ones((3, 4)), method="iap", ratio=0.5)),
+                ("curves: expected shape [layers, n_kv, l + 1] or [n_kv, l + 1], found shape [4]", lambda: kvreplay.allocate(np.ones(4), 1, method="lu")),
+                ("scores: expected shape [2, 3], found shape [2, 4]", lambda: kvreplay.allocate(np.ones((2, 4)), 3, method="ada", scores=np.ones((2, 4)))),
+                ("k: expected none beside a Layer, which has its own, found one", lambda: kvreplay.evict(layer, self.k, keep=4, policy="h2o")),
+                ("scale: expected none beside a Layer, which has its own, found one", lambda: kvreplay.evict(layer, keep=4, policy="h2o", scale=2.0)),
                 ("keep: expected booleans, found float64", lambda: kvreplay.output_error(layer, keep=kept.astype(float))),
                 ("keep: expected positions from 0 to 7", lambda: kvreplay.output_error(layer, keep=[[1], [8]])),
                 ("keep: expected positions of 2 KV heads, found 1", lambda: kvreplay.output_error(layer, keep=[[1]])),
@@ -632,15 +665,108 @@ class Refusals(unittest.TestCase):
                 ("no such dump: expected a dump folder, found no such file or folder", lambda: kvreplay.analyze("no such dump", out="nowhere"))):
             with self.subTest(says):
                 self.refused(says, call)
-        with self.assertRaises(TypeError):
-            kvreplay.token_metrics(layer, windou=3)
         if kvreplay.why_no_cuda():
             self.refused("backend cuda: " + kvreplay.why_no_cuda(), lambda: kvreplay.token_metrics(layer, backend="cuda"))
+
+
+class Keywords(unittest.TestCase):
+    """One list makes what a function's help says and what it takes."""
+
+    def setUp(self):
+        random = np.random.default_rng(1)
+        self.arrays = tuple(random.normal(size=(n, 10, 4)).astype(np.float32) for n in (4, 2, 2))
+        kept, layer = np.ones((2, 8), bool), (*self.arrays, 8)
+        self.listed = {  # with the options that the library reads, what else a call needs, and keywords that the docstring's text describes
+            kvreplay.evict: (kvreplay._core.evict_options, layer, {"policy": "h2o", "keep": 4}, {"score"}),
+            kvreplay.output_error: (kvreplay._core.output_options, layer, {"keep": kept}, {"keep", "rows"}),
+            kvreplay.token_metrics: (kvreplay._core.token_options, layer, {}, set()),
+            kvreplay.compensate: (kvreplay._core.compensate_options, layer, {"keep": kept}, {"keep"}),
+            kvreplay.channel_interaction: (kvreplay._core.channel_options, layer, {"recent": 2}, {"outputs", "diagonal"}),
+            kvreplay.select_channels: (kvreplay._core.selection_options, (np.eye(4),), {"method": "iap", "ratio": 0.5}, set()),
+            kvreplay.allocate: (kvreplay._core.budget_options, (np.array([[1.0, 0.0]]), 1), {"method": "lu"}, {"scores"}),
+            kvreplay.GrowingCaches: (kvreplay._core.growing_options, (4, 2, 4, 4, 8, 2), {"policy": "h2o", "budget": 4, "phase": "decode"}, set())}
+
+    @staticmethod
+    def keywords(function):
+        parameters = inspect.signature(getattr(function, "__init__") if isinstance(function, type) else function).parameters
+        return {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+
+    @staticmethod
+    def help(function):
+        return pydoc.render_doc(function, renderer=pydoc.plaintext)
+
+    def test_what_help_lists_is_taken_and_what_is_taken_is_listed(self):
+        for function, (options, _, _, described) in self.listed.items():
+            with self.subTest(function.__name__):
+                text = self.help(function)
+                listed = set(re.findall(r"^(?: *\|)?\s+(\w+): ", text.split("where they are not given]:")[1].split("Method resolution")[0], re.M)) & self.keywords(function)
+                self.assertEqual({name for name, _ in options()}, self.keywords(function) - described)
+                self.assertEqual(listed, self.keywords(function) - described)
+                for name in described:
+                    self.assertRegex(function.__doc__, rf"\b{name}\b")
+        text = self.help(kvreplay.Layer)
+        for name in kvreplay._layer.LAYER:
+            self.assertRegex(text, rf"(?m)^ *\|? +{name}  ")
+        press = kvreplay.press.__doc__
+        self.assertEqual([name for name in self.keywords(kvreplay.press) if not re.search(rf"\b{name}\b", press)], [])
+
+    def test_every_option_is_read_and_refuses_nonsense_by_its_name(self):
+        for function, (options, arguments, needed, _) in self.listed.items():
+            function(*arguments, **needed)
+            for name, _ in options():
+                with self.subTest(function.__name__, option=name), self.assertRaises(kvreplay.InputError) as caught:
+                    function(*arguments, **{**needed, name: "?!"})
+                self.assertRegex(str(caught.exception), rf"\b{name}\b|\b{name.replace('_', '-')}\b")
+                self.assertNotIn("unknown option", str(caught.exception))
+
+    def test_a_typo_is_told_by_the_functions_name(self):
+        layer = kvreplay.Layer(*self.arrays, 8)
+        for call, typo, meant in ((kvreplay.evict, "windwo", "window"), (kvreplay.output_error, "kep", "keep"), (kvreplay.token_metrics, "metric", "metrics"),
+                                  (kvreplay.compensate, "metod", "method"), (kvreplay.channel_interaction, "diagnoal", "diagonal"),
+                                  (kvreplay.Layer, "sliding_windw", "sliding_window"), (kvreplay.select_channels, "metod", "method"), (kvreplay.allocate, "sigmma", "sigma"),
+                                  (kvreplay.GrowingCaches, "decode_windw", "decode_window"), (kvreplay.press, "polciy", "policy"), (kvreplay.kept_of, "modell", "model"),
+                                  (kvreplay.Dump, "prompt_lenn", "prompt_len"), (kvreplay.open_results, "dumpp", "dump"), (kvreplay.set_threads, "thread", "threads"),
+                                  (kvreplay.evict, "logit_sofcap", "logit_softcap")):
+            with self.subTest(call.__name__), self.assertRaises(kvreplay.InputError) as caught:
+                call(layer, **{typo: 3})
+            self.assertIn(f"{call.__name__}: unknown option '{typo}'; did you mean '{meant}'", str(caught.exception))
+            self.assertIsInstance(caught.exception, TypeError)  # as Python's own
+        for call, arguments, typo, meant in ((kvreplay.analyze, (DUMP, "nowhere"), "polisy", "--policy"), (kvreplay.compare, ("nowhere",), "lefft", "--left"),
+                                             (kvreplay.conform, (DUMP, "snapkv"), "kep", "--keep"), (kvreplay.recommend, ("nowhere", "20%"), "enginee", "engine")):
+            with self.subTest(call.__name__), self.assertRaisesRegex(kvreplay.InputError, f"unknown option '--{typo}'; did you mean .*'{meant}'"):
+                call(*arguments, **{typo: 3})
+
+    def test_a_checker_takes_what_works(self):
+        if not importlib.util.find_spec("mypy"):
+            self.skipTest("needs mypy")
+        good = """
+import numpy as np, kvreplay
+layer: kvreplay.Layer = kvreplay.Dump("d", "question")[2]
+some: list[kvreplay.Layer] = kvreplay.Dump("d")[0:2]
+def norms(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray: return np.linalg.norm(v, axis=-1)
+kept: kvreplay.Eviction = kvreplay.evict(layer, keep="20%", window="5%", sinks=4, recent="all", score=norms)
+a: np.ndarray = kvreplay.token_metrics(layer, window="5%", metrics="attn")["attn"]
+x: float = kvreplay.compensate(layer, keep=kept, window=16).split["future"].bound
+kvreplay.output_error(*layer.arrays, 896, keep=kept, bits=4, rows=(1, 2))
+kvreplay.GrowingCaches(4, 2, 8, 8, 60, 4, policy="h2o", budget=8, phase="decode", window="5%")
+with kvreplay.press(score=norms, keep="20%", window="5%")(None), kvreplay.kept_of(None): pass
+"""
+        bad = "import kvreplay\nkvreplay.press('h2o', windwo=3)\nkvreplay.evict(1, window=[2])\nkvreplay.select_channels(1, metod=3)\n"
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text, errors in (("good.py", good, []), ("bad.py", bad, ["2", "3", "4"])):
+                (Path(folder) / name).write_text(text)
+                run = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", f"{folder}/cache", name], cwd=folder, text=True,
+                                     capture_output=True, env={**os.environ, "MYPYPATH": str(Path(kvreplay.__file__).parents[1])})
+                self.assertEqual(re.findall(r":(\d+): error", run.stdout), errors, run.stdout + run.stderr)
 
 
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def length_of(one):
+    return kvreplay.evict(one if isinstance(one, kvreplay.Layer) else one[0] if one else None, policy="streaming", keep=5).kept.shape[1]
 
 
 class Process(unittest.TestCase):
@@ -770,6 +896,51 @@ class Process(unittest.TestCase):
                 dump[index]
         with self.assertRaisesRegex(kvreplay.InputError, "no/such"):
             kvreplay.Dump("no/such")
+
+    def test_results_compare_by_content(self):
+        layer, other = kvreplay.Layer(*self.arrays, 60), kvreplay.Layer(*(array[:, ::-1] for array in self.arrays), 60)
+        curves = np.sort(np.random.default_rng(0).random((2, 2, 61)), -1)[..., ::-1]
+        kept = kvreplay.evict(layer, policy="knorm", keep=7)
+        for make in (lambda of: kvreplay.evict(of, policy="knorm", keep=7), lambda of: kvreplay.output_error(of, keep=kept), lambda of: kvreplay.compensate(of, keep=kept),
+                     lambda of: kvreplay.compensate(of, keep=kept).split["window"], kvreplay.channel_interaction,
+                     lambda of: kvreplay.select_channels(kvreplay.channel_interaction(of), method="iap", ratio=0.5),
+                     lambda of: kvreplay.allocate(curves if of is layer else curves[:, ::-1] ** 2, method="optimal", sigma=0.5), lambda of: kvreplay.token_metrics(of, metrics="attn")):
+            one, again, another = make(layer), make(layer), make(other)
+            with self.subTest(type(one).__name__):
+                self.assertTrue(one == again and not one != again)
+                self.assertTrue(one != another and not one == another)
+                self.assertFalse(one == "text")
+                self.assertTrue(pickle.loads(pickle.dumps(one)) == one)
+                if not isinstance(one, dict):
+                    self.assertEqual(len({one, again, another}), 2)
+
+    def test_layers_and_dumps_pickle(self):
+        random = np.random.default_rng(4)
+        q, k, v, wo = (random.normal(size=shape).astype(np.float32) for shape in ((2, 24, 6), (1, 24, 6), (1, 24, 6), (2, 6, 5)))
+        facts = {"scale": 0.3, "sliding_window": 9, "sink_logit": np.array([0.1, 0.2]), "wo": wo, "g_nll": random.normal(size=(2, 4, 6)),
+                 "rope": {"style": "half", "theta": 100.0}, "logit_softcap": 5.0}
+        kept = random.random((1, 20)) < 0.5
+        layer = kvreplay.Layer(q, k, v, 20, **facts)
+        for again in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(layer))))):
+            self.assertEqual(repr(again), repr(layer))
+            self.assertEqual(repr(kvreplay.output_error(again, keep=kept).__dict__), repr(kvreplay.output_error(layer, keep=kept).__dict__))
+            self.assertEqual(kvreplay.token_metrics(again, metrics="expected_attention"), kvreplay.token_metrics(layer, metrics="expected_attention"))
+        dump = kvreplay.Dump(os.path.relpath(DUMP), 500)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # as joblib's workers begin
+            self.assertEqual(pool.map(length_of, [dump, layer]), [500, 20])
+            with self.assertRaises(kvreplay.InputError):
+                pool.map(length_of, [None])
+        self.assertEqual([one.prompt_len for one in (*dump[0:2], *dump[5:1:-3])], [500] * 4)
+        self.assertEqual([len(dump[:]), len(dump[-1:]), len(dump[9:])], [6, 1, 0])
+        self.assertEqual(dump[4:][1].arrays[0].tobytes(), dump[np.int64(5)].arrays[0].tobytes())
+        for wrong in ("a", 1.0, None):
+            with self.assertRaises(TypeError):
+                dump[wrong]
+
+    def test_import_needs_numpy_alone(self):
+        code = "import sys, kvreplay; print([name for name in ('pandas', 'matplotlib', 'torch') if name in sys.modules])"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((run.stdout, run.stderr), ("[]\n", ""))
 
     def test_dumps_of_every_kind(self):
         """What a manifest says of a layer a Layer of the dump does."""

@@ -364,12 +364,65 @@ class Presses(unittest.TestCase):
             self.refused(says, call)
 
     def test_refusals(self):
-        for says, press in (("policy: unknown policy 'h3o'", kvreplay.press("h3o", 0.5)),
-                            ("budgets: expected shape [layers, 2] with a row for layer 0, found shape [3, 1]",
-                             kvreplay.press("h2o", budgets=np.ones((3, 1), int)))):
-            with self.assertRaises(kvreplay.InputError) as caught:
-                read(self.model, self.ids, press)
-            self.assertIn(says, str(caught.exception))
+        self.refused("budgets: expected shape [3, 2], the model's layers and KV heads, found shape [3, 1]",
+                     lambda: read(self.model, self.ids, kvreplay.press("h2o", budgets=np.ones((3, 1), int))))
+        norms = lambda q, k, v: np.linalg.norm(v, axis=-1)  # noqa: E731
+        for says, given in (
+                ("policy: unknown policy 'h3o'; did you mean 'h2o'?", {"policy": "h3o"}), ("policy: expected one, found none", {}),
+                ("policy: expected one, found 2", {"policy": "h2o,tova"}), ("policy: expected a policy that evicts, found 'quest'", {"policy": "quest"}),
+                ("policy: expected text, or results and a case, found int", {"policy": 3}), ("press: unknown option 'windwo'; did you mean 'window'?", {"windwo": 3}),
+                ("press: unknown option 'scale'", {"policy": "h2o", "scale": 3.0}), ("compression_ratio: expected", {"policy": "h2o", "compression_ratio": 1.5}),
+                ("compression_ratio: expected", {"policy": "h2o", "compression_ratio": "much"}), ("keep: expected", {"policy": "h2o", "keep": "-3"}),
+                ("press: expected one of compression_ratio, keep, sigma, budget, budgets, found compression_ratio and keep",
+                 {"policy": "h2o", "compression_ratio": 0.5, "keep": 0.2}),
+                ("press: expected one of compression_ratio, keep, sigma, budget, budgets, found keep and budgets", {"policy": "h2o", "keep": 3, "budgets": [[1]]}),
+                ("budgets: expected tokens [layers, n_kv], whole numbers from 0 on, found int64 of shape [2]", {"policy": "h2o", "budgets": [1, 2]}),
+                ("budgets: expected tokens [layers, n_kv], whole numbers from 0 on, found float64", {"policy": "h2o", "budgets": [[0.5]]}),
+                ("window: expected a whole number", {"policy": "h2o", "window": 0}), ("semantics: expected", {"policy": "h2o", "semantics": "mine"}),
+                ("phase: expected prefill or blockwise:N, found decode", {"policy": "h2o", "phase": "decode"}), ("threads: expected", {"policy": "h2o", "threads": -1}),
+                ("score mine: expected a function of (q, k, v), found ndarray", {"score": np.ones((2, 3))}),
+                ("score mine: no policy uses it", {"policy": "h2o", "score": norms}), ("score: expected a name of its own, found 'attn'", {"score": {"attn": norms}}),
+                ("reference requires compensate", {"policy": "h2o", "reference": "window"}), ("method: expected some of none", {"policy": "h2o", "compensate": "fits"}),
+                ("reference: expected", {"policy": "h2o", "compensate": "fit", "reference": "mine"}),
+                ("press: expected no compression_ratio beside a recipe, found one", {"policy": "recipe.json", "compression_ratio": 0.5}),
+                ("press: expected no window beside results and a case, found one", {"policy": "results", "case": "x", "window": 3})):
+            with self.subTest(says):
+                self.refused(says, lambda: kvreplay.press(**given))
+
+    def test_a_score_gets_numpy_arrays_of_any_model(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            model, seen = copy.deepcopy(self.model).to(dtype), []
+
+            def norms(q, k, v):
+                seen.append([(type(array), array.dtype, array.shape) for array in (q, k, v)])
+                return np.linalg.norm(v, axis=-1)
+            full = read(model, self.ids)
+            values = [layer.values[0].float().numpy() for layer in full.layers]
+            ranked = [np.argsort(-np.linalg.norm(v, axis=-1).astype(float), axis=-1, kind="stable") for v in values]
+            for amount, counts in (({"compression_ratio": 0.75}, [24] * 2), ({"keep": "25%"}, [24] * 2), ({"budget": 10}, [10] * 2), ({"sigma": 0.75}, [24] * 2),
+                                   ({"budgets": np.array([[5, 9]] * LAYERS)}, [5, 9]), ({"budgets": [[0, 9]] * LAYERS}, [0, 9])):
+                with self.subTest(dtype=dtype, **amount):
+                    press = kvreplay.press(score=norms, **amount)
+                    read(model, self.ids, press)
+                    for layer in range(LAYERS):
+                        for head, count in enumerate(counts):
+                            self.assertEqual(set(np.flatnonzero(press.kept[layer][0, head])), set(ranked[layer][head][:count]))
+            shapes = ((HEADS * GROUP, LENGTH, 16), (HEADS, LENGTH, 16), (HEADS, LENGTH, 16))
+            self.assertTrue(all(one == [(np.ndarray, np.float32, shape) for shape in shapes] for one in seen))
+            self.assertEqual(kvreplay.press("snapkv+own", score={"own": norms}, keep=0.5).options["score"], {"own": norms})
+            with self.assertRaisesRegex(kvreplay.InputError, r"score mine: expected shape \[2, 96\], found shape \[2\]"):
+                read(model, self.ids, kvreplay.press(score=lambda q, k, v: v[:, 0, 0], budgets=np.full((LAYERS, 2), 5)))
+
+    def test_models_in_bfloat16(self):
+        model = copy.deepcopy(self.model).to(torch.bfloat16)
+        for policy, options in (("h2o+joint", {}), ("snapkv", {"window": 16}), ("keydiff", {}), ("tova", {"compensate": "fit"}), ("snapkv", {"compensate": "mean"})):
+            with self.subTest(policy, **options):
+                press = kvreplay.press(policy, 0.5, **options)
+                cache = read(model, self.ids, press)
+                self.assertTrue(all(layer.keys.dtype == layer.values.dtype == torch.bfloat16 for layer in cache.layers))
+                slots = 49 if options.get("compensate") == "mean" else 48  # one more for those that are gone
+                self.assertEqual([layer.keys.shape[2] for layer in cache.layers], [slots] * LAYERS)
+                self.assertTrue(torch.isfinite(steps(model, cache, self.next)).all())
 
 
 if __name__ == "__main__":

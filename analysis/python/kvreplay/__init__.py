@@ -2,7 +2,7 @@
 
     m = kvreplay.token_metrics(q, k, v, window=32, metrics=("attn", "joint", "exact_remove"))
     r = kvreplay.evict(q, k, v, prompt_len, policy="snapkv", keep=0.2)
-    e = kvreplay.output_error(q, k, v, r, prompt_len=prompt_len)
+    e = kvreplay.output_error(q, k, v, prompt_len, keep=r)
     c = kvreplay.compensate(q, k, v, prompt_len, keep=r, method="fit")
     run = kvreplay.analyze("DUMP", out="results")            # a whole dump, as `kvreplay analyze` does it
 
@@ -18,7 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any, ContextManager, Mapping, Optional, Union
 
 from . import _core
-from ._core import InputError, __version__, set_threads, threads, why_no_cuda
+from ._core import InputError, threads, why_no_cuda
 from ._budgets import Allocation, allocate
 from ._channels import Interaction, Selection, channel_interaction, select_channels
 from ._compensations import Compensation, ErrorSplit, compensate
@@ -31,14 +31,25 @@ from ._options import takes
 from ._program import Comparison, analyze, compare, program
 from ._recommend import Recommended, recommend
 from ._tokens import TokenMetrics, token_metrics
-from .results import Results, ResultsError, open_results
+from . import results
+from .results import Results, ResultsError
+
+__version__: str = _core.__version__
+open_results = results.open_results = takes()(results.open_results)
 
 if TYPE_CHECKING:
     from ._kept_of import KeptOf
     from ._press import CachePress
 
 
-@takes([(name, meaning) for name, meaning in _core.evict_options() if name not in ("policy", "per_query_head")])
+@takes()
+def set_threads(threads: Optional[int] = None) -> None:
+    """Threads of calls that name none; None: all cores."""
+    _core.set_threads(threads)
+
+
+@takes([one for one in _core.evict_options() if one[0] not in ("policy", "per_query_head")]
+       + [one for one in _core.compensate_options() if one[0].startswith("reference")])
 def press(policy: Union[str, "os.PathLike[str]", Results, None] = None, compression_ratio: Optional[float] = None, *,
           score: Union[Score, Mapping[str, Score], None] = None, keep: Union[float, int, str, None] = None,
           sigma: Optional[float] = None, budget: Union[int, str, None] = None, budgets: Any = None,

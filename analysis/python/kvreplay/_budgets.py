@@ -7,7 +7,7 @@ import numpy as np
 
 from . import _core
 from ._equal import equal
-from ._options import takes
+from ._options import require_shape, takes
 from ._show import picture
 
 
@@ -58,9 +58,12 @@ def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] 
     scores [.., l], for ada: every head's, largest first.
     """
     losses = np.asarray(curves)
+    require_shape("curves", losses.ndim in (2, 3), "[layers, n_kv, l + 1] or [n_kv, l + 1]", losses)
     one = losses.ndim == 2
-    if scores is not None and one:
-        scores = np.asarray(scores)[None]
+    if scores is not None:
+        wanted, found = [*losses.shape[:-1], losses.shape[-1] - 1], np.asarray(scores)
+        require_shape("scores", list(found.shape) == wanted, str(wanted), found)
+        scores = found[None] if one else found
     shared = not (keep is None and sigma is None and budget is None)
     found = _core.allocate(losses[None] if one else losses, total, scores, shared, dict(
         method=method, keep=keep, sigma=sigma, budget=budget, semantics=semantics, floor=floor))

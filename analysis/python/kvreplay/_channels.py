@@ -9,7 +9,7 @@ import numpy as np
 from . import _core
 from ._equal import ByContent
 from ._layer import LAYER, layer_of
-from ._options import takes
+from ._options import require_shape, takes
 from ._show import head_names, heads, picture, table
 
 
@@ -97,7 +97,9 @@ def select_channels(interaction: Any, *, method: Optional[str] = None, ratio: Op
         semantics = interaction.semantics if semantics is None else semantics
         one = False
     else:
-        one = getattr(interaction, "ndim", 3) == 2
+        matrices = np.asarray(interaction) if isinstance(interaction, (list, tuple)) else interaction
+        require_shape("interaction", len(matrices.shape) in (2, 3) and matrices.shape[-1] == matrices.shape[-2], "[n, d, d] or [d, d]", matrices)
+        one, interaction = len(matrices.shape) == 2, matrices
         arrays = {"logits": interaction[None] if one else interaction}
     found = _core.select_channels(arrays, dict(method=method, ratio=ratio, semantics=semantics))
     return Selection(**({name: value[0] for name, value in found.items()} if one else found))

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _core
 from ._layer import Dump
+from ._options import takes
 from ._program import AnyPath, run, words_of
 
 
@@ -27,6 +28,7 @@ class Conformance(str):
         return str(self)
 
 
+@takes(program=True)
 def conform(dump: Union[AnyPath, Dump], policy: str, kept: Any = None, *, cache: Any = None, scores: Any = None, budgets: Any = None,
             **options: Any) -> Conformance:
     """Judges what an implementation kept of a dump's prompt: `kvreplay conform`, with its options as keywords (keep=0.2, sigma=0.8,

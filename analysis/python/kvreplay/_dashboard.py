@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ._core import InputError
 from ._layer import Dump
+from ._options import takes
 from ._program import AnyPath, program, words_of
 from .results import Results, ResultsOverDumps
 
@@ -115,6 +116,7 @@ class Dashboard:
         return self.picture or None
 
 
+@takes(program=True)
 def show(what: Union[What, Sequence[What]], height: int = 800, width: str = "100%", *, proxy: Union[str, bool, None] = None,
          picture: float = 30, **options: Any) -> Dashboard:
     """The dashboard (`kvreplay view`) of a dump, a result folder, or several, in a cell's output. It takes the mouse as in a window.

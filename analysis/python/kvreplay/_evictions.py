@@ -175,8 +175,8 @@ def kept_of(keep: Any, layer: Layer, several: bool = True) -> tuple[bool, Any]:
     if hasattr(keep, "shape"):
         one = [layer.n_kv, layer.prompt_len]
         if list(keep.shape[-2:]) != one or len(keep.shape) not in ((2, 3) if several else (2,)):
-            wanted = f"shape {one}" + (f" or [cases, {one[0]}, {one[1]}]" if several else "")
-            raise _core.InputError(f"keep: expected {wanted}, KV heads and tokens of the prompt, found shape {list(keep.shape)}")
+            wanted = f"shape {one} (KV heads, tokens of the prompt) or [cases, {one[0]}, {one[1]}]" if several else f"one kept set, {one}"
+            raise _core.InputError(f"keep: expected {wanted}, found shape {list(keep.shape)}")
         return (True, keep) if len(keep.shape) == 3 else (False, keep[None])
     if keep is None or isinstance(keep, (str, bytes)) or not hasattr(keep, "__len__"):
         raise _core.InputError(f"keep: expected bool [n_kv, l] or n_kv lists of positions, found {type(keep).__name__}")

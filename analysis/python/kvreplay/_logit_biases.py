@@ -1,10 +1,10 @@
 """Biases on the logits of a cache's keys in a running transformers model: through the mask that its attention adds to them."""
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 import torch
-from transformers.cache_utils import QuantizedLayer
+from transformers.cache_utils import Cache, QuantizedLayer
 
 from . import _core
 
@@ -23,8 +23,13 @@ def set_biases(module: torch.nn.Module, cache: Any, biases: torch.Tensor) -> Non
         module._kvreplay_hooked = True
 
 
+def cache_of(kwargs: Mapping[str, Any]) -> Optional[Cache]:
+    """Among the arguments of a layer's attention, whatever it is called there."""
+    return next((value for value in kwargs.values() if isinstance(value, Cache)), None)
+
+
 def _with_biases(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any]) -> Optional[tuple[tuple, dict[str, Any]]]:
-    layers = getattr(kwargs.get("past_key_values"), "layers", ())
+    layers = getattr(cache_of(kwargs), "layers", ())
     layer = layers[module.layer_idx] if module.layer_idx < len(layers) else None
     biases = getattr(layer, "kvreplay_biases", None)
     if biases is None:

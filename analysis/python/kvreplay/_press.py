@@ -16,7 +16,7 @@ from . import _core
 from ._compensations import Compensation, compensate
 from ._evictions import evict, named_scores, score_of
 from ._layer import Layer
-from ._logit_biases import set_biases
+from ._logit_biases import cache_of, set_biases
 from ._scripts.model_attention import PROBE_TOLERANCES, rotation_now
 from ._scripts.changed_cache import Change
 from ._scripts.number_formats import Stored
@@ -29,6 +29,12 @@ class CachePress(BasePress):
     steps attend to that, with its biases on their logits, within `with press(model):` and behind it."""
 
     kept: dict[int, np.ndarray]  # of each layer last read the positions that its caches hold, bool [batch, n_kv, l]
+
+    def forward_hook(self, module, input, kwargs, output):
+        """As kvpress names a layer's arguments; transformers 5.24 calls the cache otherwise and tells no positions."""
+        cache = cache_of(kwargs)
+        at = cache.get_seq_length(module.layer_idx) - 1 if cache is not None else -1
+        return super().forward_hook(module, input, {"cache_position": torch.tensor([at]), **kwargs, "past_key_values": cache}, output)
 
     def changes(self, module, hidden_states, keys, values, kwargs) -> Optional[list[Change]]:
         """One for each prompt; None: the layer stays as it is."""
@@ -235,6 +241,8 @@ def policy_press(policy: Optional[str], given: Mapping[str, Any]) -> Press:
     (name, amount), = amounts.items()
     budgets = budgets_of(amount) if name == "budgets" else None
     asked = {"budget": max(1, int(budgets.min()))} if budgets is not None else {"sigma" if name == "compression_ratio" else name: amount}
+    if amounts == {"compression_ratio": 0}:  # nothing is evicted
+        asked = {"keep": 1}
     try:
         _core.check_evict(list(scores), {"policy": policy, **options, **asked})
         if compensation:

@@ -15,6 +15,7 @@ import numpy as np
 from . import _core
 from ._evictions import named_scores, score_of
 from ._layer import Dump
+from ._options import takes
 from .results import Results, ResultsOverDumps, open_results
 
 AnyPath = Union[str, "os.PathLike[str]"]
@@ -31,6 +32,7 @@ def main() -> None:
     os.execv(program(), ["kvreplay", *sys.argv[1:]])
 
 
+@takes(program=True)
 def analyze(dump: Union[AnyPath, Dump, Sequence[Union[AnyPath, Dump]]], out: AnyPath, *,
             score: Union[str, Score, Mapping[str, Score], None] = None, **options: Any) -> Union[Results, ResultsOverDumps]:
     """Runs every analysis of a dump, or of several, into the folder `out`, and opens it: `kvreplay analyze`, with its options
@@ -69,6 +71,7 @@ class Comparison(str):
 Rows = Union[str, Mapping[str, Any], None]
 
 
+@takes(program=True)
 def compare(a: Union[AnyPath, Results, ResultsOverDumps], b: Union[AnyPath, Results, ResultsOverDumps, None] = None, *,
             left: Rows = None, right: Rows = None, **options: Any) -> Comparison:
     """Two results side by side, prompt by prompt where they are over several dumps; or, of one, its rows `left` against its rows

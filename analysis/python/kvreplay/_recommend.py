@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from ._options import takes
 from ._program import AnyPath, run, words_of
 from .results import Results, ResultsOverDumps
 
@@ -20,6 +21,7 @@ class Recommended(str):
         return str(self)
 
 
+@takes(program=True)
 def recommend(results: Any, bytes: Union[str, float, Sequence[Union[str, float]]], *, engine: Optional[str] = None, out: Optional[AnyPath] = None,
               **options: Any) -> Recommended:
     """The cheapest recipe for a model within so many bytes, from what evict or analyze measured: `kvreplay recommend`, with its

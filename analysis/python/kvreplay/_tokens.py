@@ -24,6 +24,9 @@ class TokenMetrics(Dict[str, np.ndarray]):
     def __eq__(self, other: object) -> bool:
         return equal(dict(self), dict(other)) if isinstance(other, dict) else NotImplemented
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
