@@ -1,4 +1,4 @@
-"""Finds references in answers of any script (README.md, "Questions and answers", has the rule). Needs nothing but Python."""
+"""Finds references in answers of any script, by the rule of README.md (Questions and answers). Needs nothing but Python."""
 from __future__ import annotations
 
 import re
@@ -6,22 +6,22 @@ import unicodedata
 
 # Scripts that write words without spaces between them, or attach particles: how their characters' Unicode names begin.
 RUNNING = {"CJK", "IDEOGRAPHIC", "BOPOMOFO", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"}
-PLAIN = str.maketrans({**dict.fromkeys("‘’‚‛′ʼʻ´", "'"), **dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‐‑‒–−", "-"), "٫": ".", "٬": ",", "⁄": "/"})
+PLAIN = str.maketrans({**dict.fromkeys("‘’‚‛′ʼʻ´", "'"), **dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‐‑‒–−", "-"), "٫": ".", "٬": ",", "٪": "%", "⁄": "/"})
 # Before NFKC, which makes "102" of "10²", "31/2" of "3½" and a plain space of the one that parts thousands.
 KEEPS_APART = ((re.compile("(?<=[0-9])，(?=[0-9])"), ", "), (re.compile(r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))"), "'"),
                (re.compile("(?<=\\d)(?=[²³¹⁰-₉¼-¾⅐-↉])"), "_"))
-# Digits with separators: one number, or a list of them. Behind a letter (Rs1,500) only thousands are sure to be a number's.
+# Digits with separators: one number, or a list of them. Behind a letter (Rs1,500) a comma may end another word: only thousands count.
 DIGITS = re.compile(r"(?<!\d)(?<!\d[.,'])\d+(?:[.,']\d+)+(?![\da-z_])")
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:'\d{3})+)(?:\.\d+)?|[1-9]\d?(?:,\d{2})+,\d{3}(?:\.\d+)?|[1-9]\d{0,2}(?:\.\d{3}){2,}")
 DECIMAL_COMMA = re.compile(r"(?!\d{4,},\d{4})\d+,\d+|[1-9]\d{0,2}(?:(?:\.\d{3})+|(?:'\d{3})+),\d+")
 DATE = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}|\d{4}\.\d{1,2}\.\d{1,2}")
 # Beside a number: no more digits of it, and no sign; a whole number may be followed by a point and zeros.
-NUMBER_BEGINS = r"(?<!\d\.)(?<!(?<![\w.)\]])\.)(?<!(?<![\w-])-)(?<!(?<![\w-])-[$€£¥])(?<!\de[+-])"
+NUMBER_BEGINS = r"(?<!\d\.)(?<!(?<![\w.)\]])\.)(?<!(?<![\w-])-)(?<!(?<![\w-])-[$€£¥₹₩₽])(?<!\de[+-])"
 NUMBER_ENDS, WHOLE_NUMBER_ENDS = r"(?!\.\d)", r"(?!\.(?!0+(?!\.?\d))\d)"
 
 
 def normalized(text: str) -> str:
-    """The text as answers and references are compared: characters of one meaning, case and spelling of numbers."""
+    """An answer or a reference in the one spelling in which they are compared: of characters, case and numbers."""
     text = "".join(map(_visible, text)).translate(PLAIN)
     for pattern, replacement in KEEPS_APART:
         text = pattern.sub(replacement, text)
@@ -33,7 +33,7 @@ def normalized(text: str) -> str:
 
 
 def contains(text: str, reference: str) -> bool:
-    """Whether a normalized text has the reference as words or a number, not inside longer ones."""
+    """Whether a normalized text has a normalized reference as words or a number, not inside longer ones. An empty one is in none."""
     if not reference:
         return False
     begins = NUMBER_BEGINS if reference[0].isdigit() else ""

@@ -105,12 +105,12 @@ class Tasks(unittest.TestCase):
     def test_spellings_of_one_text_are_equal(self):
         for one, other in (("café Müller", unicodedata.normalize("NFD", "café Müller")), ("Murphy's law", "Murphy’s law"), ("Straße", "STRASSE"), ("fish", "ﬁsh"),
                            ("Ὀδυσσεύς", "ὈΔΥΣΣΕΎΣ"), ("İstanbul", "istanbul"), ("ısparta", "ISPARTA"), ("GPT-4", "ＧＰＴ‑４"), ("München", "Mün\u00adchen"), ("New York", "New\n York"),
-                           ('"да"', "«Да»"), ("ガクセイ", "ｶﾞｸｾｲ"), ("H2O", "H₂O"), ("1/2", "½"), ("42%", "٤٢ %"), ("42°C", "４２℃"), ("it's", "it´s")):
+                           ('"да"', "«Да»"), ("ガクセイ", "ｶﾞｸｾｲ"), ("H2O", "H₂O"), ("1/2", "½"), ("42%", "٤٢ ٪"), ("42°C", "４２℃"), ("it's", "it´s")):
             with self.subTest(one):
                 self.assertEqual([score(f"It is {one}, yes", [other]), score(f"It is {other}, yes", [one])], [1, 1])
 
     def test_a_number_is_not_found_inside_another(self):
-        for number, others in (("42", "42.5 42,5 -42 −42 -$42 1,042 1.42 .42 2.42.1 user_42@x.org 420 x42 42nd 42e3 1e-42 42² 42½ 1'042 1\u202f042"),
+        for number, others in (("42", "42.5 42,5 -42 −42 -$42 -₹42 1,042 1.42 .42 2.42.1 user_42@x.org 420 x42 42nd 42e3 1e-42 42² 42½ 1'042 1\u202f042"),
                                ("500", "1,500,000 1.500.000 1'500'000 15,00,500 Rs1,500 約1,500,000人 1\u00a0500\u00a0000 ５００,０００"),
                                ("2.0", "2.0.1 12.0 2.05 -2.0 v2.0"), ("042", "1,042. 42 .042"), ("2.1", "2.1.0 2.10")):
             for other in others.split(" "):
