@@ -25,7 +25,7 @@ phase decode+feedback and so on. The policies are the library's: that needs `imp
 
 The model runs in float32, whatever the checkpoint's dtype (--compute);
 figures are formed in float64. Needs torch, numpy, xxhash and transformers 4.56 or later (GGUF: also gguf and accelerate), and
-the files beside this one. A request that cannot be met is one line and exit status 2; the folders beside it are validated.
+the files beside this one. A request that cannot be met is one line and exit status 2.
 """
 
 from __future__ import annotations

@@ -409,6 +409,7 @@ class Presses(unittest.TestCase):
                             self.assertEqual(set(np.flatnonzero(press.kept[layer][0, head])), set(ranked[layer][head][:count]))
             shapes = ((HEADS * GROUP, LENGTH, 16), (HEADS, LENGTH, 16), (HEADS, LENGTH, 16))
             self.assertTrue(all(one == [(np.ndarray, np.float32, shape) for shape in shapes] for one in seen))
+            self.assertEqual(len({press, kvreplay.press(score=norms, budgets=[[0, 9]] * LAYERS)}), 2)  # each holds what it kept itself
             self.assertEqual(kvreplay.press("snapkv+own", score={"own": norms}, keep=0.5).options["score"], {"own": norms})
             with self.assertRaisesRegex(kvreplay.InputError, r"score mine: expected shape \[2, 96\], found shape \[2\]"):
                 read(model, self.ids, kvreplay.press(score=lambda q, k, v: v[:, 0, 0], budgets=np.full((LAYERS, 2), 5)))

@@ -73,7 +73,7 @@ class CachePress(BasePress):
         return keys, values
 
 
-@dataclass
+@dataclass(eq=False)
 class Press(CachePress):
     """What evict() keeps, of every layer that is read with `with press(model):`, and what compensate() makes of it."""
 
@@ -146,7 +146,7 @@ AMOUNTS = ("compression_ratio", "keep", "sigma", "budget", "budgets")  # ways to
 SHARED = ("semantics", "window", "backend", "precision", "threads")  # options of evict() that are compensate()'s too
 
 
-@dataclass
+@dataclass(eq=False)
 class RecipePress(CachePress):
     """What a recipe does to a prompt's cache in every layer and head."""
 
@@ -174,7 +174,7 @@ def recipe_press(file: str) -> RecipePress:
     return RecipePress(file, json.loads(_core.recipe(file))["layers"])
 
 
-@dataclass
+@dataclass(eq=False)
 class ResultsPress(CachePress):
     """What a case of a result folder left of the prompt of its dump, for a model that reads that prompt."""
 
