@@ -707,8 +707,13 @@ class Keywords(unittest.TestCase):
         text = self.help(kvreplay.Layer)
         for name in kvreplay._layer.LAYER:
             self.assertRegex(text, rf"(?m)^ *\|? +{name}  ")
-        press = kvreplay.press.__doc__
-        self.assertEqual([name for name in self.keywords(kvreplay.press) if not re.search(rf"\b{name}\b", press)], [])
+        for name in kvreplay.__all__:
+            function = getattr(kvreplay, name)
+            if isinstance(function, types.FunctionType):
+                with self.subTest(name):
+                    text = function.__doc__
+                    self.assertEqual([one for one in inspect.signature(function).parameters if not re.search(rf"\b{one}\b", text)
+                                      and not (one == "layer" and "as Layer takes them" in text)], [])
 
     def test_every_option_is_read_and_refuses_nonsense_by_its_name(self):
         for function, (options, arguments, needed, _) in self.listed.items():

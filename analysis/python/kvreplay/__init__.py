@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @takes()
 def set_threads(threads: Optional[int] = None) -> None:
-    """Threads of calls that name none; None: all cores."""
+    """Sets how many threads a call that names none uses. threads=None: all cores."""
     _core.set_threads(threads)
 
 

@@ -75,7 +75,7 @@ def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Option
                         precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> Interaction:
     """How the key channels of a layer interact in the logits, H = (K^T K) o (sum of Q^T Q) (sim/channels/CHANNELS.md).
 
-    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. outputs: also
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], prompt_len and further arguments as Layer takes them, or a Layer for q. outputs: also
     how they interact in the attention output, for select_channels(method="output"). diagonal: H_cc = ||q_c||^2 ||k_c||^2 alone, in
     one reading of keys and window, which is all that select_channels(method="think") and "magnitude" look at.
     """

@@ -84,7 +84,7 @@ def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] =
     """What a method makes of what is kept of every KV head (sim/compensation/COMPENSATION.md): biases on the logits of kept
     tokens and other values in their place, as `kvreplay evict --compensate` writes them.
 
-    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. Rows of
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], prompt_len and further arguments as Layer takes them, or a Layer for q. Rows of
     reference that are shifted need rope, a second reading q_ref.
     keep: bool [n_kv, l], True where a token stays; an Eviction, whose semantics are taken; or n_kv lists of positions.
     Of float32, or float64 with precision="f64".

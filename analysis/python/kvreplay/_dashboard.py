@@ -119,7 +119,9 @@ class Dashboard:
 @takes(program=True)
 def show(what: Union[What, Sequence[What]], height: int = 800, width: str = "100%", *, proxy: Union[str, bool, None] = None,
          picture: float = 30, **options: Any) -> Dashboard:
-    """The dashboard (`kvreplay view`) of a dump, a result folder, or several, in a cell's output. It takes the mouse as in a window.
+    """The dashboard (`kvreplay view`) in a cell's output, of `height` pixels and `width`. It takes the mouse as in a window.
+
+    what: a dump, a result folder, or several.
 
     options: of `kvreplay view`, '_' for '-': layer=3, head=1, theme="light". Calls with the same paths and options share one
     process, which .close() ends, or the kernel's end.

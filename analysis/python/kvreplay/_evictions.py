@@ -52,7 +52,7 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
           **layer: Any) -> Eviction:
     """What one policy keeps of every KV head's prompt at one budget (sim/eviction/POLICIES.md).
 
-    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. The budget
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], prompt_len and further arguments as Layer takes them, or a Layer for q. The budget
     is one of keep (0.2, "20%", or 410 tokens), sigma and budget.
 
     score: [n_kv, l] ([n_q, l] too with per_query_head), higher is kept, infinite ones first and last, or a function that gives it of
@@ -140,7 +140,7 @@ def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int]
                  precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> OutputError:
     """What becomes of the outputs when only `keep` of the prompt stays, or what stays takes fewer `bits`: exactly, all at once.
 
-    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q.
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], prompt_len and further arguments as Layer takes them, or a Layer for q.
 
     keep: bool [n_kv, l], True where a token stays, or [cases, n_kv, l] for several kept sets, which share the work; an
     Eviction; a list of n_kv lists of positions; or what every KV head's cache holds, values, biases and keys included: a

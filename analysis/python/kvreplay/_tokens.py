@@ -47,7 +47,7 @@ def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int
                   threads: Optional[int] = None, **layer: Any) -> TokenMetrics:
     """What evicting each token of the prompt costs, exactly and by every score (sim/tokens/METRICS.md).
 
-    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v] and further arguments as Layer takes them, or a Layer for q. Attention
+    q [n_q, T_q, d], k [n_kv, T, d], v [n_kv, T, d_v], prompt_len and further arguments as Layer takes them, or a Layer for q. Attention
     scores are weights; exact_* and oracle_* are squared changes of the outputs, summed over rows and the query heads of a KV
     head; *_loss in nats. `oracle_*` need decoding steps, `expected_attention` rope and all queries of the prompt, `kvzip` q_ref.
     """
