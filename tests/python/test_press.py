@@ -332,6 +332,7 @@ class Presses(unittest.TestCase):
                      lambda: (file.write_text(json.dumps({"kind": "recipe", "schema": 1, "layers": layers[1:]})), read(self.model, self.ids, kvreplay.press(file))))
         self.refused("nowhere.json: ", lambda: kvreplay.press(folder / "nowhere.json"))
 
+    @unittest.skipIf(tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 3), "kvpress' own presses need transformers below 5.3")
     def test_budgets_as_kvpress_reads_them(self):
         """LUKVPress with budget_curves.npy keeps as many tokens of every head as `lu` gives it (and one where that gives none)."""
         dump, out = Path(self.folder.name) / "lu-steps", Path(self.folder.name) / "lu"
@@ -409,7 +410,8 @@ class Presses(unittest.TestCase):
                             self.assertEqual(set(np.flatnonzero(press.kept[layer][0, head])), set(ranked[layer][head][:count]))
             shapes = ((HEADS * GROUP, LENGTH, 16), (HEADS, LENGTH, 16), (HEADS, LENGTH, 16))
             self.assertTrue(all(one == [(np.ndarray, np.float32, shape) for shape in shapes] for one in seen))
-            self.assertEqual(len({press, kvreplay.press(score=norms, budgets=[[0, 9]] * LAYERS)}), 2)  # each holds what it kept itself
+            again = kvreplay.press(score=norms, budgets=[[0, 9]] * LAYERS)
+            self.assertTrue(press == press != again and len({press, again}) == 2)  # each holds what it kept itself
             self.assertEqual(kvreplay.press("snapkv+own", score={"own": norms}, keep=0.5).options["score"], {"own": norms})
             with self.assertRaisesRegex(kvreplay.InputError, r"score mine: expected shape \[2, 96\], found shape \[2\]"):
                 read(model, self.ids, kvreplay.press(score=lambda q, k, v: v[:, 0, 0], budgets=np.full((LAYERS, 2), 5)))

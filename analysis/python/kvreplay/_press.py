@@ -30,6 +30,8 @@ class CachePress(BasePress):
 
     kept: dict[int, np.ndarray]  # of each layer last read the positions that its caches hold, bool [batch, n_kv, l]
 
+    __eq__, __hash__ = object.__eq__, object.__hash__  # kvpress' compares no fields
+
     def forward_hook(self, module, input, kwargs, output):
         """As kvpress names a layer's arguments; transformers 5.24 calls the cache otherwise and tells no positions."""
         cache = cache_of(kwargs)
