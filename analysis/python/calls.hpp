@@ -49,9 +49,10 @@ BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const 
 
 /// Throws OptionError where a list that a call wants one of has `found`.
 void require_one(const OptionFacts& option, std::size_t found);
-/// The same of budgets, of which keep is one way to say them.
+/// As above, for budgets; keep is one way to say them.
 template <class Budget>
 void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budgets) {
+  if (budgets.empty()) throw OptionError(keep, "one", "none (keep, sigma or budget says how much stays)");
   const bool named = !budgets.empty() && budgets.front().asked_by != nullptr;
   require_one(named ? *budgets.front().asked_by : keep, budgets.size());
 }
