@@ -10,8 +10,8 @@ PLAIN = str.maketrans({**dict.fromkeys("‘’‚‛′ʼʻ´", "'"), **dict.fro
 # Before NFKC, which makes "102" of "10²", "31/2" of "3½" and a plain space of the one that parts thousands.
 KEEPS_APART = ((re.compile("(?<=[0-9])，(?=[0-9])"), ", "), (re.compile(r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))"), "'"),
                (re.compile("(?<=\\d)(?=[²³¹⁰-₉¼-¾⅐-↉])"), "_"))
-# Digits with separators: one number, or a list of them. Behind a letter (Rs1,500) a comma may end another word: only thousands count.
-DIGITS = re.compile(r"(?<!\d)(?<!\d[.,'])\d+(?:[.,']\d+)+(?![\da-z_])")
+# Digits with separators: one number, or a list of them.
+DIGITS = re.compile(r"(?<!\d)(?<!\d[.,'])\d+(?:[.,']\d+)+")
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:'\d{3})+)(?:\.\d+)?|[1-9]\d?(?:,\d{2})+,\d{3}(?:\.\d+)?|[1-9]\d{0,2}(?:\.\d{3}){2,}")
 DECIMAL_COMMA = re.compile(r"(?!\d{4,},\d{4})\d+,\d+|[1-9]\d{0,2}(?:(?:\.\d{3})+|(?:'\d{3})+),\d+")
 DATE = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}|\d{4}\.\d{1,2}\.\d{1,2}")
@@ -59,10 +59,11 @@ def _visible(c: str) -> str:
 
 
 def _number(digits: re.Match[str]) -> str:
-    run = digits[0]
-    if THOUSANDS.fullmatch(run):
+    run, text = digits[0], digits.string
+    behind_letter, before_letter = (re.fullmatch("[a-z_]", c) for c in (text[: digits.start()][-1:], text[digits.end() : digits.end() + 1]))
+    if THOUSANDS.fullmatch(run) and not (behind_letter and before_letter):  # as in "c2,616f", the end and the beginning of two codes
         return run.replace(".", "") if run.count(".") > 1 else re.sub("[,']", "", run)
-    if DECIMAL_COMMA.fullmatch(run) and not re.search("[a-z_]$", digits.string[: digits.start()]):
+    if DECIMAL_COMMA.fullmatch(run) and not behind_letter and not (before_letter and run.find(",") > 3):
         return re.sub("[.']", "", run).replace(",", ".")
     return run.replace(".", ". ") if DATE.fullmatch(run) else run.replace(",", ", ")
 
