@@ -69,7 +69,7 @@ int run_recommend(const Arguments& arguments) {
   app->add({bind_option(option::bytes, options.bytes), bind_option(option::context, options.context),
             bind_option(option::batch, options.batch),
             bind_option(option::engine, options.engine)
-                .saying(fmt::format(": {}", fmt::join(recommend::kEngines.names(), ", "))),
+                .saying(fmt::format(": {}", fmt::join(kEngines.names(), ", "))),
             bind_option(option::without, options.without), bind_option(recommend_option::out, out)});
   app->option(option::bytes)->required();
   app->option(recommend_option::out)->check(file_ending({".json"}));

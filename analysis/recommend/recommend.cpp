@@ -1,5 +1,6 @@
 #include "analysis/recommend/recommend.hpp"
 
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/number_text.hpp"
 
@@ -108,8 +109,7 @@ std::vector<CaseOver> front_of(const MeasuredLevers& measured, Engine engine) {
   std::vector<CaseOver> cases;
   for (std::size_t n = 0; n < measured.levers.size(); ++n) {
     const Lever& lever = measured.levers[n];
-    if (!lever.keeps_all() && !kEngines[engine].evicts) continue;
-    if (std::ranges::all_of(lever.stored, [&](const Quantization& stored) { return stores(engine, stored); }))
+    if (!why_left_out(measured, lever, engine))
       cases.push_back(over_prompts(measured, lever.text(), [&](std::size_t p) -> const ModelFigures& {
         return measured.prompts[p].everywhere[n];
       }));
