@@ -41,25 +41,26 @@ bool is_unturned(const Quantization& stored, const Quantization& expected) {
   return stored.k.turned + stored.v.turned == 0 && expected.k.turned + expected.v.turned > 0;
 }
 
-/// Why a quantized layer differs from an entry of the table; nothing where it is the entry's.
-std::optional<std::string> difference(const EngineFacts& engine, const Quantization& stored,
-                                      const Quantization& expected, const DumpShape& shape) {
+/// How a quantized layer differs from an entry of the table; nothing where it is the entry's.
+std::optional<Mismatch> difference(const EngineFacts& engine, const Quantization& stored,
+                                   const Quantization& expected, const DumpShape& shape) {
   if (stored.residual > 0)
-    return fmt::format("with {} recent tokens in 16 bits: {} has no such window", stored.residual,
-                       engine.name);
+    return Mismatch{fmt::format("with {} recent tokens in 16 bits", stored.residual),
+                    fmt::format("{} has no such window", engine.name)};
   const bool as_turned = !engine.unturned.empty() && is_unturned(stored, expected);
-  for (const auto& [what, as, meant, n] : {std::tuple("keys", stored.k, expected.k, shape.d),
-                                           std::tuple("values", stored.v, expected.v, shape.d_v)}) {
+  for (const auto& [side, as, wanted, n] : {std::tuple("keys", stored.k, expected.k, shape.d),
+                                            std::tuple("values", stored.v, expected.v, shape.d_v)}) {
     if (as.per_channel)
-      return fmt::format("with groups of keys along tokens: those of {} lie along channels", engine.name);
-    if (kNumberFormats[as.format].uniform && std::min(stored.group, n) != n)
-      return fmt::format("with groups of {}: those of {} are a head's {} numbers", stored.group, engine.name,
-                         n);
-    if (as.turned == meant.turned || as_turned) continue;
-    if (meant.turned == 0) return fmt::format("with {} rotated: {} rotates none", what, engine.name);
-    return fmt::format("with {} {}: {} rotates blocks of {}", what,
-                       as.turned == 0 ? "not rotated" : fmt::format("rotated in blocks of {}", as.turned),
-                       engine.name, meant.turned);
+      return Mismatch{"with groups of keys along tokens",
+                      fmt::format("those of {} lie along channels", engine.name)};
+    if (kNumberFormats[as.format].uniform && stored.group < n)
+      return Mismatch{fmt::format("with groups of {}", stored.group),
+                      fmt::format("those of {} are a head's {} numbers", engine.name, n)};
+    if (as.turned == wanted.turned || as_turned) continue;
+    return Mismatch{as.turned == 0 ? fmt::format("with {} not rotated", side)
+                                   : fmt::format("with {} rotated in blocks of {}", side, as.turned),
+                    wanted.turned == 0 ? fmt::format("{} rotates none", engine.name)
+                                       : fmt::format("{} rotates blocks of {}", engine.name, wanted.turned)};
   }
   return std::nullopt;
 }
@@ -112,35 +113,36 @@ Quantization stored_by(Engine engine, const EngineFormat& format, const DumpShap
 
 Index ends_of(const EngineFormat& format, Index layers) { return std::min(format.ends, layers / 2); }
 
-std::optional<std::string> why_not_run(Engine engine, std::span<const Quantization> of_layers,
-                                       const DumpShape& shape) {
+std::optional<Mismatch> why_not_run(Engine engine, std::span<const Quantization> of_layers,
+                                    const DumpShape& shape) {
   const EngineFacts& facts = kEngines[engine];
   if (facts.of.empty()) return std::nullopt;
+  const std::string one_format = fmt::format("{} has one format for all layers", facts.name);
   const Quantization* before = nullptr;
   for (const Quantization& stored : of_layers) {
     if (stored.stores_exactly()) continue;
     const std::string name = name_of_both(stored.k.format, stored.v.format);
     const auto format = format_of(engine, stored);
-    if (!format) return fmt::format("{}: {} has no such format", name, facts.name);
-    if (const auto why = difference(facts, stored, stored_by(engine, *format, shape), shape))
-      return fmt::format("{} {}", name, *why);
+    if (!format) return Mismatch{name, fmt::format("{} has no such format", facts.name)};
+    if (auto found = difference(facts, stored, stored_by(engine, *format, shape), shape))
+      return Mismatch{fmt::format("{} {}", name, found->what), found->why};
     if (before != nullptr && (before->k != stored.k || before->v != stored.v) &&
         facts.formats != FormatsOf::layer)
-      return fmt::format("{} beside {}: {} has one format for all layers", name,
-                         name_of_both(before->k.format, before->v.format), facts.name);
+      return Mismatch{fmt::format("{} beside {}", name, name_of_both(before->k.format, before->v.format)),
+                      one_format};
     before = &stored;
   }
   const auto [format, stored, skipped] = layers_of(engine, of_layers);
   if (!format) return std::nullopt;
   const std::string name = name_of_both(format->k, format->v);
   if (!skipped.empty() && facts.formats == FormatsOf::model)
-    return fmt::format("{} but for layers in 16 bits: {} has one format for all layers", name, facts.name);
+    return Mismatch{name + " but for layers in 16 bits", one_format};
   const Index layers = std::ssize(of_layers), ends = ends_of(*format, layers);
   for (Index layer = 0; layer < ends; ++layer)
     for (const Index end : {layer, layers - 1 - layer})
       if (!of_layers[static_cast<std::size_t>(end)].stores_exactly())
-        return fmt::format("{} in all layers: {} leaves the first {} and last {} in 16 bits", name,
-                           facts.name, ends, ends);
+        return Mismatch{fmt::format("{} in layer {}", name, end),
+                        fmt::format("{} leaves the first {} and last {} in 16 bits", facts.name, ends, ends)};
   return std::nullopt;
 }
 

@@ -110,7 +110,7 @@ inline constexpr auto kEngines = facts_table<EngineFacts>({
      .title = "TensorRT-LLM",
      .meaning = "All tokens, in one format",
      .of = engine_formats::kTrtllm,
-     .windows = "blocks of 32 tokens of the window",
+     .windows = "not read",
      .source = "main at 0004396, 2026"},
     {.id = Engine::modelopt,
      .name = "modelopt",
@@ -144,10 +144,14 @@ Quantization stored_by(Engine engine, const EngineFormat& format, const DumpShap
 /// How many layers at either end stay in 16 bits.
 Index ends_of(const EngineFormat& format, Index layers);
 
-/// Why an engine cannot store a model's layers exactly so, one clause; nothing where it can. `of_layers` has
-/// a layer each.
-std::optional<std::string> why_not_run(Engine engine, std::span<const Quantization> of_layers,
-                                       const DumpShape& shape);
+/// "fp8 with 256 recent tokens in 16 bits": "vllm has no such window".
+struct Mismatch {
+  std::string what, why;
+};
+/// Why an engine cannot store a model's layers exactly so; nothing where it can. `of_layers` has a layer
+/// each.
+std::optional<Mismatch> why_not_run(Engine engine, std::span<const Quantization> of_layers,
+                                    const DumpShape& shape);
 /// What asks an engine for a cache that it can store: options of its command line, or its configuration, one
 /// line. Empty of `any`, whose recipes kvreplay.press() runs.
 std::string engine_flags(Engine engine, std::span<const Quantization> of_layers, const DumpShape& shape);

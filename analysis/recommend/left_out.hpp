@@ -10,8 +10,8 @@
 
 namespace kvreplay::recommend {
 
-/// Why an engine cannot run a case, one clause; nothing where it can.
-std::optional<std::string> why_left_out(const MeasuredLevers& measured, const Lever& lever, Engine engine);
+/// Why an engine cannot run a case; nothing where it can.
+std::optional<Mismatch> why_left_out(const MeasuredLevers& measured, const Lever& lever, Engine engine);
 
 /// How many cases an engine cannot run, and why: one line, the most frequent reasons first. Empty without
 /// one.

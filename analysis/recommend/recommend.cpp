@@ -71,8 +71,12 @@ Recommendation recommended(const MeasuredLevers& measured, const Means& all, con
                            Wish wish) {
   Recommendation found;
   found.share = wish.bytes;
+  const EngineFacts& engine = kEngines[wish.engine];
   for (const Where where : {Where::each, Where::everywhere})
     for (const Use use : {Use::tokens, Use::bits, Use::both}) {
+      if (!engine.evicts &&
+          (use != Use::bits || (where == Where::each && engine.formats == FormatsOf::model)))
+        continue;
       wish.where = where;
       wish.use = use;
       auto one = candidate(measured, all, others, wish);

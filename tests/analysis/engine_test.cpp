@@ -50,6 +50,12 @@ CacheFormatRun run_of(const std::string& word, const DumpShape& shape, CacheForm
   return runs_of(word, shape, std::move(options)).front();
 }
 
+/// "fp8: llama.cpp has no such format"; empty where the engine runs it.
+std::string mismatch(Engine engine, const CacheFormatRun& run, const DumpShape& shape) {
+  const auto found = why_not_run(engine, run.of_layers, shape);
+  return found ? found->what + ": " + found->why : "";
+}
+
 /// "-ctk" of "llama-server .. -ctk q8_0 .."; empty where it is not there.
 std::string behind(const std::string& line, const std::string& option) {
   std::istringstream words(line);
@@ -175,7 +181,7 @@ TEST_CASE("every format that --bits ENGINE measures runs in the engine as it is"
         for (const CacheFormatRun& run : cache_format_runs(options, shape, kBits, kRotate)) {
           INFO(word << " " << run.name << ", " << layers << " layers, heads of " << d);
           CHECK(names.insert(run.name).second);
-          CHECK(why_not_run(engine, run.of_layers, shape).value_or("") == "");
+          CHECK(mismatch(engine, run, shape).empty());
           CHECK_FALSE(engine_flags(engine, run.of_layers, shape).empty());
           // A run's name asks for it again, with the group and residual of engines.
           CacheFormatOptions again;
@@ -198,9 +204,7 @@ TEST_CASE("every format that --bits ENGINE measures runs in the engine as it is"
 
 TEST_CASE("what differs from an engine's table is not run by the engine", "[engine]") {
   const DumpShape shape = shape_of(24, 64);
-  const auto why = [&](Engine engine, const CacheFormatRun& run) {
-    return why_not_run(engine, run.of_layers, shape).value_or("");
-  };
+  const auto why = [&](Engine engine, const CacheFormatRun& run) { return mismatch(engine, run, shape); };
   CacheFormatOptions engines;
   engines.group = 64;
   engines.keys = KeyGroups::token;
@@ -227,13 +231,13 @@ TEST_CASE("what differs from an engine's table is not run by the engine", "[engi
                                    options.group = 32;
                                  }))) == "ktq4v4 with groups of 32: those of vllm are a head's 64 numbers");
   CHECK(why(Engine::vllm, run_of("ktq4v4", shape, engines)) ==
-        "ktq4v4 in all layers: vllm leaves the first 2 and last 2 in 16 bits");
+        "ktq4v4 in layer 0: vllm leaves the first 2 and last 2 in 16 bits");
   CHECK_FALSE(why(Engine::vllm, run_of("ktq4v4;0,1,-1:16", shape, engines)).empty());
   CHECK(why(Engine::vllm, run_of("tq4", shape, engines)) == "tq4: vllm has no such format");
   CHECK(why(Engine::vllm, run_of("fp8;3:nvfp4", shape, engines)) ==
         "nvfp4 beside fp8: vllm has one format for all layers");
   CHECK(why(Engine::vllm, run_of("fp8", shape, with(rotated("hadamard")))) ==
-        "fp8 with keys rotated: vllm rotates none");
+        "fp8 with keys rotated in blocks of 64: vllm rotates none");
   CHECK(why(Engine::sglang, run_of("fp8;3:16", shape, engines)) ==
         "fp8 but for layers in 16 bits: sglang has one format for all layers");
   CHECK(why(Engine::kvpress, run_of("8", shape, engines)) == "8: kvpress has no such format");
@@ -247,7 +251,7 @@ TEST_CASE("what differs from an engine's table is not run by the engine", "[engi
   // llama.cpp rotates what it quantizes, unless it is told not to, and then neither keys nor values.
   const auto flags = [&](const std::string& word, const DumpShape& of, const CacheFormatOptions& options) {
     const CacheFormatRun run = run_of(word, of, options);
-    REQUIRE(why_not_run(Engine::llama_cpp, run.of_layers, of).value_or("") == "");
+    REQUIRE(mismatch(Engine::llama_cpp, run, of).empty());
     return engine_flags(Engine::llama_cpp, run.of_layers, of);
   };
   CHECK(flags("q8_0", shape, with(rotated("hadamard"))) ==
@@ -262,12 +266,12 @@ TEST_CASE("what differs from an engine's table is not run by the engine", "[engi
         "q8_0 with keys rotated in blocks of 32: llama.cpp rotates blocks of 64");
   // Heads of 128: keys by one matrix, values in blocks of 64. Heads of 96 are not rotated.
   const DumpShape wide = shape_of(24, 128), odd = shape_of(24, 96);
-  CHECK(why_not_run(Engine::llama_cpp, run_of("q8_0", wide, with(rotated("hadamard"))).of_layers, wide) ==
+  CHECK(mismatch(Engine::llama_cpp, run_of("q8_0", wide, with(rotated("hadamard"))), wide) ==
         "q8_0 with values rotated in blocks of 128: llama.cpp rotates blocks of 64");
   CHECK(flags("q8_0", wide, with(rotated("hadamard:128:64"))).starts_with("llama-server"));
   CHECK(flags("q8_0", odd, engines).starts_with("llama-server"));
-  CHECK(why_not_run(Engine::llama_cpp, run_of("q8_0", odd, with(rotated("hadamard"))).of_layers, odd) ==
-        "q8_0 with keys rotated: llama.cpp rotates none");
+  CHECK(mismatch(Engine::llama_cpp, run_of("q8_0", odd, with(rotated("hadamard"))), odd) ==
+        "q8_0 with keys rotated in blocks of 32: llama.cpp rotates none");
 }
 
 TEST_CASE("engines are known by any spelling of their name", "[engine]") {
@@ -403,9 +407,8 @@ TEST_CASE("cases that an engine cannot run are left out, with their number and t
            "16,fp8,ktq4v4", "--residual", "48", "--quiet"});
   const auto shown = run_kvreplay({"recommend", results, "--bytes", "100%", "--for", "vllm"});
   CHECK(contains(shown.out,
-                 "left out for vllm, 8 measured cases of 9: 6 (tokens are evicted: vllm keeps all), "
-                 "1 (fp8 with 48 recent tokens in 16 bits: vllm has no such window), 1 (ktq4v4 with "
-                 "48 recent tokens in 16 bits: vllm has no such window)\n"));
+                 "left out for vllm, 8 cases of 9 measured: vllm keeps all in 6 cases (as evicting "
+                 "tokens); vllm has no such window in 2 cases (as fp8 with 48 recent tokens in 16 bits)\n"));
   CHECK(contains(shown.out, "vllm serve MODEL --kv-cache-dtype auto"));
   CHECK_FALSE(contains(shown.out, "--kv-cache-dtype fp8"));
   CHECK_FALSE(contains(run_kvreplay({"recommend", results, "--bytes", "100%"}).out, "left out"));
