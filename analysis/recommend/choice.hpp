@@ -52,7 +52,8 @@ struct Chosen {
 std::optional<Chosen> choose(const MeasuredLevers& measured, const Means& means, const Wish& wish);
 
 Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen);
-/// What asks an engine for a recipe's caches: options of its command line, one line; empty of `any`.
+/// What asks an engine for a recipe's caches: options of its command line, one line; of `any` the engines that
+/// run the recipe.
 std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe);
 
 }  // namespace kvreplay::recommend
