@@ -59,7 +59,8 @@ int run_recommend(const Arguments& arguments) {
       "16,8,k8v4,4,2 --residual 0\n"
       "kvreplay recommend results/levers --bytes 20% --out recipe.json\n"
       "kvreplay recommend results/levers --bytes 1.5GiB --context 32768 --batch 8\n"
-      "kvreplay recommend results/levers --bytes 50% --for vllm\n"
+      "kvreplay recommend results/vllm --bytes 50% --for vllm               # of evict --policy none --bits "
+      "vllm\n"
       "kvreplay evict DUMP... --recipe recipe.json --out results/recipe    # all of it at once, exactly");
   std::vector<std::string> results;
   recommend::RecommendOptions options;
@@ -69,7 +70,7 @@ int run_recommend(const Arguments& arguments) {
   app->add({bind_option(option::bytes, options.bytes), bind_option(option::context, options.context),
             bind_option(option::batch, options.batch),
             bind_option(option::engine, options.engine)
-                .saying(fmt::format(": {}", fmt::join(recommend::kEngines.names(), ", "))),
+                .saying(fmt::format(": {}", fmt::join(kEngines.names(), ", "))),
             bind_option(option::without, options.without), bind_option(recommend_option::out, out)});
   app->option(option::bytes)->required();
   app->option(recommend_option::out)->check(file_ending({".json"}));

@@ -1,7 +1,10 @@
 #include "analysis/recommend/choice.hpp"
 
 #include "analysis/recommend/knapsack.hpp"
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/results/schema.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -21,15 +24,12 @@ std::string policy_name(const Lever& lever) {
 
 /// The levers that a wish allows.
 Numbers allowed(const MeasuredLevers& measured, const Wish& wish) {
-  const EngineFacts& engine = kEngines[wish.engine];
   Numbers found;
   for (std::size_t n = 0; n < measured.levers.size(); ++n) {
     const Lever& lever = measured.levers[n];
-    if (!lever.keeps_all() && (wish.use == Use::bits || !engine.evicts)) continue;
+    if (!lever.keeps_all() && wish.use == Use::bits) continue;
     if (!is_exact(lever) && wish.use == Use::tokens) continue;
-    if (std::ranges::all_of(lever.stored,
-                            [&](const Quantization& stored) { return stores(wish.engine, stored); }))
-      found.push_back(n);
+    if (!why_left_out(measured, lever, wish.engine)) found.push_back(n);
   }
   return found;
 }
@@ -191,6 +191,20 @@ Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen) {
     }
   }
   return recipe;
+}
+
+std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe) {
+  std::vector<Quantization> stored;
+  for (const Recipe::Layer& layer : recipe.layers) stored.push_back(layer.stored);
+  if (engine != Engine::any) return kvreplay::engine_flags(engine, stored, measured.shape);
+  std::vector<std::string> engines;
+  const bool evicts =
+      std::ranges::any_of(recipe.layers, [](const Recipe::Layer& layer) { return layer.policy.has_value(); });
+  for (const EngineFacts& facts : kEngines)
+    if (!evicts && !facts.evicts && !why_not_run(facts.id, stored, measured.shape))
+      engines.emplace_back(facts.name);
+  if (engines.empty()) return "runs in kvreplay.press() alone: in transformers, where it saves no memory";
+  return fmt::format("runs in {} (--for says how)", names_text(engines, Listed::all));
 }
 
 }  // namespace kvreplay::recommend

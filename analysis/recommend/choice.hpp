@@ -1,11 +1,12 @@
 #pragma once
 
-#include "analysis/recommend/engine.hpp"
+#include "analysis/engine/engine.hpp"
 #include "analysis/recommend/levers.hpp"
 
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 // Which lever each head takes.
@@ -51,5 +52,8 @@ struct Chosen {
 std::optional<Chosen> choose(const MeasuredLevers& measured, const Means& means, const Wish& wish);
 
 Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen);
+/// What asks an engine for a recipe's caches: options of its command line, one line; of `any` the engines that
+/// run the recipe.
+std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe);
 
 }  // namespace kvreplay::recommend

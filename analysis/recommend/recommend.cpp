@@ -1,5 +1,6 @@
 #include "analysis/recommend/recommend.hpp"
 
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/number_text.hpp"
 
@@ -70,8 +71,12 @@ Recommendation recommended(const MeasuredLevers& measured, const Means& all, con
                            Wish wish) {
   Recommendation found;
   found.share = wish.bytes;
+  const EngineFacts& engine = kEngines[wish.engine];
   for (const Where where : {Where::each, Where::everywhere})
     for (const Use use : {Use::tokens, Use::bits, Use::both}) {
+      if (!engine.evicts &&
+          (use != Use::bits || (where == Where::each && engine.formats == FormatsOf::model)))
+        continue;
       wish.where = where;
       wish.use = use;
       auto one = candidate(measured, all, others, wish);
@@ -108,8 +113,7 @@ std::vector<CaseOver> front_of(const MeasuredLevers& measured, Engine engine) {
   std::vector<CaseOver> cases;
   for (std::size_t n = 0; n < measured.levers.size(); ++n) {
     const Lever& lever = measured.levers[n];
-    if (!lever.keeps_all() && !kEngines[engine].evicts) continue;
-    if (std::ranges::all_of(lever.stored, [&](const Quantization& stored) { return stores(engine, stored); }))
+    if (!why_left_out(measured, lever, engine))
       cases.push_back(over_prompts(measured, lever.text(), [&](std::size_t p) -> const ModelFigures& {
         return measured.prompts[p].everywhere[n];
       }));

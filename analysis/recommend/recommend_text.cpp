@@ -1,3 +1,4 @@
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/recommend/recommend.hpp"
 #include "analysis/results/kept_text.hpp"
 
@@ -100,7 +101,8 @@ std::string recommendation_text(const MeasuredLevers& measured, const Recommende
   text +=
       columns_text(rows) + fmt::format("  recommended: {}: {}\n", name_of(best), chosen_text(measured, best));
   if (const std::string sure = sure_text(one); !sure.empty()) text += fmt::format("  {}\n", sure);
-  if (const std::string how = told(found.engine, recipe_of(measured, best.chosen)); !how.empty())
+  if (const std::string how = engine_flags(measured, found.engine, recipe_of(measured, best.chosen));
+      !how.empty())
     text += fmt::format("  {}\n", how);
   return text;
 }
@@ -184,6 +186,8 @@ std::string plain_text(const MeasuredLevers& measured, const Recommended& found)
       prompts > 1 ? "of each prompt under what the others choose" : "of the prompt that it is chosen on",
       prompts >= kFewestPrompts ? " [95 %]" : "");
   for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
+  if (const std::string left = left_out_text(measured, found.engine); !left.empty())
+    text += fmt::format("\n{}\n", left);
   text += "\nthe same everywhere, at any size\n" + cases_text(measured, found.front);
   if (!found.run.empty())
     text += "\nrecipes as they were run, all heads at once\n" + cases_text(measured, found.run);
@@ -211,10 +215,12 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
     if (one.against_second) all.back()["first_over_second"] = pair_json(*one.against_second);
     if (one.prompts_needed) all.back()["prompts_needed"] = *one.prompts_needed;
     if (one.candidates.empty()) continue;
-    if (const std::string how = told(found.engine, recipe_of(measured, one.candidates.front().chosen));
+    if (const std::string how =
+            engine_flags(measured, found.engine, recipe_of(measured, one.candidates.front().chosen));
         !how.empty())
       all.back()["told"] = how;
   }
+  json["left_out"] = left_out_text(measured, found.engine);
   json["front"] = cases_json(found.front);
   if (!found.run.empty()) json["run"] = cases_json(found.run);
   if (found.kl_cases > 0) json["kl_over_predicted"] = interval_json(found.kl_over_predicted);
@@ -236,7 +242,8 @@ Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const
   json["chosen"].update(candidate_json(measured, candidate));
   if (&candidate == &of.candidates.front() && of.against_second)
     json["chosen"]["over_runner_up"] = pair_json(*of.against_second);
-  if (const std::string how = told(found.engine, recipe); !how.empty()) json["chosen"]["told"] = how;
+  if (const std::string how = engine_flags(measured, found.engine, recipe); !how.empty())
+    json["chosen"]["told"] = how;
   return json;
 }
 
