@@ -103,6 +103,11 @@ void BlockCuts<T>::add(std::span<const Index> tokens) {
 }
 
 template <class T>
+void BlockCuts<T>::remove(std::span<const Index> tokens) {
+  if (keydiff_) keydiff_->remove(tokens);
+}
+
+template <class T>
 std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budget, Index rows) {
   if (std::ssize(cache) <= budget) return {};
   EvictionRule within = rule_;
@@ -121,7 +126,7 @@ std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budg
   std::vector<Index> evicted;
   for (const Index at : evicted_positions(keep_by(within, std::move(scores), budget)))
     evicted.push_back(cache[at]);
-  if (keydiff_) keydiff_->remove(evicted);
+  remove(evicted);
   return evicted;
 }
 
@@ -144,7 +149,10 @@ KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Ind
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
     cuts.add(std::span(cache).last(end - begin));
-    const std::vector<Index> evicted = cuts.cut(cache, budget, end - begin);
+    const auto hidden = std::ranges::lower_bound(cache, group.rule.first_held(end));
+    cuts.remove({cache.begin(), hidden});
+    cache.erase(cache.begin(), hidden);
+    const std::vector<Index> evicted = cuts.cut(cache, budget, std::min(end - begin, std::ssize(cache)));
     std::vector<Index> left;
     std::set_difference(cache.begin(), cache.end(), evicted.begin(), evicted.end(), std::back_inserter(left));
     cache = std::move(left);

@@ -115,6 +115,15 @@ Index width_of_sums(const HeadGroup<T>& group, const Decoding& decoding) {
   return by_query_head(decoding.rank) ? group.G() : sums_rows(decoding) ? 1 : 0;
 }
 
+/// Where the pinned first tokens of a run end: a position. Those that a sliding window hides are not
+/// replaced.
+template <class T>
+Index end_of_sinks(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start, Index budget) {
+  const Index sinks = std::min(rule.sinks, std::max<Index>(budget, 0)), tokens = count(start);
+  if (sinks < tokens) return positions(start)[sinks];
+  return std::min(group.l + sinks - tokens, group.T_all());
+}
+
 /// The most tokens that a cache holds at any time.
 template <class T>
 Index most_tokens(const HeadGroup<T>& group, const KeptSet& start, Index budget,

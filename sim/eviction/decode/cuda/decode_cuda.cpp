@@ -59,11 +59,7 @@ DecodeGroup decode_group(const HeadGroup<float>& group, const std::vector<Matrix
   in.q = q;
   in.full = outputs;
   in.sink_logit = arrays.copy_of<double>(sinks);
-  if (group.rule.sliding_window) {
-    std::vector<int> first;
-    for (Index i = steps.begin; i < steps.end; ++i) first.push_back(narrow(group.first_visible(i)));
-    in.first_visible = arrays.copy_of<int>(first);
-  }
+  in.window = narrow(std::min(group.rule.sliding_window.value_or(0), T + 1));
   in.key_norm = arrays.make<double>(T);
   in.value_sq = arrays.make<double>(T);
   decode_norms(in, narrow(T), stream);
@@ -121,8 +117,7 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   task.budget = narrow(std::min(budget, group.T_all()));
   task.recent = narrow(std::min(std::min(rule.recent, budget - sinks), group.T_all()));
   task.n_start = narrow(n_start);
-  task.sinks_end = narrow(std::min(group.l + std::max<Index>(sinks - n_start, 0), group.T_all()));
-  if (sinks < n_start) task.sinks_end = narrow(positions(*run.start)[sinks]);
+  task.sinks_end = narrow(end_of_sinks(group, rule, *run.start, budget));
   task.prompt_rows = window ? 0 : narrow(window_rows(group.l, group.first_query(), rule.window).count());
 
   task.capacity = narrow(capacity);

@@ -29,7 +29,7 @@ class Rows : public Cache<kHeads> {
     return entry_logit(static_cast<double>(run_.dots[in_head(h, slot)]), in_.softcap);
   }
   KVREPLAY_DEVICE int first_visible(int i) const {
-    return in_.first_visible == nullptr ? 0 : in_.first_visible[i - in_.first_step];
+    return in_.window == 0 ? 0 : larger(i + 1 - in_.window, 0);
   }
 
   KVREPLAY_DEVICE void take_dots(int i, int g0) {
@@ -109,7 +109,7 @@ class Rows : public Cache<kHeads> {
       const std::ptrdiff_t row = step_row(g, i) * in_.d_v;
       const TopCombination score =
           top_combination(run_.score, column, logit(h, head.top, first_visible(i)).taylor);
-      const bool whole = n() == i + 1;
+      const bool whole = n() == i + 1 - first_visible(i);
       double change_sq = 0, output_sq = 0, top_sq = 0;
       bool good = finite(column.lse);
       for (int c = lane_id(); c < in_.d_v; c += 32) {
@@ -254,9 +254,10 @@ class Replay : public Rows<kHeads> {
 
  private:
   using Base = Rows<kHeads>;
+  using Base::first_visible, Base::remove, Base::take_largest, Base::take_sums, Base::take_rest, Base::attend,
+      Base::finish_row;
   using Base::in_, Base::s_, Base::run_, Base::state_, Base::rest_, Base::base_;
   using Base::n, Base::by_head, Base::in_head, Base::value, Base::each_slot, Base::each_head, Base::join;
-  using Base::remove, Base::take_largest, Base::take_sums, Base::take_rest, Base::attend, Base::finish_row;
 
   KVREPLAY_DEVICE bool rank(int i) {
     sync_block();
@@ -375,8 +376,27 @@ class Replay : public Rows<kHeads> {
     return true;
   }
 
+  /// Tokens that no row behind i sees leave, whatever the budget.
+  KVREPLAY_DEVICE void drop_hidden(int i) {
+    const int first = first_visible(i + 1);
+    for (;;) {
+      Least own = Least::none();
+      each_slot([&](int slot) {
+        const int p = run_.position[slot];
+        if (p < first) own = own.join({0, p, slot});
+      });
+      join_warps(own, n(), s_.least);
+      sync_block();
+      const Least hidden = joined(s_.least, n());
+      sync_block();
+      if (hidden.slot < 0) return;
+      remove(hidden.slot, hidden.position, i);
+    }
+  }
+
   /// Back to the budget.
   KVREPLAY_DEVICE bool cut(int i) {
+    if (in_.window > 0) drop_hidden(i);
     if (n() <= run_.budget) {
       sync_block();
       return true;

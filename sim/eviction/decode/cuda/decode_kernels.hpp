@@ -25,7 +25,7 @@ struct DecodeGroup {
   const float* v;            ///< [T][value_width]
   const float* full;         ///< [G][steps][d_v], the outputs over all positions
   const double* sink_logit;  ///< [G], -inf: none
-  const int* first_visible;  ///< [steps], null: rows see everything before them
+  int window;                ///< a row at i sees positions above i - window; 0: everything before it
   double softcap;            ///< 0: none
   double* key_norm;          ///< [T]
   double* value_sq;          ///< [T]
