@@ -68,9 +68,12 @@ struct HeadGroup {
   Index first_query() const { return T_all() - T_q(); }
   /// The first prompt position that the cache holds for later rows (AttentionRule::first_held): the
   /// candidates for eviction are first_held()..l-1. The rows before it are seen by rows of the prompt alone.
-  Index first_held() const {
-    if (position.empty() || l == 0) return rule.first_held(l);
-    return std::lower_bound(position.begin(), position.begin() + l, rule.first_held(position[l - 1] + 1)) -
+  Index first_held() const { return first_seen_from(l); }
+  /// The first position that rows at `end` and later see.
+  Index first_seen_from(Index end) const {
+    if (position.empty() || end == 0) return rule.first_held(end);
+    return std::lower_bound(position.begin(), position.begin() + end,
+                            rule.first_held(position[end - 1] + 1)) -
            position.begin();
   }
   /// The number of candidates.

@@ -77,7 +77,8 @@ TokenRankings::TokenRankings(const GivenScores& given, Workers& workers, Index f
 void TokenRankings::rank(const TokenMetrics& metrics) {
   workers_.parallel_for(std::ssize(metrics_), [&](Index m) {
     const Matrix<double>& values = metrics.values[m];
-    if (values.size() > 0) metrics_[m].emplace(std::span(values.data(), extent(values)).subspan(static_cast<std::size_t>(first_)));
+    if (values.size() > 0)
+      metrics_[m].emplace(std::span(values.data(), extent(values)).subspan(static_cast<std::size_t>(first_)));
   });
 }
 

@@ -38,8 +38,8 @@ class BlockCuts {
 
   void add(std::span<const Index> tokens);     ///< they join the cache
   void remove(std::span<const Index> tokens);  ///< they leave it, not by a cut
-  /// What leaves a cache of more than `budget` tokens (positions, ascending), the last `rows` of which are
-  /// the block: ascending.
+  /// What leaves a cache (positions, ascending), the last `rows` of which are the block: tokens that a
+  /// sliding window hides from all later rows, and what is above `budget`; ascending.
   std::vector<Index> cut(const std::vector<Index>& cache, Index budget, Index rows);
 
  private:

@@ -27,7 +27,8 @@ std::optional<Matrix<double>> inverse_factor(const HeadGroup<double>& group, Ind
   std::iota(every.begin(), every.end(), begin);
   const NormalEquations equations =
       mass_equations(row_logits(group, leverage_rows(group), workers), every, workers);
-  const double mean = equations.mean_diagonal();
+  const double mean =
+      equations.mean_diagonal() * static_cast<double>(every.size()) / static_cast<double>(group.l);
   if (mean == 0) return std::nullopt;
   const Cholesky factor(equations.XX, workers, kLeverageRidge * mean);
   if (!factor.definite()) report_not_finite(group, "a finite leverage");

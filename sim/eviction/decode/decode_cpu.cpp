@@ -65,7 +65,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
       append_only_(options.append_only),
       interval_(options.interval),
       window_(steps_counted(rule, options)),
-      sinks_end_(end_of_sinks(group, rule, start, budget_)),
+      sinks_end_(end_of_sinks(group, rule, start_tokens(group, start), budget_)),
       slots_(group, most_tokens(group, start, budget_, options), needs_differences(decoding_)),
       rank_(slots_.capacity()) {
   const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
@@ -83,7 +83,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
   if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
     throw std::invalid_argument("decode_replay: start scores of another group or rule");
   const Index prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
-  for (const Index p : positions(start)) {
+  for (const Index p : start_tokens(group, start)) {
     join(p);
     if (!window_) rows_before_.back() = std::min(prompt_rows, group.l - p);
     if (!carried) continue;
@@ -160,7 +160,7 @@ void RankedCache<T>::rank() {
 /// Tokens that a sliding window hides from all later rows leave, whatever the budget.
 template <class T>
 void RankedCache<T>::drop_hidden(Index step, std::vector<DecodeMove>& left) {
-  const Index first = group_.rule.first_held(slots_.position(by_position_.back()) + 1);
+  const Index first = group_.first_seen_from(slots_.position(by_position_.back()) + 1);
   while (!by_position_.empty() && slots_.position(by_position_.front()) < first) {
     left.push_back({step, slots_.position(by_position_.front())});
     if (blocks_) blocks_->remove({&left.back().position, 1});
@@ -195,7 +195,7 @@ void RankedCache<T>::cut_block(Index step, std::vector<DecodeMove>& left) {
   std::vector<Index> cache;
   for (const Index slot : by_position_) cache.push_back(slots_.position(slot));
   const Index with_query = std::max<Index>(newest + 1 - group_.first_query(), 0);
-  for (const Index p : blocks_->cut(cache, budget_, std::min({interval_, with_query, std::ssize(cache)}))) {
+  for (const Index p : blocks_->cut(cache, budget_, std::min(interval_, with_query))) {
     left.push_back({step, p});
     remove(*std::find_if(by_position_.begin(), by_position_.end(),
                          [&](Index slot) { return slots_.position(slot) == p; }));
@@ -314,8 +314,9 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
       const auto step = static_cast<std::size_t>(i - steps.begin);
       attend(attention, cache.slots(), i);
       // Tokens that left the window have moved the others to slots in another order.
-      const bool sees_all =
-          group.rule.sliding_window && cache.slots().size() == i + 1 - group.first_visible(i);
+      const Index first = group.first_visible(i);
+      const bool sees_all = group.rule.sliding_window && cache.slots().size() == i + 1 - first &&
+                            group.first_seen_from(i) == first;
       for (Index g = 0; g < G; ++g) {
         const auto whole = full[g].row(i - steps.begin);
         auto change = replay.change[g].row(i - steps.begin);

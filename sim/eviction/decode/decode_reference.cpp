@@ -28,6 +28,12 @@ struct Run {
   Index prompt_rows = 0;
   Index sinks_end = 0;  // positions from here on are no sinks
 
+  /// Whether no row at `next` or later sees p.
+  bool hidden_from(Index next, Index p) const {
+    if (!group.rule.sliding_window) return false;
+    const auto at = [&](Index row) { return group.position.empty() ? row : group.position[row]; };
+    return at(p) <= at(next - 1) + 1 - *group.rule.sliding_window;
+  }
   bool caote() const { return rule.metric == M::caote || rule.metric == M::fastcaote; }
   bool by_rows() const { return rule.metric && kTokenMetrics[*rule.metric].rows != MetricRows::none; }
 
@@ -101,7 +107,7 @@ struct Run {
 
   void cut(Index budget, const DecodeOptions& options) {
     const Index next = cache.back() + 1;
-    std::erase_if(cache, [&](Index p) { return p < group.rule.first_held(next); });
+    std::erase_if(cache, [&](Index p) { return hidden_from(next, p); });
     const Index n = std::ssize(cache);
     if (n == 0) return;
     if (options.interval > 0 && (cache.back() + 1 - group.l) % options.interval != 0) return;
@@ -138,8 +144,9 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
                                              const DecodeOptions& options) {
   Run run{group, rule, options.window, positions(start), {}, {}, 0};
   if (!run.window && rule.policy.base == EvictionBase::tova) run.window = 1;
+  std::erase_if(run.cache, [&](Index p) { return run.hidden_from(group.l, p); });
   for (Index p = 0, sinks = std::min(rule.sinks, budget); sinks > 0; ++p)
-    if (p >= group.l || start[p] != 0) {
+    if (p >= group.l || (start[p] != 0 && !run.hidden_from(group.l, p))) {
       --sinks;
       run.sinks_end = p + 1;
     }

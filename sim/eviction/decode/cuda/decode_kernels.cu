@@ -29,7 +29,7 @@ class Rows : public Cache<kHeads> {
     return entry_logit(static_cast<double>(run_.dots[in_head(h, slot)]), in_.softcap);
   }
   KVREPLAY_DEVICE int first_visible(int i) const {
-    return in_.window == 0 ? 0 : larger(i + 1 - in_.window, 0);
+    return in_.first_visible == nullptr ? 0 : in_.first_visible[i - in_.first_step];
   }
 
   KVREPLAY_DEVICE void take_dots(int i, int g0) {
@@ -109,7 +109,8 @@ class Rows : public Cache<kHeads> {
       const std::ptrdiff_t row = step_row(g, i) * in_.d_v;
       const TopCombination score =
           top_combination(run_.score, column, logit(h, head.top, first_visible(i)).taylor);
-      const bool whole = n() == i + 1 - first_visible(i);
+      const int first = first_visible(i);
+      const bool whole = n() == i + 1 - first && (first == 0 || first == in_.first_seen_from[i - in_.l]);
       double change_sq = 0, output_sq = 0, top_sq = 0;
       bool good = finite(column.lse);
       for (int c = lane_id(); c < in_.d_v; c += 32) {
@@ -254,10 +255,9 @@ class Replay : public Rows<kHeads> {
 
  private:
   using Base = Rows<kHeads>;
-  using Base::first_visible, Base::remove, Base::take_largest, Base::take_sums, Base::take_rest, Base::attend,
-      Base::finish_row;
   using Base::in_, Base::s_, Base::run_, Base::state_, Base::rest_, Base::base_;
   using Base::n, Base::by_head, Base::in_head, Base::value, Base::each_slot, Base::each_head, Base::join;
+  using Base::remove, Base::take_largest, Base::take_sums, Base::take_rest, Base::attend, Base::finish_row;
 
   KVREPLAY_DEVICE bool rank(int i) {
     sync_block();
@@ -378,7 +378,7 @@ class Replay : public Rows<kHeads> {
 
   /// Tokens that no row behind i sees leave, whatever the budget.
   KVREPLAY_DEVICE void drop_hidden(int i) {
-    const int first = first_visible(i + 1);
+    const int first = in_.first_seen_from[i + 1 - in_.l];
     for (;;) {
       Least own = Least::none();
       each_slot([&](int slot) {
@@ -396,7 +396,7 @@ class Replay : public Rows<kHeads> {
 
   /// Back to the budget.
   KVREPLAY_DEVICE bool cut(int i) {
-    if (in_.window > 0) drop_hidden(i);
+    if (in_.first_seen_from != nullptr) drop_hidden(i);
     if (n() <= run_.budget) {
       sync_block();
       return true;
