@@ -69,14 +69,17 @@ std::vector<ChannelRule> channel_rules_named(const std::vector<std::string>& nam
   return rules;
 }
 
-ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& word) {
+ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& given) {
+  using namespace channel_option;
+  std::vector<std::string> words = kChannelMethods.names();
+  words.insert(words.end(), {std::string(protect.name), std::string(recent.name), kOff});
+  const std::string word = in_known_spelling(given, words);
   const std::string name = word.substr(0, word.find('['));
   auto rule = channel_rule_named(name);
   if (!rule)
     throw OptionError(
         option_text("{}: unknown method '{}'{}", option, name, alternatives(name, rule_names())));
   rule->name = word;
-  using namespace channel_option;
   BoundOption share = bound_protection(protect, rule->protection);
   share.read = [&rule, read = share.read](const std::vector<std::string>& words) {
     read(words);

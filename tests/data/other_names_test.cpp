@@ -53,9 +53,9 @@ void open_shapes(const std::vector<std::size_t>& q, const std::vector<std::size_
 }  // namespace
 
 TEST_CASE("tokens.json may have a text that says whose tokens they are, and nothing else", "[manifest]") {
-  expect_error([] { parse_tokens(R"({"input_ids": [1, 2]})", "t.json", 2); },
+  expect_error([] { parse_tokens(R"({"input_ids": [1, 2]})", "t.json"); },
                {"t.json: unknown key \"input_ids\"", "ids, text"});
-  CHECK(parse_tokens(R"({"ids": [1, 2], "tokenizer": "a"})", "t.json", 2).ids.size() == 2);
+  CHECK(parse_tokens(R"({"ids": [1, 2], "tokenizer": "a"})", "t.json").ids.size() == 2);
 }
 
 TEST_CASE("names of Hugging Face's configurations that mean the same are read", "[manifest]") {
@@ -215,7 +215,7 @@ TEST_CASE("layers of another shape are refused with the way out", "[dump]") {
 TEST_CASE("what Windows' editors write before a text is no part of it", "[json]") {
   const std::string bom = "\xEF\xBB\xBF";
   CHECK(parsed(bom + R"({"scale": 0.5})").scale == 0.5);
-  CHECK(parse_tokens(bom + "{\"text\": [\"a\", \"" + bom + "\"]}", "t.json", 2).text.back() == bom);
+  CHECK(parse_tokens(bom + "{\"text\": [\"a\", \"" + bom + "\"]}", "t.json").text.back() == bom);
   CHECK(parsed(bom + " {}").other_keys.empty());
   expect_error([&] { parsed(bom + bom + "{}"); }, {"m.json: expected JSON", "line 1, column 4"});
   expect_error([&] { parsed(bom); }, {"m.json: expected JSON"});
