@@ -11,8 +11,8 @@ namespace kvreplay {
 
 /// An order in which other tools hold the axes of queries, keys, values and outputs.
 struct AxisOrder {
-  std::string_view axes;      ///< "[positions, heads, d]"
-  std::string_view way_back;  ///< "swap the first two"
+  std::string_view axes;                              ///< "[positions, heads, d]"
+  std::string_view way_back;                          ///< "swap the first two"
   Index StoredTensor::*first, StoredTensor::*second;  ///< what a dump has in each other's place
 };
 inline constexpr AxisOrder kPositionsFirst{"[positions, heads, d]", "swap the first two",

@@ -135,17 +135,19 @@ void check_axes(const Manifest& manifest, const DumpOptions& options, const Stor
     throw InputError(stored.at(Tensor::q, 0).array.where, "axes [heads, positions, d]", found);
   };
   if (shape.n_kv > shape.T && shape.T > 1 && !stated && fits_in(kPositionsFirst, stored.tensors, fits))
-    refuse(fmt::format("{0} heads of {1} positions, or {0} positions of {1} heads: n_q_heads, total_len or "
-                       "prompt_len in manifest.json says which",
-                       shape.n_q, shape.T));
+    refuse(
+        fmt::format("{0} heads of {1} positions, or {0} positions of {1} heads: n_q_heads, total_len or "
+                    "prompt_len in manifest.json says which",
+                    shape.n_q, shape.T));
   if (shape.d <= shape.T || shape.T == 1 || !fits_in(kPositionsLast, stored.tensors, fits)) return;
-  const std::string both = fmt::format("{0} channels and {1} positions, or {1} channels and {0} positions",
-                                       shape.d, shape.T);
+  const std::string both =
+      fmt::format("{0} channels and {1} positions, or {1} channels and {0} positions", shape.d, shape.T);
   if (!stated && is_head_size(shape.T) && !is_head_size(shape.d))
     refuse(both + ": head_dim, total_len or prompt_len in manifest.json says which");
-  notes.push_back(fmt::format("{}: axes are taken as [heads, positions, d]; head_dim or total_len in "
-                              "manifest.json would tell",
-                              both));
+  notes.push_back(
+      fmt::format("{}: axes are taken as [heads, positions, d]; head_dim or total_len in "
+                  "manifest.json would tell",
+                  both));
 }
 
 /// Refuses a norm beside a gate: no model is known to have both, so that nothing says which comes first.

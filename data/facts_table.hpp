@@ -10,9 +10,9 @@
 
 namespace kvreplay {
 
-/// Whether two names differ in spelling only: in the case of letters, in '-', '_' and '.', which are one, and in
-/// such a mark between letters, which may be missing. "llama.cpp" is "Llama-CPP" and "llamacpp"; "1.6" is not
-/// "16".
+/// Whether two names differ in spelling only: in the case of letters, in '-', '_' and '.', which are one, and
+/// in such a mark between letters, which may be missing. "llama.cpp" is "Llama-CPP" and "llamacpp"; "1.6" is
+/// not "16".
 constexpr bool same_name(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   const auto is_letter = [&](char c) { return lower(c) >= 'a' && lower(c) <= 'z'; };

@@ -551,7 +551,8 @@ TokenLabels parse_tokens(std::string_view text, const std::string& where) {
 }
 
 void check_tokens(const TokenLabels& labels, const std::string& where, Index T) {
-  for (const auto& [key, count] : {std::pair("ids", std::ssize(labels.ids)), {"text", std::ssize(labels.text)}})
+  for (const auto& [key, count] :
+       {std::pair("ids", std::ssize(labels.ids)), {"text", std::ssize(labels.text)}})
     if (count != 0 && count != T)
       throw InputError(fmt::format("{}: {}", where, key), fmt::format("{} entries, one a position", T),
                        std::to_string(count));

@@ -107,17 +107,20 @@ std::string file_kind(const fs::path& file) {
 
 std::string folder_kind(const fs::path& folder) {
   if (const std::vector<std::string> dumps = dumps_below(folder); !dumps.empty())
-    return fmt::format("a folder above {}: {}", dumps.size() == 1 ? "a dump" : "dumps, which are named one by one",
+    return fmt::format("a folder above {}: {}",
+                       dumps.size() == 1 ? "a dump" : "dumps, which are named one by one",
                        first_names(dumps, 3));
   if (const std::vector<fs::path> files = other_formats(folder); !files.empty()) {
     const OtherFormat& format = *format_of(files.front());
     return fmt::format("{}{}: {}", files.front().string(),
-                       files.size() == 1 ? fmt::format(", a {} file", format.kind)
-                                         : fmt::format(" and {} more {} files", files.size() - 1, format.kind),
+                       files.size() == 1
+                           ? fmt::format(", a {} file", format.kind)
+                           : fmt::format(" and {} more {} files", files.size() - 1, format.kind),
                        conversion(format));
   }
   std::error_code ignored;
-  if (fs::exists(folder / "summary.json", ignored)) return "results; the dump that they are of is in run.json";
+  if (fs::exists(folder / "summary.json", ignored))
+    return "results; the dump that they are of is in run.json";
   return "no array with a name of a dump's";
 }
 

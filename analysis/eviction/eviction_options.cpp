@@ -269,7 +269,9 @@ SearchRows OptionValue<SearchRows>::parse(const OptionFacts& option, const std::
 
 SearchBy OptionValue<SearchBy>::parse(const OptionFacts& option, const std::string& word) {
   const auto swaps = [](const SearchByFacts& facts) { return facts.swaps; };
-  if (const auto by = kSearchBy.named(in_known_spelling(word, kSearchBy.names())); by && swaps(kSearchBy[*by])) return *by;
+  if (const auto by = kSearchBy.named(in_known_spelling(word, kSearchBy.names()));
+      by && swaps(kSearchBy[*by]))
+    return *by;
   throw OptionError(option, fmt::format("{}", fmt::join(kSearchBy.names_where(swaps), " or ")),
                     fmt::format("'{}'", word));
 }
@@ -353,8 +355,8 @@ std::vector<std::string> policy_words() {
   const auto add = [&](const std::vector<std::string>& more) {
     words.insert(words.end(), more.begin(), more.end());
   };
-  for (const auto& names : {kTokenMetrics.names(), kSearchBy.names(), kPageScores.names(), kPageHeads.names(),
-                            kChunkBy.names()})
+  for (const auto& names :
+       {kTokenMetrics.names(), kSearchBy.names(), kPageScores.names(), kPageHeads.names(), kChunkBy.names()})
     add(names);
   PolicyOverrides own;
   for (const BoundOption& option : bound(own)) words.emplace_back(option.facts->name);

@@ -61,7 +61,9 @@ Index OptionValue<Index>::from_json(const Json& json, const std::string& where) 
 
 std::string or_else(const std::string& complaint, std::string_view alternative) {
   const std::size_t found = std::min(complaint.rfind(", found"), complaint.size());
-  return complaint.empty() ? "" : fmt::format("{}{}{}", complaint.substr(0, found), alternative, complaint.substr(found));
+  return complaint.empty()
+             ? ""
+             : fmt::format("{}{}{}", complaint.substr(0, found), alternative, complaint.substr(found));
 }
 
 namespace {
