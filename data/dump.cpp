@@ -131,6 +131,7 @@ void check_axes(const Manifest& manifest, const DumpOptions& options, const Stor
   const auto is_head_size = [](Index n) { return n % 8 == 0 && n >= kSmallestHead && n <= kLargestHead; };
   const DumpShape& shape = stored.shape;
   const bool stated = manifest.prompt_len || options.prompt_len;
+  const bool in_files = stored.at(Tensor::q, 0).array.source->in_memory().empty();
   const auto refuse = [&](const std::string& found) {
     throw InputError(stored.at(Tensor::q, 0).array.where, "axes [heads, positions, d]", found);
   };
@@ -142,7 +143,7 @@ void check_axes(const Manifest& manifest, const DumpOptions& options, const Stor
   if (shape.d <= shape.T || shape.T == 1 || !fits_in(kPositionsLast, stored.tensors, fits)) return;
   const std::string both =
       fmt::format("{0} channels and {1} positions, or {1} channels and {0} positions", shape.d, shape.T);
-  if (!stated && is_head_size(shape.T) && !is_head_size(shape.d))
+  if (in_files && !stated && is_head_size(shape.T) && !is_head_size(shape.d))
     refuse(both + ": head_dim, total_len or prompt_len in manifest.json says which");
   notes.push_back(
       fmt::format("{}: axes are taken as [heads, positions, d]; head_dim or total_len in "

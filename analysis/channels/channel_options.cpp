@@ -34,8 +34,9 @@ constexpr const char* kOff = "off";
 BoundOption bound_protection(const OptionFacts& option, std::optional<Protection>& protection) {
   BoundOption share = bind_option(option, protection);
   share.read = [&option, &protection](const std::vector<std::string>& words) {
-    protection = words.front() == kOff ? std::nullopt
-                                       : std::optional(OptionValue<Protection>::parse(option, words.front()));
+    protection = same_name(words.front(), kOff)
+                     ? std::nullopt
+                     : std::optional(OptionValue<Protection>::parse(option, words.front()));
   };
   share.read_json = [&protection, read = share.read](const Json& json, const std::string& where) {
     if (json.is_array() && json.size() == 2)

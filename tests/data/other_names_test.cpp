@@ -247,7 +247,7 @@ TEST_CASE("more channels than positions are asked for or noted where nothing is 
       return note.find("head_dim or total_len in manifest.json would tell") != std::string::npos;
     });
   };
-  // No model has heads of 100 channels, and most have heads of 64.
+  // Hardly any model has heads of 100 channels, and most have heads of 64.
   expect_error(
       [] {
         open_shapes({4, 64, 100}, {2, 64, 100});
