@@ -55,14 +55,18 @@ std::string other_order_text(const std::vector<StoredTensor>& tensors, const Ten
       return fmt::format("; the axes look like {}: {}", order->axes, order->way_back);
   using enum Tensor;
   const std::vector<Tensor> some[] = {{k}, {v}, {k, v}, {q}, {o}, {q, k, v}};
-  for (const std::vector<Tensor>& of : some)
-    for (const AxisOrder* order : {&kPositionsFirst, &kPositionsLast})
-      if (fits(reordered(tensors, *order, of))) {
-        std::vector<std::string_view> names;
-        for (const Tensor tensor : of) names.push_back(name_of(tensor));
-        return fmt::format("; the axes of {} look like {}: {}", fmt::join(names, ", "), order->axes,
-                           order->way_back);
-      }
+  for (const AxisOrder* order : {&kPositionsFirst, &kPositionsLast}) {
+    std::vector<std::string> which;
+    for (const std::vector<Tensor>& of : some) {
+      if (!fits(reordered(tensors, *order, of))) continue;
+      std::vector<std::string_view> names;
+      for (const Tensor tensor : of) names.push_back(name_of(tensor));
+      which.push_back(fmt::format("of {}", fmt::join(names, ", ")));
+    }
+    if (!which.empty())
+      return fmt::format("; the axes {} look like {}: {}", fmt::join(which, " or "), order->axes,
+                         order->way_back);
+  }
   return "";
 }
 

@@ -26,7 +26,8 @@ using TensorsFit = std::function<bool(std::vector<StoredTensor>)>;
 bool fits_in(const AxisOrder& order, const std::vector<StoredTensor>& tensors, const TensorsFit& fits);
 
 /// "; the axes look like [positions, heads, d]: swap the first two" where tensors that do not fit as a dump's
-/// would fit with the axes of all or of some of them in another order; else empty.
+/// would fit with the axes of all in another order, "; the axes of k or of q look like .." where those of
+/// some would; else empty.
 std::string other_order_text(const std::vector<StoredTensor>& tensors, const TensorsFit& fits);
 
 }  // namespace kvreplay

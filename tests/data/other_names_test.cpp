@@ -225,8 +225,9 @@ TEST_CASE("positions behind the channels are refused where something contradicts
   for (const auto& [shapes, of] : {std::pair{OneLayer{{4, 9, 8}, {2, 8, 9}, {2, 9, 8}}, "k"},
                                    {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 8, 9}}, "v"},
                                    {OneLayer{{4, 8, 6}, {2, 9, 8}, {2, 9, 8}}, "q"},
-                                   {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 9, 8}, {4, 8, 9}}, "o"},
-                                   {OneLayer{{4, 8, 9}, {2, 8, 9}, {2, 8, 9}, {4, 9, 8}}, "q, k, v"}})
+                                   {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 9, 8}, {4, 8, 9}}, "o or of q, k, v"},
+                                   {OneLayer{{4, 8, 9}, {2, 9, 8}, {2, 9, 8}}, "k, v or of q"},
+                                   {OneLayer{{4, 8, 9}, {2, 8, 9}, {2, 8, 9}, {4, 9, 8}}, "o or of q, k, v"}})
     refuse([&] { open_layer(shapes); }, fmt::format("of {} ", of));
   // Keys of 12 channels, values of 8.
   refuse([] { open_layer({{4, 12, 9}, {2, 12, 9}, {2, 8, 9}}); });
