@@ -283,9 +283,11 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
     auto line = std::ranges::find_if(lines, [&](const Line& known) {
       return known.policy == which.policy && known.semantics == which.semantics && known.phase == phase;
     });
-    if (line == lines.end())
-      line = lines.insert(line, {which.policy, which.semantics, phase, {plan.budgets.size(), std::nullopt}});
-    line->cases[which.budget] = c;
+    if (line == lines.end()) {
+      line = lines.insert(line, {which.policy, which.semantics, phase, {}});
+      line->cases.resize(plan.budgets.size());
+    }
+    line->cases.at(which.budget) = c;
   }
   return lines;
 }

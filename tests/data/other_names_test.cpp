@@ -221,7 +221,7 @@ TEST_CASE("positions behind the channels are refused where something contradicts
   for (const char* stated : {R"({"head_dim": 64})", R"({"total_len": 100})", R"({"prompt_len": 80})"})
     refuse([&] { open_shapes({4, 64, 100}, {2, 64, 100}, stated); });
   refuse([] { open_shapes({4, 64, 10}, {2, 64, 100}); });  // queries of the last 10
-  refuse([] { open_shapes({4, 9, 8}, {2, 8, 9}); }, "of k, v ");
+  refuse([] { open_shapes({4, 9, 8}, {2, 8, 9}); }, "of k, v or of q ");
   for (const auto& [shapes, of] : {std::pair{OneLayer{{4, 9, 8}, {2, 8, 9}, {2, 9, 8}}, "k"},
                                    {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 8, 9}}, "v"},
                                    {OneLayer{{4, 8, 6}, {2, 9, 8}, {2, 9, 8}}, "q"},
