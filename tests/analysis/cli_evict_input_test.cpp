@@ -71,9 +71,9 @@ TEST_CASE("what is no regular file is refused wherever one is read", "[cli]") {
     const auto with = [&](const std::vector<std::string>& more) {
       return joined({"evict", dump, "--out", temp / "x"}, more);
     };
-    refused(with({"--recipe", "r=" + odd}), odd);
     refused({"conform", dump, "--kept", odd, "--as", "h2o", "--budget", "20"}, odd);
-    if (!fs::is_directory(odd)) {  // which scores and kept sets may come from
+    if (!fs::is_directory(odd)) {  // which arrays and recipes may come from
+      refused(with({"--recipe", "r=" + odd}), odd);
       refused(with({"--policy", "score:mine", "--score", "mine=" + odd, "--budget", "20"}), odd);
       refused(with({"--policy", "none", "--kept", "mine=" + odd}), odd);
       refused({"budget", dump, "--out", temp / "x", "--profile", odd}, odd);

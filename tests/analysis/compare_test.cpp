@@ -202,7 +202,7 @@ TEST_CASE("a comparison begins with what it is of, where that is not one dump", 
     Json json = Json::parse(summary("[0]", "[0.5]"));
     json["dump"]["model"] = model;
     json["dump"]["l"] = l;
-    json["dump"]["T"] = T;
+    json["dump"]["T"] = json["dump"]["T_q"] = T;
     if (!contents.empty()) json["layer_fingerprints"] = {{"0", contents}};
     write_file(dir / (name + "/summary.json"), json.dump());
     write_file(dir / (name + "/evictions.csv"), kHeader + row(",", "h2o", name == "a" ? "0.2" : "0.1"));
