@@ -3,6 +3,7 @@
 #include "data/utf8.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <fcntl.h>
 #include <numeric>
@@ -13,6 +14,12 @@ namespace kvreplay {
 namespace {
 
 constexpr std::size_t kLongestLine = 500;
+
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
 
 /// Levenshtein's.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -55,11 +62,13 @@ std::string shown(const Character& character) {
 
 }  // namespace
 
-std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names) {
+std::vector<std::string> nearest_names(std::string_view given_name, const std::vector<std::string>& names) {
+  const std::string given = in_lower_case(given_name);
   std::vector<std::pair<std::size_t, std::string>> near;
   for (const std::string& name : names) {
-    const std::size_t distance = edit_distance(given, name);
-    const bool begins = given.size() >= 3 && (name.starts_with(given) || given.starts_with(name));
+    const std::string known = in_lower_case(name);
+    const std::size_t distance = edit_distance(given, known);
+    const bool begins = given.size() >= 3 && (known.starts_with(given) || given.starts_with(known));
     if (begins || distance <= std::max<std::size_t>(1, std::max(given.size(), name.size()) / 3))
       near.emplace_back(distance, name);
   }

@@ -1,10 +1,12 @@
 #include "data/dump.hpp"
 
+#include "data/axis_order.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "data/manifest.hpp"
 #include "data/mapped_file.hpp"
+#include "data/not_a_dump.hpp"
 #include "data/npy_array.hpp"
 #include "data/stored_tensor.hpp"
 
@@ -32,8 +34,10 @@ struct Dump::Impl {
   std::vector<Index> position;
   std::vector<std::string> notes;
 
-  /// Arranges the tensors and checks them against each other and the manifest.
-  void take(std::vector<StoredTensor> tensors, bool has_manifest, const DumpOptions& options);
+  /// Arranges tensors and checks them against each other, the manifest, the options and the labels.
+  StoredLayers checked(std::vector<StoredTensor> tensors, const DumpOptions& options) const;
+  /// Takes tensors that are checked().
+  void take(const std::vector<StoredTensor>& tensors, bool has_manifest, const DumpOptions& options);
   /// Throws for the number at `bad`, of some sample's matrix.
   [[noreturn]] void refuse(const StoredTensor& stored, Tensor tensor, Index layer, Index head, Index sample,
                            Index bad, bool nan) const;
@@ -119,19 +123,32 @@ void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
   }
 }
 
-/// Refuses tensors that may as well be [positions, heads, d], as flash attention and vLLM hold them, where
-/// nothing says which they are.
-void check_axes(const Manifest& manifest, const DumpOptions& options, const StoredLayers& stored) {
+/// Refuses tensors that fit as well with their axes in an order that other tools hold them in, where nothing
+/// is stated that tells and the other order is likelier; notes it where either is likely.
+void check_axes(const Manifest& manifest, const DumpOptions& options, const StoredLayers& stored,
+                const TensorsFit& fits, std::vector<std::string>& notes) {
+  constexpr Index kLargestHead = 1024, kSmallestHead = 16;
+  const auto is_head_size = [](Index n) { return n % 8 == 0 && n >= kSmallestHead && n <= kLargestHead; };
   const DumpShape& shape = stored.shape;
-  const bool both_fit = shape.n_q == shape.n_kv && shape.T_q == shape.T;
-  const bool stated = manifest.prompt_len || options.prompt_len || manifest.total_len || manifest.n_q_heads ||
-                      manifest.n_kv_heads;
-  if (!both_fit || stated || shape.T == 1 || shape.n_kv <= shape.T) return;
-  throw InputError(
-      stored.at(Tensor::q, 0).array.where, "axes [heads, positions, d]",
-      fmt::format("{} heads of {} positions, or {} positions of {} heads: n_q_heads, total_len or "
-                  "prompt_len in manifest.json says which",
-                  shape.n_q, shape.T, shape.n_q, shape.T));
+  const bool stated = manifest.prompt_len || options.prompt_len;
+  const bool in_files = stored.at(Tensor::q, 0).array.source->in_memory().empty();
+  const auto refuse = [&](const std::string& found) {
+    throw InputError(stored.at(Tensor::q, 0).array.where, "axes [heads, positions, d]", found);
+  };
+  if (shape.n_kv > shape.T && shape.T > 1 && !stated && fits_in(kPositionsFirst, stored.tensors, fits))
+    refuse(
+        fmt::format("{0} heads of {1} positions, or {0} positions of {1} heads: n_q_heads, total_len or "
+                    "prompt_len in manifest.json says which",
+                    shape.n_q, shape.T));
+  if (shape.d <= shape.T || shape.T == 1 || !fits_in(kPositionsLast, stored.tensors, fits)) return;
+  const std::string both =
+      fmt::format("{0} channels and {1} positions, or {1} channels and {0} positions", shape.d, shape.T);
+  if (in_files && !stated && is_head_size(shape.T) && !is_head_size(shape.d))
+    refuse(both + ": head_dim, total_len or prompt_len in manifest.json says which");
+  notes.push_back(
+      fmt::format("{}: axes are taken as [heads, positions, d]; head_dim or total_len in "
+                  "manifest.json would tell",
+                  both));
 }
 
 /// Refuses a norm beside a gate: no model is known to have both, so that nothing says which comes first.
@@ -199,21 +216,39 @@ std::string dump_name(const std::filesystem::path& dump) {
   return std::filesystem::is_directory(dump, ignored) ? name.filename().string() : name.stem().string();
 }
 
-void Dump::Impl::take(std::vector<StoredTensor> tensors, bool has_manifest, const DumpOptions& options) {
-  stored = arrange(std::move(tensors), folder.string());
+StoredLayers Dump::Impl::checked(std::vector<StoredTensor> tensors, const DumpOptions& options) const {
+  StoredLayers found = arrange(std::move(tensors), folder.string());
+  found.shape.l = prompt_length(manifest, options, found.shape);
+  check_manifest(manifest, found.shape);
+  check_output_norm(manifest, found);
+  found.shape.window_end = prompt_length(manifest, {}, found.shape);
+  check_gradients(manifest, found, found.shape);
+  if (tokens) check_tokens(*tokens, (folder / "tokens.json").string(), found.shape.T);
+  return found;
+}
+
+void Dump::Impl::take(const std::vector<StoredTensor>& tensors, bool has_manifest,
+                      const DumpOptions& options) {
+  const TensorsFit fits = [&](std::vector<StoredTensor> in_another_order) {
+    try {
+      checked(std::move(in_another_order), options);
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  };
+  try {
+    stored = checked(tensors, options);
+  } catch (const InputError& error) {
+    throw InputError(error.what() + other_order_text(tensors, fits));
+  }
+  shape = stored.shape;
   for (const auto& tensor : stored.tensors) {
     const auto& header = tensor.array.header;
     files.push_back({tensor.array.where, tensor.name.tensor, tensor.name.layer, tensor.dtype, header.shape,
                      header.data_bytes()});
   }
-
-  shape = stored.shape;
-  shape.l = prompt_length(manifest, options, shape);
-  check_manifest(manifest, shape);
-  check_output_norm(manifest, stored);
-  check_axes(manifest, options, stored);
-  shape.window_end = prompt_length(manifest, {}, shape);
-  check_gradients(manifest, stored, shape);
+  check_axes(manifest, options, stored, fits, notes);
   model = displayable(manifest.model ? *manifest.model : dump_name(folder), kLongestName);
   note_inferences(manifest, has_manifest, options, shape, notes);
   note_dtypes(files, manifest, notes);
@@ -257,6 +292,11 @@ Dump Dump::of_memory(const std::vector<MemoryArray>& arrays, std::string_view ma
   return Dump(std::move(impl));
 }
 
+Dump Dump::open(const char* folder, const DumpOptions& options) {
+  if (folder == nullptr) throw InputError("Dump::open", "the path of a dump", "a null pointer");
+  return open(std::filesystem::path(folder), options);
+}
+
 Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->folder = folder;
@@ -275,23 +315,25 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
         fmt::format("one whose capture was interrupted; kvcapture.py --check {} says which layers "
                     "are whole",
                     folder.string()));
+  if (const auto text = is_folder ? text_of(folder / "tokens.json", kMostTokens) : std::nullopt)
+    impl->tokens = parse_tokens(*text, (folder / "tokens.json").string());
   std::vector<std::string> passed_over;
   auto found = find_arrays(folder, passed_over);
+  if (found.empty() && passed_over.empty() && is_folder)
+    throw InputError(folder.string(), "q, k and v for each layer", folder_kind(folder));
   for (const std::string& name : passed_over)
     impl->notes.push_back(name + " is not used: its name is none of a dump's tensors");
 
   try {
     std::vector<StoredTensor> tensors;
     for (auto& array : found) tensors.push_back(name_axes(std::move(array), impl->manifest.dtype));
-    impl->take(std::move(tensors), manifest_text.has_value(), options);
+    impl->take(tensors, manifest_text.has_value(), options);
   } catch (const InputError& error) {  // what was passed over may be what is missed
     std::vector<std::string> lines{error.what()};
+    if (is_folder) lines.front() += missing_advice(folder);
     if (!passed_over.empty()) lines.push_back(not_used(passed_over));
     lines.insert(lines.end(), impl->manifest.notes.begin(), impl->manifest.notes.end());
     throw InputError(fmt::format("{}", fmt::join(lines, "; ")));
-  }
-  if (const auto tokens = is_folder ? text_of(folder / "tokens.json", kMostTokens) : std::nullopt) {
-    impl->tokens = parse_tokens(*tokens, (folder / "tokens.json").string(), impl->shape.T);
   }
   return Dump(std::move(impl));
 }

@@ -209,6 +209,8 @@ struct TokenLabels {
 class Dump {
  public:
   static Dump open(const std::filesystem::path& folder, const DumpOptions& options = {});
+  /// As above; of a null pointer, as argv[1] is without an argument, an InputError.
+  static Dump open(const char* folder, const DumpOptions& options = {});
   /// One layer whose numbers are in memory and are checked as those of files are, under their tensors' names.
   /// `manifest`: manifest.json's text. `position`: of every key, [T] and ascending, where rows of k are not
   /// positions 0 to T - 1 of the model's sequence (as in a cache that has lost some); empty where they are.

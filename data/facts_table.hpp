@@ -10,6 +10,26 @@
 
 namespace kvreplay {
 
+/// Whether two names differ in spelling only: in the case of letters, in '-', '_' and '.', which are one, and
+/// in such a mark between letters, which may be missing. "llama.cpp" is "Llama-CPP" and "llamacpp"; "1.6" is
+/// not "16".
+constexpr bool same_name(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto is_letter = [&](char c) { return lower(c) >= 'a' && lower(c) <= 'z'; };
+  const auto is_mark = [](char c) { return c == '-' || c == '_' || c == '.'; };
+  const auto next = [&](std::string_view text, std::size_t at) {
+    const bool between = at > 0 && at + 1 < text.size() && is_mark(text[at]) && is_letter(text[at - 1]) &&
+                         is_letter(text[at + 1]);
+    return between ? at + 1 : at;
+  };
+  for (std::size_t i = 0, j = 0;; ++i, ++j) {
+    i = next(a, i);
+    j = next(b, j);
+    if (i == a.size() || j == b.size()) return i == a.size() && j == b.size();
+    if (lower(a[i]) != lower(b[j]) && !(is_mark(a[i]) && is_mark(b[j]))) return false;
+  }
+}
+
 /// Whether an enumeration names this value: as compilers print it, "kvreplay::Base::h2o", or
 /// "(kvreplay::Base)11" where it has no name.
 template <auto kValue>
@@ -20,7 +40,7 @@ constexpr bool is_enumerator() {
 }
 
 /// What is wrong with rows of facts: each begins with its value, `id`, in the enumeration's order from 0 on,
-/// and a `name` that no other has. Empty where nothing is.
+/// and a `name` that is the same_name() as no other's. Empty where nothing is.
 template <class Facts, std::size_t N>
 constexpr std::string_view fault_of(const Facts (&rows)[N]) {
   if (is_enumerator<static_cast<decltype(Facts::id)>(N)>()) return "a value of the enumeration has no row";
@@ -28,7 +48,7 @@ constexpr std::string_view fault_of(const Facts (&rows)[N]) {
     if (static_cast<std::size_t>(rows[i].id) != i) return "a row is out of the enumeration's order";
     if (rows[i].name.empty()) return "a row has no name";
     for (std::size_t other = 0; other < i; ++other)
-      if (rows[i].name == rows[other].name) return "two rows have one name";
+      if (same_name(rows[i].name, rows[other].name)) return "two rows have one name";
   }
   return "";
 }

@@ -400,15 +400,11 @@ void check_rope(const Manifest& manifest, const DumpShape& shape) {
   }
 }
 
-/// The list under `key`, empty where absent; any other length than T is refused.
-Json list_of(const JsonFields& fields, const char* key, Index T) {
+/// The list under `key`, empty where absent.
+Json list_of(const JsonFields& fields, const char* key) {
   const auto& list = fields.at(key);
   if (list.is_null()) return Json::array();
   if (!list.is_array()) throw InputError(fields.where(key), "a list", json_text(list));
-  if (!list.empty() && list.size() != static_cast<std::size_t>(T)) {
-    throw InputError(fields.where(key), fmt::format("{} entries, one a position", T),
-                     std::to_string(list.size()));
-  }
   return list;
 }
 
@@ -462,8 +458,7 @@ void check_manifest(const Manifest& manifest, const DumpShape& shape) {
   if (manifest.prompt_len && *manifest.prompt_len > shape.T) {
     throw InputError(manifest.where + ": prompt_len",
                      fmt::format("at most the {} positions in the files", shape.T),
-                     fmt::format("{}{}", *manifest.prompt_len,
-                                 shape.n_kv > shape.T ? "; axes are [heads, positions, d]" : ""));
+                     std::to_string(*manifest.prompt_len));
   }
   if (const auto& question = manifest.question) {
     Index last = std::max(question->asked.end, question->answered.end);
@@ -536,23 +531,31 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
   return rope;
 }
 
-TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T) {
+TokenLabels parse_tokens(std::string_view text, const std::string& where) {
   constexpr std::string_view kTokenKeys[] = {"ids", "text"};
   const Json json = parse_json_object(text, where);
   const JsonFields fields(json, where);
   for (const std::string& key : fields.keys_beside(kTokenKeys))  // a text may say whose tokens they are
     if (!json.at(key).is_string()) fields.refuse_key(key, "; there are: ids, text");
   TokenLabels labels;
-  for (const auto& id : list_of(fields, "ids", T)) {
+  for (const auto& id : list_of(fields, "ids")) {
     if (!id.is_number_integer())
       throw InputError(fields.where("ids"), "whole numbers", json_text(id) + " in it");
     labels.ids.push_back(id.get<std::int64_t>());
   }
-  for (const auto& label : list_of(fields, "text", T)) {
+  for (const auto& label : list_of(fields, "text")) {
     if (!label.is_string()) throw InputError(fields.where("text"), "strings", json_text(label) + " in it");
     labels.text.push_back(label.get<std::string>());
   }
   return labels;
+}
+
+void check_tokens(const TokenLabels& labels, const std::string& where, Index T) {
+  for (const auto& [key, count] :
+       {std::pair("ids", std::ssize(labels.ids)), {"text", std::ssize(labels.text)}})
+    if (count != 0 && count != T)
+      throw InputError(fmt::format("{}: {}", where, key), fmt::format("{} entries, one a position", T),
+                       std::to_string(count));
 }
 
 }  // namespace kvreplay

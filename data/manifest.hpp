@@ -67,7 +67,9 @@ AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, I
 std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape, Index layer);
 
 /// tokens.json: {"ids": [...], "text": [...]}, either of which may be missing. Throws InputError on broken
-/// JSON, wrong types and lists that are not T long.
-TokenLabels parse_tokens(std::string_view text, const std::string& where, Index T);
+/// JSON and wrong types.
+TokenLabels parse_tokens(std::string_view text, const std::string& where);
+/// Throws InputError unless every list of labels is empty or T long.
+void check_tokens(const TokenLabels& labels, const std::string& where, Index T);
 
 }  // namespace kvreplay

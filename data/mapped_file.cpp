@@ -11,11 +11,9 @@
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
-#include <fstream>
 #include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace kvreplay {
@@ -169,22 +167,23 @@ void MappedFile::map(std::uint64_t begin, std::optional<std::uint64_t> end_of_ra
 FileState state_of(const std::filesystem::path& path) { return Descriptor(path).state(path); }
 
 std::string file_text(const std::filesystem::path& path, std::uintmax_t most) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    throw InputError(path.string(), "a file",
-                     std::filesystem::exists(path, error) ? "something else" : "none");
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (!error && size > most)
+  const Descriptor file(path);
+  const std::uint64_t size = file.state(path).size;
+  if (size > most)
     throw InputError(path.string(), fmt::format("at most {} bytes", most), fmt::format("{}", size));
-  std::ifstream in(path, std::ios::binary);
   std::string text;
   try {
-    text.resize(error ? 0 : static_cast<std::size_t>(size));
+    text.resize(static_cast<std::size_t>(size));
   } catch (const std::exception&) {
     throw InputError(path.string(), "a file that fits into memory", fmt::format("{} bytes", size));
   }
-  if (error || !in || !in.read(text.data(), static_cast<std::streamsize>(text.size())))
-    throw InputError(path.string() + ": cannot be read");
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t got = ::read(file.get(), text.data() + at, text.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw InputError(path.string(), "a readable file", std::strerror(errno));
+    if (got == 0) refuse_change(path, "one cut short while it was read");
+    at += static_cast<std::size_t>(got);
+  }
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "data/stored_tensor.hpp"
 
 #include "data/error.hpp"
+#include "data/not_a_dump.hpp"
 #include "data/npy_array.hpp"
 #include "data/npz.hpp"
 
@@ -34,13 +35,6 @@ bool take(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
-}
-
-/// "layer_00" -> 0
-std::optional<Index> layer_of_folder(std::string_view name) {
-  if (!take(name, "layer_")) return std::nullopt;
-  const auto layer = take_number(name);
-  return name.empty() ? layer : std::nullopt;
 }
 
 class Finder {
@@ -158,13 +152,10 @@ class Checker {
           fmt::format("{} query heads", shape_.n_q));
     }
     if (shape_.T_q > shape_.T) {
-      // Tokens before heads: as many tokens in q as in k, and a multiple of the KV heads behind them.
-      const bool swapped = shape_.n_q == shape_.n_kv && shape_.T_q % shape_.T == 0;
       throw InputError(
           source_of(&DumpShape::T_q),
           fmt::format("queries for at most the {} positions in {}", shape_.T, source_of(&DumpShape::T)),
-          fmt::format("{} queries{}", shape_.T_q,
-                      swapped ? "; the axes look like [positions, heads, d]: swap the first two" : ""));
+          fmt::format("{} queries", shape_.T_q));
     }
   }
 
@@ -283,6 +274,12 @@ StoredTensor in_memory(const MemoryArray& array) {
 
 }  // namespace
 
+std::optional<Index> layer_of_folder(std::string_view name) {
+  if (!take(name, "layer_")) return std::nullopt;
+  const auto layer = take_number(name);
+  return name.empty() ? layer : std::nullopt;
+}
+
 std::optional<ArrayName> parse_array_name(std::string_view name) {
   if (!name.ends_with(".npy")) return std::nullopt;
   name.remove_suffix(4);
@@ -317,7 +314,8 @@ std::vector<FoundArray> find_arrays(const std::filesystem::path& dump,
   } else if (std::filesystem::is_regular_file(status) && dump.extension() == ".npz") {
     finder.archive(dump, "");
   } else if (std::filesystem::exists(status)) {
-    throw InputError(dump.string(), "a dump folder or an .npz file", "neither");
+    throw InputError(dump.string(), "a dump folder or an .npz file",
+                     std::filesystem::is_regular_file(status) ? file_kind(dump) : "neither");
   } else {
     throw InputError(dump.string(), "a dump folder",
                      error && status.type() != std::filesystem::file_type::not_found

@@ -23,6 +23,9 @@ struct ArrayName {
 /// digits; anything else holds none of a dump's tensors.
 std::optional<ArrayName> parse_array_name(std::string_view name);
 
+/// "layer_00" -> 0
+std::optional<Index> layer_of_folder(std::string_view name);
+
 struct FoundArray {
   ArrayName name;
   NpyArray array;

@@ -82,7 +82,11 @@ BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& 
   return options;
 }
 
-BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores) {
+BudgetOrder parse_order(const std::string& given, const std::vector<std::string>& scores) {
+  std::vector<std::string> words = kTokenMetrics.names(), bases = kBases.names();
+  words.insert(words.end(), bases.begin(), bases.end());
+  words.insert(words.end(), scores.begin(), scores.end());
+  const std::string name = in_known_spelling(given, words);
   const auto policy = [&](const std::string& text) {
     return parse_policy(text, scores, budget_option::order);
   };
@@ -96,6 +100,7 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
         option_text("{}: unknown order '{}'{}", budget_option::order, name, alternatives(name, known)));
   }
   BudgetOrder order{name, policy(name)};
+  order.name = order.policy.name;
   if (order.policy.own.page)
     throw OptionError(option_text("{}: '{}': {} has no effect: heads share their budgets token by token",
                                   budget_option::order, name, evict_option::page.name));
@@ -113,8 +118,11 @@ BudgetOrder parse_order(const std::string& name, const std::vector<std::string>&
   return order;
 }
 
-BudgetDivision OptionValue<BudgetDivision>::parse(const OptionFacts& option, const std::string& word) {
+BudgetDivision OptionValue<BudgetDivision>::parse(const OptionFacts& option, const std::string& given) {
   using namespace budget_option;
+  std::vector<std::string> words = kBudgetMethods.names();
+  words.insert(words.end(), {std::string(alpha.name), std::string(beta.name)});
+  const std::string word = in_known_spelling(given, words);
   const std::string name = word.substr(0, word.find('['));
   const auto known = kBudgetMethods.named(name);
   if (!known || !is_named(kBudgetMethods[*known]))
@@ -140,7 +148,7 @@ BudgetDivision OptionValue<BudgetDivision>::parse(const OptionFacts& option, con
 
 Normalise OptionValue<Normalise>::parse(const OptionFacts& option, const std::string& word) {
   for (const Normalise normalise : {Normalise::none, Normalise::layer})
-    if (word == text(normalise)) return normalise;
+    if (same_name(word, text(normalise))) return normalise;
   throw OptionError(option, "none or layer", fmt::format("'{}'", word));
 }
 

@@ -107,10 +107,10 @@ class BudgetTable : public MeasuredFigures {
       width = std::max(width, shown_name(which.division.name).size());
       oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
       profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
-      place_in(budgets, which.label);
+      place_in(budgets, kept_with_share(which.label, rest_of(which.sigma)));
     }
     text += fmt::format("{:20}  {:{}}", "order", "method", width);
-    for (const std::string& label : budgets) text += fmt::format("  {:>28}", kept_text(label));
+    for (const std::string& budget : budgets) text += fmt::format("  {:>28}", budget);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       if (c % budgets.size() == 0)
         text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,

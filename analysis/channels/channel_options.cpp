@@ -34,8 +34,9 @@ constexpr const char* kOff = "off";
 BoundOption bound_protection(const OptionFacts& option, std::optional<Protection>& protection) {
   BoundOption share = bind_option(option, protection);
   share.read = [&option, &protection](const std::vector<std::string>& words) {
-    protection = words.front() == kOff ? std::nullopt
-                                       : std::optional(OptionValue<Protection>::parse(option, words.front()));
+    protection = same_name(words.front(), kOff)
+                     ? std::nullopt
+                     : std::optional(OptionValue<Protection>::parse(option, words.front()));
   };
   share.read_json = [&protection, read = share.read](const Json& json, const std::string& where) {
     if (json.is_array() && json.size() == 2)
@@ -69,14 +70,17 @@ std::vector<ChannelRule> channel_rules_named(const std::vector<std::string>& nam
   return rules;
 }
 
-ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& word) {
+ChannelRule OptionValue<ChannelRule>::parse(const OptionFacts& option, const std::string& given) {
+  using namespace channel_option;
+  std::vector<std::string> words = kChannelMethods.names();
+  words.insert(words.end(), {std::string(protect.name), std::string(recent.name), kOff});
+  const std::string word = in_known_spelling(given, words);
   const std::string name = word.substr(0, word.find('['));
   auto rule = channel_rule_named(name);
   if (!rule)
     throw OptionError(
         option_text("{}: unknown method '{}'{}", option, name, alternatives(name, rule_names())));
   rule->name = word;
-  using namespace channel_option;
   BoundOption share = bound_protection(protect, rule->protection);
   share.read = [&rule, read = share.read](const std::vector<std::string>& words) {
     read(words);

@@ -349,8 +349,8 @@ int run_analyze(const Arguments& arguments) {
           "LIST [those of evict, and streaming, keydiff, expected_attention, oracle, oracle_exact, "
           "greedy_exact]");
   if (parse(*app, arguments)) return 0;
-  for (const std::string& name : only)
-    if (!is_in(names, name))
+  for (std::string& name : only)
+    if (name = in_known_spelling(name, names); !is_in(names, name))
       throw OptionError(kOnly, fmt::format("some of {}", fmt::join(names, ", ")), fmt::format("'{}'", name));
   parts.require_used(only.empty() ? names : only);
   // Policies that were asked for by name are run or refused.

@@ -472,11 +472,22 @@ std::string shape_line(const Dump& dump, Index layers) {
                      counted(shape.l, "candidate"));
 }
 
+namespace {
+
+/// All else is read as a number, which says what is wrong with it.
+bool is_name_of_end(const std::string& word) {
+  return !word.empty() && std::isalpha(static_cast<unsigned char>(word.front())) != 0;
+}
+
+}  // namespace
+
+std::string OptionValue<PromptEnd>::complaint(const OptionFacts& option, const std::string& word) {
+  if (is_name_of_end(word)) return "";
+  return or_else(OptionValue<Index>::complaint(option, word), ", or an end that prompt_ends names");
+}
 PromptEnd OptionValue<PromptEnd>::parse(const OptionFacts& option, const std::string& word) {
-  // What begins with a letter is a name; all else is read as a number, which says what is wrong with it.
-  if (!word.empty() && std::isalpha(static_cast<unsigned char>(word.front())) != 0) return {word};
-  const Index count = OptionValue<Index>::parse(option, word);
-  return {count};
+  if (is_name_of_end(word)) return {word};
+  return {OptionValue<Index>::parse(option, word)};
 }
 std::string OptionValue<PromptEnd>::text(const PromptEnd& end) {
   return end.name.empty() ? fmt::format("{}", end.tokens) : end.name;

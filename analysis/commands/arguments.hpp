@@ -154,6 +154,7 @@ inline constexpr OptionFacts prompt_len{"prompt-len", "N",
 
 template <>
 struct OptionValue<PromptEnd> {
+  static std::string complaint(const OptionFacts& option, const std::string& word);
   static PromptEnd parse(const OptionFacts& option, const std::string& word);
   static std::string text(const PromptEnd& end);
 };

@@ -13,6 +13,15 @@ constexpr std::string_view kForms =
     "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16, or an engine (vllm, sglang, "
     "trtllm, modelopt, llama.cpp), and a format of ";
 
+/// All names that a cache's formats are made of.
+std::vector<std::string> format_words() {
+  std::vector<std::string> words = kNumberFormats.names();
+  for (const NumberFormatFacts& k : kNumberFormats)
+    for (const NumberFormatFacts& v : kNumberFormats) words.push_back(fmt::format("k{}v{}", k.name, v.name));
+  words.insert(words.end(), {"first", "last"});
+  return words;
+}
+
 /// "4", "k8v4"; nothing where it is neither.
 std::optional<KeyValueFormats> key_value_formats(std::string_view word) {
   if (const auto both = kNumberFormats.named(word)) return KeyValueFormats{*both, *both};
@@ -57,7 +66,8 @@ KeyValueFormats CacheFormat::of(Index layer, Index layers) const {
   return found;
 }
 
-CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std::string& word) {
+CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std::string& given) {
+  const std::string word = in_known_spelling(given, format_words());
   const auto fail = [&] {
     return OptionError(option,
                        fmt::format("{}{}", kForms, names_text(kNumberFormats.names(), Listed::one_of)),
@@ -114,7 +124,8 @@ CacheFormat OptionValue<CacheFormat>::from_json(const Json& json, const std::str
   }
 }
 
-Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::string& word) {
+Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::string& given) {
+  const std::string word = in_known_spelling(given, {"none", "hadamard", "k", "v"});
   if (word == "none") return {};
   std::vector<std::string_view> parts;
   for (std::size_t at = 0; at <= word.size(); at += parts.back().size() + 1)
@@ -139,7 +150,7 @@ Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::stri
 
 KeyGroups OptionValue<KeyGroups>::parse(const OptionFacts& option, const std::string& word) {
   for (const KeyGroups groups : {KeyGroups::channel, KeyGroups::token})
-    if (word == text(groups)) return groups;
+    if (same_name(word, text(groups))) return groups;
   throw OptionError(option, "channel or token", fmt::format("'{}'", word));
 }
 
@@ -288,7 +299,7 @@ Quantization quantization_in(const Json& json, const std::string& where) {
   fields.check_keys(kKnown);
   const auto format = [&](const char* key) {
     const std::string name = fields.text(key).value_or("16");
-    const auto found = kNumberFormats.named(name);
+    const auto found = kNumberFormats.named(in_known_spelling(name, kNumberFormats.names()));
     if (!found)
       throw InputError(fields.where(key), names_text(kNumberFormats.names(), Listed::one_of),
                        fmt::format("'{}'", name));

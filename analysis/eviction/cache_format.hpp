@@ -50,14 +50,14 @@ enum class KeyGroups { channel, token };
 
 template <>
 struct OptionValue<CacheFormat> {
-  static CacheFormat parse(const OptionFacts& option, const std::string& word);
+  static CacheFormat parse(const OptionFacts& option, const std::string& given);
   static std::string text(const CacheFormat& format) { return format.name; }
   static Json json(const CacheFormat& format);  ///< plain bits as a number
   static CacheFormat from_json(const Json& json, const std::string& where);
 };
 template <>
 struct OptionValue<Rotation> {
-  static Rotation parse(const OptionFacts& option, const std::string& word);
+  static Rotation parse(const OptionFacts& option, const std::string& given);
   static std::string text(const Rotation& rotation) { return rotation.name; }
 };
 template <>

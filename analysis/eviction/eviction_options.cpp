@@ -38,6 +38,7 @@ std::optional<Budget> budget_in(const OptionFacts& option, const std::string& wo
   return option.name == keep.name ? kept(number(word)) : std::nullopt;
 }
 
+const std::vector<std::string> kPoolWords = {"max", "avg", "none"};
 constexpr const char* kPoolings = "max:N or avg:N with an odd N, or none";
 
 /// The policies, whose scores may be the user's.
@@ -51,7 +52,7 @@ BoundOption bound_policies(EvictionOptions& options) {
   policies.read = [&options](const std::vector<std::string>& words) {
     options.policies.clear();
     for (const std::string& word : words) {
-      if (word == "none")
+      if (same_name(word, "none"))
         options.policies.emplace_back();
       else
         for (const std::string& each : with_each_alternative(word))
@@ -191,7 +192,8 @@ std::string Phase::name() const {
 
 std::string Phase::file_name() const { return file_word(name()); }
 
-Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& word) {
+Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& given) {
+  const std::string word = in_known_spelling(given, {"prefill", "blockwise", "decode", "append-only"});
   for (const auto kind : {Phase::Kind::prefill, Phase::Kind::decode, Phase::Kind::append_only})
     if (const Phase phase{kind}; word == phase.name()) return phase;
   for (const auto& [kind, before] : {std::pair(Phase::Kind::blockwise, std::string_view("blockwise:")),
@@ -234,10 +236,12 @@ std::string OptionValue<Budget>::complaint(const OptionFacts& option, const std:
   return fmt::format("expected {}, found '{}'{}", expected, word, comma);
 }
 Budget OptionValue<Budget>::parse(const OptionFacts& option, const std::string& word) {
-  return *budget_in(option, word);
+  if (const auto budget = budget_in(option, word)) return *budget;
+  throw OptionError(option_text("{}: {}", option, complaint(option, word)));
 }
 
-Pooling OptionValue<Pooling>::parse(const OptionFacts& option, const std::string& word) {
+Pooling OptionValue<Pooling>::parse(const OptionFacts& option, const std::string& given) {
+  const std::string word = in_known_spelling(given, kPoolWords);
   if (word == "none") return {};
   const auto colon = word.find(':');
   const bool bare = colon == std::string::npos;
@@ -260,13 +264,15 @@ std::string OptionValue<Pooling>::text(const Pooling& pool) {
 
 SearchRows OptionValue<SearchRows>::parse(const OptionFacts& option, const std::string& word) {
   for (const SearchRows rows : {SearchRows::window, SearchRows::future})
-    if (word == text(rows)) return rows;
+    if (same_name(word, text(rows))) return rows;
   throw OptionError(option, "window or future", fmt::format("'{}'", word));
 }
 
 SearchBy OptionValue<SearchBy>::parse(const OptionFacts& option, const std::string& word) {
   const auto swaps = [](const SearchByFacts& facts) { return facts.swaps; };
-  if (const auto by = kSearchBy.named(word); by && swaps(kSearchBy[*by])) return *by;
+  if (const auto by = kSearchBy.named(in_known_spelling(word, kSearchBy.names()));
+      by && swaps(kSearchBy[*by]))
+    return *by;
   throw OptionError(option, fmt::format("{}", fmt::join(kSearchBy.names_where(swaps), " or ")),
                     fmt::format("'{}'", word));
 }
@@ -344,6 +350,21 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
                                       : std::optional<std::string>("it ranks by nothing of window rows");
 }
 
+/// All that may stand in a policy's name but numbers and the user's scores.
+std::vector<std::string> policy_words() {
+  std::vector<std::string> words = kBases.names();
+  const auto add = [&](const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+  };
+  for (const auto& names :
+       {kTokenMetrics.names(), kSearchBy.names(), kPageScores.names(), kPageHeads.names(), kChunkBy.names()})
+    add(names);
+  PolicyOverrides own;
+  for (const BoundOption& option : bound(own)) words.emplace_back(option.facts->name);
+  add(kPoolWords);
+  return words;
+}
+
 void read_score(Policy& policy, const std::string& score, const std::vector<std::string>& scores,
                 const OptionFacts& named_by) {
   const auto given = std::ranges::find(scores, score);
@@ -389,8 +410,11 @@ std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) 
   return policies;
 }
 
-Policy parse_policy(const std::string& text, const std::vector<std::string>& scores,
+Policy parse_policy(const std::string& given, const std::vector<std::string>& scores,
                     const OptionFacts& named_by) {
+  std::vector<std::string> known = policy_words();
+  known.insert(known.end(), scores.begin(), scores.end());
+  const std::string text = in_known_spelling(given, known);
   const std::size_t bracket = text.find('[');
   const std::string name = text.substr(0, bracket);
   const std::size_t mark = name.find_first_of("+:");

@@ -201,8 +201,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
 }  // namespace evict_option
 
 /// BASE, BASE+SCORE or score:SCORE, and its own options in brackets. Throws OptionError of `named_by` with
-/// the nearest names where one is unknown; `scores` are the names of the user's.
-Policy parse_policy(const std::string& text, const std::vector<std::string>& scores,
+/// the nearest names where one is unknown; `scores` are the names of the user's. Names are understood
+/// in_known_spelling(), and the policy's own has that.
+Policy parse_policy(const std::string& given, const std::vector<std::string>& scores,
                     const OptionFacts& named_by = evict_option::policy);
 
 template <>
@@ -222,13 +223,13 @@ struct OptionValue<Budget> {
 
 template <>
 struct OptionValue<Phase> {
-  static Phase parse(const OptionFacts& option, const std::string& word);
+  static Phase parse(const OptionFacts& option, const std::string& given);
   static std::string text(const Phase& phase) { return phase.name(); }
 };
 
 template <>
 struct OptionValue<Pooling> {
-  static Pooling parse(const OptionFacts& option, const std::string& word);
+  static Pooling parse(const OptionFacts& option, const std::string& given);
   static std::string text(const Pooling& pool);  ///< "max:7", "avg:5" or "none"
 };
 

@@ -271,7 +271,7 @@ namespace {
 /// One line of the table: all budgets of a policy under one semantics in one phase.
 struct Line {
   std::string policy, semantics, phase;
-  std::vector<std::size_t> cases;  // by budget
+  std::vector<std::optional<std::size_t>> cases;  // by budget
 };
 
 std::vector<Line> lines_of(const EvictionPlan& plan) {
@@ -280,10 +280,14 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
     const EvictionCase& which = plan.cases[c];
     if (!which.run || !which.kept) continue;
     const std::string phase = which.phase.name();
-    if (lines.empty() || lines.back().policy != which.policy || lines.back().semantics != which.semantics ||
-        lines.back().phase != phase)
-      lines.push_back({which.policy, which.semantics, phase, {}});
-    lines.back().cases.push_back(c);
+    auto line = std::ranges::find_if(lines, [&](const Line& known) {
+      return known.policy == which.policy && known.semantics == which.semantics && known.phase == phase;
+    });
+    if (line == lines.end()) {
+      line = lines.insert(line, {which.policy, which.semantics, phase, {}});
+      line->cases.resize(plan.budgets.size());
+    }
+    line->cases.at(which.budget) = c;
   }
   return lines;
 }
@@ -298,8 +302,6 @@ std::string cell(const EvictionTable& table, std::size_t which) {
   if (recall && !std::isnan(*recall)) text += fmt::format(" ({:.2f})", *recall);
   return text;
 }
-
-int width_of(const EvictionPlan& plan) { return plan.compression ? 29 : 24; }
 
 bool one_for_all_layers(const CacheFormatRun& run) {
   return std::ranges::all_of(run.of_layers,
@@ -333,32 +335,44 @@ std::string bytes_text(const EvictionPlan& plan, const EvictionTable& table, std
   return fmt::format(" {:.0f} %", 100 * table.share_of_bytes(which));
 }
 
-/// The widths of the first columns.
+/// The widths of the first columns, and of each budget's.
 struct Widths {
-  std::size_t policy = 6, semantics = 9, phase = 5;
+  std::size_t policy = 6, semantics = 9, phase = 5, budget = 24;
   std::string begun(const Line& line) const {
     return fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase,
                        phase);
   }
+  /// A line whose cases are told by `cell`.
+  template <class Cell>
+  std::string whole(const Line& line, const Cell& cell) const {
+    std::string text = begun(line);
+    for (const std::optional<std::size_t> which : line.cases)
+      text += fmt::format("  {:>{}}", which ? cell(*which) : std::string("-"), budget);
+    return text + '\n';
+  }
 };
 
+/// The heading of every budget.
+std::vector<std::string> headings(const EvictionPlan& plan) {
+  std::vector<std::string> texts;
+  for (const Budget& budget : plan.budgets)
+    texts.push_back(kept_with_share(budget.label(), rest_of(budget.ratio(plan.l))));
+  return texts;
+}
+
 /// What the cases are predicted to cost the model; empty where the dump has no gradients of such rows.
-std::string nats_report(const EvictionPlan& plan, const EvictionTable& table, const std::vector<Line>& lines,
-                        const Widths& widths) {
+std::string nats_report(const EvictionTable& table, const std::vector<Line>& lines, const Widths& widths) {
   const auto cell = [&](std::size_t which) {
     const auto step = table.value(which, {}, EvictionFigure::loss_step, table.best_rows());
     const auto layer = table.value(which, {}, EvictionFigure::loss_layer, table.best_rows());
     return step && layer ? fmt::format("{:.3g} ({:.3g})", *step, *layer) : std::string();
   };
-  if (lines.empty() || cell(lines.front().cases.front()).empty()) return "";
+  const auto first = lines.empty() ? std::nullopt : lines.front().cases.front();
+  if (!first || cell(*first).empty()) return "";
   std::string text =
       fmt::format("\npredicted nats a step on the {} rows: loss_step (in brackets: loss_layer)\n",
                   name_of(table.best_rows()));
-  for (const Line& line : lines) {
-    text += widths.begun(line);
-    for (const std::size_t which : line.cases) text += fmt::format("  {:>{}}", cell(which), width_of(plan));
-    text += '\n';
-  }
+  for (const Line& line : lines) text += widths.whole(line, cell);
   return text + kNatsPromise + '\n';
 }
 
@@ -387,18 +401,12 @@ std::string ties_report(const EvictionPlan& plan, const EvictionTable& table, co
   if (!plan.ties) return "";
   std::string text =
       "\ntokens of a head that tie with the last one kept: as scored / in float16 / in bfloat16\n";
-  for (const Line& line : lines) {
-    text += widths.begun(line);
-    for (const std::size_t which : line.cases) {
+  for (const Line& line : lines)
+    text += widths.whole(line, [&](std::size_t which) {
       const auto found = table.ties(which);
-      text +=
-          fmt::format("  {:>{}}",
-                      found ? fmt::format("{:.3g} / {:.3g} / {:.3g}", (*found)[0], (*found)[1], (*found)[2])
-                            : std::string("-"),
-                      width_of(plan));
-    }
-    text += '\n';
-  }
+      return found ? fmt::format("{:.3g} / {:.3g} / {:.3g}", (*found)[0], (*found)[1], (*found)[2])
+                   : std::string("-");
+    });
   return text;
 }
 
@@ -442,29 +450,27 @@ std::vector<JudgedCase> judged(const EvictionPlan& plan, const EvictionTable& ta
 
 std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table) {
   const std::vector<Line> lines = lines_of(plan);
-  Widths widths;
-  for (const Line& line : lines)
-    widths = {std::max(widths.policy, line.policy.size()), std::max(widths.semantics, line.semantics.size()),
-              std::max(widths.phase, line.phase.size())};
+  Widths widths{.budget = plan.compression ? std::size_t{29} : std::size_t{24}};
+  for (const Line& line : lines) {
+    widths.policy = std::max(widths.policy, line.policy.size());
+    widths.semantics = std::max(widths.semantics, line.semantics.size());
+    widths.phase = std::max(widths.phase, line.phase.size());
+  }
+  for (const std::string& heading : headings(plan)) widths.budget = std::max(widths.budget, heading.size());
   for (const EvictionCase& which : plan.cases) widths.policy = std::max(widths.policy, which.policy.size());
   std::string text = plan.compression ? compression_text(*plan.compression) : "";
   text +=
       fmt::format("output error {} on the {} rows{}{}\n", kOverHeads, name_of(table.best_rows()),
                   table.best_rows() == RowSet::future ? " (in brackets: recall of the oracle's tokens)" : "",
                   plan.compression ? ", and the caches' share of the prompt's bytes" : "");
-  const int width = width_of(plan);
   if (!lines.empty()) {
     text += widths.begun({"policy", "semantics", "phase", {}});
-    for (const Budget& budget : plan.budgets)
-      text += fmt::format("  {:>{}}", kept_text(budget.label()), width);
+    for (const std::string& heading : headings(plan)) text += fmt::format("  {:>{}}", heading, widths.budget);
     text += '\n';
   }
-  for (const Line& line : lines) {
-    text += widths.begun(line);
-    for (const std::size_t which : line.cases)
-      text += fmt::format("  {:>{}}", cell(table, which) + bytes_text(plan, table, which), width);
-    text += '\n';
-  }
+  for (const Line& line : lines)
+    text += widths.whole(
+        line, [&](std::size_t which) { return cell(table, which) + bytes_text(plan, table, which); });
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
     if (!plan.cases[c].run || !plan.cases[c].kept) {
       const auto tokens = table.kept(c, {});
@@ -476,7 +482,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
                           cell(table, c), bytes_text(plan, table, c));
     }
   if (plan.compression) text += dearest_layers(plan, table);
-  text += nats_report(plan, table, lines, widths);
+  text += nats_report(table, lines, widths);
   text += ties_report(plan, table, lines, widths);
   const auto after_prompt = [&](const SemanticsPair& pair) {
     return !plan.cases[pair.first].phase.decodes();

@@ -38,7 +38,7 @@ Recipe::Layer layer_in(const Json& json, const std::string& where) {
   Recipe::Layer layer;
   layer.policy = policy_in(fields.text("policy").value_or("none"), fields.where("policy"));
   if (const auto name = fields.text("semantics")) {
-    const auto semantics = kSemantics.named(*name);
+    const auto semantics = kSemantics.named(in_known_spelling(*name, kSemantics.names()));
     if (!semantics)
       throw InputError(fields.where("semantics"), names_text(kSemantics.names(), Listed::one_of),
                        fmt::format("'{}'", *name));

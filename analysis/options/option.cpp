@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -16,10 +16,17 @@
 namespace kvreplay {
 namespace {
 
+/// The finite decimal number that all of a word spells.
 std::optional<double> real(const std::string& word) {
-  char* end = nullptr;
-  const double value = std::strtod(word.c_str(), &end);
-  return word.empty() || *end != 0 ? std::nullopt : std::optional(value);
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool spelled = error == std::errc{} && end == word.data() + word.size() && std::isfinite(value);
+  return spelled ? std::optional(value) : std::nullopt;
+}
+
+/// Throws the complaint() about a word, where there is one.
+void require(const OptionFacts& option, const std::string& complaint) {
+  if (!complaint.empty()) throw OptionError(option_text("{}: {}", option, complaint));
 }
 
 }  // namespace
@@ -39,7 +46,10 @@ std::string OptionValue<Index>::complaint(const OptionFacts& option, const std::
                                              : fmt::format("from {} to {}", option.least, option.most),
                      word);
 }
-Index OptionValue<Index>::parse(const OptionFacts&, const std::string& word) { return *index_in(word); }
+Index OptionValue<Index>::parse(const OptionFacts& option, const std::string& word) {
+  require(option, complaint(option, word));
+  return *index_in(word);
+}
 std::string OptionValue<Index>::text(Index value) { return fmt::format("{}", value); }
 Index OptionValue<Index>::from_json(const Json& json, const std::string& where) {
   constexpr Index kMost = Index{1} << 60;  // so that positions can be added to it
@@ -47,6 +57,13 @@ Index OptionValue<Index>::from_json(const Json& json, const std::string& where) 
                                               : json.is_number_integer() && json.get<Index>() >= 0;
   if (!fits) throw InputError(where, "a whole number of at least 0", json_text(json));
   return json.get<Index>();
+}
+
+std::string or_else(const std::string& complaint, std::string_view alternative) {
+  const std::size_t found = std::min(complaint.rfind(", found"), complaint.size());
+  return complaint.empty()
+             ? ""
+             : fmt::format("{}{}{}", complaint.substr(0, found), alternative, complaint.substr(found));
 }
 
 namespace {
@@ -63,10 +80,7 @@ std::optional<double> percent_in(const std::string& word) {
 
 std::string OptionValue<Positions>::complaint(const OptionFacts& option, const std::string& word) {
   if (percent_in(word)) return "";
-  const std::string number = OptionValue<Index>::complaint(option, word);
-  if (number.empty()) return "";
-  const std::size_t found = number.rfind(", found");
-  return number.substr(0, found) + ", a share of the prompt as 5%, or all" + number.substr(found);
+  return or_else(OptionValue<Index>::complaint(option, word), ", a share of the prompt as 5%, or all");
 }
 Positions OptionValue<Positions>::parse(const OptionFacts& option, const std::string& word) {
   const auto percent = percent_in(word);
@@ -89,11 +103,37 @@ Positions OptionValue<Positions>::from_json(const Json& json, const std::string&
 std::string OptionValue<double>::complaint(const OptionFacts&, const std::string& word) {
   return real(word) ? "" : fmt::format("expected a number, found '{}'", word);
 }
-double OptionValue<double>::parse(const OptionFacts&, const std::string& word) { return *real(word); }
+double OptionValue<double>::parse(const OptionFacts& option, const std::string& word) {
+  require(option, complaint(option, word));
+  return *real(word);
+}
 std::string OptionValue<double>::text(double value) { return shortest(value); }
 double OptionValue<double>::from_json(const Json& json, const std::string& where) {
   if (!json.is_number()) throw InputError(where, "a number", json_text(json));
   return json.get<double>();
+}
+
+std::string in_known_spelling(std::string_view text, const std::vector<std::string>& names) {
+  const auto is_of_a_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  const auto spelled = [&](std::string_view part) {
+    std::string_view known = part;
+    if (std::ranges::find(names, part) != names.end()) return known;
+    for (const std::string& name : names) {
+      if (!same_name(name, part)) continue;
+      if (known != part && known != name) return part;
+      known = name;
+    }
+    return known;
+  };
+  std::string all;
+  while (!text.empty()) {
+    const auto end = static_cast<std::size_t>(std::ranges::find_if_not(text, is_of_a_name) - text.begin());
+    all += end == 0 ? text.substr(0, 1) : spelled(text.substr(0, end));
+    text.remove_prefix(std::max<std::size_t>(end, 1));
+  }
+  return all;
 }
 
 std::string names_text(const std::vector<std::string>& names, Listed how) {

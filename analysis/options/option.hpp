@@ -128,6 +128,8 @@ struct OptionValue<double> {
   static Json json(double value) { return value; }
   static double from_json(const Json& json, const std::string& where);
 };
+/// A complaint() with another thing that is expected, too: ", or all". Empty where the complaint is.
+std::string or_else(const std::string& complaint, std::string_view alternative);
 /// Whole positions, a share of the prompt as 5%, or all of it.
 template <>
 struct OptionValue<Positions> {
@@ -143,6 +145,11 @@ struct OptionValue<std::string> {
   static std::string text(const std::string& value) { return value; }
 };
 
+/// A text in which each part of letters, digits, '-', '_' and '.' that is the same_name() as just one of some
+/// names is spelled as that one: "SnapKV+Joint[window=64]" is snapkv+joint[window=64]. A part that is one of
+/// them stays.
+std::string in_known_spelling(std::string_view text, const std::vector<std::string>& names);
+
 /// How messages list names: "a, b, c", "a, b or c", "a or b or c", "some of a, b, c".
 enum class Listed { all, one_of, either, some };
 std::string names_text(const std::vector<std::string>& names, Listed how);
@@ -152,7 +159,7 @@ template <const auto& kTable, Listed kHow>
 struct NamedValue {
   using Enum = typename std::remove_cvref_t<decltype(kTable)>::Enum;
   static Enum parse(const OptionFacts& option, const std::string& word) {
-    if (const auto value = kTable.named(word)) return *value;
+    if (const auto value = kTable.named(in_known_spelling(word, kTable.names()))) return *value;
     throw OptionError(option, names_text(kTable.names(), kHow), fmt::format("'{}'", word));
   }
   static std::string text(Enum value) { return std::string(kTable[value].name); }

@@ -1,8 +1,10 @@
 #include "analysis/results/compare.hpp"
 
 #include "analysis/results/agreement.hpp"
+#include "analysis/results/dump_set.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/validation.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "data/file_contents.hpp"
 
@@ -329,6 +331,11 @@ void check_filters(const KeyFilter& left, const KeyFilter& right) {
 
 }  // namespace
 
+std::string two_models(const std::string& a, const std::string& b) {
+  const std::string left = model_of(a), right = model_of(b);
+  return left == right ? "" : fmt::format("two models, {} and {}", displayable(left), displayable(right));
+}
+
 double difference(double a, double b) { return a == b ? 0 : b - a; }
 
 FolderComparison compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
@@ -429,12 +436,14 @@ void pair_figures(BlockOverPrompts& block) {
 ComparisonOverPrompts compare(const OverDumpsReader& a, const KeyFilter& left, const OverDumpsReader& b,
                               const KeyFilter& right) {
   const std::vector<PromptPair> pairs = prompts_in_both(a, b);
-  if (pairs.empty())
-    throw InputError(fmt::format("{} and {}", a.folder().string(), b.folder().string()),
-                     "a dump that both are over", "none");
   ComparisonOverPrompts comparison;
   comparison.a = side_of(a.folder(), a.dumps().front(), left);
   comparison.b = side_of(b.folder(), b.dumps().front(), right);
+  if (pairs.empty()) {
+    const std::string models = two_models(comparison.a.model, comparison.b.model);
+    throw InputError(fmt::format("{} and {}", a.folder().string(), b.folder().string()),
+                     "a dump that both are over", models.empty() ? "none" : "none of " + models);
+  }
   comparison.run = run_differences(a.dumps()[pairs.front().a], b.dumps()[pairs.front().b]);
   std::vector<std::string> other_names;
   for (std::size_t i = 0; i < pairs.size(); ++i) {

@@ -210,9 +210,19 @@ Json json_of(const std::vector<RunDifference>& run) {
   return json;
 }
 
-}  // namespace
+/// "A and B are of two models, X and Y. "; empty where they are of one dump.
+std::string subjects_of(const FolderComparison& comparison) {
+  std::string subjects = two_models(comparison.a.model, comparison.b.model);
+  for (const auto& [key, format] : {std::pair("dump.l", "prompts of {} and {} tokens"),
+                                    {"dump.T", "{} and {} positions"},
+                                    {"dump.contents", "two dumps, whose numbers differ"}})
+    if (const auto found = std::ranges::find(comparison.run, key, &RunDifference::key);
+        subjects.empty() && found != comparison.run.end())
+      subjects = fmt::format(fmt::runtime(format), found->a, found->b);
+  return subjects.empty() ? "" : fmt::format("A and B are of {}. ", subjects);
+}
 
-std::string headline_of(const FolderComparison& comparison) {
+std::string better_of(const FolderComparison& comparison) {
   std::size_t a_better = 0, b_better = 0, all = 0;
   const ComparedPivot* where = nullptr;
   const ComparedFigure* most = nullptr;
@@ -245,6 +255,12 @@ std::string headline_of(const FolderComparison& comparison) {
   return fmt::format("{}; they differ most in {}, of {}{}: {} in A, {} in B ({})", won, where->title,
                      most->shown, most->setting.empty() ? "" : ", " + most->setting, short_number(most->a),
                      short_number(most->b), size);
+}
+
+}  // namespace
+
+std::string headline_of(const FolderComparison& comparison) {
+  return subjects_of(comparison) + better_of(comparison);
 }
 
 std::string suspicion_of(const FolderComparison& comparison) {

@@ -44,6 +44,13 @@ std::string kept_text(std::string_view label) {
   return sigma ? fmt::format("kept {}", percent(rest_of(*sigma))) : std::string(label);
 }
 
+std::string kept_with_share(std::string_view label, double share) {
+  if (!index_in(label, kNoLimit)) return kept_text(label);
+  const double hundredths = 100 * share;
+  return fmt::format("{} ({} %)", kept_text(label),
+                     hundredths < 1 ? fmt::format("{:.2g}", hundredths) : fmt::format("{:.1f}", hundredths));
+}
+
 std::string rows_text(std::string_view rows) {
   return std::string(rows == "future" ? "decoding steps" : rows);
 }

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
-#include <fstream>
 #include <set>
 #include <sys/stat.h>
 #include <system_error>
@@ -189,16 +188,15 @@ void append(std::string& bytes, std::uint64_t number) {
 /// Whether a list of files stands where the end of the file says. What else lies in a record's place may be
 /// of any size and is not worth reading.
 bool ends_like_a_record(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::uint64_t csv = 0;
-  in.seekg(-2 * std::streamoff{sizeof csv}, std::ios::end);
-  const std::streamoff end = in.tellg();
+  const MappedFile file(path);
+  const std::span<const std::byte> bytes = file.bytes();
   const std::string begin = text_of(std::span<const RecordedFile>());
-  if (!in.read(reinterpret_cast<char*>(&csv), sizeof csv)) return false;
-  if (csv < begin.size() || csv > static_cast<std::uint64_t>(end)) return false;
-  std::string found(begin.size(), '\0');
-  in.seekg(end - static_cast<std::streamoff>(csv));
-  return in.read(found.data(), std::ssize(found)) && found == begin;
+  std::uint64_t csv = 0;
+  if (bytes.size() < 2 * sizeof csv) return false;
+  const std::size_t end = bytes.size() - 2 * sizeof csv;
+  std::memcpy(&csv, bytes.data() + end, sizeof csv);
+  if (csv < begin.size() || csv > end) return false;
+  return std::memcmp(bytes.data() + (end - csv), begin.data(), begin.size()) == 0;
 }
 
 }  // namespace

@@ -18,11 +18,15 @@ template <class T, std::size_t N>
 std::string not_among(const std::array<T, N>& values, const std::string& word) {
   std::vector<std::string> words;
   for (const T value : values) words.push_back(OptionValue<T>::text(value));
-  return is_in(words, word) ? "" : fmt::format("expected {}, found '{}'", fmt::join(words, " or "), word);
+  const auto is_word = [&](const std::string& known) { return same_name(known, word); };
+  return std::ranges::any_of(words, is_word)
+             ? ""
+             : fmt::format("expected {}, found '{}'", fmt::join(words, " or "), word);
 }
 template <class T, std::size_t N>
 T among(const std::array<T, N>& values, const std::string& word) {
-  return *std::ranges::find_if(values, [&](const T value) { return OptionValue<T>::text(value) == word; });
+  return *std::ranges::find_if(values,
+                               [&](const T value) { return same_name(OptionValue<T>::text(value), word); });
 }
 
 constexpr std::array kBackends{BackendChoice::automatic, BackendChoice::cpu, BackendChoice::cuda};

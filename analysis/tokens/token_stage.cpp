@@ -31,13 +31,13 @@ BoundOptions bound(TokenStageOptions& options) {
 }
 
 TokenMetric OptionValue<TokenMetric>::parse(const OptionFacts& option, const std::string& word) {
-  if (const auto metric = kTokenMetrics.named(word)) return *metric;
+  if (const auto metric = kTokenMetrics.named(in_known_spelling(word, kTokenMetrics.names()))) return *metric;
   throw OptionError(
       option_text("{}: unknown metric '{}'{}", option, word, alternatives(word, kTokenMetrics.names())));
 }
 
 MetricChoice OptionValue<MetricChoice>::parse(const OptionFacts& option, const std::string& word) {
-  if (word == "all") return std::nullopt;
+  if (same_name(word, "all")) return std::nullopt;
   return OptionValue<TokenMetric>::parse(option, word);
 }
 

@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <iterator>
+#include <sstream>
+
 // `kvreplay evict --channels METHOD:RATIO --bits N`: what caches cost whose keys lose channels and whose
 // numbers are quantized.
 
@@ -363,6 +366,40 @@ TEST_CASE("several formats in one run are the runs of each", "[cli][compress]") 
                                                       {"residual", 4}}));
   CHECK(stored["8;0,last:k16v4+hadamard"][2]["k"] == "16");
   CHECK(stored["8;0,last:k16v4+hadamard"][2]["turned"] == Json({0, 32}));
+}
+
+TEST_CASE("of several formats and budgets each format has a line and each budget a column",
+          "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  make_small_dump(dump);
+  const std::string said = succeed({"evict", dump, "--out", temp / "r", "--policy", "h2o,tova", "--bits",
+                                    "16,4", "--residual", "0", "--keep", "50%,20%,6"})
+                               .out;
+  const Evictions csv(temp / "r");
+  std::istringstream text(said);
+  std::string line;
+  const auto fields = [](const std::string& of) {
+    std::istringstream words(of);
+    return std::vector<std::string>(std::istream_iterator<std::string>(words), {});
+  };
+  while (std::getline(text, line) && !line.starts_with("policy")) {
+  }
+  CHECK(contains(line, "kept 50 %"));
+  CHECK(contains(line, "kept 20 %"));
+  CHECK(line.ends_with("kept 6 tokens (9.8 %)"));
+  for (const char* policy : {"h2o~16", "h2o~4", "tova~16", "tova~4"}) {
+    REQUIRE(std::getline(text, line));
+    INFO(line);
+    // policy, semantics, phase; then of every budget: error / median (recall) bytes %
+    const std::vector<std::string> found = fields(line);
+    REQUIRE(found.size() == 3 + 3 * 6);
+    CHECK(found[0] == policy);
+    for (const auto& [column, budget] : {std::pair(3, "0.5"), {9, "0.8"}, {15, "6"}})
+      CHECK(found[column] ==
+            fmt::format("{:.3g}", csv.at(",", fmt::format("{},paper,prefill,{}", policy, budget), "future",
+                                         "output_error")));
+  }
 }
 
 TEST_CASE("keys share a step along channels where it is asked for", "[cli][compress]") {

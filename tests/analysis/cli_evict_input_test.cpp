@@ -7,7 +7,9 @@
 
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <sys/stat.h>
 
 // What `evict` takes from its user: scores, kept sets, dumps that lack something, mistakes.
 
@@ -45,6 +47,64 @@ std::vector<std::string> figures_of(const Evictions& csv, const std::string& pol
 }
 
 }  // namespace
+
+TEST_CASE("what is no regular file is refused wherever one is read", "[cli]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", results = temp / "r", odd = temp / "odd";
+  make_small_dump(dump);
+  const std::vector<std::string> run = {"--policy", "h2o", "--budget", "20"};
+  evict(dump, results, run);
+  const auto refused = [&](const std::vector<std::string>& command, const std::string& file) {
+    INFO(fmt::format("{}", fmt::join(command, " ")));
+    const ProcessResult done = run_kvreplay(command);
+    CHECK(done.code == 2);
+    CHECK(lines(done.err) == 1);
+    CHECK(contains(done.err, file + ": expected"));
+  };
+  const auto fifo = [](const fs::path& path) { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); };
+  const auto endless = [](const fs::path& path) { fs::create_symlink("/dev/zero", path); };
+  const auto folder = [](const fs::path& path) { fs::create_directory(path); };
+  for (const std::function<void(const fs::path&)>& make :
+       {std::function<void(const fs::path&)>(fifo), {endless}, {folder}}) {
+    fs::remove_all(odd);
+    make(odd);
+    const auto with = [&](const std::vector<std::string>& more) {
+      return joined({"evict", dump, "--out", temp / "x"}, more);
+    };
+    refused({"conform", dump, "--kept", odd, "--as", "h2o", "--budget", "20"}, odd);
+    if (!fs::is_directory(odd)) {  // which arrays and recipes may come from
+      refused(with({"--recipe", "r=" + odd}), odd);
+      refused(with({"--policy", "score:mine", "--score", "mine=" + odd, "--budget", "20"}), odd);
+      refused(with({"--policy", "none", "--kept", "mine=" + odd}), odd);
+      refused({"budget", dump, "--out", temp / "x", "--profile", odd}, odd);
+    }
+    for (const char* name : {"manifest.json", "tokens.json", "layer_00/q.npy"}) {
+      const fs::path copy = temp / "copy";
+      fs::remove_all(copy);
+      fs::copy(dump, copy, fs::copy_options::recursive);
+      fs::remove(copy / name);
+      make(copy / name);
+      refused({"info", copy}, copy / name);
+    }
+    for (const char* name : {"summary.json", "files.csv", "evictions.csv"}) {
+      const fs::path copy = temp / "copy";
+      fs::remove_all(copy);
+      fs::copy(results, copy, fs::copy_options::recursive);
+      fs::remove(copy / name);
+      make(copy / name);
+      refused({"compare", copy, results}, copy / name);
+      refused({"compare", results, copy}, copy / name);
+      refused({"report", copy}, copy / name);
+      refused({"recommend", copy, "--bytes", "50%"}, copy / name);
+    }
+  }
+  // Links to regular files are such files.
+  fs::remove_all(temp / "copy");
+  fs::copy(dump, temp / "copy", fs::copy_options::recursive);
+  fs::remove(temp / "copy/manifest.json");
+  fs::create_symlink(fs::path(dump) / "manifest.json", temp / "copy/manifest.json");
+  CHECK(run_kvreplay({"info", temp / "copy"}).code == 0);
+}
 
 TEST_CASE("a score of the user's ranks like a metric of the same values", "[cli][evict]") {
   const TempDir temp;

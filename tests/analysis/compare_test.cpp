@@ -195,6 +195,36 @@ TEST_CASE("a comparison begins with who is better and what differs most", "[comp
             .starts_with("A is better in 1 of 1"));
 }
 
+TEST_CASE("a comparison begins with what it is of, where that is not one dump", "[compare]") {
+  const TempDir dir;
+  const auto folder = [&](const std::string& name, const std::string& model, int l, int T,
+                          const std::string& contents = "") {
+    Json json = Json::parse(summary("[0]", "[0.5]"));
+    json["dump"]["model"] = model;
+    json["dump"]["l"] = l;
+    json["dump"]["T"] = json["dump"]["T_q"] = T;
+    if (!contents.empty()) json["layer_fingerprints"] = {{"0", contents}};
+    write_file(dir / (name + "/summary.json"), json.dump());
+    write_file(dir / (name + "/evictions.csv"), kHeader + row(",", "h2o", name == "a" ? "0.2" : "0.1"));
+    return ResultReader(dir.path() / name);
+  };
+  const auto first_line = [](const ResultReader& a, const ResultReader& b) {
+    const std::string text = plain_text(compare(a, {}, b, {}), 9);
+    return text.substr(0, text.find('\n'));
+  };
+  const auto a = folder("a", "m / code", 9, 12, "x");
+  const std::string better = "B is better in 1 of 1 main figures";
+  CHECK(first_line(a, folder("b", "n / code", 7, 12, "y"))
+            .starts_with("  A and B are of two models, m and n. " + better));
+  CHECK(first_line(a, folder("c", "m / prose", 7, 10, "y"))
+            .starts_with("  A and B are of prompts of 9 and 7 tokens. "));
+  CHECK(first_line(a, folder("d", "m / code", 9, 10, "x"))
+            .starts_with("  A and B are of 12 and 10 positions. "));
+  CHECK(first_line(a, folder("e", "m / prose", 9, 12, "y"))
+            .starts_with("  A and B are of two dumps, whose numbers differ. "));
+  CHECK(first_line(a, folder("f", "m / prose", 9, 12, "x")).starts_with("  " + better));
+}
+
 TEST_CASE("figures that are the same though what was asked for is not are pointed out", "[compare]") {
   const TempDir dir;
   const auto budgets = [&](const std::string& name, const std::string& of_4096) {

@@ -14,6 +14,13 @@ TEST_CASE("a mistyped name finds the one that was meant", "[names]") {
   CHECK(did_you_mean("zebra", names).empty());
 }
 
+TEST_CASE("a mistyped name is found whatever its letters' case", "[names]") {
+  CHECK(nearest_names("StreamingLLM", {"h2o", "streaming", "snapkv"}) ==
+        std::vector<std::string>{"streaming"});
+  CHECK(nearest_names("SNAPVK", {"h2o", "snapkv"}) == std::vector<std::string>{"snapkv"});
+  CHECK(did_you_mean("--Windw", {"--window"}) == "; did you mean '--window'?");
+}
+
 TEST_CASE("progress shows share, rate and time left", "[progress]") {
   CHECK(progress_line(0, 8, 0) == "[>                             ]   0 %  0/8 heads");
   CHECK(progress_line(2, 8, 1) ==

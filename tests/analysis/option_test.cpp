@@ -1,13 +1,18 @@
 #include "analysis/options/option.hpp"
 
 #include "analysis/budgets/budget_options.hpp"
+#include "analysis/channels/channel_options.hpp"
 #include "analysis/eviction/eviction_options.hpp"
+#include "analysis/recommend/engine.hpp"
+#include "analysis/tokens/token_stage.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <set>
 
@@ -99,6 +104,90 @@ TEST_CASE("option: a policy reads back with options of its own", "[options]") {
       {"snapkv[window=64,pool=7]", "score:value", "exchange+snapkv[recent=3]", "tova[page=16,page_by=sum]"});
   read_json(bound(read), {{"policies", to_json(bound(given))["policies"]}}, "options");
   CHECK(read.policies == given.policies);
+}
+
+/// A name as others spell it.
+std::string respelled(std::string_view name) {
+  std::string other(name);
+  for (char& c : other) c = c == '_' ? '-' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return other;
+}
+
+template <class Value, class Table>
+void check_respelled(const Table& table) {
+  for (const auto& facts : table) {
+    INFO(facts.name);
+    CHECK(OptionValue<Value>::text(OptionValue<Value>::parse({}, respelled(facts.name))) == facts.name);
+  }
+}
+
+TEST_CASE("option: names are understood in another spelling, and keep their own", "[options]") {
+  for (const EvictionBaseFacts& facts : kBases)
+    if (!facts.alone) {
+      INFO(facts.name);
+      CHECK(parse_policy(respelled(facts.name), {}).name == facts.name);
+      CHECK(parse_policy(respelled(facts.name), {}).base == facts.id);
+    }
+  for (const TokenMetricFacts& facts : kTokenMetrics)
+    CHECK(parse_policy("Score:" + respelled(facts.name), {}).name == "score:" + std::string(facts.name));
+  check_respelled<TokenMetric>(kTokenMetrics);
+  check_respelled<CacheFormat>(kNumberFormats);
+  check_respelled<Semantics>(kSemantics);
+  check_respelled<Compensation>(kCompensations);
+  check_respelled<Reference>(kReferences);
+  check_respelled<BudgetSemantics>(kBudgetSemantics);
+  check_respelled<recommend::Engine>(recommend::kEngines);
+  for (const char* engine : {"llamacpp", "llama-cpp", "llama_cpp", "Llama.cpp"})
+    CHECK(OptionValue<recommend::Engine>::parse({}, engine) == recommend::Engine::llama_cpp);
+  for (const BudgetMethodFacts& facts : kBudgetMethods)
+    if (!facts.needs_profile)
+      CHECK(OptionValue<BudgetDivision>::parse({}, respelled(facts.name)).name == facts.name);
+  for (const char* phase : {"prefill", "blockwise:32", "decode", "decode:8", "append-only"})
+    CHECK(OptionValue<Phase>::parse({}, respelled(phase)).name() == phase);
+  CHECK(OptionValue<Phase>::parse({}, "appendonly").name() == "append-only");
+  const auto policy = [](const char* text) { return parse_policy(text, {"KNorm", "mine"}).name; };
+  CHECK(policy("SnapKV+Joint[Window=64,POOL=AVG:5]") == "snapkv+joint[window=64,pool=avg:5]");
+  CHECK(policy("H2O+Joint[page=32,Page-By=Max]") == "h2o+joint[page=32,page_by=max]");
+  CHECK(policy("Exchange+SnapKV[by=LOSS]") == "exchange+snapkv[by=loss]");
+  CHECK(policy("score:MINE") == "score:mine");
+  CHECK(policy("score:KNorm") == "score:KNorm");  // the user's own
+  CHECK(policy("knorm") == "knorm");
+  const auto format = [](const char* text) { return OptionValue<CacheFormat>::parse({}, text).name; };
+  CHECK(format("K8V4;0-1,LAST:KFP8VTQ4") == "k8v4;0-1,last:kfp8vtq4");
+  CHECK(format("Q4-0") == "q4_0");
+  CHECK(OptionValue<ChannelRule>::parse({}, "Exchange+Think[RECENT=8]").name == "exchange+think[recent=8]");
+  CHECK(OptionValue<Rotation>::parse({}, "Hadamard:16").name == "hadamard:16");
+  CHECK(parse_order("SnapKV+Joint[Window=16]", {}).name == "snapkv+joint[window=16]");
+  CHECK(parse_order("Attn_SQ", {}).name == "attn_sq");
+  // One letter off is no spelling, and neither is a point in a number.
+  for (const char* text : {"snapkvs", "snap+kv", "snapk"})
+    CHECK_THROWS_AS(parse_policy(text, {}), OptionError);
+  for (const char* text : {"1.6", "-4", "4.0", ".4"})
+    CHECK_THROWS_AS(OptionValue<CacheFormat>::parse({}, text), OptionError);
+  // Which of two is meant stays open.
+  CHECK_THROWS_AS(parse_policy("score:MINE", {"mine", "Mine"}), OptionError);
+  CHECK(parse_policy("score:Mine", {"mine", "Mine"}).given == std::size_t{1});
+}
+
+TEST_CASE("option: a number is all of its word, decimal and finite", "[options]") {
+  const OptionFacts count{.name = "count", .least = 0};
+  for (const char* word : {"1.5", "0x10", "3abc", "1e3", " 5", "5 ", "+5", "", "-", "-1", "nan",
+                           "99999999999999999999", "\xd9\xa5"}) {
+    const std::string found = fmt::format("found '{}'", word);
+    CHECK(OptionValue<Index>::complaint(count, word).ends_with(found));
+    CHECK_THROWS_WITH(OptionValue<Index>::parse(count, word), Catch::Matchers::EndsWith(found));
+  }
+  CHECK(OptionValue<Index>::parse(count, "007") == 7);
+  for (const char* word : {"0x10", "3abc", "1e999", "1e-999", " 5", "5 ", "+5", "", ".", "1,5", "nan", "NaN",
+                           "inf", "-inf", "infinity", "0x1p-1"}) {
+    const std::string found = fmt::format("found '{}'", word);
+    CHECK(OptionValue<double>::complaint(count, word).ends_with(found));
+    CHECK_THROWS_WITH(OptionValue<double>::parse(count, word), Catch::Matchers::EndsWith(found));
+    CHECK_THROWS_WITH(OptionValue<Budget>::parse(evict_option::sigma, word),
+                      Catch::Matchers::Contains(found));
+  }
+  for (const auto& [word, value] : {std::pair{"1e3", 1000.0}, {".5", 0.5}, {"5.", 5.0}, {"-1.25", -1.25}})
+    CHECK(OptionValue<double>::parse(count, word) == value);
 }
 
 TEST_CASE("option: a value reads back as itself from its words and from JSON", "[options]") {

@@ -108,14 +108,14 @@ TEST_CASE("rope", "[manifest]") {
 }
 
 TEST_CASE("tokens", "[manifest]") {
-  const TokenLabels both = parse_tokens(R"({"ids": [1, 2], "text": ["a", "b"]})", "t.json", 2);
+  const TokenLabels both = parse_tokens(R"({"ids": [1, 2], "text": ["a", "b"]})", "t.json");
   CHECK(both.ids == std::vector<std::int64_t>{1, 2});
   CHECK(both.text == std::vector<std::string>{"a", "b"});
-  CHECK(parse_tokens(R"({"ids": [1, 2]})", "t.json", 2).text.empty());
-  CHECK(parse_tokens(R"({"text": ["a", "b"], "ids": []})", "t.json", 2).ids.empty());
+  CHECK(parse_tokens(R"({"ids": [1, 2]})", "t.json").text.empty());
+  CHECK(parse_tokens(R"({"text": ["a", "b"], "ids": []})", "t.json").ids.empty());
   const auto refuse_tokens = [](const char* text, std::initializer_list<std::string_view> parts) {
     INFO(text);
-    expect_error([&] { parse_tokens(text, "t.json", 2); }, parts);
+    expect_error([&] { check_tokens(parse_tokens(text, "t.json"), "t.json", 2); }, parts);
   };
   refuse_tokens("", {"t.json: expected JSON, found an empty file"});
   refuse_tokens(R"(["a", "b"])", {"t.json: expected a JSON object"});

@@ -10,10 +10,15 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // Names that other tools write: of keys, element types, files and axes. Each is read as what it means, or
@@ -39,23 +44,36 @@ void write_array(const std::filesystem::path& path, const std::vector<std::size_
   write_npy_as(path, Dtype::f32, shape, std::vector<float>(count, 0.5F));
 }
 
-/// A dump of these q, k and v, [heads, positions, d], opened.
-void open_shapes(const std::vector<std::size_t>& q, const std::vector<std::size_t>& kv,
-                 const std::string& manifest = "{}") {
+/// The shapes of a dump of one layer, [heads, positions, d].
+struct OneLayer {
+  std::vector<std::size_t> q, k, v, o = {};
+};
+
+/// A dump of it, opened; with so many labels.
+Dump open_layer(const OneLayer& shapes, const std::string& manifest = "{}", std::size_t labels = 0) {
   const TempDir dir;
   std::filesystem::create_directory(dir / "layer_00");
-  write_array(dir / "layer_00/q.npy", q);
-  for (const char* name : {"k", "v"}) write_array(dir / (std::string("layer_00/") + name + ".npy"), kv);
+  write_array(dir / "layer_00/q.npy", shapes.q);
+  write_array(dir / "layer_00/k.npy", shapes.k);
+  write_array(dir / "layer_00/v.npy", shapes.v);
+  if (!shapes.o.empty()) write_array(dir / "layer_00/o.npy", shapes.o);
   write_file(dir / "manifest.json", manifest);
-  Dump::open(dir.path());
+  if (labels > 0)
+    write_file(dir / "tokens.json", Json{{"text", std::vector<std::string>(labels, "a")}}.dump());
+  return Dump::open(dir.path());
+}
+
+Dump open_shapes(const std::vector<std::size_t>& q, const std::vector<std::size_t>& kv,
+                 const std::string& manifest = "{}") {
+  return open_layer({q, kv, kv}, manifest);
 }
 
 }  // namespace
 
 TEST_CASE("tokens.json may have a text that says whose tokens they are, and nothing else", "[manifest]") {
-  expect_error([] { parse_tokens(R"({"input_ids": [1, 2]})", "t.json", 2); },
+  expect_error([] { parse_tokens(R"({"input_ids": [1, 2]})", "t.json"); },
                {"t.json: unknown key \"input_ids\"", "ids, text"});
-  CHECK(parse_tokens(R"({"ids": [1, 2], "tokenizer": "a"})", "t.json", 2).ids.size() == 2);
+  CHECK(parse_tokens(R"({"ids": [1, 2], "tokenizer": "a"})", "t.json").ids.size() == 2);
 }
 
 TEST_CASE("names of Hugging Face's configurations that mean the same are read", "[manifest]") {
@@ -188,11 +206,123 @@ TEST_CASE("axes that may be swapped are asked for", "[dump]") {
       [] {
         open_shapes({96, 4, 8}, {96, 4, 8}, R"({"prompt_len": 80})");
       },
-      {"prompt_len", "at most the 4 positions", "[heads, positions, d]"});
+      {"prompt_len", "at most the 4 positions", "look like [positions, heads, d]: swap the first two"});
   CHECK_NOTHROW(open_shapes({96, 4, 8}, {96, 4, 8}, R"({"n_kv_heads": 96})"));
   CHECK_NOTHROW(open_shapes({96, 4, 8}, {96, 4, 8}, R"({"total_len": 4})"));
   CHECK_NOTHROW(open_shapes({4, 96, 8}, {4, 96, 8}));
   CHECK_NOTHROW(open_shapes({4, 1, 8}, {4, 1, 8}));
+}
+
+TEST_CASE("positions behind the channels are refused where something contradicts them", "[dump]") {
+  const auto refuse = [](const std::function<void()>& open, const std::string& of = "") {
+    expect_error(open, {fmt::format("the axes {}look like [heads, d, positions]: swap the last two", of)});
+  };
+  // Positions are the last axis of all: 100 of them, of heads of 64 channels.
+  for (const char* stated : {R"({"head_dim": 64})", R"({"total_len": 100})", R"({"prompt_len": 80})"})
+    refuse([&] { open_shapes({4, 64, 100}, {2, 64, 100}, stated); });
+  refuse([] { open_shapes({4, 64, 10}, {2, 64, 100}); });  // queries of the last 10
+  refuse([] { open_shapes({4, 9, 8}, {2, 8, 9}); }, "of k, v or of q ");
+  for (const auto& [shapes, of] : {std::pair{OneLayer{{4, 9, 8}, {2, 8, 9}, {2, 9, 8}}, "k"},
+                                   {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 8, 9}}, "v"},
+                                   {OneLayer{{4, 8, 6}, {2, 9, 8}, {2, 9, 8}}, "q"},
+                                   {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 9, 8}, {4, 8, 9}}, "o or of q, k, v"},
+                                   {OneLayer{{4, 8, 9}, {2, 9, 8}, {2, 9, 8}}, "k, v or of q"},
+                                   {OneLayer{{4, 8, 9}, {2, 8, 9}, {2, 8, 9}, {4, 9, 8}}, "o or of q, k, v"}})
+    refuse([&] { open_layer(shapes); }, fmt::format("of {} ", of));
+  // Keys of 12 channels, values of 8.
+  refuse([] { open_layer({{4, 12, 9}, {2, 12, 9}, {2, 8, 9}}); });
+  // Labels are one a position.
+  refuse([] { open_layer({{4, 8, 9}, {2, 8, 9}, {2, 8, 9}}, "{}", 9); });
+  CHECK_NOTHROW(open_layer({{4, 8, 9}, {2, 8, 9}, {2, 8, 9}}, "{}", 8));
+  expect_error(
+      [] {
+        open_layer({{4, 8, 9}, {2, 8, 9}, {2, 8, 9}}, "{}", 7);
+      },
+      {"expected 8 entries, one a position, found 7"});
+  expect_error([] { open_layer({{4, 9, 8}, {2, 7, 8}, {2, 9, 8}}); }, {"v.npy: expected shape [2, 7, 8]"});
+}
+
+TEST_CASE("more channels than positions are asked for or noted where nothing is stated", "[dump]") {
+  const auto noted = [](const Dump& dump) {
+    return std::ranges::any_of(dump.notes(), [](const std::string& note) {
+      return note.find("head_dim or total_len in manifest.json would tell") != std::string::npos;
+    });
+  };
+  // Hardly any model has heads of 100 channels, and most have heads of 64.
+  expect_error(
+      [] {
+        open_shapes({4, 64, 100}, {2, 64, 100});
+      },
+      {"q.npy: expected axes [heads, positions, d]", "100 channels and 64 positions, or 64 channels",
+       "head_dim, total_len or prompt_len"});
+  CHECK(noted(open_shapes({4, 64, 100}, {2, 64, 100}, R"({"prompt_len": 60})")));
+  CHECK(noted(open_shapes({4, 64, 128}, {2, 64, 128})));  // a short prompt, or heads of 64
+  for (const char* stated : {R"({"head_dim": 100})", R"({"total_len": 64})"})
+    CHECK_FALSE(noted(open_shapes({4, 64, 100}, {2, 64, 100}, stated)));
+  CHECK_FALSE(noted(open_layer({{4, 64, 100}, {2, 64, 100}, {2, 64, 100}}, "{}", 64)));
+  CHECK_FALSE(noted(open_shapes({4, 100, 64}, {2, 100, 64})));
+  CHECK_FALSE(noted(open_shapes({4, 1, 64}, {2, 1, 64})));
+  CHECK_FALSE(
+      noted(open_shapes({4, 8, 64}, {2, 16, 64})));  // queries of the last 8: the other order fits nothing
+}
+
+TEST_CASE("a folder that is no dump is named by what lies in it", "[dump]") {
+  const TempDir dir;
+  const auto found = [&](const std::filesystem::path& path, std::initializer_list<std::string_view> parts) {
+    expect_error([&] { Dump::open(path); }, parts);
+  };
+  found(dir.path(), {"expected q, k and v for each layer, found no array with a name of a dump's"});
+  const SmallDump small;
+  for (const char* name : {"one", "runs/a", "runs/b", "runs/c", "runs/d"}) {
+    std::filesystem::create_directories(dir / name);
+    small.write(dir / name);
+  }
+  found(dir / "runs",
+        {"a folder above dumps, which are named one by one: ", "runs/a, ", "runs/c and 1 more"});
+  found(dir.path(), {"a folder above dumps", "one, "});
+  std::filesystem::remove_all(dir / "runs");
+  found(dir.path(), {"a folder above a dump: ", "/one"});
+  found(dir / "one/layer_00", {"layer_00 is one layer of the dump "});
+  found(dir / "one/layer_00/q.npy", {"found one array; a dump is the folder"});
+  std::filesystem::create_directory(dir / "results");
+  write_file(dir / "results/summary.json", "{}");
+  found(dir / "results", {"found results"});
+}
+
+TEST_CASE("files of other formats are named with how they are converted", "[dump]") {
+  for (const auto& [ending, kind] : {std::pair{".pt", "PyTorch"},
+                                     {".pth", "PyTorch"},
+                                     {".safetensors", "safetensors"},
+                                     {".h5", "HDF5"},
+                                     {".pkl", "pickle"}}) {
+    const TempDir dir;
+    INFO(ending);
+    std::filesystem::create_directory(dir / "layer_00");
+    for (const char* name : {"q", "k", "v"})
+      write_file(dir / (std::string("layer_00/") + name + ending), "x");
+    expect_error(
+        [&] { Dump::open(dir.path()); },
+        {"q, k and v for each layer", std::string("layer_00/k") + ending, "and 2 more", kind, "numpy.save"});
+    expect_error([&] { Dump::open(dir / (std::string("layer_00/k") + ending)); }, {kind, "numpy.save"});
+    for (const char* name : {"q", "k"})
+      write_array(dir / (std::string("layer_00/") + name + ".npy"), {2, 9, 8});
+    std::filesystem::remove(dir / (std::string("layer_00/q") + ending));
+    std::filesystem::remove(dir / (std::string("layer_00/k") + ending));
+    expect_error([&] { Dump::open(dir.path()); },
+                 {"that layer 0 has no v", std::string("layer_00/v") + ending + " is a " + kind + " file"});
+  }
+  const TempDir dir;
+  write_file(dir / "model.gguf", "GGUF");
+  expect_error([&] { Dump::open(dir / "model.gguf"); }, {"found a model: ", "--gguf"});
+  write_file(dir / "notes.txt", "x");
+  expect_error([&] { Dump::open(dir / "notes.txt"); },
+               {"expected a dump folder or an .npz file, found neither"});
+}
+
+TEST_CASE("a null pointer is no path", "[dump]") {
+  const char* const none = nullptr;
+  expect_error([&] { Dump::open(none); }, {"expected the path of a dump, found a null pointer"});
+  expect_error([] { Dump::open(nullptr); }, {"a null pointer"});
 }
 
 TEST_CASE("layers of another shape are refused with the way out", "[dump]") {
@@ -215,7 +345,7 @@ TEST_CASE("layers of another shape are refused with the way out", "[dump]") {
 TEST_CASE("what Windows' editors write before a text is no part of it", "[json]") {
   const std::string bom = "\xEF\xBB\xBF";
   CHECK(parsed(bom + R"({"scale": 0.5})").scale == 0.5);
-  CHECK(parse_tokens(bom + "{\"text\": [\"a\", \"" + bom + "\"]}", "t.json", 2).text.back() == bom);
+  CHECK(parse_tokens(bom + "{\"text\": [\"a\", \"" + bom + "\"]}", "t.json").text.back() == bom);
   CHECK(parsed(bom + " {}").other_keys.empty());
   expect_error([&] { parsed(bom + bom + "{}"); }, {"m.json: expected JSON", "line 1, column 4"});
   expect_error([&] { parsed(bom); }, {"m.json: expected JSON"});

@@ -27,7 +27,8 @@ void use_manifest(std::string_view text) {
 }
 
 void use_tokens(std::string_view text) {
-  const TokenLabels tokens = parse_tokens(text, "tokens.json", 4);
+  const TokenLabels tokens = parse_tokens(text, "tokens.json");
+  check_tokens(tokens, "tokens.json", 4);
   if ((!tokens.ids.empty() && tokens.ids.size() != 4) || (!tokens.text.empty() && tokens.text.size() != 4))
     std::abort();
 }

@@ -137,6 +137,14 @@ class Program(unittest.TestCase):
                         self.assertEqual([found.output_error, *found.heads["output_error"]],
                                          [written[policy, rows, head] for head in ("", "0", "1")], (said, policy, rows))
 
+    def test_names_in_another_spelling(self):
+        layer = self.layer(None)
+        for given, canonical in ("SnapKV", "snapkv"), ("H2O+Joint[Window=16]", "h2o+joint[window=16]"), ("Score:KNorm", "score:knorm"):
+            found = kvreplay.evict(layer, policy=given, keep=0.2, semantics="Paper", phase="Prefill")
+            self.assertEqual((found.policy, found.semantics, found.phase), (canonical, "paper", "prefill"))
+        with self.assertRaisesRegex(kvreplay.InputError, "unknown policy 'StreamingLLM'; did you mean 'streaming'"):
+            kvreplay.evict(layer, policy="StreamingLLM", keep=0.2)
+
     def test_formats_that_cannot_be(self):
         layer = self.layer(None)
         kept = kvreplay.evict(layer, policy="snapkv", keep=0.2)

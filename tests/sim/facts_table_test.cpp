@@ -3,6 +3,7 @@
 #include "tests/support/catch.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace kvreplay;
@@ -37,6 +38,28 @@ TEST_CASE("a table of facts is read by value and by name", "[facts]") {
         std::vector<std::string>{"apple", "pear"});
 }
 
+TEST_CASE("names differ in spelling only, or are two", "[facts]") {
+  for (const char* name : {"llama.cpp", "Llama.CPP", "llama-cpp", "llama_cpp", "llamacpp", "LLAMACPP"}) {
+    CHECK(same_name(name, "llama.cpp"));
+    CHECK(same_name("llama.cpp", name));
+  }
+  CHECK(same_name("Q4-0", "q4_0"));
+  CHECK(same_name("append_only", "append-only"));
+  CHECK(same_name("", ""));
+  for (const auto& [one, other] : {std::pair{"1.6", "16"},
+                                   {"-4", "4"},
+                                   {"4.", "4"},
+                                   {"q40", "q4_0"},
+                                   {"llama", "llama.cpp"},
+                                   {"llama.cpp.", "llama.cpp"},
+                                   {"a+b", "ab"},
+                                   {"k8v4", "k8v"},
+                                   {"", "-"}}) {
+    CHECK_FALSE(same_name(one, other));
+    CHECK_FALSE(same_name(other, one));
+  }
+}
+
 TEST_CASE("what is wrong with a table of facts is found", "[facts]") {
   constexpr FruitFacts kGood[] = {{Fruit::apple, "apple"}, {Fruit::pear, "pear"}, {Fruit::plum, "plum"}};
   constexpr FruitFacts kShort[] = {{Fruit::apple, "apple"}, {Fruit::pear, "pear"}};
@@ -47,5 +70,7 @@ TEST_CASE("what is wrong with a table of facts is found", "[facts]") {
   STATIC_REQUIRE(fault_of(kShort) == "a value of the enumeration has no row");
   STATIC_REQUIRE(fault_of(kSwapped) == "a row is out of the enumeration's order");
   STATIC_REQUIRE(fault_of(kTwice) == "two rows have one name");
+  constexpr FruitFacts kAlike[] = {{Fruit::apple, "Plum"}, {Fruit::pear, "pear"}, {Fruit::plum, "plum"}};
+  STATIC_REQUIRE(fault_of(kAlike) == "two rows have one name");
   STATIC_REQUIRE(fault_of(kNameless) == "a row has no name");
 }
