@@ -452,56 +452,71 @@ class Referee {
     const Reading meant = asked_.meant(c, of_held);
     const std::vector<Deviation> deviations =
         known_deviations(asked_.setting_of(c, of_held), meant, shape_of(c, there));
-    std::map<Index, std::unique_ptr<LayerCaches>> loaded;
+    Loaded loaded;
+    std::vector<Index> at_first;  // tokens that `meant` leaves, in this layer and those before
+    LeftBy of_meant;
+    for (const Index layer : searched) {
+      add_left(c, meant, layer, loaded, false, of_meant);
+      at_first.push_back(of_meant.unequal);
+    }
     const ReadingSearch search =
-        search_readings(deviations, meant, [&](const Reading& reading, Index bound) {
-          // Scores in coarser numbers excuse what they make equal; all else is to be kept to the token.
+        search_readings(deviations, meant, [&](const Reading& reading, Index before) {
+          // Scores in coarser numbers excuse what they make equal: they have to excuse all.
           const bool excuses = rounding_of(reading.numbers) > rounding_of(meant.numbers);
-          const LeftBy by = left_by(c, reading, searched, loaded, excuses, bound);
-          return excuses ? by.apart : by.left;
+          const double pace = static_cast<double>(before) / static_cast<double>(std::max<Index>(at_first.back(), 1));
+          LeftBy sum;
+          for (std::size_t n = 0; n < searched.size(); ++n) {
+            add_left(c, reading, searched[n], loaded, excuses, sum);
+            if (excuses ? sum.apart > 0
+                        : static_cast<double>(sum.unequal) > pace * static_cast<double>(at_first[n]))
+              return before + 1;
+          }
+          return excuses ? sum.apart : sum.unequal;
         });
     one.tried = search.tried;
-    one.searched = search.at_first;
-    std::map<Index, std::unique_ptr<LayerCaches>> others;
+    one.searched = of_meant.left;
+    Loaded others;
     for (const Departures& found : search.found) {
       if (std::ssize(one.readings) == options_.variants) break;
       const Reading reading = reading_with(meant, deviations, found.chosen);
+      LeftBy by;
+      for (const Index layer : searched) add_left(c, reading, layer, loaded, true, by);
       // Named is what keeps the same wherever the implementation departs.
-      constexpr Index kAll = std::numeric_limits<Index>::max();
-      LeftBy by = left_by(c, reading, searched, loaded, true, kAll);
-      if (by.left == 0 && there.size() > searched.size()) by = left_by(c, reading, there, others, true, kAll);
-      one.readings.push_back({reading_text(options_.as, deviations, found.chosen), by.left, by.apart});
+      if (by.left == 0 && there.size() > searched.size())
+        for (const Index layer : there) add_left(c, reading, layer, others, true, by);
+      one.readings.push_back({reading_text(options_.as, deviations, found.chosen), by.left, by.apart,
+                              rounding_of(reading.numbers) > rounding_of(meant.numbers)});
     }
-    std::ranges::stable_sort(one.readings, {}, &TriedReading::left);
+    std::ranges::stable_sort(one.readings, {}, [](const TriedReading& r) { return r.left > 0; });
   }
 
-  /// Tokens that a reading keeps or evicts otherwise, of the heads that depart in some layers.
+  /// Layers by their number, loaded where they are looked at.
+  using Loaded = std::map<Index, std::unique_ptr<LayerCaches>>;
+  /// Tokens that a reading keeps or evicts otherwise, in heads that depart.
   struct LeftBy {
-    Index left = 0, apart = 0;
+    Index left = 0;     ///< all of them
+    Index unequal = 0;  ///< those whose score is another than that across the cut
+    Index apart = 0;    ///< those that no rounding explains
   };
-  LeftBy left_by(std::size_t c, const Reading& reading, const std::vector<Index>& layers,
-                 std::map<Index, std::unique_ptr<LayerCaches>>& loaded, bool with_rounding, Index most) {
-    const Index places = std::ssize(asked_.layers);
-    LeftBy sum;
-    for (const Index layer : layers) {
-      if (compute_.workers.stopping()) throw Interrupted{};
-      if ((with_rounding ? sum.apart : sum.left) > most) break;
-      const Index place = std::ranges::lower_bound(asked_.layers, layer) - asked_.layers.begin(),
-                  of = (place + reading.layers_on + places) % places;
-      if (held(asked_.layers[of]) != held(layer)) return {most, most};
-      auto& caches_of = loaded[of];
-      if (!caches_of)
-        caches_of = std::make_unique<LayerCaches>(dump_, asked_.layers[of], asked_.per_query_head,
-                                                  asked_.scores, compute_);
-      const std::vector<ReadCache> read = caches_of->read(reading, of, places);
-      for (const auto& [apart, g] : compared_[c].apart) {
-        if (apart != layer) continue;
-        const KeptSet found = asked_.found_of(c, layer, g, first_held(layer));
-        for (std::size_t p = 0; p < found.size(); ++p) sum.left += found[p] != read[g].kept[p] ? 1 : 0;
-        if (with_rounding) sum.apart += mismatch(read[g], found).apart;
-      }
+  void add_left(std::size_t c, const Reading& reading, Index layer, Loaded& loaded, bool with_rounding,
+                LeftBy& sum) {
+    if (compute_.workers.stopping()) throw Interrupted{};
+    const Index places = std::ssize(asked_.layers),
+                place = std::ranges::lower_bound(asked_.layers, layer) - asked_.layers.begin(),
+                chosen = (place + reading.layers_on + places) % places, of = asked_.layers[chosen];
+    auto& caches_of = loaded[of];
+    if (!caches_of)
+      caches_of =
+          std::make_unique<LayerCaches>(dump_, of, asked_.per_query_head, asked_.scores, compute_);
+    const std::vector<ReadCache> read = caches_of->read(reading, chosen, places);
+    for (const auto& [apart, g] : compared_[c].apart) {
+      if (apart != layer) continue;
+      const KeptSet found = asked_.found_of(c, layer, g, first_held(layer));
+      const Mismatch here = mismatch(read[g], found, with_rounding);
+      sum.left += here.count();
+      sum.unequal += here.unequal;
+      sum.apart += here.apart;
     }
-    return sum;
   }
 
   FoundShape shape_of(std::size_t c, const std::vector<Index>& layers) const {

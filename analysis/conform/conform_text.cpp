@@ -118,6 +118,8 @@ std::string plain_text(const ConformResult& result) {
                           reading.text);
       if (exact)
         text += r == 0 ? "" : " (which keeps the same)";
+      else if (reading.excuses)
+        text += fmt::format(" (its rounding may explain all of {} tokens)", one.searched);
       else if (reading.apart == 0)
         text += fmt::format(" ({} of {} tokens differ, by rounding alone)", reading.left, one.searched);
       else

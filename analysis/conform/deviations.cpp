@@ -150,7 +150,8 @@ class Deviations {
       };
       for (const Index window :
            {rule.window - 1, rule.window + 1, rule.window / 2, 2 * rule.window, Index{1}, Index{8}, Index{16},
-            Index{32}, Index{64}, Index{128}, setting_.l, pinned ? found_.trailing : 0,
+            Index{32}, Index{64}, Index{128}, Index{4}, Index{12}, Index{20}, Index{24}, Index{28}, Index{40},
+            Index{48}, Index{96}, setting_.l, pinned ? found_.trailing : 0,
             pinned ? found_.trailing - 1 : 0})
         if (window >= 1 && window <= setting_.rows)
           add_number("window", "window = {}", rule.window, window, set);
@@ -250,7 +251,7 @@ class Deviations {
       add("recent", "the last tokens not protected", [](Reading& reading) { reading.rule.recent = 0; });
     const bool by_score = rule.metric || rule.given;
     for (const Index n : {Index{1}, rule.recent - 1, rule.recent + 1, 2 * rule.recent, meant_.budget / 4,
-                          meant_.budget * 3 / 4, found_.trailing, found_.trailing - 1, found_.trailing - 2})
+                          meant_.budget * 3 / 4, Index{8}, Index{16}, Index{32}, Index{64}, found_.trailing, found_.trailing - 1, found_.trailing - 2})
       if (by_score && n > 0 && n < meant_.budget)
         add_number("recent", "the last {} protected", rule.recent, n, recent);
     if (rule.sinks > 0)
@@ -335,7 +336,7 @@ Reading reading_with(const Reading& meant, const std::vector<Deviation>& deviati
 }
 
 ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Reading& meant,
-                              const std::function<Index(const Reading&, Index most)>& apart_of) {
+                              const std::function<Index(const Reading&, Index before)>& apart_of) {
   ReadingSearch search;
   std::vector<Departures>& all = search.found;
   std::set<std::vector<std::size_t>> seen;
@@ -357,9 +358,8 @@ ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Re
           continue;
         chosen.insert(std::ranges::upper_bound(chosen, d), d);
         if (!seen.insert(chosen).second) continue;
-        const auto most = static_cast<Index>((1 - kExplained) * static_cast<double>(from.apart));
-        const Index apart = apart_of(reading_with(meant, deviations, chosen), most);
-        if (apart <= most)
+        const Index apart = apart_of(reading_with(meant, deviations, chosen), from.apart);
+        if (static_cast<double>(apart) <= (1 - kExplained) * static_cast<double>(from.apart))
           next.push_back({std::move(chosen), apart});
       }
     // Of equal ones those that depart less, then the likelier ones, which come first.

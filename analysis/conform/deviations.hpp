@@ -44,9 +44,10 @@ struct ReadingSearch {
   std::vector<Departures> found;  ///< those that explain most, the best first
 };
 /// Tries every departure from `meant`, and goes on from the best while one more explains much. `apart_of`
-/// says how many tokens a reading leaves; it may stop counting above `most`.
+/// says how many tokens a reading leaves, or more than `before`, what it has to improve on, once it falls
+/// behind that.
 ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Reading& meant,
-                              const std::function<Index(const Reading&, Index most)>& apart_of);
+                              const std::function<Index(const Reading&, Index before)>& apart_of);
 /// `meant`, departed from.
 Reading reading_with(const Reading& meant, const std::vector<Deviation>& deviations,
                      const std::vector<std::size_t>& chosen);

@@ -380,7 +380,7 @@ KeptSet LayerCaches::oracle(Index c, Index keep) const {
   return kept;
 }
 
-Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
+Mismatch mismatch(const ReadCache& meant, const KeptSet& found, bool with_rounding) {
   Mismatch result;
   if (meant.kept == found) return result;
   // A page of which some is kept was not chosen as one.
@@ -389,32 +389,31 @@ Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
     return std::all_of(found.begin() + begin, found.begin() + end,
                        [&](std::uint8_t kept) { return kept == found[p]; });
   };
-  const ScoreBounds* bounds = meant.bounds ? &meant.bounds() : nullptr;
-  Index rounded = 0;  // tokens that tie though their scores are not the same
+  const ScoreBounds* bounds = with_rounding && meant.bounds ? &meant.bounds() : nullptr;
   for (Index p = 0; p < std::ssize(found); ++p) {
     if (found[p] == meant.kept[p]) continue;
     const bool extra = found[p] != 0, pinned = p < meant.pinned_before || p >= meant.pinned_from,
-               ranked = bounds != nullptr && !pinned;
+               ranked = meant.bounds && !pinned && is_whole(p);
     (extra ? result.extra : result.missing).push_back(p);
-    const bool tied = (meant.pins_tie && pinned) ||
-                      (ranked && is_whole(p) &&
-                       (extra ? meant.scores[p] + bounds->near[p] >= bounds->kept_from
-                              : meant.scores[p] - bounds->near[p] <= bounds->evicted_to));
-    if (tied) {
-      const double cut = extra ? meant.lowest_kept : meant.highest_evicted;
-      rounded += ranked && meant.scores[p] != cut ? 1 : 0;
+    const bool equal = (meant.pins_tie && pinned) ||
+                       (ranked && meant.scores[p] == (extra ? meant.lowest_kept : meant.highest_evicted));
+    if (equal) continue;
+    ++result.unequal;
+    if (ranked && bounds != nullptr &&
+        (extra ? meant.scores[p] + bounds->near[p] >= bounds->kept_from
+               : meant.scores[p] - bounds->near[p] <= bounds->evicted_to))
       continue;
-    }
     ++result.apart;
     if (!result.first) result.first = p;
   }
   // Where most scores vanish in coarse numbers, all would be equal: so many that are not are no accident.
   constexpr Index kFewTies = 8, kTiesOf = 5;
-  if (rounded > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
+  if (result.unequal - result.apart > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
     result.apart = result.count();
     if (!result.first) result.first = result.extra.empty() ? result.missing.front() : result.extra.front();
   }
   const Index more = std::abs(std::ssize(result.extra) - std::ssize(result.missing));
+  if (!meant.shares_budget) result.unequal = std::max(result.unequal, more);
   if (!meant.shares_budget && more > result.apart) {
     result.apart = more;
     if (!result.first)

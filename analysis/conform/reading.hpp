@@ -106,9 +106,11 @@ struct Mismatch {
   /// The first of these whose score is not equal to one across the cut; nothing where all are.
   std::optional<Index> first;
   Index apart = 0;  ///< how many such there are, at least as many as are kept too many or too few
+  Index unequal = 0;  ///< those whose score is another than that across the cut, however near
   Index count() const { return std::ssize(missing) + std::ssize(extra); }
 };
-Mismatch mismatch(const ReadCache& meant, const KeptSet& found);
+/// `with_rounding`: scores that rounding may have made equal are.
+Mismatch mismatch(const ReadCache& meant, const KeptSet& found, bool with_rounding = true);
 
 /// The caches of one layer of a dump, and what readings keep of them. Scores are formed once each.
 class LayerCaches {
