@@ -424,8 +424,7 @@ class Referee {
         std::ranges::any_of(one.held, [](const HeldFinding& f) { return !f.as_meant; });
     if (one.apart == 0 && other_numbers) return Verdict::cache_differs;
     if (one.tokens == 0) return one.same_as ? Verdict::same_result : Verdict::conforms;
-    if (one.all_kept && one.meant_total < one.found_total)
-      return Verdict::nothing_evicted;
+    if (one.all_kept && one.meant_total < one.found_total) return Verdict::nothing_evicted;
     if (one.apart == 0) return Verdict::ties;
     if (one.same_as) return Verdict::same_result;
     return (shares_budget_ ? !one.layers_hold : one.budgets_apart > 0) ? Verdict::budget_not_held
@@ -463,7 +462,8 @@ class Referee {
         search_readings(deviations, meant, [&](const Reading& reading, Index before) {
           // Scores in coarser numbers excuse what they make equal: they have to excuse all.
           const bool excuses = rounding_of(reading.numbers) > rounding_of(meant.numbers);
-          const double pace = static_cast<double>(before) / static_cast<double>(std::max<Index>(at_first.back(), 1));
+          const double pace =
+              static_cast<double>(before) / static_cast<double>(std::max<Index>(at_first.back(), 1));
           LeftBy sum;
           for (std::size_t n = 0; n < searched.size(); ++n) {
             add_left(c, reading, searched[n], loaded, excuses, sum);
@@ -475,7 +475,6 @@ class Referee {
         });
     one.tried = search.tried;
     one.searched = of_meant.left;
-    Loaded others;
     for (const Departures& found : search.found) {
       if (std::ssize(one.readings) == options_.variants) break;
       const Reading reading = reading_with(meant, deviations, found.chosen);
@@ -483,9 +482,12 @@ class Referee {
       for (const Index layer : searched) add_left(c, reading, layer, loaded, true, by);
       // Named is what keeps the same wherever the implementation departs.
       if (by.left == 0 && there.size() > searched.size())
-        for (const Index layer : there) add_left(c, reading, layer, others, true, by);
-      one.readings.push_back({reading_text(options_.as, deviations, found.chosen), by.left, by.apart,
-                              rounding_of(reading.numbers) > rounding_of(meant.numbers)});
+        for (const Index layer : there) {
+          Loaded one_by_one;
+          add_left(c, reading, layer, one_by_one, true, by);
+        }
+      one.readings.push_back({reading_text(options_.as, deviations, found.chosen), by.left, by.unequal,
+                              by.apart, rounding_of(reading.numbers) > rounding_of(meant.numbers)});
     }
     std::ranges::stable_sort(one.readings, {}, [](const TriedReading& r) { return r.left > 0; });
   }
@@ -506,8 +508,7 @@ class Referee {
                 chosen = (place + reading.layers_on + places) % places, of = asked_.layers[chosen];
     auto& caches_of = loaded[of];
     if (!caches_of)
-      caches_of =
-          std::make_unique<LayerCaches>(dump_, of, asked_.per_query_head, asked_.scores, compute_);
+      caches_of = std::make_unique<LayerCaches>(dump_, of, asked_.per_query_head, asked_.scores, compute_);
     const std::vector<ReadCache> read = caches_of->read(reading, chosen, places);
     for (const auto& [apart, g] : compared_[c].apart) {
       if (apart != layer) continue;
@@ -528,7 +529,8 @@ class Referee {
       const KeptSet found = asked_.found_of(c, layer, g);
       const auto begin = found.begin() + first_held(layer);
       shape.leading = std::min<Index>(shape.leading, std::find(begin, found.end(), 0) - begin);
-      shape.trailing = std::min<Index>(shape.trailing, std::find(found.rbegin(), found.rend(), 0) - found.rbegin());
+      shape.trailing =
+          std::min<Index>(shape.trailing, std::find(found.rbegin(), found.rend(), 0) - found.rbegin());
     }
     return shape;
   }

@@ -98,13 +98,15 @@ struct HeldFinding {
 
 /// A reading that was tried.
 struct TriedReading {
-  std::string text;  ///< "snapkv with pool = max:5"
-  Index left = 0;    ///< tokens that it keeps or evicts otherwise, of those that it was searched by
-  Index apart = 0;   ///< of these: what no rounding explains
+  std::string text;      ///< "snapkv with pool = max:5"
+  Index left = 0;        ///< tokens that it keeps or evicts otherwise, of those that it was searched by
+  Index unequal = 0;     ///< of these: those of another score than that across the cut
+  Index apart = 0;       ///< of these: what no rounding explains
   bool excuses = false;  ///< it explains by coarser numbers, which make scores equal
 };
 
-/// Positions of some layers that their caches need not hold, as no later row sees them: they are not compared.
+/// Positions of some layers that their caches need not hold, as no later row sees them: they are not
+/// compared.
 struct HiddenPositions {
   Index positions = 0;  ///< the first of the prompt
   std::vector<Index> layers;

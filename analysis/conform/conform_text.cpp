@@ -65,8 +65,7 @@ std::string verdict_line(const ConformResult& result, const Conformance& one) {
     case Verdict::nothing_evicted:
       return fmt::format("{}{}", name, budget_text(one));
     case Verdict::budget_not_held:
-      return fmt::format("{}{} ({} of {} heads)", name, budget_text(one), one.budgets_apart,
-                         one.heads);
+      return fmt::format("{}{} ({} of {} heads)", name, budget_text(one), one.budgets_apart, one.heads);
     case Verdict::cache_differs: {
       std::vector<std::string> texts;
       for (const HeldFinding& found : one.held)
@@ -84,10 +83,10 @@ std::string verdict_line(const ConformResult& result, const Conformance& one) {
 std::string plain_text(const ConformResult& result) {
   std::string text;
   for (const HiddenPositions& hidden : result.hidden)
-    text += fmt::format("not compared: {} of {}, which a sliding window hides from every later row\n",
-                        hidden.positions == 1 ? "position 0"
-                                              : fmt::format("positions 0 to {}", hidden.positions - 1),
-                        layers_text(hidden.layers));
+    text += fmt::format(
+        "not compared: {} of {}, which a sliding window hides from every later row\n",
+        hidden.positions == 1 ? "position 0" : fmt::format("positions 0 to {}", hidden.positions - 1),
+        layers_text(hidden.layers));
   for (const Conformance& one : result.cases) {
     if (&one != &result.cases.front()) text += '\n';
     if (result.cases.size() > 1) text += fmt::format("{} (budget {})\n", one.file, one.budget);
@@ -114,12 +113,15 @@ std::string plain_text(const ConformResult& result) {
     for (std::size_t r = 0; r < one.readings.size(); ++r) {
       const TriedReading& reading = one.readings[r];
       const bool exact = reading.left == 0;
-      text += fmt::format("  {} {}", exact ? (r == 0 ? "what it keeps is" : "or it is") : (r == 0 ? "nearest:" : "then   "),
-                          reading.text);
+      text += fmt::format(
+          "  {} {}", exact ? (r == 0 ? "what it keeps is" : "or it is") : (r == 0 ? "nearest:" : "then   "),
+          reading.text);
       if (exact)
         text += r == 0 ? "" : " (which keeps the same)";
       else if (reading.excuses)
         text += fmt::format(" (its rounding may explain all of {} tokens)", one.searched);
+      else if (reading.unequal == 0)
+        text += fmt::format(" ({} of {} tokens differ, all of equal score)", reading.left, one.searched);
       else if (reading.apart == 0)
         text += fmt::format(" ({} of {} tokens differ, by rounding alone)", reading.left, one.searched);
       else
@@ -177,8 +179,10 @@ Json json_of(const ConformResult& result) {
                                {"layers", found.layers},
                                {"squared_distance", found.most}});
     for (const TriedReading& reading : one.readings)
-      entry["readings"].push_back(
-          {{"text", reading.text}, {"tokens_left", reading.left}, {"tokens_apart", reading.apart}, {"of", one.searched}});
+      entry["readings"].push_back({{"text", reading.text},
+                                   {"tokens_left", reading.left},
+                                   {"tokens_apart", reading.apart},
+                                   {"of", one.searched}});
     for (const ConformCost& cost : one.costs) {
       Json& to = entry["costs"][cost.name];
       to["output_error"] = cost.output_error;

@@ -74,8 +74,8 @@ class Deviations {
     const std::string base(name_of(own.base));
     if ((own.metric || own.given) && !kBases[own.base].alone) names.push_back(base);
     if (kBases[own.base].takes_score)
-      for (const TokenMetric score :
-           {TokenMetric::attn_sq, TokenMetric::value, TokenMetric::key, TokenMetric::joint, TokenMetric::caote})
+      for (const TokenMetric score : {TokenMetric::attn_sq, TokenMetric::value, TokenMetric::key,
+                                      TokenMetric::joint, TokenMetric::caote})
         names.push_back(policy_name(base, name_of(score)));
     for (const EvictionBase other :
          {EvictionBase::streaming, EvictionBase::h2o, EvictionBase::tova, EvictionBase::snapkv,
@@ -148,11 +148,27 @@ class Deviations {
         if (pinned && window < reading.budget) reading.rule.recent = window;
         reading.rule.window = reading.rule.pool_window = window;
       };
-      for (const Index window :
-           {rule.window - 1, rule.window + 1, rule.window / 2, 2 * rule.window, Index{1}, Index{8}, Index{16},
-            Index{32}, Index{64}, Index{128}, Index{4}, Index{12}, Index{20}, Index{24}, Index{28}, Index{40},
-            Index{48}, Index{96}, setting_.l, pinned ? found_.trailing : 0,
-            pinned ? found_.trailing - 1 : 0})
+      for (const Index window : {rule.window - 1,
+                                 rule.window + 1,
+                                 rule.window / 2,
+                                 2 * rule.window,
+                                 Index{1},
+                                 Index{8},
+                                 Index{16},
+                                 Index{32},
+                                 Index{64},
+                                 Index{128},
+                                 Index{4},
+                                 Index{12},
+                                 Index{20},
+                                 Index{24},
+                                 Index{28},
+                                 Index{40},
+                                 Index{48},
+                                 Index{96},
+                                 setting_.l,
+                                 pinned ? found_.trailing : 0,
+                                 pinned ? found_.trailing - 1 : 0})
         if (window >= 1 && window <= setting_.rows)
           add_number("window", "window = {}", rule.window, window, set);
       const bool per_row = rule.per_visible_row;
@@ -238,7 +254,8 @@ class Deviations {
               [pool](Reading& reading) { reading.rule.pool = pool, reading.inputs.pools_heads = true; });
       }
     if (setting_.group > 1 && own.kind == Pooling::Kind::max)
-      add("pool", "each query head pooled by itself", [](Reading& reading) { reading.inputs.pools_heads = true; });
+      add("pool", "each query head pooled by itself",
+          [](Reading& reading) { reading.inputs.pools_heads = true; });
     if (own.kind != Pooling::Kind::none && meant_.rule.pool_window > 0)
       add("pool", "the window pooled too", [](Reading& reading) { reading.rule.pool_window = 0; });
   }
@@ -251,7 +268,8 @@ class Deviations {
       add("recent", "the last tokens not protected", [](Reading& reading) { reading.rule.recent = 0; });
     const bool by_score = rule.metric || rule.given;
     for (const Index n : {Index{1}, rule.recent - 1, rule.recent + 1, 2 * rule.recent, meant_.budget / 4,
-                          meant_.budget * 3 / 4, Index{8}, Index{16}, Index{32}, Index{64}, found_.trailing, found_.trailing - 1, found_.trailing - 2})
+                          meant_.budget * 3 / 4, Index{8}, Index{16}, Index{32}, Index{64}, found_.trailing,
+                          found_.trailing - 1, found_.trailing - 2})
       if (by_score && n > 0 && n < meant_.budget)
         add_number("recent", "the last {} protected", rule.recent, n, recent);
     if (rule.sinks > 0)

@@ -23,8 +23,9 @@ struct Deviation {
 
 /// What caches keep that depart: counts that a setting may be read off.
 struct FoundShape {
-  std::optional<Index> tokens;    ///< kept, where all keep as many
-  Index leading = 0, trailing = 0;  ///< kept in a row, from the first and from the last position, in all of them
+  std::optional<Index> tokens;  ///< kept, where all keep as many
+  Index leading = 0,
+        trailing = 0;  ///< kept in a row, from the first and from the last position, in all of them
 };
 
 /// What implementations of the policy are known to do otherwise, in the order in which departures are applied

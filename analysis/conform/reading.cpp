@@ -14,6 +14,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <tuple>
 
@@ -155,9 +156,8 @@ Vector<double> LayerCaches::score(const Reading& reading, Index c) const {
   const EvictionRule& rule = reading.rule;
   const Inputs& inputs = reading.inputs;
   const auto of = [&](const HeadGroup<double>& one) -> Vector<double> {
-    const Vector<double> all = inputs.softmax
-                                   ? rule_scores(one, std::span(&rule, 1), given_[c], compute_)[0]
-                                   : logit_sums(one, rule.window);
+    const Vector<double> all = inputs.softmax ? rule_scores(one, std::span(&rule, 1), given_[c], compute_)[0]
+                                              : logit_sums(one, rule.window);
     const Vector<double> scores = all.tail(held());
     return inputs.pools_heads ? pooled(scores, rule.pool, rule.pool_window) : scores;
   };
@@ -289,8 +289,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
     const Index sinks = std::min(rule.sinks, candidates);
     one.pinned_before = first + sinks;
     one.pinned_from = first + std::max(sinks, candidates - rule.recent);
-    one.pins_tie =
-        is_kvpress(reading.divides) && budget < sinks + first + candidates - one.pinned_from;
+    one.pins_tie = is_kvpress(reading.divides) && budget < sinks + first + candidates - one.pinned_from;
     if (ranked) {
       one.scores = behind(first, ranks[c]);
       if (rule.page > 1) {
@@ -308,6 +307,10 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
     one.kept = shifted(one.kept, reading.shift);
     if (reading.shift != 0) one.scores.resize(0);  // they are those of other places
   });
+  if (all.front().shares_budget &&
+      std::accumulate(keep.begin(), keep.end(), Index{0}) <
+          count() * (held() - all.front().pinned_from + all.front().pinned_before))
+    for (ReadCache& one : all) one.pins_tie = is_kvpress(reading.divides);
   if (ranked && reading.shift == 0) {
     // Formed once something departs, of all caches: they may share a ranking or a budget.
     const auto formed = std::make_shared<std::vector<ScoreBounds>>();
@@ -336,10 +339,9 @@ std::vector<ScoreBounds> LayerCaches::bounds(const Reading& reading, const Score
   const bool looks_at_rows = rule.metric && kTokenMetrics[*rule.metric].rows != MetricRows::none;
   std::vector<Vector<double>> near;
   for (Index c = 0; c < count(); ++c)
-    near.push_back(score_tolerance(*caches_[c], rule, raw[c],
-                                   power > 0 ? deviation(rule.window, power, c) : Vector<double>(),
-                                   power == 0 && looks_at_rows ? largest_logit(rule.window, c) : 0,
-                                   reading.numbers));
+    near.push_back(score_tolerance(
+        *caches_[c], rule, raw[c], power > 0 ? deviation(rule.window, power, c) : Vector<double>(),
+        power == 0 && looks_at_rows ? largest_logit(rule.window, c) : 0, reading.numbers));
   if (rule.shared_by_layer) {
     Vector<double> sum = Vector<double>::Zero(near.front().size());
     for (const Vector<double>& one : near) sum += one;

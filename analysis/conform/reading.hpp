@@ -51,9 +51,10 @@ struct Reading {
   Semantics divides = Semantics::paper;
 
   Inputs inputs;
-  Index layers_on = 0, heads_on = 0;  ///< what is kept is chosen for a cache so many layers and heads further on
-  bool negated = false;               ///< the smallest scores stay
-  bool pins_negated = false;          ///< and what is to be protected goes, as what scores most does
+  Index layers_on = 0,
+        heads_on = 0;         ///< what is kept is chosen for a cache so many layers and heads further on
+  bool negated = false;       ///< the smallest scores stay
+  bool pins_negated = false;  ///< and what is to be protected goes, as what scores most does
   bool divided_by_negated = false;    ///< budgets go where scores are small
   bool later_first = false;           ///< equal scores keep the higher position
   Index first_out = 0, last_out = 0;  ///< so many first and last positions are never kept
@@ -105,7 +106,7 @@ struct Mismatch {
   std::vector<Index> missing, extra;  ///< positions, ascending: those that should be kept, and should not
   /// The first of these whose score is not equal to one across the cut; nothing where all are.
   std::optional<Index> first;
-  Index apart = 0;  ///< how many such there are, at least as many as are kept too many or too few
+  Index apart = 0;    ///< how many such there are, at least as many as are kept too many or too few
   Index unequal = 0;  ///< those whose score is another than that across the cut, however near
   Index count() const { return std::ssize(missing) + std::ssize(extra); }
 };
@@ -126,8 +127,8 @@ class LayerCaches {
   /// What a reading of a setting of held() candidates keeps of each. `place` and `places`: which of how many
   /// layers this is.
   std::vector<ReadCache> read(const Reading& reading, Index place, Index places);
-  /// What an oracle would keep of a cache: the `keep` held tokens of most importance to the decoding steps; empty
-  /// where the dump has none.
+  /// What an oracle would keep of a cache: the `keep` held tokens of most importance to the decoding steps;
+  /// empty where the dump has none.
   KeptSet oracle(Index c, Index keep) const;
 
  private:
@@ -137,14 +138,15 @@ class LayerCaches {
   HeadGroup<double> changed(const Reading& reading, Index c) const;
   double largest_logit(Index window, Index c);
   const Vector<double>& deviation(Index window, int power, Index c);
-  std::vector<ScoreBounds> bounds(const Reading& reading, const Scores& raw, const std::vector<ReadCache>& all);
+  std::vector<ScoreBounds> bounds(const Reading& reading, const Scores& raw,
+                                  const std::vector<ReadCache>& all);
   std::vector<Index> budgets(const Reading& reading, const Scores& pooled, Index place, Index places) const;
 
   const Compute& compute_;
   std::vector<std::shared_ptr<const HeadGroup<double>>> caches_;
   std::vector<GivenScores> given_;
   std::map<std::string, Scores> scores_;
-  std::map<std::pair<Index, Index>, double> largest_logit_;           // by window and cache
+  std::map<std::pair<Index, Index>, double> largest_logit_;            // by window and cache
   std::map<std::tuple<Index, int, Index>, Vector<double>> deviation_;  // by window, power and cache
 };
 

@@ -25,8 +25,9 @@ constexpr double kRoundings = 8, kOfNorm = 3;
 constexpr double kOfCosine = 4;
 /// Ranks of LagKV: tokens of equal score among 128.
 constexpr double kOfRank = 128;
-/// Half the smallest number of float16.
-constexpr double kSmallest = 0x1p-25;
+/// Half the smallest number of float16: what is lost of a weight, of the mean over rows, of a pooled one and
+/// of the mean over heads.
+constexpr double kSmallest = 0x1p-25, kLosses = 4;
 
 constexpr Index kTileRows = 64;
 
@@ -50,7 +51,8 @@ HeadSums head_sums(const HeadGroup<double>& group, Index g, RowRange rows, int p
       const auto cap = static_cast<float>(*group.rule.softcap);
       z = (z.array() / cap).tanh() * cap;
     }
-    const Matrix<float> inputs = scale * scale * row_products<float>(q.cwiseAbs2(), squared_keys.topRows(end));
+    const Matrix<float> inputs =
+        scale * scale * row_products<float>(q.cwiseAbs2(), squared_keys.topRows(end));
     Matrix<float> weights = Matrix<float>::Zero(end, count);
     for (Index r = 0; r < count; ++r) {
       const Index first = std::min(group.first_visible(begin + r), end),
@@ -60,8 +62,8 @@ HeadSums head_sums(const HeadGroup<double>& group, Index g, RowRange rows, int p
       const float most = std::max(logits.maxCoeff(), static_cast<float>(group.sink(g)));
       const Eigen::ArrayXf e = (logits - most).exp().transpose();
       const Eigen::ArrayXf a = e / (e.sum() + std::exp(static_cast<float>(group.sink(g)) - most));
-      const Eigen::ArrayXf own = logits.square().transpose() * 2.F +
-                                 inputs.row(r).segment(first, seen).array().transpose();
+      const Eigen::ArrayXf own =
+          logits.square().transpose() * 2.F + inputs.row(r).segment(first, seen).array().transpose();
       const float of_others = (a.square() * own).sum();  // by way of the softmax's sum
       const Eigen::ArrayXf to_power = power == 1 ? a : Eigen::ArrayXf(a.square());
       sums.sum.segment(first, seen).array() += to_power.cast<double>();
@@ -96,9 +98,8 @@ Vector<double> attention_deviation(const HeadGroup<double>& group, Index window,
   const RowRange rows = window_rows(group.l, group.first_query(), window);
   const Matrix<float> keys = group.k.topRows(group.l).cast<float>(), squared = keys.cwiseAbs2();
   std::vector<HeadSums> heads(static_cast<std::size_t>(group.G()));
-  workers.parallel_for(group.G(), [&](std::ptrdiff_t g) {
-    heads[g] = head_sums(group, g, rows, power, keys, squared);
-  });
+  workers.parallel_for(group.G(),
+                       [&](std::ptrdiff_t g) { heads[g] = head_sums(group, g, rows, power, keys, squared); });
   for (Index g = 1; g < group.G(); ++g) {
     heads[0].sum += heads[g].sum;
     heads[0].variance += heads[g].variance;
@@ -137,7 +138,7 @@ Vector<double> score_tolerance(const HeadGroup<double>& group, const EvictionRul
     relative.array() += 2 * (metric->unit == MetricUnit::weight ? 1 : 2) * largest_logit;
   if (numbers == Dtype::f16 && metric != nullptr) {  // what is left of small weights
     if (metric->unit == MetricUnit::weight)
-      absolute += kSmallest * static_cast<double>(std::min(rule.window, group.T_q()) * group.G());
+      absolute += kLosses * kSmallest * static_cast<double>(std::min(rule.window, group.T_q()) * group.G());
     if (metric->id == TokenMetric::expected_attention)  // of a mean over heads, times norms
       absolute += 2 * kSmallest * (1 + group.v.topRows(group.l).rowwise().norm().maxCoeff());
   }
