@@ -67,8 +67,8 @@ HeadSums head_sums(const HeadGroup<double>& group, Index g, RowRange rows, int p
       const float of_others = (a.square() * own).sum();  // by way of the softmax's sum
       const Eigen::ArrayXf to_power = power == 1 ? a : Eigen::ArrayXf(a.square());
       sums.sum.segment(first, seen).array() += to_power.cast<double>();
-      sums.variance.segment(first, seen).array() +=
-          (static_cast<float>(power * power) * to_power.square() * (own + of_others + 1.F)).cast<double>();
+      sums.variance.segment(first, seen).array() +=  // in float64: fourth powers of small weights
+          power * power * to_power.cast<double>().square() * (own + of_others + 1.F).cast<double>();
       weights.col(r).segment(first, seen) = to_power.matrix();
     }
     sums.queries.topRows(end) +=
@@ -137,10 +137,12 @@ Vector<double> score_tolerance(const HeadGroup<double>& group, const EvictionRul
     // A rounded logit changes a weight by as much relative to it, and a square twice.
     relative.array() += 2 * (metric->unit == MetricUnit::weight ? 1 : 2) * largest_logit;
   if (numbers == Dtype::f16 && metric != nullptr) {  // what is left of small weights
-    if (metric->unit == MetricUnit::weight)
-      absolute += kLosses * kSmallest * static_cast<double>(std::min(rule.window, group.T_q()) * group.G());
+    const auto values = group.v.topRows(group.l).rowwise();
+    if (power > 0 || metric->unit == MetricUnit::weight)
+      absolute += kLosses * kSmallest * static_cast<double>(std::min(rule.window, group.T_q()) * group.G()) *
+                  (metric->of_values ? 1 + values.squaredNorm().maxCoeff() : 1);
     if (metric->id == TokenMetric::expected_attention)  // of a mean over heads, times norms
-      absolute += 2 * kSmallest * (1 + group.v.topRows(group.l).rowwise().norm().maxCoeff());
+      absolute += 2 * kSmallest * (1 + values.norm().maxCoeff());
   }
   return rounding * relative.cwiseProduct(scores.cwiseAbs()) +
          Vector<double>::Constant(scores.size(), absolute);
