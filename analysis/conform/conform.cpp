@@ -3,6 +3,7 @@
 #include "analysis/conform/deviations.hpp"
 #include "analysis/conform/engine_kept.hpp"
 #include "analysis/conform/held_cache.hpp"
+#include "analysis/conform/rounding.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
 #include "analysis/findings/computed_tables.hpp"
@@ -53,18 +54,28 @@ struct Asked {
   bool per_query_head = false;
   std::vector<OptionText> notes;
 
-  Reading meant(std::size_t which) const {
+  /// Of a layer whose caches hold so many positions.
+  ReadingSetting setting_of(std::size_t which, Index held) const {
     ReadingSetting mine = setting;
     mine.budget = options.budgets[which];
+    mine.l = held;
+    mine.rows = std::min(setting.rows, held);
+    return mine;
+  }
+  Reading meant(std::size_t which, Index held) const {
+    const ReadingSetting mine = setting_of(which, held);
     Reading reading = reading_of(mine, setting.policy, setting.semantics);
     reading.division = division;
     reading.given_budgets = head_budgets;
     reading.numbers = numbers;
     return reading;
   }
-  KeptSet found_of(std::size_t which, Index layer, Index cache) const {
+  /// All that a cache keeps; or of what a later row can see, from `first_held` on.
+  KeptSet found_of(std::size_t which, Index layer, Index cache, Index first_held = 0) const {
     const auto begin = found[which].values.begin() + (layer * setting.n_kv + cache) * setting.l;
-    return {begin, begin + setting.l};
+    KeptSet kept(begin, begin + setting.l);
+    std::fill_n(kept.begin(), first_held, std::uint8_t{0});
+    return kept;
   }
 };
 
@@ -174,6 +185,8 @@ Asked settled(const Dump& dump, const ConformOptions& options) {
   setting.rows = window_rows(shape.l, shape.first_query(), shape.l).count();
   setting.group = asked.per_query_head ? 1 : shape.group();
   setting.n_kv = asked.per_query_head ? shape.n_q : shape.n_kv;
+  setting.layers = std::ssize(asked.layers);
+  setting.causal = dump.rule(asked.layers.empty() ? 0 : asked.layers.front()).causal;
   setting.has_rope = dump.rope(asked.layers.empty() ? 0 : asked.layers.front()).has_value();
   setting.projects_values = dump.projects_values();
   for (const Index layer : asked.layers)
@@ -211,7 +224,6 @@ class Referee {
     result_.policy = options_.as;
     result_.semantics = name_of(options_.semantics);
     result_.numbers = name_of(asked_.numbers);
-    result_.l = asked_.setting.l;
     result_.notes = asked_.notes;
     compare_all();
     for (std::size_t c = 0; c < result_.cases.size(); ++c) {
@@ -234,8 +246,18 @@ class Referee {
     return static_cast<std::size_t>((layer * caches() + cache) * asked_.setting.l);
   }
 
+  Index first_held(Index layer) const { return dump_.rule(layer).first_held(asked_.setting.l); }
+  Index held(Index layer) const { return asked_.setting.l - first_held(layer); }
+
   void compare_all() {
     const Index l = asked_.setting.l;
+    for (const Index layer : asked_.layers) {
+      const Index hidden = first_held(layer);
+      if (hidden == 0) continue;
+      auto at = std::ranges::find(result_.hidden, hidden, &HiddenPositions::positions);
+      if (at == result_.hidden.end()) at = result_.hidden.insert(at, {hidden, {}});
+      at->layers.push_back(layer);
+    }
     const std::size_t all = static_cast<std::size_t>(dump_.shape().layers * caches() * l);
     for (std::size_t c = 0; c < asked_.found.size(); ++c) {
       Conformance& one = result_.cases.emplace_back();
@@ -245,7 +267,7 @@ class Referee {
       compared_.push_back({{}, std::vector<std::uint8_t>(all), {}});
       for (std::size_t before = 0; before < c && !one.same_as; ++before)
         if (asked_.found[before].values == asked_.found[c].values &&
-            asked_.meant(before).budget != asked_.meant(c).budget)
+            asked_.meant(before, l).budget != asked_.meant(c, l).budget)
           one.same_as = before;
     }
     const Index layers = std::ssize(asked_.layers);
@@ -266,12 +288,14 @@ class Referee {
 
   void compare(std::size_t c, Index layer, Index place, LayerCaches& layer_caches) {
     Conformance& one = result_.cases[c];
-    const std::vector<ReadCache> meant = layer_caches.read(asked_.meant(c), place, std::ssize(asked_.layers));
+    const Index first = layer_caches.first_held();
+    const std::vector<ReadCache> meant =
+        layer_caches.read(asked_.meant(c, layer_caches.held()), place, std::ssize(asked_.layers));
     if (held_) compare_held(c, layer, layer_caches, meant);
     Index meant_layer = 0, found_layer = 0;
     bool layer_apart = false;
     for (Index g = 0; g < caches(); ++g) {
-      const KeptSet found = asked_.found_of(c, layer, g);
+      const KeptSet found = asked_.found_of(c, layer, g, first);
       std::ranges::copy(meant[g].kept, compared_[c].meant.begin() + static_cast<Index>(at(layer, g)));
       const Index should = kvreplay::count(meant[g].kept), does = kvreplay::count(found);
       const Mismatch here = mismatch(meant[g], found);
@@ -283,6 +307,7 @@ class Referee {
       one.budgets_apart += should != does ? 1 : 0;
       one.found_least = std::min(one.found_least, does), one.found_most = std::max(one.found_most, does);
       one.meant_least = std::min(one.meant_least, should), one.meant_most = std::max(one.meant_most, should);
+      one.all_kept = one.all_kept && does == layer_caches.held();
       meant_layer += should, found_layer += does;
       if (here.apart > 0) {
         compared_[c].apart.emplace_back(layer, g);
@@ -399,8 +424,7 @@ class Referee {
         std::ranges::any_of(one.held, [](const HeldFinding& f) { return !f.as_meant; });
     if (one.apart == 0 && other_numbers) return Verdict::cache_differs;
     if (one.tokens == 0) return one.same_as ? Verdict::same_result : Verdict::conforms;
-    if (one.found_least == asked_.setting.l && one.meant_most < asked_.setting.l)
-      return Verdict::nothing_evicted;
+    if (one.all_kept && one.meant_total < one.found_total) return Verdict::nothing_evicted;
     if (one.apart == 0) return Verdict::ties;
     if (one.same_as) return Verdict::same_result;
     return (shares_budget_ ? !one.layers_hold : one.budgets_apart > 0) ? Verdict::budget_not_held
@@ -410,47 +434,105 @@ class Referee {
   // How it was read.
 
   void search(std::size_t c) {
-    const Conformance& one = result_.cases[c];
-    const Index l = asked_.setting.l, layers = std::ssize(asked_.layers);
+    const Index l = asked_.setting.l;
+    Conformance& one = result_.cases[c];
+    // Layers whose caches hold as many positions as in most that depart: a reading is one of so many.
+    std::map<Index, std::vector<Index>> by_held;
+    for (const Index layer : one.layers_apart) by_held[held(layer)].push_back(layer);
+    const auto& [of_held, there] =
+        *std::ranges::max_element(by_held, {}, [](const auto& some) { return some.second.size(); });
     // Heads that depart, of layers that lie evenly among those.
     const Index most =
         std::clamp<Index>(kSearchedTokens / std::max<Index>(l * caches(), 1), 1, kSearchedLayers);
     std::vector<Index> searched;
-    const Index there = std::ssize(one.layers_apart), take = std::min(most, there);
-    for (Index n = 0; n < take; ++n) searched.push_back(one.layers_apart[n * there / take]);
-    std::vector<std::unique_ptr<LayerCaches>> loaded;
-    for (const Index layer : searched)
-      loaded.push_back(
-          std::make_unique<LayerCaches>(dump_, layer, asked_.per_query_head, asked_.scores, compute_));
+    const Index take = std::min(most, std::ssize(there));
+    for (Index n = 0; n < take; ++n) searched.push_back(there[n * std::ssize(there) / take]);
 
-    const std::optional<Index> all_keep =
-        one.found_least == one.found_most ? std::optional(one.found_least) : std::nullopt;
-    ReadingSetting setting = asked_.setting;
-    setting.budget = asked_.options.budgets[c];
-    const Reading meant = asked_.meant(c);
-    const std::vector<Deviation> deviations = known_deviations(setting, meant, all_keep);
-    const auto apart_of = [&](const Reading& reading) {
-      Index apart = 0;
-      for (std::size_t n = 0; n < searched.size(); ++n) {
-        if (compute_.workers.stopping()) throw Interrupted{};
-        const Index place = std::ranges::lower_bound(asked_.layers, searched[n]) - asked_.layers.begin();
-        const std::vector<ReadCache> read = loaded[n]->read(reading, place, layers);
-        for (const auto& [layer, g] : compared_[c].apart) {
-          if (layer != searched[n]) continue;
-          apart += mismatch(read[g], asked_.found_of(c, layer, g)).apart;
-        }
-      }
-      return apart;
-    };
-
-    const ReadingSearch search = search_readings(deviations, meant, apart_of);
-    Conformance& to = result_.cases[c];
-    to.tried = search.tried;
-    to.searched = search.at_first;
-    for (const Departures& found : search.found) {
-      if (std::ssize(to.readings) == options_.variants) break;
-      to.readings.push_back({reading_text(options_.as, deviations, found.chosen), found.apart});
+    const Reading meant = asked_.meant(c, of_held);
+    const std::vector<Deviation> deviations =
+        known_deviations(asked_.setting_of(c, of_held), meant, shape_of(c, there));
+    Loaded loaded;
+    std::vector<Index> at_first;  // tokens that `meant` leaves, in this layer and those before
+    LeftBy of_meant;
+    for (const Index layer : searched) {
+      add_left(c, meant, layer, loaded, false, of_meant);
+      at_first.push_back(of_meant.unequal);
     }
+    const ReadingSearch search =
+        search_readings(deviations, meant, [&](const Reading& reading, Index before) {
+          // Scores in coarser numbers excuse what they make equal: they have to excuse all.
+          const bool excuses = rounding_of(reading.numbers) > rounding_of(meant.numbers);
+          const double pace =
+              static_cast<double>(before) / static_cast<double>(std::max<Index>(at_first.back(), 1));
+          LeftBy sum;
+          for (std::size_t n = 0; n < searched.size(); ++n) {
+            add_left(c, reading, searched[n], loaded, excuses, sum);
+            if (excuses ? sum.apart > 0
+                        : static_cast<double>(sum.unequal) > pace * static_cast<double>(at_first[n]))
+              return before + 1;
+          }
+          return excuses ? sum.apart : sum.unequal;
+        });
+    one.tried = search.tried;
+    one.searched = of_meant.left;
+    for (const Departures& found : search.found) {
+      if (std::ssize(one.readings) == options_.variants) break;
+      const Reading reading = reading_with(meant, deviations, found.chosen);
+      LeftBy by;
+      for (const Index layer : searched) add_left(c, reading, layer, loaded, true, by);
+      // Named is what keeps the same wherever the implementation departs.
+      if (by.left == 0 && there.size() > searched.size())
+        for (const Index layer : there) {
+          Loaded one_by_one;
+          add_left(c, reading, layer, one_by_one, true, by);
+        }
+      one.readings.push_back({reading_text(options_.as, deviations, found.chosen), by.left, by.unequal,
+                              by.apart, rounding_of(reading.numbers) > rounding_of(meant.numbers)});
+    }
+    std::ranges::stable_sort(one.readings, {}, [](const TriedReading& r) { return r.left > 0; });
+  }
+
+  /// Layers by their number, loaded where they are looked at.
+  using Loaded = std::map<Index, std::unique_ptr<LayerCaches>>;
+  /// Tokens that a reading keeps or evicts otherwise, in heads that depart.
+  struct LeftBy {
+    Index left = 0;     ///< all of them
+    Index unequal = 0;  ///< those whose score is another than that across the cut
+    Index apart = 0;    ///< those that no rounding explains
+  };
+  void add_left(std::size_t c, const Reading& reading, Index layer, Loaded& loaded, bool with_rounding,
+                LeftBy& sum) {
+    if (compute_.workers.stopping()) throw Interrupted{};
+    const Index places = std::ssize(asked_.layers),
+                place = std::ranges::lower_bound(asked_.layers, layer) - asked_.layers.begin(),
+                chosen = (place + reading.layers_on + places) % places, of = asked_.layers[chosen];
+    auto& caches_of = loaded[of];
+    if (!caches_of)
+      caches_of = std::make_unique<LayerCaches>(dump_, of, asked_.per_query_head, asked_.scores, compute_);
+    const std::vector<ReadCache> read = caches_of->read(reading, chosen, places);
+    for (const auto& [apart, g] : compared_[c].apart) {
+      if (apart != layer) continue;
+      const KeptSet found = asked_.found_of(c, layer, g, first_held(layer));
+      const Mismatch here = mismatch(read[g], found, with_rounding);
+      sum.left += here.count();
+      sum.unequal += here.unequal;
+      sum.apart += here.apart;
+    }
+  }
+
+  FoundShape shape_of(std::size_t c, const std::vector<Index>& layers) const {
+    const Conformance& one = result_.cases[c];
+    FoundShape shape{{}, held(layers.front()), held(layers.front())};
+    if (one.found_least == one.found_most) shape.tokens = one.found_least;
+    for (const auto& [layer, g] : compared_[c].apart) {
+      if (std::ranges::find(layers, layer) == layers.end()) continue;
+      const KeptSet found = asked_.found_of(c, layer, g);
+      const auto begin = found.begin() + first_held(layer);
+      shape.leading = std::min<Index>(shape.leading, std::find(begin, found.end(), 0) - begin);
+      shape.trailing =
+          std::min<Index>(shape.trailing, std::find(found.rbegin(), found.rend(), 0) - found.rbegin());
+    }
+    return shape;
   }
 
   // What it costs.

@@ -98,8 +98,18 @@ struct HeldFinding {
 
 /// A reading that was tried.
 struct TriedReading {
-  std::string text;  ///< "snapkv with pool = max:5"
-  Index apart = 0;   ///< tokens that it leaves unexplained, of those that it was searched by
+  std::string text;      ///< "snapkv with pool = max:5"
+  Index left = 0;        ///< tokens that it keeps or evicts otherwise, of those that it was searched by
+  Index unequal = 0;     ///< of these: those of another score than that across the cut
+  Index apart = 0;       ///< of these: what no rounding explains
+  bool excuses = false;  ///< it explains by coarser numbers, which make scores equal
+};
+
+/// Positions of some layers that their caches need not hold, as no later row sees them: they are not
+/// compared.
+struct HiddenPositions {
+  Index positions = 0;  ///< the first of the prompt
+  std::vector<Index> layers;
 };
 
 struct Conformance {
@@ -115,6 +125,7 @@ struct Conformance {
   Index meant_total = 0, found_total = 0;
   Index found_least = 0, found_most = 0, meant_least = 0, meant_most = 0;  ///< tokens of a head
   Index budgets_apart = 0;        ///< heads that keep more or fewer than they should
+  bool all_kept = true;           ///< every head holds all that is compared, though some should not
   bool layers_hold = true;        ///< yet every layer keeps as many as it should
   std::vector<HeldFinding> held;  ///< of keys, then of values, the commonest first
   /// Of the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
@@ -125,14 +136,14 @@ struct Conformance {
       0;  ///< whose rows do not stand in the order of the prompt, which attention does not mind
   std::vector<ConformCost> costs;
   std::size_t tried = 0;               ///< readings
-  Index searched = 0;                  ///< tokens apart in the heads that were searched by
+  Index searched = 0;                  ///< tokens kept otherwise in the heads that were searched by
   std::vector<TriedReading> readings;  ///< those that explain most, the best first
   std::optional<std::size_t> same_as;  ///< a case of another budget with the same kept sets
 };
 
 struct ConformResult {
   std::string policy, semantics, numbers;
-  Index l = 0;
+  std::vector<HiddenPositions> hidden;
   std::vector<Conformance> cases;
   std::vector<OptionText> notes;
   bool ok() const;

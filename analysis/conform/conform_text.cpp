@@ -34,10 +34,10 @@ std::string place_text(const TokenPlace& place) {
 
 std::string error_text(double value) { return fmt::format("{:.4g}", value); }
 
-std::string budget_text(const Conformance& one, Index l) {
+std::string budget_text(const Conformance& one) {
   std::string text = fmt::format("{} were to stay, {} did", tokens_text(one.meant_least, one.meant_most),
                                  tokens_text(one.found_least, one.found_most));
-  if (one.found_least == l) return text;
+  if (one.all_kept) return text;
   if (one.layers_hold)
     text += "; every layer's sum is held";
   else if (one.found_total == one.meant_total)
@@ -63,10 +63,9 @@ std::string verdict_line(const ConformResult& result, const Conformance& one) {
                          one.heads_apart, one.heads, result.policy, counted(one.apart, "token"),
                          layers_text(one.layers_apart));
     case Verdict::nothing_evicted:
-      return fmt::format("{}{}", name, budget_text(one, result.l));
+      return fmt::format("{}{}", name, budget_text(one));
     case Verdict::budget_not_held:
-      return fmt::format("{}{} ({} of {} heads)", name, budget_text(one, result.l), one.budgets_apart,
-                         one.heads);
+      return fmt::format("{}{} ({} of {} heads)", name, budget_text(one), one.budgets_apart, one.heads);
     case Verdict::cache_differs: {
       std::vector<std::string> texts;
       for (const HeldFinding& found : one.held)
@@ -83,8 +82,13 @@ std::string verdict_line(const ConformResult& result, const Conformance& one) {
 
 std::string plain_text(const ConformResult& result) {
   std::string text;
+  for (const HiddenPositions& hidden : result.hidden)
+    text += fmt::format(
+        "not compared: {} of {}, which a sliding window hides from every later row\n",
+        hidden.positions == 1 ? "position 0" : fmt::format("positions 0 to {}", hidden.positions - 1),
+        layers_text(hidden.layers));
   for (const Conformance& one : result.cases) {
-    if (!text.empty()) text += '\n';
+    if (&one != &result.cases.front()) text += '\n';
     if (result.cases.size() > 1) text += fmt::format("{} (budget {})\n", one.file, one.budget);
     text += verdict_line(result, one) + '\n';
     if (one.first && one.verdict != Verdict::nothing_evicted && one.verdict != Verdict::cache_differs)
@@ -106,20 +110,26 @@ std::string plain_text(const ConformResult& result) {
           "  rows stand in another order than the prompt's in {} of {} heads, which attention does not "
           "mind\n",
           one.heads_out_of_order, one.heads);
-    if (!one.readings.empty()) {
-      const TriedReading& best = one.readings.front();
-      text += best.apart == 0 ? fmt::format("  what it keeps is {}\n", best.text)
-                              : fmt::format("  nearest: {} ({} of {} tokens remain)\n", best.text, best.apart,
-                                            one.searched);
-      for (std::size_t r = 1; r < one.readings.size(); ++r)
-        text += fmt::format("  {} {} ({})\n", one.readings[r].apart == 0 ? "or it is" : "then   ",
-                            one.readings[r].text,
-                            one.readings[r].apart == 0
-                                ? "which keeps the same"
-                                : fmt::format("{} of {} tokens remain", one.readings[r].apart, one.searched));
-    } else if (one.apart > 0 && one.tried > 0) {
-      text += fmt::format("  none of {} known readings comes nearer\n", one.tried);
+    for (std::size_t r = 0; r < one.readings.size(); ++r) {
+      const TriedReading& reading = one.readings[r];
+      const bool exact = reading.left == 0;
+      text += fmt::format(
+          "  {} {}", exact ? (r == 0 ? "what it keeps is" : "or it is") : (r == 0 ? "nearest:" : "then   "),
+          reading.text);
+      if (exact)
+        text += r == 0 ? "" : " (which keeps the same)";
+      else if (reading.excuses)
+        text += fmt::format(" (its rounding may explain all of {} tokens)", one.searched);
+      else if (reading.unequal == 0)
+        text += fmt::format(" ({} of {} tokens differ, all of equal score)", reading.left, one.searched);
+      else if (reading.apart == 0)
+        text += fmt::format(" ({} of {} tokens differ, by rounding alone)", reading.left, one.searched);
+      else
+        text += fmt::format(" ({} of {} tokens differ)", reading.left, one.searched);
+      text += '\n';
     }
+    if (one.readings.empty() && one.apart > 0 && one.tried > 0)
+      text += fmt::format("  none of {} known readings comes nearer\n", one.tried);
     std::size_t width = 0;
     for (const ConformCost& cost : one.costs) width = std::max(width, cost.name.size());
     for (const ConformCost& cost : one.costs) {
@@ -136,7 +146,9 @@ std::string plain_text(const ConformResult& result) {
 Json json_of(const ConformResult& result) {
   Json json = {{"program", "kvreplay"},         {"ok", result.ok()},         {"policy", result.policy},
                {"semantics", result.semantics}, {"numbers", result.numbers}, {"report", plain_text(result)},
-               {"cases", Json::array()}};
+               {"not_compared", Json::array()}, {"cases", Json::array()}};
+  for (const HiddenPositions& hidden : result.hidden)
+    json["not_compared"].push_back({{"positions", hidden.positions}, {"layers", hidden.layers}});
   for (const Conformance& one : result.cases) {
     Json entry = {{"file", one.file},
                   {"budget", one.budget},
@@ -167,8 +179,10 @@ Json json_of(const ConformResult& result) {
                                {"layers", found.layers},
                                {"squared_distance", found.most}});
     for (const TriedReading& reading : one.readings)
-      entry["readings"].push_back(
-          {{"text", reading.text}, {"tokens_left", reading.apart}, {"of", one.searched}});
+      entry["readings"].push_back({{"text", reading.text},
+                                   {"tokens_left", reading.left},
+                                   {"tokens_apart", reading.apart},
+                                   {"of", one.searched}});
     for (const ConformCost& cost : one.costs) {
       Json& to = entry["costs"][cost.name];
       to["output_error"] = cost.output_error;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,7 @@ constexpr double kExplained = 0.25;
 
 class Deviations {
  public:
-  Deviations(const ReadingSetting& setting, const Reading& meant, std::optional<Index> found)
+  Deviations(const ReadingSetting& setting, const Reading& meant, const FoundShape& found)
       : setting_(setting), meant_(meant), found_(found), attention_(needs_rows(meant.rule)) {}
 
   std::vector<Deviation> all() {
@@ -31,6 +32,7 @@ class Deviations {
     other_semantics();
     if (meant_.division || setting_.n_kv > 1) divisions();
     rows();
+    places();
     if (attention_) logits();
     pooling();
     pins();
@@ -72,8 +74,8 @@ class Deviations {
     const std::string base(name_of(own.base));
     if ((own.metric || own.given) && !kBases[own.base].alone) names.push_back(base);
     if (kBases[own.base].takes_score)
-      for (const TokenMetric score :
-           {TokenMetric::value, TokenMetric::key, TokenMetric::joint, TokenMetric::caote})
+      for (const TokenMetric score : {TokenMetric::attn_sq, TokenMetric::value, TokenMetric::key,
+                                      TokenMetric::joint, TokenMetric::caote})
         names.push_back(policy_name(base, name_of(score)));
     for (const EvictionBase other :
          {EvictionBase::streaming, EvictionBase::h2o, EvictionBase::tova, EvictionBase::snapkv,
@@ -146,8 +148,27 @@ class Deviations {
         if (pinned && window < reading.budget) reading.rule.recent = window;
         reading.rule.window = reading.rule.pool_window = window;
       };
-      for (const Index window : {rule.window - 1, rule.window + 1, rule.window / 2, 2 * rule.window, Index{1},
-                                 Index{8}, Index{16}, Index{32}, Index{64}, Index{128}, setting_.l})
+      for (const Index window : {rule.window - 1,
+                                 rule.window + 1,
+                                 rule.window / 2,
+                                 2 * rule.window,
+                                 Index{1},
+                                 Index{8},
+                                 Index{16},
+                                 Index{32},
+                                 Index{64},
+                                 Index{128},
+                                 Index{4},
+                                 Index{12},
+                                 Index{20},
+                                 Index{24},
+                                 Index{28},
+                                 Index{40},
+                                 Index{48},
+                                 Index{96},
+                                 setting_.l,
+                                 pinned ? found_.trailing : 0,
+                                 pinned ? found_.trailing - 1 : 0})
         if (window >= 1 && window <= setting_.rows)
           add_number("window", "window = {}", rule.window, window, set);
       const bool per_row = rule.per_visible_row;
@@ -156,38 +177,60 @@ class Deviations {
                   : "sums divided by the rows that see a token",
           [per_row](Reading& reading) { reading.rule.per_visible_row = !per_row; });
     }
-    if (setting_.n_kv > 1) {
+    if (setting_.n_kv > 1 && (rule.metric || rule.given)) {
       const bool shared = rule.shared_by_layer;
       add("heads", shared ? "a ranking for each KV head" : "one ranking for all heads of a layer",
           [shared](Reading& reading) { reading.rule.shared_by_layer = !shared; });
     }
   }
 
+  /// What is kept is chosen for another cache.
+  void places() {
+    if (!meant_.rule.metric && !meant_.rule.given) return;
+    const auto add_place = [&](const char* text, auto member, Index by) {
+      add("place", text, [member, by](Reading& reading) { reading.*member = by; });
+    };
+    if (setting_.n_kv > 1) add_place("the tokens of the next KV head", &Reading::heads_on, 1);
+    if (setting_.n_kv > 2) add_place("the tokens of the KV head before", &Reading::heads_on, -1);
+    if (setting_.layers > 1) add_place("the tokens of the next layer", &Reading::layers_on, 1);
+    if (setting_.layers > 2) add_place("the tokens of the layer before", &Reading::layers_on, -1);
+  }
+
   void logits() {
-    const auto set = [&](const char* aspect, const char* text, auto member, auto value) {
-      add(aspect, text, [member, value](Reading& reading) { reading.*member = value; });
+    const auto set = [&](const char* aspect, std::string text, auto member, auto value) {
+      add(aspect, std::move(text), [member, value](Reading& reading) { reading.inputs.*member = value; });
     };
     if (setting_.group > 1) {
       const bool pools = meant_.rule.pool.kind != Pooling::Kind::none;
-      add("heads", "the largest score of the query heads, not their sum",
-          [pools](Reading& reading) { reading.heads = QueryHeads::largest, reading.pools_heads = pools; });
+      add("heads", "the largest score of the query heads, not their sum", [pools](Reading& reading) {
+        reading.inputs.heads = QueryHeads::largest, reading.inputs.pools_heads = pools;
+      });
       if (pools)
-        set("heads", "the largest score of the query heads, before it is pooled", &Reading::heads,
+        set("heads", "the largest score of the query heads, before it is pooled", &Inputs::heads,
             QueryHeads::largest);
-      set("heads", "the first query head's score alone", &Reading::heads, QueryHeads::first);
+      set("heads", "the first query head's score alone", &Inputs::heads, QueryHeads::first);
       if (setting_.n_kv > 1 && setting_.own_caches)
-        set("heads", fmt::format("query head h with KV head h mod {}", setting_.n_kv).c_str(),
-            &Reading::heads, QueryHeads::dealt);
+        set("heads", fmt::format("query head h with KV head h mod {}", setting_.n_kv), &Inputs::heads,
+            QueryHeads::dealt);
     }
     if (setting_.has_rope) {
-      set("rotation", "keys before their rotation", &Reading::unrotated, Unrotated::keys);
-      set("rotation", "queries and keys before their rotation", &Reading::unrotated, Unrotated::both);
+      const auto turn = [&](const char* text, Index keys, Index queries) {
+        add("rotation", text, [keys, queries](Reading& reading) {
+          reading.inputs.key_turns = keys, reading.inputs.query_turns = queries;
+        });
+      };
+      turn("keys before their rotation", 0, 1);
+      turn("queries and keys before their rotation", 0, 0);
+      turn("keys rotated twice", 2, 1);
+      turn("queries and keys rotated twice", 2, 2);
     }
-    set("logits", "logits that are not scaled", &Reading::scaled, false);
+    set("logits", "logits that are not scaled", &Inputs::scalings, Index{0});
+    set("logits", "logits scaled twice", &Inputs::scalings, Index{2});
     if (meant_.rule.metric == TokenMetric::attn)
-      set("logits", "logits before the softmax", &Reading::softmax, false);
+      set("logits", "logits before the softmax", &Inputs::softmax, false);
+    if (setting_.causal) set("mask", "no causal mask", &Inputs::causal, false);
     if (meant_.rule.metric && kTokenMetrics[*meant_.rule.metric].of_values && setting_.n_kv > 1)
-      set("values", "the values of the next KV head", &Reading::own_values, false);
+      set("values", "the values of the next KV head", &Inputs::values_on, Index{1});
   }
 
   void pooling() {
@@ -197,7 +240,8 @@ class Deviations {
     for (const Pooling::Kind kind :
          {own.kind == Pooling::Kind::avg ? Pooling::Kind::max : Pooling::Kind::avg,
           own.kind == Pooling::Kind::avg ? Pooling::Kind::avg : Pooling::Kind::max})
-      for (const Index width : {own.width, Index{3}, Index{5}, Index{7}, Index{13}})
+      for (const Index width :
+           {own.width, Index{3}, Index{5}, Index{7}, Index{9}, Index{11}, Index{13}, Index{21}})
         if (width > 1) place_in(others, Pooling{kind, width});
     for (const Pooling& pool : others)
       if (!(pool == own)) {
@@ -207,10 +251,11 @@ class Deviations {
         add("pool", text, [pool](Reading& reading) { reading.rule.pool = pool; });
         if (setting_.group > 1 && pool.kind == Pooling::Kind::max)  // which is not that of a sum
           add("pool", text + " of each query head",
-              [pool](Reading& reading) { reading.rule.pool = pool, reading.pools_heads = true; });
+              [pool](Reading& reading) { reading.rule.pool = pool, reading.inputs.pools_heads = true; });
       }
     if (setting_.group > 1 && own.kind == Pooling::Kind::max)
-      add("pool", "each query head pooled by itself", [](Reading& reading) { reading.pools_heads = true; });
+      add("pool", "each query head pooled by itself",
+          [](Reading& reading) { reading.inputs.pools_heads = true; });
     if (own.kind != Pooling::Kind::none && meant_.rule.pool_window > 0)
       add("pool", "the window pooled too", [](Reading& reading) { reading.rule.pool_window = 0; });
   }
@@ -221,17 +266,28 @@ class Deviations {
     const auto sinks = [](Reading& reading, Index n) { reading.rule.sinks = n; };
     if (rule.recent > 0)
       add("recent", "the last tokens not protected", [](Reading& reading) { reading.rule.recent = 0; });
-    for (const Index n : {Index{1}, rule.recent - 1, rule.recent + 1, 2 * rule.recent})
-      if (n > 0 && n < meant_.budget) add_number("recent", "the last {} protected", rule.recent, n, recent);
+    const bool by_score = rule.metric || rule.given;
+    for (const Index n : {Index{1}, rule.recent - 1, rule.recent + 1, 2 * rule.recent, meant_.budget / 4,
+                          meant_.budget * 3 / 4, Index{8}, Index{16}, Index{32}, Index{64}, found_.trailing,
+                          found_.trailing - 1, found_.trailing - 2})
+      if (by_score && n > 0 && n < meant_.budget)
+        add_number("recent", "the last {} protected", rule.recent, n, recent);
     if (rule.sinks > 0)
       add("sinks", "the first tokens not protected", [](Reading& reading) { reading.rule.sinks = 0; });
-    for (const Index n : {Index{4}, Index{1}, Index{8}})
-      if (n < meant_.budget) add_number("sinks", "the first {} protected", rule.sinks, n, sinks);
+    for (const Index n : {Index{4}, Index{1}, Index{8}, found_.leading})
+      if (n > 0 && n < meant_.budget) add_number("sinks", "the first {} protected", rule.sinks, n, sinks);
     for (const Index n : {Index{1}, Index{4}})
       add("sinks", fmt::format("the first {} never kept", n), [n](Reading& reading) {
         reading.rule.sinks = 0;
-        reading.never = n;
+        reading.first_out = n;
       });
+    for (const Index n : {Index{1}, Index{2}}) {
+      const std::string which = n == 1 ? "the newest token" : fmt::format("the newest {} tokens", n);
+      add("newest", which + " never kept", [n](Reading& reading) { reading.last_out = n; });
+      if (meant_.budget > n)
+        add("newest", which + " dropped, none in exchange",
+            [n](Reading& reading) { reading.last_out = n, reading.budget -= n; });
+    }
   }
 
   void budgets() {
@@ -253,7 +309,7 @@ class Deviations {
     budget(own - 1, "a token too few");
     budget(setting_.l - own, "what is kept and what is evicted exchanged");
     budget(setting_.l, "nothing evicted");
-    if (found_) budget(*found_, fmt::format("a budget of {} tokens", *found_));
+    if (found_.tokens) budget(*found_.tokens, fmt::format("a budget of {} tokens", *found_.tokens));
     if (rule.page == 1)
       for (const Index page : {8, 16, 32, 64, 128})
         if (2 * page < own)
@@ -278,7 +334,7 @@ class Deviations {
 
   const ReadingSetting& setting_;
   const Reading& meant_;
-  std::optional<Index> found_;
+  FoundShape found_;
   bool attention_;
   std::vector<Deviation> all_;
 };
@@ -286,21 +342,23 @@ class Deviations {
 }  // namespace
 
 std::vector<Deviation> known_deviations(const ReadingSetting& setting, const Reading& meant,
-                                        std::optional<Index> found) {
+                                        const FoundShape& found) {
   return Deviations(setting, meant, found).all();
 }
 
+Reading reading_with(const Reading& meant, const std::vector<Deviation>& deviations,
+                     const std::vector<std::size_t>& chosen) {
+  Reading reading = meant;
+  for (const std::size_t d : chosen) deviations[d].apply(reading);
+  return reading;
+}
+
 ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Reading& meant,
-                              const std::function<Index(const Reading&)>& apart_of) {
-  const auto reading_with = [&](const std::vector<std::size_t>& chosen) {
-    Reading reading = meant;
-    for (const std::size_t d : chosen) deviations[d].apply(reading);
-    return reading;
-  };
+                              const std::function<Index(const Reading&, Index before)>& apart_of) {
   ReadingSearch search;
   std::vector<Departures>& all = search.found;
   std::set<std::vector<std::size_t>> seen;
-  std::vector<Departures> beam = {{{}, apart_of(meant)}};
+  std::vector<Departures> beam = {{{}, apart_of(meant, std::numeric_limits<Index>::max())}};
   search.at_first = beam.front().apart;
   Index best = search.at_first;
   for (std::size_t depth = 1; depth <= kMostDeviations && best > 0; ++depth) {
@@ -318,7 +376,7 @@ ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Re
           continue;
         chosen.insert(std::ranges::upper_bound(chosen, d), d);
         if (!seen.insert(chosen).second) continue;
-        const Index apart = apart_of(reading_with(chosen));
+        const Index apart = apart_of(reading_with(meant, deviations, chosen), from.apart);
         if (static_cast<double>(apart) <= (1 - kExplained) * static_cast<double>(from.apart))
           next.push_back({std::move(chosen), apart});
       }

@@ -21,15 +21,22 @@ struct Deviation {
   bool is_name = false;  ///< the text is the name of another policy, which it is then
 };
 
+/// What caches keep that depart: counts that a setting may be read off.
+struct FoundShape {
+  std::optional<Index> tokens;  ///< kept, where all keep as many
+  Index leading = 0,
+        trailing = 0;  ///< kept in a row, from the first and from the last position, in all of them
+};
+
 /// What implementations of the policy are known to do otherwise, in the order in which departures are applied
-/// to `meant`. `found`: how many tokens every cache keeps, where they all keep as many.
+/// to `meant`.
 std::vector<Deviation> known_deviations(const ReadingSetting& setting, const Reading& meant,
-                                        std::optional<Index> found);
+                                        const FoundShape& found);
 
 /// Some departures together, by their numbers, ascending.
 struct Departures {
   std::vector<std::size_t> chosen;
-  Index apart = 0;  ///< tokens that they leave unexplained
+  Index apart = 0;  ///< tokens that they leave: kept or not kept otherwise
 };
 
 struct ReadingSearch {
@@ -38,9 +45,13 @@ struct ReadingSearch {
   std::vector<Departures> found;  ///< those that explain most, the best first
 };
 /// Tries every departure from `meant`, and goes on from the best while one more explains much. `apart_of`
-/// says how many tokens a reading leaves unexplained.
+/// says how many tokens a reading leaves, or more than `before`, what it has to improve on, once it falls
+/// behind that.
 ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Reading& meant,
-                              const std::function<Index(const Reading&)>& apart_of);
+                              const std::function<Index(const Reading&, Index before)>& apart_of);
+/// `meant`, departed from.
+Reading reading_with(const Reading& meant, const std::vector<Deviation>& deviations,
+                     const std::vector<std::size_t>& chosen);
 
 /// "snapkv with pool = max:5 and window = 16".
 std::string reading_text(const std::string& policy, const std::vector<Deviation>& deviations,

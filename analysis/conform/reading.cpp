@@ -1,6 +1,7 @@
 #include "analysis/conform/reading.hpp"
 
 #include "analysis/budgets/budget_plan.hpp"
+#include "analysis/conform/rounding.hpp"
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "sim/gram_sums.hpp"
@@ -11,15 +12,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <span>
+#include <tuple>
 
 namespace kvreplay::conform {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// What a rounded logit, weight, sum and mean may add up to, in roundings.
-constexpr double kRoundings = 8;
 
 bool ranks_once(const EvictionRule& rule) {
   return rule.block == 0 && !rule.two_stages && rule.chunk_ends.empty() && !rule.threshold;
@@ -39,8 +41,10 @@ Vector<double> logit_sums(const HeadGroup<double>& group, Index window) {
   return sums;
 }
 
-void undo_rotation(const Rope& rope, Index first, HeadMatrix<double>& rows) {
-  for (Index r = 0; r < rows.rows(); ++r) rotate_by(rope, -(first + r), rows.row(r).data());
+/// Rows turned on by `times` times their own position.
+void rotate(const Rope& rope, Index times, Index first, HeadMatrix<double>& rows) {
+  for (Index r = 0; r < rows.rows() && times != 0; ++r)
+    rotate_by(rope, times * (first + r), rows.row(r).data());
 }
 
 KeptSet reversed(KeptSet kept) {
@@ -55,6 +59,13 @@ KeptSet keep_later_first(EvictionRule rule, const Vector<double>& scores, Index 
   return reversed(keep_by(rule, scores.reverse(), budget, weights.reverse()));
 }
 
+/// Of every cache what is chosen for the one `by` further on.
+std::vector<ReadCache> turned(std::vector<ReadCache> all, Index by) {
+  const Index n = std::ssize(all);
+  std::ranges::rotate(all, all.begin() + (by % n + n) % n);
+  return all;
+}
+
 KeptSet shifted(const KeptSet& kept, Index by) {
   const Index l = std::ssize(kept);
   KeptSet moved(kept.size(), 0);
@@ -63,25 +74,36 @@ KeptSet shifted(const KeptSet& kept, Index by) {
   return moved;
 }
 
-}  // namespace
-
-double rounding_of(Dtype numbers) {
-  switch (numbers) {
-    case Dtype::f64:
-      return 0x1p-48;
-    case Dtype::f32:
-      return 0x1p-20;
-    case Dtype::f16:
-      return 0x1p-11;
-    case Dtype::bf16:
-      return 0x1p-8;
-  }
-  return 0;
+/// [l] of what the last positions have, 0 before.
+Vector<double> behind(Index begin, const Vector<double>& last) {
+  Vector<double> all = Vector<double>::Zero(begin + last.size());
+  all.tail(last.size()) = last;
+  return all;
 }
+
+/// The n-th largest number, n from 1 on; -infinity where there are fewer.
+double nth_largest(std::vector<double> numbers, Index n) {
+  if (n > std::ssize(numbers)) return -kInfinity;
+  if (n < 1) return kInfinity;
+  std::ranges::nth_element(numbers, numbers.begin() + n - 1, std::greater{});
+  return numbers[static_cast<std::size_t>(n - 1)];
+}
+
+/// One cut through all the caches of a layer that share a budget by score. Of each: the lowest number that is
+/// kept, and the highest that is not.
+void share_cut(const std::vector<double*>& kept, const std::vector<double*>& evicted) {
+  double lowest = kInfinity, highest = -kInfinity;
+  for (const double* one : kept) lowest = std::min(lowest, *one);
+  for (const double* one : evicted) highest = std::max(highest, *one);
+  for (double* one : kept) *one = std::max(lowest, std::min(*one, highest));
+  for (double* one : evicted) *one = highest;
+}
+
+}  // namespace
 
 Reading reading_of(const ReadingSetting& setting, const Policy& policy, Semantics semantics) {
   Reading reading;
-  const Index kept = setting.budget.kept(setting.l, semantics);
+  const Index kept = std::min(setting.budget.kept(setting.l, semantics), setting.l);
   reading.budget = tokens_within(policy, kept, setting.l);
   reading.rule =
       rule_of(policy, semantics, setting.overrides, setting.l, reading.budget, setting.projects_values);
@@ -106,18 +128,25 @@ LayerCaches::LayerCaches(const Dump& dump, Index layer, bool per_query_head,
 }
 
 HeadGroup<double> LayerCaches::changed(const Reading& reading, Index c) const {
+  const Inputs& inputs = reading.inputs;
   HeadGroup<double> group = *caches_[c];
-  if (!reading.scaled) group.rule.scale = 1;
-  if (!reading.own_values) group.v = caches_[(c + 1) % count()]->v;
-  if (reading.heads == QueryHeads::dealt)
+  const Index first = group.first_query();
+  group.rule.scale = std::pow(group.rule.scale, static_cast<double>(inputs.scalings));
+  if (inputs.values_on != 0) group.v = caches_[(c + inputs.values_on) % count()]->v;
+  if (inputs.heads == QueryHeads::dealt)
     for (Index g = 0; g < group.G(); ++g) {
       const Index head = c + g * count();
       group.q[g] = caches_[head / group.G()]->q[head % group.G()];
     }
-  if (reading.unrotated != Unrotated::none && group.rope) {
-    undo_rotation(*group.rope, 0, group.k);
-    if (reading.unrotated == Unrotated::both)
-      for (HeadMatrix<double>& q : group.q) undo_rotation(*group.rope, group.first_query(), q);
+  if (group.rope) {
+    rotate(*group.rope, inputs.key_turns - 1, 0, group.k);
+    for (HeadMatrix<double>& q : group.q) rotate(*group.rope, inputs.query_turns - 1, first, q);
+  }
+  if (!inputs.causal && group.rule.causal) {
+    group.rule.causal = false;
+    group.k = Matrix<double>(group.k.topRows(group.l));
+    group.v = Matrix<double>(group.v.topRows(group.l));
+    for (HeadMatrix<double>& q : group.q) q = Matrix<double>(q.topRows(group.l - first));
   }
   return group;
 }
@@ -125,15 +154,17 @@ HeadGroup<double> LayerCaches::changed(const Reading& reading, Index c) const {
 Vector<double> LayerCaches::score(const Reading& reading, Index c) const {
   const HeadGroup<double> group = changed(reading, c);
   const EvictionRule& rule = reading.rule;
+  const Inputs& inputs = reading.inputs;
   const auto of = [&](const HeadGroup<double>& one) -> Vector<double> {
-    Vector<double> scores = reading.softmax ? rule_scores(one, std::span(&rule, 1), given_[c], compute_)[0]
-                                            : logit_sums(one, rule.window);
-    return reading.pools_heads ? pooled(scores, rule.pool, rule.pool_window) : scores;
+    const Vector<double> all = inputs.softmax ? rule_scores(one, std::span(&rule, 1), given_[c], compute_)[0]
+                                              : logit_sums(one, rule.window);
+    const Vector<double> scores = all.tail(held());
+    return inputs.pools_heads ? pooled(scores, rule.pool, rule.pool_window) : scores;
   };
-  const bool sum = reading.heads == QueryHeads::sum || reading.heads == QueryHeads::dealt;
-  if (group.G() == 1 || (sum && !reading.pools_heads)) return of(group);
+  const bool sum = inputs.heads == QueryHeads::sum || inputs.heads == QueryHeads::dealt;
+  if (group.G() == 1 || (sum && !inputs.pools_heads)) return of(group);
   Vector<double> joined = of(query_head_group(group, 0));
-  for (Index g = 1; g < group.G() && reading.heads != QueryHeads::first; ++g) {
+  for (Index g = 1; g < group.G() && inputs.heads != QueryHeads::first; ++g) {
     const Vector<double> other = of(query_head_group(group, g));
     joined = sum ? Vector<double>(joined + other) : Vector<double>(joined.cwiseMax(other));
   }
@@ -142,13 +173,14 @@ Vector<double> LayerCaches::score(const Reading& reading, Index c) const {
 
 const LayerCaches::Scores& LayerCaches::scores(const Reading& reading) {
   const EvictionRule& rule = reading.rule;
+  const Inputs& inputs = reading.inputs;
   std::string recipe = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", rule.metric ? static_cast<int>(*rule.metric) : -1,
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", rule.metric ? static_cast<int>(*rule.metric) : -1,
       rule.given ? static_cast<int>(*rule.given) : -1, static_cast<int>(rule.policy.base), rule.window,
       rule.per_visible_row, rule.two_stages, rule.expected.epsilon, rule.expected.n_sink,
-      rule.expected.n_future, rule.expected.project_values, static_cast<int>(reading.heads),
-      static_cast<int>(reading.unrotated), reading.scaled, reading.softmax, reading.own_values);
-  if (reading.pools_heads)
+      rule.expected.n_future, rule.expected.project_values, static_cast<int>(inputs.heads), inputs.key_turns,
+      inputs.query_turns, inputs.scalings, inputs.causal, inputs.softmax, inputs.values_on);
+  if (inputs.pools_heads)
     recipe += fmt::format(" {} {} {}", static_cast<int>(rule.pool.kind), rule.pool.width, rule.pool_window);
   const auto [at, fresh] = scores_.try_emplace(recipe, static_cast<std::size_t>(count()));
   Scores& formed = at->second;
@@ -174,6 +206,12 @@ double LayerCaches::largest_logit(Index window, Index c) {
   return at->second;
 }
 
+const Vector<double>& LayerCaches::deviation(Index window, int power, Index c) {
+  const auto [at, fresh] = deviation_.try_emplace({window, power, c});
+  if (fresh) at->second = attention_deviation(*caches_[c], window, power, compute_.workers).tail(held());
+  return at->second;
+}
+
 std::vector<Index> LayerCaches::budgets(const Reading& reading, const Scores& pooled, Index place,
                                         Index places) const {
   std::vector<Index> all(static_cast<std::size_t>(count()), reading.budget);
@@ -183,7 +221,7 @@ std::vector<Index> LayerCaches::budgets(const Reading& reading, const Scores& po
   }
   if (!reading.division) return all;
   const bool by_layer = reading.division->method == BudgetMethod::pyramid;
-  const Index l = caches_.front()->l, pinned = std::min(reading.rule.sinks + reading.rule.recent, l);
+  const Index l = held(), pinned = std::min(reading.rule.sinks + reading.rule.recent, l);
   const BudgetFrame frame = budget_frame(by_layer ? places : 1, count(), l, reading.sigma, pinned);
   std::vector<double> ordered;
   for (const Vector<double>& scores : pooled) {
@@ -204,59 +242,59 @@ std::vector<Index> LayerCaches::budgets(const Reading& reading, const Scores& po
 std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Index places) {
   Reading reading = asked;
   EvictionRule& rule = reading.rule;
+  const Index first = first_held(), candidates = std::max<Index>(held() - reading.last_out, 0);
   std::vector<ReadCache> all(static_cast<std::size_t>(count()));
   if (rule.block > 0) {
     compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) {
       all[c].kept = shifted(evict_in_blocks(changed(reading, c), rule, reading.budget, rule.block, compute_),
                             reading.shift);
+      std::fill_n(all[c].kept.begin(), first, std::uint8_t{0});
     });
-    return all;
+    return turned(std::move(all), reading.heads_on);
   }
-  Scores ranks = scores(reading);
+  const Scores& raw = scores(reading);
+  Scores ranks = raw;
   if (rule.shared_by_layer) {
     Vector<double> sum = Vector<double>::Zero(ranks.front().size());
     for (const Vector<double>& one : ranks) sum += one;
     std::ranges::fill(ranks, sum);
   }
   for (Vector<double>& rank : ranks) {
-    if (!reading.pools_heads) rank = pooled(rank, rule.pool, rule.pool_window);
+    if (!reading.inputs.pools_heads) rank = pooled(rank, rule.pool, rule.pool_window);
     if (reading.negated) rank = -rank;
-    if (!reading.pins_negated) continue;
-    const double least = rank.minCoeff() - 1;
-    rank.head(std::min(rule.sinks, rank.size())).setConstant(least);
-    rank.tail(std::min(rule.recent, rank.size())).setConstant(least);
+    const double least = rank.size() > 0 ? rank.minCoeff() - 1 : 0;
+    if (reading.pins_negated) {
+      rank.head(std::min(rule.sinks, rank.size())).setConstant(least);
+      rank.tail(std::min(rule.recent, rank.size())).setConstant(least);
+    }
+    rank.head(std::min(reading.first_out, rank.size())).setConstant(least);
   }
-  for (Vector<double>& rank : ranks)
-    if (reading.never > 0) rank.head(std::min(reading.never, rank.size())).setConstant(rank.minCoeff() - 1);
   if (reading.pins_negated) rule.sinks = rule.recent = 0;
+  rule.recent = std::max<Index>(rule.recent - reading.last_out, 0);
   rule.pool = {};
   const std::vector<Index> keep = budgets(reading, ranks, place, places);
   const bool ranked = ranks_once(rule) && (rule.metric || rule.given);
-  const TokenMetricFacts* metric = rule.metric ? &kTokenMetrics[*rule.metric] : nullptr;
-  const double rounding = rounding_of(reading.numbers);
-  std::vector<double> logit(all.size(), 0);
-  for (Index c = 0; ranked && metric != nullptr && metric->rows != MetricRows::none && c < count(); ++c)
-    logit[c] = largest_logit(rule.window, c);
-  if (rule.shared_by_layer) std::ranges::fill(logit, *std::ranges::max_element(logit));
   compute_.workers.parallel_for(count(), [&](std::ptrdiff_t c) {
     const HeadGroup<double>& group = *caches_[c];
-    const Vector<double> weights = second_weights(group, rule, compute_.workers);
-    const auto kept_by = [&] {
-      return reading.later_first ? keep_later_first(rule, ranks[c], keep[c], weights)
-                                 : keep_by(rule, ranks[c], keep[c], weights);
-    };
+    Vector<double> weights = second_weights(group, rule, compute_.workers);
+    if (weights.size() > 0) weights = Vector<double>(weights.segment(first, candidates));
+    const Vector<double> rank = ranks[c].head(candidates);
+    const Index budget = std::min(keep[c], candidates);
     ReadCache& one = all[c];
-    one.kept = kept_by();
+    const KeptSet kept = reading.later_first ? keep_later_first(rule, rank, budget, weights)
+                                             : keep_by(rule, rank, budget, weights);
+    one.kept.assign(static_cast<std::size_t>(group.l), 0);
+    std::ranges::copy(kept, one.kept.begin() + first);
     one.shares_budget = reading.division && reading.division->method == BudgetMethod::ada;
-    one.pinned_before = std::min(rule.sinks, group.l);
-    one.pinned_from = std::max(one.pinned_before, group.l - rule.recent);
-    const Index pinned = one.pinned_before + group.l - one.pinned_from;
-    one.pins_tie = keep[c] < pinned && 2 * pinned <= group.l;
+    const Index sinks = std::min(rule.sinks, candidates);
+    one.pinned_before = first + sinks;
+    one.pinned_from = first + std::max(sinks, candidates - rule.recent);
+    one.pins_tie = is_kvpress(reading.divides) && budget < sinks + first + candidates - one.pinned_from;
     if (ranked) {
-      one.scores = ranks[c];
+      one.scores = behind(first, ranks[c]);
       if (rule.page > 1) {
-        const Vector<double> pages = page_scores(ranks[c], rule.page, rule.page_by);
-        for (Index p = 0; p < group.l; ++p) one.scores[p] = pages[p / rule.page];
+        const Vector<double> pages = page_scores(rank, rule.page, rule.page_by);
+        for (Index p = 0; p < candidates; ++p) one.scores[first + p] = pages[p / rule.page];
         one.page = rule.page;
       }
       one.lowest_kept = kInfinity, one.highest_evicted = -kInfinity;
@@ -265,81 +303,119 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
           one.lowest_kept = std::min(one.lowest_kept, one.scores[p]);
         else
           one.highest_evicted = std::max(one.highest_evicted, one.scores[p]);
-      one.relative = rounding * kRoundings;
-      if (metric != nullptr && metric->id == TokenMetric::keydiff) one.absolute = one.relative;  // a cosine
-      // A rounded logit changes a weight by as much relative to it, and a square twice.
-      one.relative +=
-          2 * rounding * (metric == nullptr || metric->unit == MetricUnit::weight ? 1 : 2) * logit[c];
-      // A rank among 128, moved by tokens that are equal.
-      if (metric != nullptr && metric->id == TokenMetric::lagkv) one.absolute = 128 * rounding;
-      // What is left of small weights in float16.
-      if (reading.numbers == Dtype::f16 && metric != nullptr) {
-        const Index heads = rule.shared_by_layer ? count() * group.G() : group.G();
-        if (metric->unit == MetricUnit::weight)
-          one.absolute += 0x1p-24 * static_cast<double>(std::min(rule.window, group.T_q()) * heads);
-        if (metric->id == TokenMetric::expected_attention)  // of a mean over heads, times norms
-          one.absolute += 0x1p-24 * (1 + group.v.topRows(group.l).rowwise().norm().maxCoeff());
-      }
     }
     one.kept = shifted(one.kept, reading.shift);
     if (reading.shift != 0) one.scores.resize(0);  // they are those of other places
   });
-  if (reading.division && reading.division->method == BudgetMethod::ada) {
-    // One cut through all heads.
-    double lowest = kInfinity, highest = -kInfinity;
-    for (const ReadCache& one : all) {
-      lowest = std::min(lowest, one.lowest_kept);
-      highest = std::max(highest, one.highest_evicted);
-    }
-    for (ReadCache& one : all)
-      one.lowest_kept = std::max(lowest, std::min(one.lowest_kept, highest)), one.highest_evicted = highest;
+  if (all.front().shares_budget &&
+      std::accumulate(keep.begin(), keep.end(), Index{0}) <
+          count() * (held() - all.front().pinned_from + all.front().pinned_before))
+    for (ReadCache& one : all) one.pins_tie = is_kvpress(reading.divides);
+  if (ranked && reading.shift == 0) {
+    // Formed once something departs, of all caches: they may share a ranking or a budget.
+    const auto formed = std::make_shared<std::vector<ScoreBounds>>();
+    const auto caches = std::make_shared<const std::vector<ReadCache>>(all);
+    Reading as_read = reading;
+    as_read.rule.pool = asked.rule.pool;
+    for (Index c = 0; c < count(); ++c)
+      all[c].bounds = [this, formed, caches, as_read, &raw, c]() -> const ScoreBounds& {
+        if (formed->empty()) *formed = bounds(as_read, raw, *caches);
+        return (*formed)[c];
+      };
   }
-  return all;
+  if (all.front().shares_budget) {
+    std::vector<double*> kept, evicted;
+    for (ReadCache& one : all) kept.push_back(&one.lowest_kept), evicted.push_back(&one.highest_evicted);
+    share_cut(kept, evicted);
+  }
+  return turned(std::move(all), reading.heads_on);
+}
+
+/// `raw`: the scores before they are pooled. `all`: what the reading keeps, with the scores behind that.
+std::vector<ScoreBounds> LayerCaches::bounds(const Reading& reading, const Scores& raw,
+                                             const std::vector<ReadCache>& all) {
+  const EvictionRule& rule = reading.rule;
+  const int power = attention_power(rule);
+  const bool looks_at_rows = rule.metric && kTokenMetrics[*rule.metric].rows != MetricRows::none;
+  std::vector<Vector<double>> near;
+  for (Index c = 0; c < count(); ++c)
+    near.push_back(score_tolerance(
+        *caches_[c], rule, raw[c], power > 0 ? deviation(rule.window, power, c) : Vector<double>(),
+        power == 0 && looks_at_rows ? largest_logit(rule.window, c) : 0, reading.numbers));
+  if (rule.shared_by_layer) {
+    Vector<double> sum = Vector<double>::Zero(near.front().size());
+    for (const Vector<double>& one : near) sum += one;
+    std::ranges::fill(near, sum);
+  }
+  std::vector<ScoreBounds> found;
+  for (Index c = 0; c < count(); ++c) {
+    Vector<double> mine = pooled(near[c], rule.pool, rule.pool_window);
+    if (rule.page > 1) {
+      const Vector<double> pages = page_scores(mine, rule.page, rule.page_by);
+      for (Index p = 0; p < mine.size(); ++p) mine[p] = pages[p / rule.page];
+    }
+    ScoreBounds one{behind(first_held(), mine)};
+    std::vector<double> low, high;
+    Index kept = 0;
+    for (Index p = all[c].pinned_before; p < all[c].pinned_from; ++p) {
+      low.push_back(all[c].scores[p] - one.near[p]);
+      high.push_back(all[c].scores[p] + one.near[p]);
+      kept += all[c].kept[p];
+    }
+    one.kept_from = nth_largest(std::move(low), kept);
+    one.evicted_to = nth_largest(std::move(high), kept + 1);
+    found.push_back(std::move(one));
+  }
+  if (all.front().shares_budget) {
+    std::vector<double*> kept, evicted;
+    for (ScoreBounds& one : found) kept.push_back(&one.kept_from), evicted.push_back(&one.evicted_to);
+    share_cut(kept, evicted);
+  }
+  return found;
 }
 
 KeptSet LayerCaches::oracle(Index c, Index keep) const {
   const Vector<double> importance = future_importance(*caches_[c], compute_);
-  return importance.size() == 0 ? KeptSet() : largest(importance, keep);
+  if (importance.size() == 0) return {};
+  KeptSet kept = largest(importance.tail(held()), keep);
+  kept.insert(kept.begin(), static_cast<std::size_t>(first_held()), 0);
+  return kept;
 }
 
-Mismatch mismatch(const ReadCache& meant, const KeptSet& found) {
+Mismatch mismatch(const ReadCache& meant, const KeptSet& found, bool with_rounding) {
   Mismatch result;
-  const auto near = [&](double score, double cut) {
-    return meant.relative * std::max(std::abs(score), std::abs(cut)) + meant.absolute;
-  };
+  if (meant.kept == found) return result;
   // A page of which some is kept was not chosen as one.
   const auto is_whole = [&](Index p) {
     const Index begin = p / meant.page * meant.page, end = std::min(begin + meant.page, std::ssize(found));
     return std::all_of(found.begin() + begin, found.begin() + end,
                        [&](std::uint8_t kept) { return kept == found[p]; });
   };
-  Index rounded = 0;  // tokens that tie though their scores are not the same
+  const ScoreBounds* bounds = with_rounding && meant.bounds ? &meant.bounds() : nullptr;
   for (Index p = 0; p < std::ssize(found); ++p) {
     if (found[p] == meant.kept[p]) continue;
-    const bool extra = found[p] != 0,
-               ranked = meant.scores.size() > 0 && p >= meant.pinned_before && p < meant.pinned_from;
+    const bool extra = found[p] != 0, pinned = p < meant.pinned_before || p >= meant.pinned_from,
+               ranked = meant.bounds && !pinned && is_whole(p);
     (extra ? result.extra : result.missing).push_back(p);
-    const bool pinned = p < meant.pinned_before || p >= meant.pinned_from;
-    const bool tied =
-        (meant.pins_tie && pinned) ||
-        (ranked && is_whole(p) &&
-         (extra ? meant.scores[p] >= meant.lowest_kept - near(meant.scores[p], meant.lowest_kept)
-                : meant.scores[p] <= meant.highest_evicted + near(meant.scores[p], meant.highest_evicted)));
-    if (tied) {
-      const double cut = extra ? meant.lowest_kept : meant.highest_evicted;
-      rounded += ranked && meant.scores[p] != cut ? 1 : 0;
+    const bool equal = (meant.pins_tie && pinned) ||
+                       (ranked && meant.scores[p] == (extra ? meant.lowest_kept : meant.highest_evicted));
+    if (equal) continue;
+    ++result.unequal;
+    if (ranked && bounds != nullptr &&
+        (extra ? meant.scores[p] + bounds->near[p] >= bounds->kept_from
+               : meant.scores[p] - bounds->near[p] <= bounds->evicted_to))
       continue;
-    }
     ++result.apart;
     if (!result.first) result.first = p;
   }
   // Where most scores vanish in coarse numbers, all would be equal: so many that are not are no accident.
   constexpr Index kFewTies = 8, kTiesOf = 5;
-  if (rounded > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
+  if (result.unequal - result.apart > std::max(kFewTies, kvreplay::count(meant.kept) / kTiesOf)) {
     result.apart = result.count();
     if (!result.first) result.first = result.extra.empty() ? result.missing.front() : result.extra.front();
   }
   const Index more = std::abs(std::ssize(result.extra) - std::ssize(result.missing));
+  if (!meant.shares_budget) result.unequal = std::max(result.unequal, more);
   if (!meant.shares_budget && more > result.apart) {
     result.apart = more;
     if (!result.first)

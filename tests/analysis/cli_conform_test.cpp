@@ -159,7 +159,8 @@ TEST_CASE("the changes from kvpress 0.5.4 to 0.5.5 are named", "[cli][conform][g
           press == std::string("criticalkv") ? " with the settings of " : " with the budget rounded as in ";
       CHECK(contains(found.reading(0), press + std::string(what)));
       CHECK(contains(found.reading(0), other));
-      CHECK(found.left(0) == 0);
+      // One of the protected tokens, whichever of equal score.
+      CHECK(found.one.at("readings").at(0).at("tokens_apart") == 0);
       CHECK(judge_mask(Mask(bits.begin(), bits.end()),
                        {"--as", press, "--semantics", other, "--sigma", "0.999"})
                 .code == 0);
@@ -220,6 +221,149 @@ TEST_CASE("a policy read otherwise is named, with nothing left", "[cli][conform]
   CHECK(judge_mask(kvpress, {"--as", "snapkv", "--budget", "179"}).reading(0) ==
         "snapkv with the settings of kvpress, kvpress-0.5.5");
   CHECK(judge_mask(kvpress, {"--as", "snapkv", "--semantics", "kvpress", "--budget", "179"}).code == 0);
+}
+
+TEST_CASE("a named reading keeps exactly the same, anything else is the nearest", "[cli][conform]") {
+  const TempDir temp;
+  const auto streaming = [](std::size_t sinks, std::size_t newest) {
+    Mask mask(kLayers * kHeads * kTokens, 0);
+    for (std::size_t head = 0; head < kLayers * kHeads; ++head) {
+      const auto row = mask.begin() + static_cast<std::ptrdiff_t>(head * kTokens);
+      std::fill_n(row, sinks, std::uint8_t{1});
+      std::fill_n(row + static_cast<std::ptrdiff_t>(kTokens - newest - 179 + sinks), 179 - sinks,
+                  std::uint8_t{1});
+    }
+    return mask;
+  };
+  const auto reading = [&](const Mask& mask, const char* as, const char* layers = "0-5") {
+    const Judged found = judge_mask(mask, {"--as", as, "--budget", "179", "--layers", layers});
+    INFO(found.one.dump());
+    CHECK(found.code == 1);
+    CHECK(found.left(0) == 0);
+    CHECK(contains(found.all.at("report").get<std::string>(), "what it keeps is " + found.reading(0)));
+    return found.reading(0);
+  };
+  CHECK(reading(streaming(3, 0), "streaming") == "streaming with the first 3 protected");
+  CHECK(reading(streaming(5, 0), "streaming") == "streaming with the first 5 protected");
+  CHECK(reading(streaming(23, 0), "streaming") == "streaming with the first 23 protected");
+  CHECK(reading(streaming(4, 1), "streaming") == "streaming with the newest token never kept");
+  CHECK(reading(streaming(4, 2), "streaming") == "streaming with the newest 2 tokens never kept");
+
+  const Mask mask = evicted(temp / "r", "tova", "paper", "179");
+  const auto from = [&](std::size_t layers_on, std::size_t heads_on) {
+    Mask moved;
+    for (std::size_t layer = 0; layer < kLayers; ++layer)
+      for (std::size_t head = 0; head < kHeads; ++head) {
+        const auto row = mask.begin() +
+                         static_cast<std::ptrdiff_t>(
+                             ((layer + layers_on) % kLayers * kHeads + (head + heads_on) % kHeads) * kTokens);
+        moved.insert(moved.end(), row, row + kTokens);
+      }
+    return moved;
+  };
+  CHECK(reading(from(0, 1), "tova") == "tova with the tokens of the next KV head");
+  CHECK(reading(from(1, 0), "tova") == "tova with the tokens of the next layer");
+  CHECK(reading(from(5, 0), "tova") == "tova with the tokens of the layer before");
+  CHECK(reading(evicted(temp / "r", "snapkv[window=24]", "paper", "179"), "snapkv") ==
+        "snapkv with window = 24");
+  CHECK(reading(evicted(temp / "r", "h2o[recent=45]", "paper", "179"), "h2o", "0-1") ==
+        "h2o with the last 45 protected");
+
+  // Dumps of the same numbers that say another scale.
+  fs::copy(sample_dump(), temp / "dump", fs::copy_options::recursive);
+  Json manifest = Json::parse(file_text(temp / "dump/manifest.json"));
+  for (const auto& [scale, named] : {std::pair(1.0, "tova with logits that are not scaled"),
+                                     {1.0 / 64, "tova with logits scaled twice"}}) {
+    manifest["scale"] = scale;
+    write_file(temp / "dump/manifest.json", manifest.dump());
+    succeed({"evict", temp / "dump", "--out", temp / "s", "--policy", "tova", "--budget", "179",
+             "--precision", "f64", "--quiet", "--force"});
+    Mask scaled;
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      const auto part =
+          npy_file(temp / "s" / fmt::format("layer_{:02}", layer) / "kept/tova-paper-prefill-179.npy")
+              .as<std::uint8_t>();
+      scaled.insert(scaled.end(), part.begin(), part.end());
+    }
+    CHECK(reading(scaled, "tova") == named);
+  }
+
+  // One token for another is no reading's.
+  Mask other = streaming(5, 0);
+  other[kTokens + 100] = 1, other[kTokens + 895] = 0;
+  const Judged near = judge_mask(other, {"--as", "streaming", "--budget", "179"});
+  CHECK(near.reading(0) == "streaming with the first 5 protected");
+  CHECK(near.left(0) == 2);
+  CHECK(contains(near.all.at("report").get<std::string>(),
+                 "nearest: streaming with the first 5 protected (2 of 26 tokens differ)"));
+}
+
+TEST_CASE("of more pinned tokens than stay the first go first, then the newest", "[cli][conform]") {
+  const auto kept = [](std::size_t begin, std::size_t other) {
+    Mask mask(kLayers * kHeads * kTokens, 0);
+    for (std::size_t head = 0; head < kLayers * kHeads; ++head)
+      std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(head * kTokens + begin), 20, std::uint8_t{1});
+    if (other > 0) mask[begin] = 0, mask[other] = 1;
+    return mask;
+  };
+  for (const char* numbers : {"float16", "float32"}) {
+    INFO(numbers);
+    const std::vector<std::string> as = {"--as", "snapkv", "--budget", "20", "--numbers", numbers};
+    CHECK(judge_mask(kept(kTokens - 20, 0), as).one.at("verdict") == "conforms");
+    CHECK(judge_mask(kept(kTokens - 32, 0), as).one.at("tokens_apart") == 24 * kLayers * kHeads);
+    CHECK(judge_mask(kept(kTokens - 20, kTokens - 25), as).one.at("tokens_apart") == 2);
+    // kvpress gives all that it protects one score: any of these stay.
+    CHECK(judge_mask(kept(kTokens - 32, 0),
+                     [&] {
+                       std::vector<std::string> theirs = as;
+                       theirs.insert(theirs.end(), {"--semantics", "kvpress"});
+                       return theirs;
+                     }())
+              .one.at("verdict") == "conforms but for ties");
+  }
+}
+
+TEST_CASE("positions behind a sliding window are not compared", "[cli][conform]") {
+  const TempDir temp;
+  make_small_dump(temp / "dump");
+  Json manifest = Json::parse(file_text(temp / "dump/manifest.json"));
+  manifest["sliding_window"] = {20, nullptr};
+  write_file(temp / "dump/manifest.json", manifest.dump());
+  constexpr std::size_t l = 61, first = l - 19;
+  const auto judged = [&](const Mask& mask, const std::vector<std::string>& as) {
+    write_file(temp / "kept.npy", npy("|b1", {2, 2, l}, mask).bytes());
+    return judge(joined({"--kept", temp / "kept.npy"}, as), temp / "dump");
+  };
+  const Mask all(2 * 2 * l, 1);
+  Mask held = all, less;
+  for (std::size_t head = 0; head < 2; ++head)
+    std::fill_n(held.begin() + static_cast<std::ptrdiff_t>(head * l), first, std::uint8_t{0});
+  less = held;
+  less[first] = 0;
+  for (const Mask& mask : {all, held}) {
+    const Judged found = judged(mask, {"--as", "none"});
+    CHECK(found.one.at("verdict") == "conforms");
+    CHECK(found.all.at("not_compared") == Json::parse(R"([{"positions": 42, "layers": [0]}])"));
+    CHECK(contains(found.all.at("report").get<std::string>(),
+                   "not compared: positions 0 to 41 of layer 0, which a sliding window hides"));
+  }
+  const Judged dropped = judged(less, {"--as", "none"});
+  CHECK(dropped.code == 1);
+  CHECK(dropped.one.at("tokens_apart") == 1);
+  CHECK(dropped.one.at("first").at("position") == first);
+
+  // Streaming keeps the first and the newest of what is held.
+  Mask streaming(2 * 2 * l, 0);
+  for (std::size_t head = 0; head < 4; ++head) {
+    const auto row = streaming.begin() + static_cast<std::ptrdiff_t>(head * l);
+    std::fill_n(row + static_cast<std::ptrdiff_t>(head < 2 ? first : 0), 4, std::uint8_t{1});
+    std::fill_n(row + static_cast<std::ptrdiff_t>(l - 8), 8, std::uint8_t{1});
+  }
+  CHECK(judged(streaming, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "conforms");
+  streaming[3] = 1;  // hidden
+  CHECK(judged(streaming, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "conforms");
+  CHECK(judged(all, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "nothing was evicted");
+  CHECK(judged(held, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "nothing was evicted");
 }
 
 TEST_CASE("what no reading explains is not explained", "[cli][conform]") {

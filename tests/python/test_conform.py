@@ -4,6 +4,7 @@
 
 Needs NumPy (without: nothing is tested, exit status 77); the fixture also pytest.
 """
+import json
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,35 @@ class Conform(unittest.TestCase):
             found = kvreplay.conform(DUMP, "none", cache=folder)
         self.assertFalse(found)
         self.assertIn("keys    multiplied by 2 in 2 of 12 heads (layer 4", found)
+
+    def test_a_cache_of_transformers_that_holds_a_sliding_window_conforms(self):
+        try:
+            import torch
+            import transformers
+        except ImportError:
+            self.skipTest("needs torch and transformers")
+        length, window = 50, 20
+        config = transformers.Gemma3TextConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+                                               num_key_value_heads=1, head_dim=16, sliding_window=window,
+                                               layer_types=["sliding_attention", "full_attention"])
+        model = transformers.Gemma3ForCausalLM(config).eval()
+        rng = np.random.default_rng(0)
+        with tempfile.TemporaryDirectory() as folder:
+            for layer in range(2):
+                place = Path(folder) / f"layer_{layer:02}"
+                place.mkdir()
+                for name, heads in (("q", 2), ("k", 1), ("v", 1)):
+                    np.save(place / f"{name}.npy", rng.standard_normal((heads, length + 2, 16)).astype(np.float32))
+            (Path(folder) / "manifest.json").write_text(json.dumps({"prompt_len": length, "scale": 0.25, "sliding_window": [window, None]}))
+            for cache in (transformers.DynamicCache(config=config), transformers.DynamicCache()):  # w - 1 positions, and all
+                with torch.no_grad(), kvreplay.kept_of(model) as kept:
+                    model(torch.arange(length)[None] % 64, past_key_values=cache)
+                mask = kept.mask()
+                self.assertEqual(mask.shape, (2, 1, length))
+                self.assertTrue(mask[0, 0, length - window + 1 :].all() and mask[1].all())
+                found = kvreplay.conform(folder, "none", kept)
+                self.assertTrue(found, str(found))
+                self.assertIn("not compared: positions 0 to 30 of layer 0", found)
 
     def test_refusals_are_input_errors(self):
         for kept, options, said in ((self.kept[:5], {"keep": 0.2}, "expected 6 layers, found 5 layers"),
