@@ -29,13 +29,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
 import io
 import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Any, Callable
 
 from capture_tasks import LENGTH, take_tasks
 from dump_files import FILE_DTYPES, PROGRESS, CaptureError, one_line, require, write_json
@@ -54,7 +53,7 @@ else:
     from attention_capture import capture
     from capture_estimate import print_estimate
     from capture_request import Request, one_line_errors
-    from model_attention import input_device
+    from decoding import feed
     from output_gradients import write_gradients
     from second_reading import check_length, write_second_reading
 
@@ -263,47 +262,6 @@ class Progress:
         if self.terminal and self.said:
             self.said = 0.0
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, seed: int | None,
-         ends: Iterable[int] = (), enough: Callable[[list[int]], bool] | None = None) -> int | None:
-    """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it, unless
-    `enough` says of those that were chosen whether they are: then one of `ends` does, too.
-    Returns the first step at which the model chose one of `ends`, if any."""
-    takes = inspect.signature(model.forward).parameters
-    keep = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-    device = input_device(model)
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
-    tokens, cache, ended, first, said = ids, own_cache(model, ids), None, 0, []
-    with torch.no_grad():
-        for step in range(decode + 1):
-            fed = torch.tensor([tokens], device=device)
-            more = {"past_key_values": cache, "use_cache": True} if "past_key_values" in takes else {}
-            if "cache_position" in takes:  # which models with states do not find by themselves
-                more["cache_position"] = torch.arange(first, first + len(tokens), device=device)
-            first += len(tokens)
-            result = model(input_ids=fed, **more, **keep)
-            if step == decode:  # an encoder has no logits, nor a cache
-                return ended
-            cache, logits = result.past_key_values, result.logits[0, -1].float().cpu()
-            chosen = torch.multinomial(logits.softmax(-1), 1, generator=generator) if generator else logits.argmax()
-            tokens = [given[step] if step < len(given) else int(chosen)]
-            if ended is None and len(given) <= step < decode and tokens[0] in ends:
-                ended = step
-            if enough and (ended is not None or enough(said)):
-                return ended
-            said += tokens
-    return ended
-
-
-def own_cache(model: torch.nn.Module, ids: list[int]) -> object:
-    """An empty cache, where the model has states besides keys and values and does not make one when it is called."""
-    if not getattr(model, "_is_stateful", False):
-        return None
-    device = input_device(model)
-    given = model.prepare_inputs_for_generation(torch.tensor([ids], device=device), past_key_values=None, use_cache=True,
-                                                cache_position=torch.arange(len(ids), device=device))
-    return given.get("past_key_values")
 
 
 if __name__ == "__main__":
