@@ -142,7 +142,7 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
                 print(one_line(prompt.out))
             good = check(prompt.out) and good
     if failed:
-        print(f"kvcapture: {len(failed)} of {count} prompts have no whole dump: {one_line(', '.join(failed))}", file=sys.stderr)
+        print(f"kvcapture: {len(failed)} of {count} prompts failed: {one_line(', '.join(failed))}", file=sys.stderr)
         return 2
     return 0 if good else 1
 

@@ -226,7 +226,7 @@ def forget_lengths(model: torch.nn.Module) -> None:
     for owner, name in rotations(model):
         original = getattr(owner, name.replace("inv_freq", "original_inv_freq"), None)
         if torch.is_tensor(original):
-            owner.register_buffer(name, original.to(getattr(owner, name).device), persistent=False)
+            owner.register_buffer(name, original.to(getattr(owner, name).device, copy=True), persistent=False)  # some are written in place
         for read in [key for key in vars(owner) if key.endswith("max_seq_len_cached")]:
             setattr(owner, read, owner.original_max_seq_len)
 

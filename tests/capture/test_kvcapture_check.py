@@ -272,8 +272,8 @@ class CheckTest(unittest.TestCase):
                                r"found the byte 0xe9 \(Latin-1\? .*\) at offset 11, line 3, byte 4 of it$"),
                               ("a\u00e9".encode()[:-1], "found a character that is cut off at offset 1, line 1, byte 2 of it$"),
                               ("one".encode("utf-16"), r"found one in UTF-16, by its first bytes \(iconv -f UTF-16 "),
-                              ("one".encode("utf-32"), "found one in UTF-32"), ("one\ntwo".encode("utf-16-le"), "zero byte .* at offset 1, line 1, byte 2"),
-                              ("one".encode("utf-16-be"), "zero byte .* at offset 0, line 1, byte 1")):
+                              ("one".encode("utf-32"), "found one in UTF-32"), ("one\ntwo".encode("utf-16-le"), "found a zero byte .* at offset 1, line 1, byte 2"),
+                              ("one".encode("utf-16-be"), "found a zero byte .* at offset 0, line 1, byte 1")):
             path.write_bytes(data)
             with self.assertRaisesRegex(kvcapture.CaptureError, f"text.txt: expected a text in UTF-8, {pattern}"):
                 dump_files.read_text(path)
