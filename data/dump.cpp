@@ -273,7 +273,7 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
     throw InputError(
         folder.string(), "a whole dump",
         fmt::format("one whose capture was interrupted; kvcapture.py --check {} says which layers "
-                    "are whole",
+                    "are whole, and its command with --force captures it again",
                     folder.string()));
   std::vector<std::string> passed_over;
   auto found = find_arrays(folder, passed_over);

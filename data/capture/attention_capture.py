@@ -98,7 +98,7 @@ class capture:
         for i, layer in self.layers.items():
             for what in ("shape", "scale", "softcap", "causal"):
                 mine, firsts = getattr(layer, what), getattr(self.first, what)
-                require(mine == firsts, f"layer {i}, {what}", f"layer {self.chosen[0]}'s {firsts}", mine)
+                require(mine == firsts, f"layer {i}, {what}", f"layer {self.chosen[0]}'s {firsts}", f"{mine} (--layers chooses layers that are alike)")
         alone = self.first.causal or self.T == self.prompt_len
         require(alone, "decode", "no decoding steps of an encoder (--decode 0)", self.T - self.prompt_len)
         self.sites = {i: Site(layer.module, layer.block, layer.shape) for i, layer in self.layers.items()}

@@ -99,8 +99,8 @@ class Prompt:
 class Request:
     """The arguments, checked against the model's configuration, before its weights are read."""
 
-    def __init__(self, args: argparse.Namespace, gguf: Any, refused: Callable[[str, CaptureError], None]):
-        """refused: called with the name and the error of one of several prompts, without which the others go on."""
+    def __init__(self, args: argparse.Namespace, gguf: Any, contents: list[Content], refused: Callable[[str, CaptureError], None]):
+        """contents: of read_contents(). refused: called with the name and the error of one of several prompts, without which the others go on."""
         self.args, self.gguf, self.source = args, gguf, args.gguf or args.model
         self.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.name = args.name or Path(self.source).name
@@ -108,7 +108,6 @@ class Request:
         if gguf:
             path = Path(args.gguf)
             self.origin = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-        contents = read_contents(args, refused)
         with one_line_errors():
             torch.empty(0, device=self.device)
             self.whole = transformers.AutoConfig.from_pretrained(**self.origin)
@@ -117,7 +116,7 @@ class Request:
         self._choose_dtype(contents)
         self.prompts: list[Prompt] = []
         for name, source, content, out in contents:
-            with going_on(len(contents) > 1, name, refused):
+            with going_on(args.several, name, refused):
                 self.prompts.append(Prompt(self, name, source, content, out))
         if args.task:  # each sample has its own tokens, at most so many
             longest = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
@@ -166,8 +165,9 @@ Content = Tuple[str, str, Union[str, Conversation, List[int], None], Union[Path,
 def read_contents(args: argparse.Namespace, refused: Callable[[str, CaptureError], None]) -> list[Content]:
     """What the files hold, which is read before anything of the model; nothing where a dump is resumed."""
     found: list[tuple[str, str, Any]] = []
+    args.several = len(args.sources) > 1
     for kind, path in args.sources:
-        with going_on(len(args.sources) > 1, path, refused):
+        with going_on(args.several, path, refused):
             contents = [read_ids(path)] if kind == "ids" else read_conversations(path) if kind == "messages" else [read_text(path)]
             if args.chat:
                 contents = [Conversation.of_user(text.rstrip("\n")) for text in contents]
@@ -179,8 +179,8 @@ def read_contents(args: argparse.Namespace, refused: Callable[[str, CaptureError
     names = [name for name, _, _ in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, "--out", "prompts whose files have names of their own, which their dumps take", f"{twice} twice")
-    several = len(args.sources) > 1 or len(found) > 1
-    return [(name, path, content, out / name if out and several else out) for name, path, content in found]
+    args.several = args.several or len(found) > 1
+    return [(name, path, content, out / name if out and args.several else out) for name, path, content in found]
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ except ImportError as missing:
 else:
     from attention_capture import capture
     from capture_estimate import print_estimate
-    from capture_request import Prompt, Request, going_on, one_line_errors, weights_size
+    from capture_request import Prompt, Request, going_on, one_line_errors, read_contents, weights_size
     from decoding import feed
     from gguf_file import GgufFile
     from output_gradients import write_gradients
@@ -110,35 +110,43 @@ def run(args: argparse.Namespace, progress: Progress) -> int:
         transformers.utils.logging.disable_progress_bar()
         silence = contextlib.redirect_stderr(io.StringIO())  # not every bar heeds that
     progress(f"reading {args.gguf or args.model}")
-    failed: list[str] = []
+    failed, reading = [], f"reading model{weights_size(args.gguf or args.model)}"
 
     def refused(name: str, error: CaptureError) -> None:
         progress.clear()
         print(f"kvcapture: {one_line(name)}: {error}{left_behind(args)}", file=sys.stderr)
         failed.append(name)
 
+    contents = read_contents(args, refused)
     with contextlib.ExitStack() as parsed:
+        if args.gguf and not args.estimate:  # its vocabulary takes long, too
+            progress.clear()
+            print(reading, file=sys.stderr)
         with one_line_errors():
             gguf = args.gguf and parsed.enter_context(GgufFile(Path(args.gguf)).parsed_once())
-        request = Request(args, gguf, refused)
+        request = Request(args, gguf, contents, refused)
         progress.clear()
         if args.estimate:
             print_estimate(request)
             return 2 if failed else 0
         left = [prompt for prompt in request.prompts if not prompt.resumed or args.adds]
+        for prompt in request.prompts:
+            if prompt not in left:
+                print(f"{one_line(prompt.out)}: whole, nothing to add", file=sys.stderr)
         if left or args.task:
-            print(f"reading model{weights_size(request.source)}", file=sys.stderr)
+            if not args.gguf:
+                print(reading, file=sys.stderr)
             with silence:
                 model = request.load()
     if args.task:
         return answer(model, request, progress)
     count, good = len(request.prompts) + len(failed), True
     for prompt in left:
-        with going_on(count > 1, prompt.name, refused):
+        with going_on(args.several, prompt.name, refused):
             if not prompt.resumed:
                 take(model, request, prompt, progress)
             add_more(model, args, prompt.out, args.resume, progress)
-            if count > 1:
+            if args.several:
                 print(one_line(prompt.out))
             good = check(prompt.out) and good
     if failed:
