@@ -162,7 +162,7 @@ def table(by_version):
         captured = [ABSENT if of[kind] is None else of[kind][0] for of in by_version.values()]
         rest = by_version[newest][kind] or next((of[kind] for of in by_version.values() if of[kind]), [""] * 4)
         more = [cell + "".join(f"{OTHERWISE}{version}: {by_version[version][kind][at]}" for version in others
-                               if by_version[version][kind] and by_version[version][kind][at] != cell)
+                               if (by_version[version][kind] or [""] * 4)[at] not in ("", cell))
                 for at, cell in enumerate(rest) if at]
         lines.append([f"`{kind}`", *captured, *more])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -194,7 +194,7 @@ class Architectures(unittest.TestCase):
                         self.assertEqual(found[0].split()[0], captured[-1].split()[0], found[0])
                     continue
                 self.assertEqual(found[0], captured[at])
-                for cell, mine in zip(rest, found[1:], strict=True):
+                for cell, mine in zip(rest, found[1:], strict=True) if any(found[1:]) else ():
                     newest, *others = cell.split(OTHERWISE)
                     self.assertEqual(mine, dict(other.split(": ", 1) for other in others).get(versions[at], newest))
 
