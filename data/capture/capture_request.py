@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 
-from capture_tasks import LENGTH, read_tasks
+from capture_tasks import LENGTH, open_answers, read_tasks
 from conversations import Conversation, read_conversations
 from dump_files import FILE_DTYPES, TOLERANCES, CaptureError, is_incomplete, read_layers, read_text, require, require_folder
 from gradient_progress import Dump, Job, plan
@@ -47,6 +47,8 @@ class Prompt:
         enough = self.resumed or 1 <= self.prompt_len <= len(ids) and (not behind or behind >= self.decode)
         require(enough, source, f"a prompt of 1 to {len(ids)} positions, and {self.decode} ids behind it or none",
                 f"--prompt-len {self.prompt_len} of {len(ids)}")
+        decodes = self.decode and not self.resumed
+        require(not decodes or not is_encoder(request.whole), "decode", "no decoding steps of an encoder (--decode 0)", self.decode)
         if self.resumed:
             self.layers = self.resumed.layers
         else:
@@ -121,6 +123,7 @@ class Request:
         if args.task:  # each sample has its own tokens, at most so many
             longest = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
             self.tasks, args.decode = read_tasks(args, self.tokenizer, longest), 0
+            self.answers = open_answers(self.tasks, args) if args.out else None
             self.longest = Prompt(self, "a question", args.task, [0] * (args.length or LENGTH), None)
 
     def _find_tokenizer(self, contents: list[Content]) -> Any:

@@ -181,10 +181,10 @@ def answer(model: torch.nn.Module, request: Request, progress: Progress) -> int:
             judge(captured.ids[len(ids):])
         write_tokens(captured, request.tokenizer)
 
-    answers = take_tasks(request.tasks, Path(args.out), args, request.tokenizer, capture_answer,
-                         lambda folder: add_more(model, args, folder, False, progress), progress)
+    take_tasks(request.tasks, request.answers, args, request.tokenizer, capture_answer,
+               lambda folder: add_more(model, args, folder, False, progress), progress)
     progress.clear()
-    print("\n".join(answers.summary()))
+    print("\n".join(request.answers.summary()))
     return 0
 
 
