@@ -23,7 +23,7 @@ times: it shows what is done with the heads' outputs (output_path.py), and, with
 turn. One layer's tensors are in memory at a time, besides model and cache. With --gradients, the last rows are then fed once more
 (output_gradients.py), with --repeat the prompt (second_reading.py).
 
-Needs torch, numpy and transformers (tested with 4.56 to 5.24; --check: numpy; --gguf: also gguf and accelerate), and the files
+Needs torch, numpy and transformers (tested with 5.2 to 5.24; --check: numpy; --gguf: also gguf and accelerate), and the files
 beside this one. A request that cannot be met is one line and exit status 2; of several prompts, the others are captured.
 """
 from __future__ import annotations

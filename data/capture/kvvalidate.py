@@ -24,7 +24,7 @@ it a token, at a time over the cut caches, and every next cut is decided by what
 phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
 
 The model runs in float32, whatever the checkpoint's dtype (--compute);
-figures are formed in float64. Needs torch, numpy, xxhash and transformers (tested with 4.56 to 5.24; GGUF: also gguf and
+figures are formed in float64. Needs torch, numpy, xxhash and transformers (tested with 5.2 to 5.24; GGUF: also gguf and
 accelerate), and the files beside this one. A request that cannot be met is one line and exit status 2.
 """
 

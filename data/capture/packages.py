@@ -9,7 +9,7 @@ from typing import Iterable
 
 from dump_files import CaptureError, require
 
-TESTED = "4.56", "5.24"  # of transformers: the oldest and the newest; the pages name them
+TESTED = "5.2", "5.24"  # of transformers: the oldest and the newest; the pages name them
 TORCH = "numpy", "torch", "transformers"
 GGUF = "gguf", "accelerate"  # with which transformers reads a GGUF file
 TEXTS = ("tokenizers",)
