@@ -43,22 +43,23 @@ from dump_files import PROGRESS, CaptureError, is_incomplete, one_line, write_js
 from packages import version_note
 from prompt_tokens import ending_tokens
 
+MODEL, MISSING = True, ""  # is one read?
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     try:
-        read_arguments(None, __doc__, argparse.Namespace())
+        MODEL = not read_arguments(None, __doc__, argparse.Namespace()).check
     except CaptureError as refusal:
         print(f"kvcapture: {refusal}", file=sys.stderr)
         sys.exit(2)
 
-MISSING = ""
 try:
     from dump_check import check  # needs NumPy alone
 
-    import torch
-    import transformers
+    if MODEL:
+        import torch
+        import transformers
 except ImportError as missing:
-    torch, MISSING = None, str(missing)
-else:
+    MODEL, MISSING = False, str(missing)
+if MODEL:
     from attention_capture import capture
     from capture_estimate import print_estimate
     from capture_request import Prompt, Request, going_on, one_line_errors, read_contents, weights_size
