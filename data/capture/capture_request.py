@@ -35,7 +35,7 @@ class Prompt:
             raise CaptureError(f"{out}: expected a whole dump, found an interrupted capture (with its prompt, --resume captures it again)")
         self.force = args.force or bool(begun)
         self.resumed = Dump(out) if there and not begun else None
-        if out and not self.resumed:
+        if out and not self.resumed and not args.estimate:
             require_folder(out, self.force)
         self.ids, self.prompt_len, self.decode = self._tokens(content)
         if self.resumed:
@@ -123,7 +123,7 @@ class Request:
         if args.task:  # each sample has its own tokens, at most so many
             longest = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
             self.tasks, args.decode = read_tasks(args, self.tokenizer, longest), 0
-            self.answers = open_answers(self.tasks, args) if args.out else None
+            self.answers = None if args.estimate else open_answers(self.tasks, args)
             self.longest = Prompt(self, "a question", args.task, [0] * (args.length or LENGTH), None)
 
     def _find_tokenizer(self, contents: list[Content]) -> Any:
