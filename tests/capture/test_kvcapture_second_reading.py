@@ -114,7 +114,7 @@ class SecondReadings(Case):
         self.assertIn("layer 1: q_ref.npy: missing\n", text)
         status, text = said(kvcapture.main, [*model, "--resume"])
         self.assertEqual(status, 2)
-        self.assertIn("--resume: expected --gradients, --gradients-nll, --repeat or --task, found none of them", text)
+        self.assertIn("expected --prompt, --messages, --ids or --task, found none", text)
 
 
 if __name__ == "__main__":
