@@ -313,7 +313,7 @@ Dump Dump::open(const std::filesystem::path& folder, const DumpOptions& options)
     throw InputError(
         folder.string(), "a whole dump",
         fmt::format("one whose capture was interrupted; kvcapture.py --check {} says which layers "
-                    "are whole",
+                    "are whole, and its command with --force captures it again",
                     folder.string()));
   if (const auto text = is_folder ? text_of(folder / "tokens.json", kMostTokens) : std::nullopt)
     impl->tokens = parse_tokens(*text, (folder / "tokens.json").string());

@@ -10,7 +10,7 @@ foreach(script capture/test_kvcapture_models capture/test_kvcapture_library capt
                capture/test_kvcapture_gguf capture/test_kvcapture_gradients capture/test_kvcapture_gradient_files
                capture/test_kvcapture_gradient_command capture/test_kvcapture_output_path capture/test_kvcapture_encoders
                capture/test_kvcapture_architectures
-               capture/test_kvcapture_path capture/test_kvcapture_second_reading
+               capture/test_kvcapture_path capture/test_kvcapture_second_reading capture/test_kvcapture_messages capture/test_packages
                capture/test_gguf_pieces capture/test_help
                capture/test_write_dump capture/test_kvresults capture/test_model_loop capture/test_number_formats capture/test_kvvalidate capture/test_answers
                capture/test_damaged_results research/test_study research/test_claims peers/test_peers peers/test_conform_kvpress

@@ -98,7 +98,7 @@ class capture:
         for i, layer in self.layers.items():
             for what in ("shape", "scale", "softcap", "causal"):
                 mine, firsts = getattr(layer, what), getattr(self.first, what)
-                require(mine == firsts, f"layer {i}, {what}", f"layer {self.chosen[0]}'s {firsts}", mine)
+                require(mine == firsts, f"layer {i}, {what}", f"layer {self.chosen[0]}'s {firsts}", f"{mine} (--layers chooses layers that are alike)")
         alone = self.first.causal or self.T == self.prompt_len
         require(alone, "decode", "no decoding steps of an encoder (--decode 0)", self.T - self.prompt_len)
         self.sites = {i: Site(layer.module, layer.block, layer.shape) for i, layer in self.layers.items()}
@@ -178,7 +178,7 @@ class capture:
         require(end <= self.T, f"layer {index}", f"at most {self.T} positions (prompt_len and decode)", end)
         fewest = min(first, layer.window - 1) + rows if layer.window else end
         grows = f"a cache that grows by each position fed, {end} keys"
-        alone = f"{keys}, those fed alone (use_cache=True, and past_key_values handed on?)"
+        alone = f"{keys}, those fed alone (is the cache that the pass before returned handed on?)"
         found = alone if keys == rows < end else keys
         require(fewest <= keys <= end, f"layer {index} at position {first}", grows, found)
         by_itself = self.own == "sdpa" and is_causal(module, kwargs)
@@ -304,7 +304,9 @@ class capture:
             if layer.turn is None:
                 return {"rope_note": f"no rope: layer {i}{layer.rope_note}"}
             if layer.turn != layer.rotation():
-                return {"rope_note": f"no rope: the rotation of layer {i} changed after the prompt"}
+                turned = f"whose keys are turned as for its {self.prompt_len} positions, and each step's as for as many as there were"
+                return {"rope_note": f"no rope: the rotation of layer {i} changed after the prompt, {turned}: scores and fits that turn keys "
+                                     "(expected_attention, leverage, shifted fits) are left out"}
         turns = [layer.turn for layer in self.layers.values()]
         kinds = {(style, factor, len(inv_freq)) for style, factor, inv_freq in turns if inv_freq}
         if len(kinds) != 1:

@@ -1,4 +1,4 @@
-"""`kvcapture.py --estimate`: the bytes of the files, and the memory and time that gradients take."""
+"""`kvcapture.py --estimate`: the bytes of the files, the memory that gradients take, and the minutes."""
 from __future__ import annotations
 
 import time
@@ -6,52 +6,108 @@ from typing import Any
 
 import torch
 
-from capture_request import Request, auto_class, one_line_errors
+from capture_request import Prompt, Request, auto_class, one_line_errors
 from dump_files import ASKING, QUERIES, Shape, layer_files, npy_bytes
 from gradient_progress import Job
 from model_attention import config_shape
 
 OVERHEAD = 2.5  # time by that of the products with the weights alone: attention, norms, writing; measured on SmolLM2-135M
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+ROWS, READ = 128, 1 << 26  # of the product that a pass over many rows is measured by; bytes of a step's, more than caches hold
 
 
 def print_estimate(request: Request) -> None:
-    shape, count, dtype, jobs = config_shape(request.config), len(request.layers), request.dtype, request.jobs()
-    T = request.prompt_len + request.decode
-    files = {} if request.resumed else layer_files(shape, T, request.queries, dtype)
-    blocks = without_weights(request.whole)
+    """Of every prompt; of questions (--task), of the longest that there may be."""
+    blocks, prompts = without_weights(request.whole), request.prompts or [request.longest]
+    speed, totals = Speed(request, sum(parameter.numel() for parameter in blocks.parameters())), []
+    for prompt in prompts:
+        if prompts[1:]:
+            print(f"{prompt.name}: {prompt.prompt_len} + {prompt.decode} positions")
+        jobs = prompt.jobs() if not request.args.task else []
+        size = print_bytes(request, prompt, jobs, blocks)
+        if jobs:
+            print_memory(request, prompt, jobs, speed.weights)
+        totals.append((size, *speed.seconds(prompt, jobs)))
+        print_minutes(request, *totals[-1][1:])
+    if prompts[1:]:
+        size, *seconds = map(sum, zip(*totals))
+        print(f"all {len(prompts)} prompts\n{'total':<38}{size:>20,} bytes")
+        print_minutes(request, *seconds)
+    print(f"The minutes are at the {2e-9 * speed.products:,.0f} GFLOP/s and {1e-9 * speed.bytes:,.0f} GB/s that this {request.device} "
+          "comes to now, without those of reading the model.")
+
+
+def print_bytes(request: Request, prompt: Prompt, jobs: list[Job], blocks: torch.nn.Module) -> int:
+    shape, count, dtype = config_shape(request.config), len(prompt.layers), request.dtype
+    files = {} if prompt.resumed else layer_files(shape, prompt.prompt_len + prompt.decode, prompt.queries, dtype)
     absent = {"gate": not gated(blocks, shape), "residual_norm": normed_behind(blocks)}
     files = {name: file for name, file in files.items() if not absent.get(name)}
     for job in jobs:
         files.update({name: (kind, dtype) for name, kind in job.files(shape.n_q, shape.d_v).items()})
     if request.args.repeat:
-        files[QUERIES] = ((shape.n_q, request.prompt_len, shape.d), dtype)
-        files[ASKING] = ((request.prompt_len,), "float32")
+        files[QUERIES] = ((shape.n_q, prompt.prompt_len, shape.d), dtype)
+        files[ASKING] = ((prompt.prompt_len,), "float32")
     sizes = {name: count * npy_bytes(*kind) for name, kind in files.items()}
     for name, size in sizes.items():
         print(f"{name:<14}{count} x {str(list(files[name][0])):<24}{size:>20,} bytes")
     print(f"{'total':<38}{sum(sizes.values()):>20,} bytes in {dtype}, besides manifest.json and tokens.json")
-    if jobs:
-        weights = parameters(request.whole)
-        config, compute = request.config, request.compute
-        memory = max(graph_bytes(config, shape, job, compute) + logits_bytes(config, job, compute) for job in jobs)
-        memory += config.num_hidden_layers * cache_bytes(shape, request.prompt_len, compute)
-        print(f"{'gradients: memory':<38}{round(memory, -6):>20,} bytes in {compute}, about, besides the model's "
-              f"{weights * BYTES[compute]:,}")
-        rate = products_a_second(request)
-        passes = sum((job.passes + 1) * (job.end - job.first) for job in jobs) + request.prompt_len
-        seconds = OVERHEAD * weights * passes / rate
-        print(f"{'gradients: time':<38}{round(seconds):>20,} seconds on this {request.device}, about, at the "
-              f"{2e-9 * rate:,.0f} GFLOP/s that its products of matrices come to")
+    return sum(sizes.values())
+
+
+def print_memory(request: Request, prompt: Prompt, jobs: list[Job], weights: int) -> None:
+    shape, config, compute = config_shape(request.config), request.config, request.compute
+    memory = max(graph_bytes(config, shape, job, compute) + logits_bytes(config, job, compute) for job in jobs)
+    memory += config.num_hidden_layers * cache_bytes(shape, prompt.prompt_len, compute)
+    print(f"{'gradients: memory':<38}{round(memory, -6):>20,} bytes in {compute}, about, besides the model's {weights * BYTES[compute]:,}")
+
+
+def print_minutes(request: Request, first: float, gradients: float) -> None:
+    def line(what: str, seconds: float, rest: str) -> None:
+        print(f"{what:<38}{seconds / 60:>20,.1f} minutes{rest}, about")
+
+    if first or not gradients:
+        line("capture: time", first, f" on this {request.device}")
+    if gradients:
+        line("gradients: time", gradients, f" more on this {request.device}")
+        if first:
+            print(f"{'':<38}{'':>20} (a first pass without --gradients and --gradients-nll: {first / 60:,.1f}; --resume adds them)")
+
+
+class Speed:
+    """How fast a model is on this machine, by products of the sizes that its passes consist of."""
+
+    def __init__(self, request: Request, weights: int):
+        self.request, self.weights = request, weights
+        width, dtype, size = request.config.hidden_size, getattr(torch, request.compute), BYTES[request.compute]
+        self.products = ROWS * products_a_second(width, 4 * width, ROWS, dtype, request.device)  # multiplications
+        self.bytes = size * products_a_second(width, READ // (size * width), 1, dtype, request.device)
+
+    def seconds(self, prompt: Prompt, jobs: list[Job]) -> tuple[float, float]:
+        """Of the capture with its second reading, and of the gradients."""
+        rows, pass_of_weights = prompt.prompt_len, OVERHEAD * self.weights
+        read = 0 if prompt.resumed else rows
+        again = 2 * rows if self.request.args.repeat else 0
+        steps = 0 if prompt.resumed else prompt.decode * BYTES[self.request.compute] / self.bytes
+        passes = sum((job.passes + 1) * (job.end - job.first) for job in jobs) + (rows if jobs else 0)
+        return pass_of_weights * ((read + again) / self.products + steps), pass_of_weights * passes / self.products
+
+
+def products_a_second(inner: int, outer: int, rows: int, dtype: torch.dtype, device: str) -> float:
+    """Weights that are multiplied with a row, in a product of as many rows: the fastest of what half a second has time for, which
+    other work on the machine slows least. The first one, which also starts the device, is not among them."""
+    a, b = (torch.ones(*size, dtype=dtype, device=device) for size in ((rows, inner), (inner, outer)))
+    float((a @ b)[0, 0])  # waits for the device
+    seconds, end = [], time.monotonic() + 0.5
+    while len(seconds) < 3 or time.monotonic() < end:
+        begin = time.monotonic()
+        float((a @ b)[0, 0])
+        seconds.append(time.monotonic() - begin)
+    return b.numel() / min(seconds)
 
 
 def without_weights(config: Any) -> torch.nn.Module:
     with one_line_errors(), torch.device("meta"):
         return auto_class(config).from_config(config)
-
-
-def parameters(config: Any) -> int:
-    return sum(parameter.numel() for parameter in without_weights(config).parameters())
 
 
 def gated(model: torch.nn.Module, shape: Shape) -> bool:
@@ -96,19 +152,3 @@ def graph_bytes(config: Any, shape: Shape, job: Job, dtype: str) -> int:
 def logits_bytes(config: Any, job: Job, dtype: str) -> int:
     """The logits, and in float32 their softmax and a gradient."""
     return (job.end - job.first) * config.vocab_size * (2 * BYTES[dtype] + 8)
-
-
-def products_a_second(request: Request) -> float:
-    """Multiplications of a product like those of the backward passes: the fastest of what half a second has time for, which
-    other work on the machine slows least. The first one, which also starts the device, is not among them."""
-    rows = max(job.end - job.first for job in request.jobs())
-    width = request.config.hidden_size
-    dtype = getattr(torch, request.compute)
-    a, b = (torch.ones(*size, dtype=dtype, device=request.device) for size in ((rows, width), (width, 4 * width)))
-    float((a @ b)[0, 0])  # waits for the device
-    seconds, end = [], time.monotonic() + 0.5
-    while len(seconds) < 3 or time.monotonic() < end:
-        begin = time.monotonic()
-        float((a @ b)[0, 0])
-        seconds.append(time.monotonic() - begin)
-    return a.shape[0] * b.numel() / min(seconds)

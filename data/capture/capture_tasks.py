@@ -90,23 +90,26 @@ class Answers:
     """tasks.csv: what was answered so far, and tasks.json, by what it was drawn."""
 
     def __init__(self, folder: Path, how: dict[str, Any], resume: bool, force: bool):
-        self.folder, self.path = folder, folder / "tasks.csv"
+        """Refuses what is there before a model is read; begin() writes."""
+        self.folder, self.path, self.how, self.former = folder, folder / "tasks.csv", how, []
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
         if self.path.exists():
             require(resume or force, folder, "no samples (--resume adds to them, --force begins again)", self.path.name)
             with open(self.path, newline="", encoding="utf-8") as file:
                 self.rows = {(row["task"], row["sample"]): row for row in csv.DictReader(file)}
             if force:
-                for task, number in self.rows:
-                    discard(self.dump(task, int(number)))
-                self.rows = {}
+                self.former, self.rows = [self.dump(task, int(number)) for task, number in self.rows], {}
             else:
                 before = read_json(folder / "tasks.json")
                 for key, now in how.items():
                     was = before.get(key) if isinstance(before, dict) else before
                     require(was == now, f"{folder}: cannot resume (--force begins again): {key}", was, now)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "tasks.json", how)
+
+    def begin(self) -> None:
+        for dump in self.former:
+            discard(dump)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / "tasks.json", self.how)
 
     def dump(self, task: str, number: int) -> Path:
         return self.folder / f"{task}-{number:02}"
@@ -139,14 +142,19 @@ class Unanswered(Exception):
     """Ends a capture whose answer is wrong."""
 
 
-def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Callable, more: Callable,
-               progress: Callable[[str], object]) -> Answers:
-    """take(folder, ids, prompt_len, longest, enough, judge) captures the ids and an answer, which ends where `enough` says so of
-    it, or after the longest, and has `judge` see it; more(folder) adds to a dump."""
+def open_answers(tasks: list[Task], args: Any) -> Answers:
     how = {"model": Path(args.gguf or args.model).name, "length": args.length or LENGTH}
     for task in tasks:
         how |= {key: value for key, value in task.source.items() if key != "source"}
-    answers, began, done = Answers(out, how, args.resume, args.force), time.monotonic(), 0
+    return Answers(Path(args.out), how, args.resume, args.force)
+
+
+def take_tasks(tasks: list[Task], answers: Answers, args: Any, tokenizer: Any, take: Callable, more: Callable,
+               progress: Callable[[str], object]) -> None:
+    """take(folder, ids, prompt_len, longest, enough, judge) captures the ids and an answer, which ends where `enough` says so of
+    it, or after the longest, and has `judge` see it; more(folder) adds to a dump."""
+    answers.begin()
+    began, done = time.monotonic(), 0
     for task in tasks:
         for number, sample in enumerate(task.samples):
             if (task.name, str(number)) in answers.rows:
@@ -176,7 +184,6 @@ def take_tasks(tasks: list[Task], out: Path, args: Any, tokenizer: Any, take: Ca
                 discard(folder)
             answers.add(row)
             done += 1
-    return answers
 
 
 def left(began: float, done: int, count: int) -> str:

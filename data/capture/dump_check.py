@@ -23,7 +23,7 @@ def check(folder: str | os.PathLike) -> bool:
     layers, fine = manifest.get("n_layers") or begun, not manifest.get("incomplete")
     require(begun == layers > 0 or begun < layers and not fine, folder, f"{layers or 'some'} layers", begun)
     if not fine:
-        print(f"{one_line(folder)}: incomplete, the capture was interrupted")
+        print(f"{one_line(folder)}: incomplete, the capture was interrupted (capture again with --force)")
     gradients = [name for name in GRADIENTS if next(folder.glob(f"layer_*/{name}.npy"), None)]
     gated = next(folder.glob("layer_*/gate.npy"), None) is not None
     read_again = next(folder.glob(f"layer_*/{QUERIES}.npy"), None) is not None or "reference_rows" in manifest

@@ -18,6 +18,7 @@ QUERIES = "q_ref"  # of a second reading of the prompt
 ASKING = "h_ref_norm"  # of the hidden states that these queries are made of
 PROGRESS = "gradients.progress"  # in the dump's folder while they are not whole
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
+WIDE = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # by their byte order marks
 
 
 class CaptureError(Exception):
@@ -45,22 +46,43 @@ def require(condition: object, what: object, expected: object, found: object) ->
 def prepare_folder(folder: Path, force: bool, size: int) -> None:
     """An empty folder with room for `size` bytes. With force, a former dump in it is removed (its own files, nothing
     else)."""
-    require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
-    if force:
-        names = ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES, ASKING)
-        arrays = (f"layer_*/{name}.npy" for name in names)
-        begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES, ASKING))
-        for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json"):
-            for path in folder.glob(name):
-                path.unlink()
+    if force and folder.is_dir():
+        for path in files_of_dump(folder):
+            path.unlink()
         for path in folder.glob("layer_*"):
             with contextlib.suppress(OSError):  # holds something else: reported below
                 path.rmdir()
-    left = min((path.name for path in folder.glob("*")), default=None)
-    require(left is None, folder, "an empty folder" + ("" if force else " (or --force)"), f"{left} in it")
+    require_folder(folder, force, emptied=True)
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     require(free >= size, folder, f"{size:,} bytes of free disk", f"{free:,}")
+
+
+def require_folder(folder: Path, force: bool, emptied: bool = False) -> None:
+    """Refuses, before anything is computed, a folder with more in it than prepare_folder() removes."""
+    require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
+    if not force and is_incomplete(folder):
+        raise CaptureError(f"{folder}: expected an empty folder, found a dump whose capture was interrupted (--force captures it again)")
+    mine = {path.relative_to(folder).parts[0] for path in (*files_of_dump(folder), *folder.glob("layer_*"))}
+    mine = mine if force and not emptied else set()
+    left = min((path.name for path in folder.glob("*") if path.name not in mine), default=None)
+    require(left is None, folder, "an empty folder" + ("" if force else " (or --force)"), f"{left} in it")
+
+
+def files_of_dump(folder: Path) -> list[Path]:
+    names = ("[qkvo]", "gate", "wo", "residual_norm", "shorter", *GRADIENTS, QUERIES, ASKING)
+    arrays = (f"layer_*/{name}.npy" for name in names)
+    begun = (f"layer_*/{name}.new" for name in (*GRADIENTS, QUERIES, ASKING))
+    return [path for name in (*arrays, *begun, PROGRESS, "manifest.json", "tokens.json") for path in folder.glob(name)]
+
+
+def is_incomplete(folder: Path) -> bool:
+    """Is there a dump whose capture was interrupted?"""
+    try:
+        manifest = read_json(folder / "manifest.json")
+    except (CaptureError, OSError):
+        return False
+    return isinstance(manifest, dict) and bool(manifest.get("incomplete"))
 
 
 def layer_files(shape: Shape, T: int, T_q: int, dtype: str) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -105,13 +127,30 @@ def write_json(path: Path, value: object) -> None:
 
 def read_text(path: str | os.PathLike) -> str:
     """All of a file, or of a pipe that the user names, without a byte order mark; not what has no end."""
-    with open(path, "rb") as file:
-        data = file.read(LARGEST_TEXT + 1)
-    require(len(data) <= LARGEST_TEXT, path, f"at most {LARGEST_TEXT:,} bytes", "more")
     try:
-        return data.decode("utf-8-sig")
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise CaptureError(f"{path}: expected a file that can be read, found {error.strerror or error}") from None
+    require(len(data) <= LARGEST_TEXT, path, f"at most {LARGEST_TEXT:,} bytes", "more")
+    wide = next((name for mark, name in WIDE.items() if data.startswith(mark)), None)
+    require(wide is None, path, "a text in UTF-8", f"one in {wide}, by its first bytes (iconv -f {wide} -t UTF-8 converts it)")
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CaptureError(f"{path}: expected UTF-8, found {error}") from None
+        cut = error.reason == "unexpected end of data"
+        found = "a character that is cut off" if cut else f"the byte 0x{data[error.start]:02x} (Latin-1? iconv -f LATIN1 -t UTF-8 converts it)"
+        raise CaptureError(not_utf8(path, data, error.start, found)) from None
+    zero = data.find(b"\0")
+    if zero >= 0:
+        raise CaptureError(not_utf8(path, data, zero, "a zero byte (UTF-16, or no text?)"))
+    return text
+
+
+def not_utf8(path: str | os.PathLike, data: bytes, at: int, found: str) -> str:
+    before = data[:at]
+    place = f"line {before.count(10) + 1}, byte {at - before.rfind(10)} of it"
+    return f"{path}: expected a text in UTF-8, found {found} at offset {at:,}, {place}"
 
 
 def read_json(path: str | os.PathLike) -> object:

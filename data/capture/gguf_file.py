@@ -121,6 +121,9 @@ class Pieces:
     def chat(self, _content: str) -> None:
         """These files are of models without a template for conversations, or say it where nobody reads it."""
 
+    def frame(self, _messages: Sequence[Any], *_rest: Any, **_options: Any) -> None:
+        """As above."""
+
     def join(self, ids: Sequence[int]) -> str:
         spelled = b"".join(bytes([int(self._pieces[i][3:-1], 16)]) if self._kinds[i] == BYTE else
                            self._pieces[i].replace(SPACE, " ").encode() for i in ids)

@@ -24,8 +24,8 @@ it a token, at a time over the cut caches, and every next cut is decided by what
 phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
 
 The model runs in float32, whatever the checkpoint's dtype (--compute);
-figures are formed in float64. Needs torch, numpy, xxhash and transformers 4.56 or later (GGUF: also gguf and accelerate), and
-the files beside this one. A request that cannot be met is one line and exit status 2.
+figures are formed in float64. Needs torch, numpy, xxhash and transformers (tested with 5.2 to 5.24; GGUF: also gguf and
+accelerate), and the files beside this one. A request that cannot be met is one line and exit status 2.
 """
 
 from __future__ import annotations
@@ -44,10 +44,43 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Tuple
 
+from capture_arguments import refuse_arguments
 from dump_files import CaptureError, one_line, read_json, require
 from gguf_file import GgufFile
-from kvcapture import Progress, refuse_arguments
+from packages import GGUF, TORCH, require_packages, version_note
 from prompt_tokens import find_tokenizer, read_ids
+
+COMPUTE = ("float32", "float64", "bfloat16", "float16")
+
+
+def read_arguments(arguments: list[str] | None, failed: str = "") -> argparse.Namespace:
+    """failed: the import that did."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--model", "--gguf", required=True, help="a folder, a name on the Hugging Face hub, or a GGUF file")
+    add("--results", nargs="+", required=True, metavar="DIR", help="finished result folders, each of one dump or of several")
+    add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: from where run.json says that they are)")
+    add("--policy", nargs="+", metavar="NAME", help="only these, as validate.csv names them; * stands for anything")
+    add("--each-layer", action="store_true", help="every layer changed alone as well: validate_layers.csv")
+    add("--feedback", action="store_true", help="also with caches that the running model itself evicts from")
+    add("--resume", action="store_true", help="go on where a validation was cut short")
+    add("--force", action="store_true", help="replace a validation")
+    add("--compute", choices=COMPUTE, default="float32", help="what the model runs in (16 bits blur small losses)")
+    add("--device", help="cpu, cuda, ... (default cuda where there is one)")
+    parser.error = refuse_arguments
+    args = parser.parse_args(arguments)
+    require_packages([*TORCH, "xxhash", *(GGUF if Path(args.model).is_file() else ())], failed)
+    return args
+
+
+if __name__ == "__main__":  # before torch is imported, which takes seconds
+    try:
+        read_arguments(None)
+    except CaptureError as refusal:
+        print(f"kvvalidate: {refusal}", file=sys.stderr)
+        sys.exit(2)
+
+from kvcapture import Progress  # noqa: E402
 
 MISSING = ""
 try:
@@ -56,7 +89,7 @@ try:
     import transformers
 
     from answers import Judge, Question
-    from capture_request import one_line_errors
+    from capture_request import one_line_errors, weights_size
     from costly_steps import costliest, sentence, steps_of_half, texts_of
     from kvresults import Results, ResultsError, ResultsOverDumps, open_results
     from model_loop import FIGURES, ModelLoop, figures_of_steps, over_steps
@@ -67,7 +100,6 @@ except ImportError as missing:
 
 Found = Iterator[Tuple[str, "Dump"]]  # by the name of its results
 HELD = 2**30  # bytes of caches of cases whose answers the model still goes on with
-COMPUTE = ("float32", "float64", "bfloat16", "float16")
 
 
 class Target(NamedTuple):
@@ -84,24 +116,12 @@ class Target(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--model", "--gguf", required=True, help="a folder, a name on the Hugging Face hub, or a GGUF file")
-    add("--results", nargs="+", required=True, metavar="DIR", help="finished result folders, each of one dump or of several")
-    add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: from where run.json says that they are)")
-    add("--policy", nargs="+", metavar="NAME", help="only these, as validate.csv names them; * stands for anything")
-    add("--each-layer", action="store_true", help="every layer changed alone as well: validate_layers.csv")
-    add("--feedback", action="store_true", help="also with caches that the running model itself evicts from")
-    add("--resume", action="store_true", help="go on where a validation was cut short")
-    add("--force", action="store_true", help="replace a validation")
-    add("--compute", choices=COMPUTE, default="float32", help="what the model runs in (16 bits blur small losses)")
-    add("--device", help="cpu, cuda, ... (default cuda where there is one)")
-    parser.error = refuse_arguments
     try:
-        args = parser.parse_args(arguments)
-        require(not MISSING, "packages", "torch, transformers and xxhash (pip install torch transformers xxhash)", MISSING)
+        args = read_arguments(arguments, MISSING)
         require(not args.feedback or importlib.util.find_spec("kvreplay"), "--feedback",
                 "the package kvreplay (pip install . at the repository's root, or ./bootstrap.sh build --python)", "none")
+        if note := version_note():
+            print(f"kvvalidate: {note}", file=sys.stderr)
         with Progress() as progress:
             return 2 if run(args, progress) else 0
     except (CaptureError, ResultsError, OSError) as error:
@@ -119,7 +139,8 @@ def run(args: argparse.Namespace, progress: Progress) -> list[Target]:
         before = target.results.folder / "validate.json"
         fresh = args.resume or args.force or not before.exists()
         require(fresh, before.parent, "no validation (--resume finishes one, --force replaces it)", before.name)
-    progress(f"reading {args.model}")
+    progress.clear()
+    print(f"reading model{weights_size(args.model)}", file=sys.stderr)
     model = load_model(args.model, args.compute, args.device)
     clock, refused = Clock(progress, sum(len(target.cases) for target in targets)), []
 

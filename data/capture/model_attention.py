@@ -77,6 +77,7 @@ def stand_in(model: torch.nn.Module, attend: Callable) -> Iterator[str]:
     decoder = decoder_of(model)
     configs = {id(config): config for config in (getattr(m, "config", config) for m in decoder.modules())}
     require(not _STANDING_IN.keys() & configs.keys(), "capture", "one of a model at a time", "another inside it")
+    forget_lengths(decoder)
     own = config._attn_implementation
     require(own in ("eager", "sdpa"), "attention implementation", "eager or sdpa (attn_implementation=...)", own)
     AttentionInterface.register(f"kvcapture_{own}", _attention)
@@ -138,10 +139,17 @@ def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, de
     kinds = layer_kinds(config)
     other = [f"{i} ({kinds[i]})" for i in chosen if not is_softmax(kinds[i])]
     require(not other, "layers", "softmax attention (choose with --layers)", ", ".join(other))
-    longest = getattr(config, "max_position_embeddings", None) or np.inf
-    T = prompt_len + decode
+    longest, T = longest_text(config), prompt_len + decode
     require(T <= longest, "prompt and decoding steps", f"at most the model's {longest} positions", T)
     return chosen
+
+
+def longest_text(config: Any) -> float:
+    """Positions that a model reads. A rotation that grows with the text (dynamic NTK) is for its factor times those it was trained on."""
+    longest = getattr(config, "max_position_embeddings", None) or np.inf
+    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    dynamic = scaling.get("rope_type", scaling.get("type")) == "dynamic"
+    return longest * max(scaling.get("factor") or 1.0, 1.0) if dynamic else longest
 
 
 def layer_kinds(config: Any) -> list[str]:
@@ -211,6 +219,16 @@ def rotations(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
     """The modules that make cosines and sines of positions, each with the name of its buffer of frequencies."""
     return [(owner, name) for owner in model.modules() for name, _ in owner.named_buffers(recurse=False)
             if name.endswith("inv_freq") and "original" not in name]
+
+
+def forget_lengths(model: torch.nn.Module) -> None:
+    """Rotations that depend on the longest text that was read are those of a model that has read none."""
+    for owner, name in rotations(model):
+        original = getattr(owner, name.replace("inv_freq", "original_inv_freq"), None)
+        if torch.is_tensor(original):
+            owner.register_buffer(name, original.to(getattr(owner, name).device, copy=True), persistent=False)  # some are written in place
+        for read in [key for key in vars(owner) if key.endswith("max_seq_len_cached")]:
+            setattr(owner, read, owner.original_max_seq_len)
 
 
 def rotation_now(owner: torch.nn.Module, buffer: str, style: str) -> Turn:

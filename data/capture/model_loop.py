@@ -15,7 +15,7 @@ sliding window goes, but for those that an eviction took in a step before. take(
 keys and values as a dump has them. feed_growing() reads the whole text once more,
 a chunk at a time, over caches that evict behind every chunk by what the model makes of the cut caches.
 
-Needs torch and transformers 4.56 or later.
+Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 
 from changed_cache import Change
 from dump_files import require
-from model_attention import cache_for, input_device, own_attention, stand_in, window_of
+from model_attention import cache_for, forget_lengths, input_device, own_attention, stand_in, window_of
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
@@ -164,6 +164,7 @@ class ModelLoop:
     def _read(self, ids: Sequence[int], prompt_len: int, count: int) -> torch.Tensor:
         """The first `count` tokens, by which the layers show how they attend; the logits of the steps among them."""
         self.layers, self._ids, self._l = {}, list(ids), prompt_len
+        forget_lengths(self.model)
         self._as = self._attend_reading
         whole = self._forward_own(0, count, max(count - prompt_len, 1))
         layers = self.model.config.get_text_config().num_hidden_layers

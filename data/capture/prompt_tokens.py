@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dump_files import read_text, require
+from dump_files import CaptureError, read_text, require
 
 FEWEST_TOKENS = 16  # of a prompt's text: fewer, and most scores have nothing to choose from
 FEWEST_LETTERS = 32  # that tell a tokenizer which splits them all from a text that has few
@@ -30,10 +30,14 @@ class Tokenizer:
 
     def chat(self, content: str) -> str | None:
         """A conversation that says `content`, up to where the model answers; None where there is no template for one."""
+        return self.frame([{"role": "user", "content": content}])
+
+    def frame(self, messages: list[dict[str, Any]], tools: list[Any] | None = None, asks: bool = True, **options: Any) -> str | None:
+        """A conversation by the model's template; asks: up to where the model answers."""
         if not self.own.chat_template:
             return None
-        return self.own.apply_chat_template([{"role": "user", "content": content}], tokenize=False,
-                                             add_generation_prompt=True, enable_thinking=False)
+        options = {"enable_thinking": False, **options}
+        return self.own.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=asks, **options)
 
     def text(self, i: int) -> str:
         return self.own.decode([i])
@@ -46,16 +50,28 @@ def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:
     """The named model's, or else the GGUF file's."""
     from transformers import AutoTokenizer
     if model:
-        return Tokenizer(AutoTokenizer.from_pretrained(model))
+        return Tokenizer(own_tokenizer(model, AutoTokenizer, {"pretrained_model_name_or_path": model}))
     pieces = gguf.pieces()
     if pieces:
         return pieces
-    own = AutoTokenizer.from_pretrained(**origin)
+    own = own_tokenizer(origin["gguf_file"], AutoTokenizer, origin)
     if gguf.digits_apart:
         from tokenizers import pre_tokenizers as cut
         byte_level = cut.ByteLevel(add_prefix_space=False)
         own.backend_tokenizer.pre_tokenizer = cut.Sequence([cut.Digits(individual_digits=True), byte_level])
     return Tokenizer(own, gguf.begin, gguf.ends)
+
+
+def own_tokenizer(model: str, auto: Any, origin: dict[str, str]) -> Any:
+    """A model's, which transformers may make of nothing where its files are missing."""
+    wanted = f"{model}: expected a tokenizer with a vocabulary (tokenizer.json, ...; --ids takes token ids)"
+    try:
+        found = auto.from_pretrained(**origin)
+    except Exception as error:  # transformers raises of all kinds
+        raise CaptureError(f"{wanted}, found none: {' '.join(str(error).split())[:200]}") from None
+    if len(found) <= len(found.get_added_vocab()):
+        raise CaptureError(f"{wanted}, found one of {len(found)} tokens")
+    return found
 
 
 def refuse_odd_prompt(source: str, text: str, ids: list[int], decode: int, tokenizer: Any) -> None:
@@ -96,14 +112,22 @@ def ending_tokens(model: Any, tokenizer: Any, gguf: Any) -> set[int]:
 
 
 def read_ids(path: str) -> list[int]:
-    """A JSON list, a tokens.json, or numbers between spaces or commas."""
+    """A JSON list, a tokens.json, a tokenizer's {"input_ids": [..]}, or numbers between spaces or commas; a batch of one row, too."""
     text = read_text(path)
     try:
         is_json = text.lstrip()[:1] in "[{"
         found = json.loads(text) if is_json else [int(word) for word in text.replace(",", " ").split()]
-        found = found["ids"] if isinstance(found, dict) else found
-    except (ValueError, KeyError, RecursionError):
+    except (ValueError, RecursionError):
         found = None
+    if isinstance(found, dict):
+        mask = found.get("attention_mask")
+        flat = [x for row in mask for x in (row if isinstance(row, list) else [row])] if isinstance(mask, list) else []
+        require(all(x == 1 for x in flat), path, "no padding", "an attention_mask that is not all ones")
+        found = next((found[key] for key in ("ids", "input_ids", "prompt_token_ids") if key in found), None)
+    if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
+        require(len(found) == 1, path, "one sequence of token ids (a file each)", f"a batch of {len(found)} rows")
+        found = found[0]
     good = found and isinstance(found, list) and all(type(i) is int for i in found)
-    require(good, path, "token ids: a JSON list, a tokens.json, or numbers", text[:30].strip() or "nothing")
+    wanted = 'token ids: a JSON list, a tokens.json, {"input_ids": [..]}, or numbers'
+    require(good, path, wanted, text[:30].strip() or "nothing")
     return found

@@ -325,6 +325,6 @@ class Dump(NamedTuple):
         spread = np.linalg.norm(dumped - dumped.mean(1, keepdims=True))
         off = np.linalg.norm(k - dumped) / max(spread, 1e-300)
         wanted = f"those of {self.folder} to {TOLERANCES[dtype]:g} of their spread"
-        why = "another model, or tokens.json of another text?"
+        why = "another model, or tokens.json of another text, or a rotation that the length of a text changes?"
         found = f"a difference of {off:.2g} ({why})"
         require(off <= TOLERANCES[dtype], f"the model's keys of layer {layer}", wanted, found)

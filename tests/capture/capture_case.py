@@ -29,8 +29,10 @@ except ImportError as missing:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "data" / "capture"))
 import kvcapture  # noqa: E402
+import packages  # noqa: E402
 from kvcapture import CaptureError  # noqa: E402
 
+packages.TESTED = packages.TESTED[0], max(packages.TESTED[1], transformers.__version__, key=packages.release)  # no note in what is printed
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 

@@ -354,13 +354,13 @@ class Captured(Case):
         self.save_model()
         question = {"context": " ".join(f"w{i}" for i in range(10, 40)), "question": "w52 w53", "prefix": "w60", "longest": 5}
         status, text = self.run_it([{**question, "references": ["nothing"]}])
-        self.assertEqual((status, text), (0, "mine: 0 of 1 answered rightly\n"))
+        self.assertEqual((status, text), (0, "reading model (1 MB)\nmine: 0 of 1 answered rightly\n"))
         (row,) = self.table()
         self.assertEqual((row["right"], row["tokens"]), ("0", "33"), self.table())
         self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()), ["tasks.csv", "tasks.json"])
         answer = row["answer"].split()
         status, text = self.run_it([{**question, "references": [answer[1]]}, {**question, "references": ["no"]}], "--force", "--gradients", "2")
-        self.assertEqual((status, text), (0, "mine: 1 of 2 answered rightly\n"))
+        self.assertEqual((status, text), (0, "reading model (1 MB)\nmine: 1 of 2 answered rightly\n"))
         dump = self.folder / "out" / "mine-00"
         manifest = manifest_of(dump)
         self.assertEqual((manifest["prompt_len"], manifest["prompt_ends"]), (30, {"context": 30, "question": 32}))
@@ -373,7 +373,7 @@ class Captured(Case):
         self.judge(dump)
         (dump / "mine.txt").write_text("of somebody else")
         status, text = self.run_it([{**question, "references": ["no"]}], "--force")
-        self.assertEqual((status, text.count("\n")), (2, 1))
+        self.assertEqual((status, text.count("\n")), (2, 2))  # the first says that the model is read
         self.assertRegex(text, "mine-00: expected an empty folder, found mine.txt in it")
         (dump / "mine.txt").unlink()
         more = [{**question, "references": [answer[1]]}, {**question, "references": ["no"]}]
@@ -387,7 +387,7 @@ class Captured(Case):
         before = (dump / "tokens.json").stat().st_mtime_ns
         more = [{**question, "references": [answer[1]]}, {**question, "references": ["no"]}, {**question, "references": [answer[0]]}]
         status, text = self.run_it(more, "--resume")
-        self.assertEqual((status, text), (0, "mine: 2 of 3 answered rightly\n"))
+        self.assertEqual((status, text), (0, "reading model (1 MB)\nmine: 2 of 3 answered rightly\n"))
         self.assertEqual((dump / "tokens.json").stat().st_mtime_ns, before)
 
     @unittest.skipUnless(KVREPLAY, "KVREPLAY names no kvreplay")

@@ -31,6 +31,25 @@ class Help(unittest.TestCase):
             self.assertRegex(found.stderr, r"^kv\w+: packages: expected .*numpy")
             self.assertEqual(found.stderr.count("\n"), 1)
 
+    def test_arguments_that_are_missing_are_named(self):
+        for arguments, missing in ((["--model", "x", "--prompt", "y"], "--out"), (["--model", "x", "--out", "z"], "--prompt, --messages, --ids or --task"),
+                                   (["--prompt", "y", "--out", "z"], "--model or --gguf"), (["--model", "x", "--out", "z", "--resume"], "--prompt, .*"),
+                                   ([], "--model or --gguf and --prompt, .* and --out")):
+            found = bare("kvcapture.py", *arguments)
+            self.assertEqual((found.returncode, found.stdout), (2, ""))
+            self.assertRegex(found.stderr, rf"^kvcapture: expected {missing}, found none \(--help lists the options\)\n$")
+
+    def test_packages_of_a_gguf_file(self):
+        """All of them, before any is imported."""
+        file = str(Path(__file__).resolve())
+        for script, arguments, expected in (
+                ("kvcapture.py", ("--gguf", file, "--prompt", "y", "--out", "z"), "numpy torch transformers gguf accelerate tokenizers"),
+                ("kvcapture.py", ("--gguf", file, "--messages", "y", "--estimate"), "numpy torch transformers gguf accelerate tokenizers jinja2"),
+                ("kvvalidate.py", ("--model", file, "--results", "y"), "numpy torch transformers xxhash gguf accelerate")):
+            found = bare(script, *arguments)
+            self.assertEqual(found.returncode, 2)
+            self.assertRegex(found.stderr, rf"^kv\w+: packages: expected {expected.replace(' ', ', ')} \(pip install {expected}\), found none of them\n$")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,11 +2,13 @@
 """kvcapture on a small random model of every architecture in data/capture/ARCHITECTURES.md, which is kept true by this.
 
   python3 tests/capture/test_kvcapture_architectures.py [-v]
-  python3 tests/capture/test_kvcapture_architectures.py --table      # what the page is to say
+  python3 tests/capture/test_kvcapture_architectures.py --write PYTHON PYTHON    # the page's table, by interpreters with the pinned and
+                                                                                   # the newest release of transformers
 
-capture_case.py says what that needs. Of an architecture that the installed transformers lacks nothing is tested; another version than
-the page's may word differently.
+capture_case.py says what that needs.
 """
+import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -26,6 +28,7 @@ from kvcapture import capture
 from model_attention import is_softmax, layer_kinds
 
 PAGE = ROOT / "data" / "capture" / "ARCHITECTURES.md"
+ABSENT, OTHERWISE = "absent", "; with "  # from a version; what another version has
 SIZES = {**SMALL, **EXPERTS, "hidden_size": 64, "initializer_range": 0.1, "n_routed_experts": 4, "n_group": 1, "topk_group": 1,
          "n_shared_experts": 1, "first_k_dense_replace": 1, "moe_num_experts": 4, "moe_k": 2}
 ENCODER = {"is_decoder": False}
@@ -62,7 +65,13 @@ ARCHITECTURES = {
     "xlm-roberta": DECODER, "youtu": MLA,
     "zamba2": {"num_key_value_heads": 4, "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "mamba_d_state": 8,
                "mamba_ngroups": 1, "n_mamba_heads": 8, "mamba_headdim": 16, "num_mem_blocks": 1, "use_mem_rope": True, "head_dim": 32, "attention_head_dim": 32},
+    "apertus1p5_text": {}, "cohere2_moe": {}, "diffllama": {}, "exaone": {}, "gemma4_text": {}, "hy_v3": {}, "hyperclovax": {},
+    "internlm3": {}, "iquestcoder": {}, "kolibri1": {}, "laguna": {}, "lara_mini": {}, "lfm3": {}, "mellum": {},
+    "minimax_m3_vl_text": {}, "nemotron_h": {}, "olmo_hybrid": {}, "phi4_multimodal": {}, "recurrent_gemma": {}, "sarvam_moe": {},
 }
+
+
+ARCHITECTURES = dict(sorted(ARCHITECTURES.items()))  # by name
 
 
 def build(kind):
@@ -73,7 +82,7 @@ def build(kind):
     if kind not in names or not hasattr(transformers, names[kind]):
         return None
     torch.manual_seed(7)
-    implementation = "eager" if kind in ("gemma2", "vaultgemma", "gpt_oss", "bloom", "gptj", "nemotron") else "sdpa"
+    implementation = "eager" if kind in ("gemma2", "vaultgemma", "gpt_oss", "bloom", "gptj", "nemotron", "recurrent_gemma") else "sdpa"
     config = CONFIG_MAPPING[kind](**{**SIZES, **ARCHITECTURES[kind]}, attn_implementation=implementation)
     config._experts_implementation = "eager"
     model = getattr(transformers, names[kind])(config).eval()
@@ -135,30 +144,68 @@ def without_bias(projection, y):
     return y.detach().double() - (0.0 if bias is None else bias.detach().double())
 
 
-def line(kind, cells):
-    return f"| `{kind}` | {' | '.join(cells)} |"
+def cells():
+    """By architecture, what this transformers' is captured with; none where it has no such."""
+    found = {}
+    for kind in ARCHITECTURES:
+        with tempfile.TemporaryDirectory(prefix="kvcapture-") as place:
+            found[kind] = None if build(kind) is None else taken(kind, Path(place) / "dump")
+    return found
+
+
+def table(by_version):
+    """The page's, of cells by version, the newest last: whether each captures it, then what the newest has, and others otherwise."""
+    *others, newest = by_version
+    head = ["architecture", *(f"transformers {version}" for version in by_version), "wo", "residual_norm, output_multiplier", "rope"]
+    lines = [head, ["---"] * len(head)]
+    for kind in ARCHITECTURES:
+        captured = [ABSENT if of[kind] is None else of[kind][0] for of in by_version.values()]
+        rest = by_version[newest][kind] or next((of[kind] for of in by_version.values() if of[kind]), [""] * 4)
+        more = [cell + "".join(f"{OTHERWISE}{version}: {by_version[version][kind][at]}" for version in others
+                               if (by_version[version][kind] or [""] * 4)[at] not in ("", cell))
+                for at, cell in enumerate(rest) if at]
+        lines.append([f"`{kind}`", *captured, *more])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def read_page():
+    """The versions of the page's table, and its rows by architecture."""
+    rows = [[cell.strip() for cell in line.strip().strip("|").replace("\\|", "\0").split(" | ")] for line in PAGE.read_text().splitlines()
+            if line.startswith("| ")]
+    versions = [cell.removeprefix("transformers ") for cell in rows[0] if cell.startswith("transformers ")]
+    return versions, {row[0].strip("`"): [cell.replace("\0", "\\|") for cell in row[1:]] for row in rows[2:]}
 
 
 class Architectures(unittest.TestCase):
     def test_the_page(self):
-        page = PAGE.read_text()
-        same = f"transformers {transformers.__version__}" in page
-        for kind in ARCHITECTURES:
+        """Word for word of a version that the page has; of another, is the same captured as of the page's newest?"""
+        versions, page = read_page()
+        at = versions.index(transformers.__version__) if transformers.__version__ in versions else None
+        self.assertEqual(list(page), list(ARCHITECTURES))
+        for kind, row in page.items():
+            captured, rest = row[:len(versions)], row[len(versions):]
             with self.subTest(kind), tempfile.TemporaryDirectory(prefix="kvcapture-") as place:
                 if build(kind) is None:
+                    self.assertIn(at is None or captured[at], (True, ABSENT))
                     continue
-                cells = taken(kind, Path(place) / "dump")
-                if same:
-                    self.assertIn(line(kind, cells), page.splitlines())
+                found = taken(kind, Path(place) / "dump")
+                if at is None:
+                    if captured[-1] != ABSENT:
+                        self.assertEqual(found[0].split()[0], captured[-1].split()[0], found[0])
+                    continue
+                self.assertEqual(found[0], captured[at])
+                for cell, mine in zip(rest, found[1:], strict=True) if any(found[1:]) else ():
+                    newest, *others = cell.split(OTHERWISE)
+                    self.assertEqual(mine, dict(other.split(": ", 1) for other in others).get(versions[at], newest))
 
 
 if __name__ == "__main__":
-    if "--table" in sys.argv:
-        for each in ARCHITECTURES:
-            with tempfile.TemporaryDirectory(prefix="kvcapture-") as where:
-                try:
-                    print(line(each, taken(each, Path(where) / "dump")), flush=True)
-                except Exception as error:
-                    print(f"{each}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+    if sys.argv[1:2] == ["--cells"]:
+        print(json.dumps({transformers.__version__: cells()}))
+    elif sys.argv[1:2] == ["--write"]:
+        said_by = [subprocess.run([python, __file__, "--cells"], stdout=subprocess.PIPE, check=True).stdout for python in sys.argv[2:]]
+        by_version = {version: found for text in said_by for version, found in json.loads(text.splitlines()[-1]).items()}
+        before = PAGE.read_text().split("| architecture |")[0]
+        PAGE.write_text(before + table(by_version))
     else:
         unittest.main()

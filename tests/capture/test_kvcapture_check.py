@@ -266,6 +266,21 @@ class CheckTest(unittest.TestCase):
         tokens.write_text("[1, 2]", encoding="utf-8-sig")
         self.assertEqual(costly_steps.texts_of(self.dump, 2), [])
 
+    def test_texts_in_another_encoding(self):
+        path = self.dump / "text.txt"
+        for data, pattern in (("one\ntwo\ncaf\u00e9 au lait".encode("latin-1"),
+                               r"found the byte 0xe9 \(Latin-1\? .*\) at offset 11, line 3, byte 4 of it$"),
+                              ("a\u00e9".encode()[:-1], "found a character that is cut off at offset 1, line 1, byte 2 of it$"),
+                              ("one".encode("utf-16"), r"found one in UTF-16, by its first bytes \(iconv -f UTF-16 "),
+                              ("one".encode("utf-32"), "found one in UTF-32"), ("one\ntwo".encode("utf-16-le"), "found a zero byte .* at offset 1, line 1, byte 2"),
+                              ("one".encode("utf-16-be"), "found a zero byte .* at offset 0, line 1, byte 1")):
+            path.write_bytes(data)
+            with self.assertRaisesRegex(kvcapture.CaptureError, f"text.txt: expected a text in UTF-8, {pattern}"):
+                dump_files.read_text(path)
+        for name, found in (("none.txt", "No such file or directory"), ("", "Is a directory")):
+            with self.assertRaisesRegex(kvcapture.CaptureError, f"expected a file that can be read, found {found}"):
+                dump_files.read_text(self.dump / name)
+
     def test_arrays_that_shrink_while_they_are_read(self):
         shapes = dump_check.layer_files
         for name in "qkvo":
@@ -377,7 +392,7 @@ class CheckTest(unittest.TestCase):
         odd = self.dump.with_name("\x1b[2J\n")
         self.dump.rename(odd)
         (odd / "manifest.json").write_text(json.dumps({**MANIFEST, "incomplete": True}))
-        self.assertRegex(self.check("--check", str(odd))[1], r"\\x1b\[2J\\n: incomplete, the capture was interrupted\n")
+        self.assertRegex(self.check("--check", str(odd))[1], r"\\x1b\[2J\\n: incomplete, the capture was interrupted \(capture again with --force\)\n")
 
     def test_ids_and_layers(self):
         path = self.dump / "ids.json"
@@ -399,6 +414,17 @@ class CheckTest(unittest.TestCase):
             prompt_tokens.read_ids("/dev/zero")
         path.write_bytes(b"[3, 1, 4]")
         self.assertEqual(prompt_tokens.read_ids(str(path)), [3, 1, 4])
+        for found in ([3, 1, 4], [[3, 1, 4]], {"ids": [3, 1, 4]}, {"input_ids": [3, 1, 4]}, {"input_ids": [[3, 1, 4]], "attention_mask": [[1, 1, 1]]},
+                      {"prompt_token_ids": [3, 1, 4], "prompt": None}):
+            path.write_text(json.dumps(found))
+            self.assertEqual(prompt_tokens.read_ids(str(path)), [3, 1, 4])
+        for found, pattern in (([[3, 1], [4, 1]], r"one sequence of token ids \(a file each\), found a batch of 2 rows"),
+                               ({"input_ids": [[3]] * 3}, "one sequence .*, found a batch of 3 rows"), ([[[3, 1]]], "token ids: .*, found "),
+                               ([[3], 1], "token ids: .*, found "), ([[]], "token ids: .*, found "),
+                               ({"input_ids": [[3, 1]], "attention_mask": [[0, 1]]}, "no padding, found an attention_mask that is not all ones")):
+            path.write_text(json.dumps(found))
+            with self.assertRaisesRegex(kvcapture.CaptureError, f"ids.json: expected {pattern}"):
+                prompt_tokens.read_ids(str(path))
         for text in ("0-99999999999999", "5", "0,7", "1-2-3", "x", ""):
             with self.assertRaisesRegex(kvcapture.CaptureError, "--layers: expected .*, found "):
                 dump_files.read_layers(text, 5)

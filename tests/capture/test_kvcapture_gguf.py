@@ -6,6 +6,7 @@
 capture_case.py says what that needs, besides the packages gguf and accelerate.
 """
 import json
+import re
 import sys
 from unittest import mock
 
@@ -21,6 +22,7 @@ except ImportError as missing:
 
 import numpy as np
 import torch
+import transformers
 
 import kvcapture
 from gguf_file import GgufFile
@@ -103,6 +105,7 @@ class Gguf(Case):
 
     def refused_with(self, pattern, *more):
         status, text = said(kvcapture.main, [*self.arguments, *more])
+        text = re.sub(r"^reading model \(\d+ MB\)\n", "", text)
         self.assertEqual((status, text.count("\n")), (2, 1), text)
         self.assertRegex(text, f"^kvcapture: .*{pattern}")
         self.assertFalse(self.dump.exists())
@@ -229,8 +232,12 @@ class Gguf(Case):
 
     def test_no_package(self):
         write_gguf(self.file, self.model)
-        with mock.patch.dict(sys.modules, {"gguf": None}):
-            self.refused_with("--gguf: expected the packages gguf and accelerate")
+        for absent, expected in (({"gguf": None}, r"gguf \(pip install gguf\), found none$"),
+                                 ({"gguf": None, "accelerate": None}, r"gguf, accelerate \(pip install gguf accelerate\), found none of them$")):
+            for more in ([], ["--estimate"]):
+                with mock.patch.dict(sys.modules, absent), mock.patch.object(transformers.AutoConfig, "from_pretrained") as read:
+                    self.refused_with(f"packages: expected {expected}", *more)
+                read.assert_not_called()
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class CommandLine(Case):
         with mock.patch.object(gradient_progress.GradientProgress, "write", twice):
             status, text = said(kvcapture.main, [*self.arguments, *self.asked, "--force"])
         self.assertEqual(status, 130)
-        self.assertRegex(text, r"\nkvcapture: interrupted, .*dump's gradients are incomplete \(--resume goes on\)\n$")
+        self.assertRegex(text, r"\nkvcapture: interrupted; .*dump's gradients are incomplete \(--resume goes on\)\n$")
         status, text = said(kvcapture.main, ["--check", str(self.dump)])
         self.assertEqual(status, 1)
         self.assertIn("gradients: incomplete, they were interrupted (--resume goes on)\n", text)
@@ -79,7 +79,7 @@ class CommandLine(Case):
             ),
             ([*self.arguments, "--rows", "window"], "--rows: expected --gradients, found none"),
             ([*self.arguments, "--gradients-nll", "--rows", "window"], "--rows: expected --gradients, found none"),
-            ([*self.arguments, "--resume"], "--resume: expected --gradients, --gradients-nll, --repeat or --task, found none of them"),
+            ([*self.model, "--resume"], "expected --prompt, --messages, --ids or --task, found none"),
             ([*self.arguments, "--gradients", "0"], "--gradients: expected at least 1 sample, found 0"),
             ([*self.arguments, "--gradients", "x"], "argument --gradients: invalid int value"),
             (
@@ -88,7 +88,7 @@ class CommandLine(Case):
             ),
             ([*self.arguments, "--gradients", "1", "--decode", "0", "--force"], "expected decoding steps, found none"),
             ([*self.arguments, *self.asked], "dump: expected an empty folder"),
-            ([*self.model, *self.asked], "expected --check DUMP, or --model"),
+            ([*self.model, *self.asked], "expected --prompt, --messages, --ids or --task, found none"),
         ):
             with self.subTest(pattern):
                 before = files(self.dump, "**/*.*")
@@ -104,7 +104,9 @@ class CommandLine(Case):
         self.assertRegex(
             text,
             r"\ngradients: memory +[\d,]+ bytes in float32, about, besides the model's [\d,]+\n"
-            r"gradients: time +\d+ seconds on this cpu, about, at the \d+ GFLOP/s",
+            r"capture: time +\d+\.\d minutes on this cpu, about\n"
+            r"gradients: time +\d+\.\d minutes more on this cpu, about\n"
+            r" +\(a first pass without --gradients .*: \d+\.\d; --resume adds them\)\n",
         )
         total = int(re.search(r"total +([\d,]+) bytes", text)[1].replace(",", ""))
         self.assertEqual(said(kvcapture.main, [*self.arguments, *self.asked])[0], 0)

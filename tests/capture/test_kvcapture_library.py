@@ -160,9 +160,14 @@ class Library(Case):
                                           ("its own scale", build("gpt 2", **by_layer), lambda model: model(input_ids=prompt()), 0)):
             with self.subTest(name), torch.no_grad():
                 folder = self.folder / name
-                with self.assertRaisesRegex(kvcapture.CaptureError, r"layer [01]: expected o to follow from q, k and v .* off by "):
+                follows = r"layer [01]: expected o to follow from q, k and v .* off by "
+                if name == "its own scale":  # newer versions of transformers call the attention with it
+                    follows += "|layer 1, scale: expected layer 0's 0.25, found 0.125"
+                with self.assertRaisesRegex(kvcapture.CaptureError, follows) as refused:
                     with capture(model, folder, prompt_len=PROMPT, decode=decoded):
                         run(model)
+                if "scale:" in str(refused.exception):
+                    continue
                 self.assertNotIn("incomplete", manifest_of(folder))
                 self.assertFalse(said(kvcapture.check, folder)[0])
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 # First: skips where numpy, torch or transformers is missing.
-from capture_case import (DECODE, MODEL, PROMPT, SAMPLE, Case, arrays, build, decode, manifest_of, prompt,
+from capture_case import (DECODE, MODEL, PROMPT, ROPE, SAMPLE, Case, arrays, build, decode, manifest_of, prompt,
                           said, turned, main)
 
 import numpy as np
@@ -121,6 +121,35 @@ class Models(Case):
         self.assertIn("changed after the prompt", both["rope_note"])
         self.assertNotIn("rope", both)
 
+    def test_rotation_that_grows_with_the_text(self):
+        """Dynamic NTK: a prompt's keys turn as for its length, whatever was read before; each decoding step's as for one more."""
+        def model():
+            return build("llama", max_position_embeddings=32, **{ROPE: {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}})
+
+        def inv_freq(length):
+            base = 10000.0 * (4.0 * max(length, 32) / 32 - 3.0) ** (16 / 14)
+            return base ** (-np.arange(8) / 8)
+
+        after_others = model()
+        for name, length, steps in (("longest", 60, 0), ("longer", 40, 0), ("short", 20, 6)):
+            for read in (after_others, model()):
+                with capture(read, self.dump, prompt_len=length, decode=steps, force=True):
+                    decode(read, prompt(length), steps)
+                self.judge(self.dump)
+                rope = manifest_of(self.dump)["rope"]
+                found = rope.get("inv_freq") or rope["theta"] ** (-np.arange(8) / 8)
+                np.testing.assert_allclose(found, inv_freq(length), rtol=1e-6, err_msg=name)
+        for length, steps in ((40, 2), (30, 4)):
+            with capture(after_others, self.dump, prompt_len=length, decode=steps, force=True):
+                decode(after_others, prompt(length), steps)
+            self.judge(self.dump)
+            manifest = manifest_of(self.dump)
+            self.assertNotIn("rope", manifest)
+            self.assertRegex(manifest["rope_note"], f"changed after the prompt, whose keys are turned as for its {length} positions, .*: "
+                                                    "scores and fits that turn keys .* are left out")
+        self.refused("at most the model's 128.0? positions, found 129", capture, after_others, self.dump, prompt_len=120, decode=9)
+        self.refused("at most the model's 32 positions, found 40", capture, build("llama", max_position_embeddings=32), self.dump, prompt_len=40)
+
     def test_partial_rotation(self):
         self.assertEqual(self.assert_rotation(self.taken("phi (partial)")[1])["rotary_dim"], 8)
 
@@ -144,11 +173,11 @@ class Models(Case):
     def test_rotations_behind_convolutions_and_linear_attention(self):
         """Rows of equal tokens are not equal there."""
         for name, layers, r in (("lfm 2 (convolutions)", [0, 2], 16), ("qwen 3 next (gated)", [1, 2], 4), ("qwen 3.5 (gated)", [1, 2], 4),
-                                ("minimax", [0, 2], 16), ("bamba", [1, 2], 16), ("falcon h1 (two branches)", None, 16)):
+                                ("minimax", [0, 2], 16), ("bamba", [1, 2], None), ("falcon h1 (two branches)", None, 16)):
             with self.subTest(name):
-                rope = self.rope_of(name, layers)["rope"]
-                config = build(name).config
-                theta = (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"]
+                rope, model = self.rope_of(name, layers)["rope"], build(name)
+                r = r or 2 * len(model.model.rotary_emb.inv_freq)  # Bamba's depends on the version of transformers
+                theta = (getattr(model.config, "rope_parameters", None) or vars(model.config))["rope_theta"]
                 self.assertEqual((rope["style"], rope["rotary_dim"], rope["theta"]), ("half", r, theta))
 
     def test_decoding_steps_are_those_of_one_pass(self):

@@ -103,7 +103,7 @@ class SecondReadings(Case):
         with mock.patch.object(second_reading, "to_file", side_effect=KeyboardInterrupt):
             status, text = said(kvcapture.main, [*arguments, "--repeat", "--force"])
         self.assertEqual(status, 130)
-        self.assertRegex(text, r"interrupted, .*dump has no second reading \(--resume adds it\)\n$")
+        self.assertRegex(text, r"interrupted; .*dump has no second reading \(--resume adds it\)\n$")
         self.assertEqual(list(self.dump.glob("layer_*/q_ref*")), [])
         status, text = said(kvcapture.main, [*model, "--repeat", "--resume"])
         self.assertEqual(status, 0, text)
@@ -114,7 +114,7 @@ class SecondReadings(Case):
         self.assertIn("layer 1: q_ref.npy: missing\n", text)
         status, text = said(kvcapture.main, [*model, "--resume"])
         self.assertEqual(status, 2)
-        self.assertIn("--resume: expected --gradients, --gradients-nll, --repeat or --task, found none of them", text)
+        self.assertIn("expected --prompt, --messages, --ids or --task, found none", text)
 
 
 if __name__ == "__main__":
