@@ -154,10 +154,11 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
       bytes += found.at(",", "recipe~it,given,prefill,", "", "bytes") / (96 * 2 * 2 * 64 * 2) / 3;
       nats += found.at(",", "recipe~it,given,prefill,", "future", "loss_step") / 3;
     }
-    CHECK(bytes == Approx(one.at("bytes").get<double>()));
-    CHECK(
-        nats ==
-        Approx(one.at("chosen_on_all").get<double>()).epsilon(one.at("where") == "everywhere" ? 1e-6 : 0.5));
+    // Between two budgets that were measured tokens are rounded, and nats are read off a line.
+    const bool between = one.at("interpolated");
+    CHECK(bytes == Approx(one.at("bytes").get<double>()).epsilon(between ? 0.02 : 1e-6));
+    CHECK(nats == Approx(one.at("chosen_on_all").get<double>())
+                      .epsilon(one.at("where") == "everywhere" && !between ? 1e-6 : 0.5));
   }
   // What is allowed more costs no more.
   // A way that comes to what another one does is not listed twice.
@@ -191,7 +192,11 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
   double everywhere = std::numeric_limits<double>::infinity();
   for (const auto& [way, one] : ways)
     if (way.ends_with("everywhere")) everywhere = std::min(everywhere, one.at("chosen_on_all").get<double>());
-  CHECK(everywhere == Approx(least));
+  // Or one between two of these.
+  CHECK(everywhere <= least * (1 + 1e-6));
+  CHECK(std::any_of(ways.begin(), ways.end(), [&](const auto& way) {
+    return way.second.at("interpolated") || way.second.at("chosen_on_all") == Approx(least);
+  }));
 
   // A prompt is judged by what the others choose.
   const Shown without =
@@ -348,9 +353,9 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
   };
   const fs::path all = levers(temp, {dump});
   CHECK(contains(refused({all}), "--bytes is required"));
-  CHECK(contains(
-      refused({all, "--bytes", "120%"}),
-      "--bytes: expected a share of at most 1, as 20% or 0.2, or bytes as 1.5GiB or 800MiB, found '120%'"));
+  CHECK(contains(refused({all, "--bytes", "120%"}),
+                 "--bytes: expected a share above 0 and of at most 1, as 20% or 0.2, or bytes as 1.5GiB or "
+                 "800MiB, found '120%'"));
   CHECK(contains(refused({all, "--bytes", "1GiB"}),
                  "--context: expected how many tokens of a sequence these bytes are for, found none"));
   CHECK(contains(refused({all, "--bytes", "20%", "--for", "tgi"}), "--for: expected any, kvpress, vllm"));
