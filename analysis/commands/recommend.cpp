@@ -95,8 +95,8 @@ std::string command_with_recipe(const std::vector<std::string>& results,
   if (options.context) words.insert(words.end(), {"--context", fmt::format("{}", *options.context)});
   if (options.batch > 1) words.insert(words.end(), {"--batch", fmt::format("{}", options.batch)});
   const bool frees = one.candidates.empty() && !one.smallest;
-  if (options.engine != recommend::Engine::any && !frees)
-    words.insert(words.end(), {"--for", std::string(recommend::kEngines[options.engine].name)});
+  if (options.engine != Engine::any && !frees)
+    words.insert(words.end(), {"--for", std::string(kEngines[options.engine].name)});
   if (options.by != recommend::By::mean)
     words.insert(words.end(), {"--by", std::string(recommend::kBy[options.by].name)});
   words.insert(words.end(), {"--out", "recipe.json"});
@@ -146,7 +146,7 @@ int run_recommend(const Arguments& arguments) {
   app->add({bind_option(option::bytes, options.bytes), bind_option(option::context, options.context),
             bind_option(option::batch, options.batch),
             bind_option(option::engine, options.engine)
-                .saying(fmt::format(": {}", fmt::join(recommend::kEngines.names(), ", "))),
+                .saying(fmt::format(": {}", fmt::join(kEngines.names(), ", "))),
             bind_option(option::by, options.by)
                 .saying(fmt::format(": {}", fmt::join(recommend::kBy.names(), ", "))),
             bind_option(option::without, options.without), bind_option(recommend_option::out, out)});

@@ -10,7 +10,8 @@ namespace kvreplay {
 namespace {
 
 constexpr std::string_view kForms =
-    "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16, and a format of ";
+    "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16, or an engine (vllm, sglang, "
+    "trtllm, modelopt, llama.cpp), and a format of ";
 
 /// "4", "k8v4"; nothing where it is neither.
 std::optional<KeyValueFormats> key_value_formats(std::string_view word) {
@@ -24,23 +25,34 @@ std::optional<KeyValueFormats> key_value_formats(std::string_view word) {
   return std::nullopt;
 }
 
-/// "3", "0-1", "last".
-std::optional<CacheFormat::Layers> layers_in(std::string_view word) {
-  if (word == "last") return CacheFormat::Layers{};
-  if (word == "first") return CacheFormat::Layers{0, 0, {}};
-  const std::size_t dash = word.find('-');
-  const auto first = index_in(word.substr(0, dash), kNoLimit),
-             last = dash == std::string_view::npos ? first : index_in(word.substr(dash + 1), kNoLimit);
-  if (!first || !last || *first > *last) return std::nullopt;
-  return CacheFormat::Layers{first, last, {}};
+/// "3", "first", "last", "-2".
+std::optional<Index> layer_in(std::string_view word) {
+  if (word == "first") return 0;
+  if (word == "last") return -1;
+  const bool from_end = word.starts_with('-');
+  const auto number = index_in(word.substr(from_end ? 1 : 0), kNoLimit);
+  if (!from_end) return number;
+  return number && *number > 0 ? std::optional(-*number) : std::nullopt;
 }
+
+/// "3", "0-1", "-2--1".
+std::optional<CacheFormat::Layers> layers_in(std::string_view word) {
+  const std::size_t dash = word.find('-', 1);
+  const auto first = layer_in(word.substr(0, dash)),
+             last = dash == std::string_view::npos ? first : layer_in(word.substr(dash + 1));
+  if (!first || !last || ((*first < 0) == (*last < 0) && *first > *last)) return std::nullopt;
+  return CacheFormat::Layers{*first, *last, {}};
+}
+
+/// The number of a layer that may be counted from the end.
+Index from_start(Index layer, Index layers) { return layer < 0 ? layers + layer : layer; }
 
 }  // namespace
 
 KeyValueFormats CacheFormat::of(Index layer, Index layers) const {
   KeyValueFormats found = formats;
   for (const Layers& other : others)
-    if (layer >= other.first.value_or(layers - 1) && layer <= other.last.value_or(layers - 1))
+    if (layer >= from_start(other.first, layers) && layer <= from_start(other.last, layers))
       found = other.formats;
   return found;
 }
@@ -58,7 +70,12 @@ CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std
     rest = at == std::string_view::npos ? std::string_view() : rest.substr(at + 1);
     return part;
   };
-  CacheFormat format{word, {}, {}};
+  CacheFormat format{word, {}, {}, {}};
+  if (const auto engine = engine_named(word); engine && kEngines[*engine].of.size() > 1) {
+    format.name = kEngines[*engine].name;
+    format.engine = engine;
+    return format;
+  }
   const auto of_all = key_value_formats(taken_to(';'));
   if (!of_all || word.ends_with(';')) throw fail();
   format.formats = *of_all;
@@ -99,18 +116,25 @@ CacheFormat OptionValue<CacheFormat>::from_json(const Json& json, const std::str
 
 Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::string& word) {
   if (word == "none") return {};
-  const std::size_t colon = word.find(':');
-  const std::string_view kind = std::string_view(word).substr(0, colon);
-  std::optional<Index> block = 0;
-  if (colon != std::string::npos) {
-    block = index_in(std::string_view(word).substr(colon + 1), kNoLimit);
-    if (block && (*block < 2 || turning_block(*block) != *block)) block.reset();
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at <= word.size(); at += parts.back().size() + 1)
+    parts.push_back(std::string_view(word).substr(at, word.find(':', at) - at));
+  const std::string_view kind = parts.front();
+  const bool both = kind == "hadamard";
+  Rotation rotation{kind != "v", kind != "k", 0, 0, word};
+  bool is_one = (both || kind == "k" || kind == "v") && parts.size() <= (both ? 3 : 2);
+  for (std::size_t p = 1; is_one && p < parts.size(); ++p) {
+    const auto block = index_in(parts[p], kNoLimit);
+    is_one = block && *block >= 2 && turning_block(*block) == *block;
+    if (is_one && p == 1) rotation.k_block = *block;
+    if (is_one) rotation.v_block = *block;
   }
-  if (!block || (kind != "hadamard" && kind != "k" && kind != "v"))
+  if (!is_one)
     throw OptionError(option,
-                      "none, hadamard, k or v, and behind a colon the size of the matrix, a power of two",
+                      "none, hadamard, k or v, and behind a colon the size of the matrix, a power of two (of "
+                      "keys and of values apart as in hadamard:128:64)",
                       fmt::format("'{}'", word));
-  return {kind != "v", kind != "k", *block, word};
+  return rotation;
 }
 
 KeyGroups OptionValue<KeyGroups>::parse(const OptionFacts& option, const std::string& word) {
@@ -143,16 +167,74 @@ StoredAs turned(StoredAs as, bool turn, Index block, Index n, const OptionFacts&
   return as;
 }
 
+/// Whether two layers are stored alike; all that is stored as it is, is.
+bool is_alike(const Quantization& a, const Quantization& b) {
+  return a == b || (a.stores_exactly() && b.stores_exactly());
+}
+
+/// Adds a run unless it is there. Throws OptionError where another one has its name.
+void add_run(std::vector<CacheFormatRun>& runs, CacheFormatRun run, const OptionFacts& bits) {
+  const auto there = std::ranges::find(runs, run.name, &CacheFormatRun::name);
+  if (there == runs.end())
+    runs.push_back(std::move(run));
+  else if (!std::ranges::equal(there->of_layers, run.of_layers, is_alike))
+    throw OptionError(option_text("{} {}", bits, run.name), "one format of a name",
+                      "an engine's, and another of your own");
+}
+
+/// A format as an engine stores it: "ktq4v4;0,1,-2,-1:16", "q4_0+hadamard".
+CacheFormatRun engine_run(Engine engine, const EngineFormat& format, const DumpShape& shape) {
+  const Quantization stored = stored_by(engine, format, shape);
+  Quantization exact;
+  exact.residual = 0;
+  CacheFormatRun run{format.k == format.v ? std::string(name_of(format.k))
+                                          : fmt::format("k{}v{}", name_of(format.k), name_of(format.v)),
+                     {}};
+  const Index ends = ends_of(format, shape.layers);
+  for (Index layer = 0; layer < shape.layers; ++layer)
+    run.of_layers.push_back(layer < ends || layer >= shape.layers - ends ? exact : stored);
+  if (ends > 0) {
+    std::vector<Index> exact_layers;
+    for (Index layer = 0; layer < ends; ++layer) exact_layers.push_back(layer);
+    for (Index layer = ends; layer > 0; --layer) exact_layers.push_back(-layer);
+    run.name += fmt::format(";{}:16", fmt::join(exact_layers, ","));
+  }
+  if (stored.k.turned + stored.v.turned > 0) {
+    const Index k = turning_block(shape.d), v = kEngines[engine].turns;
+    run.name += v == turning_block(shape.d_v) ? "+hadamard" : fmt::format("+hadamard:{}:{}", k, v);
+  }
+  return run;
+}
+
+/// What an engine's formats leave no use for.
+void require_other_formats(const CacheFormatOptions& asked, const OptionFacts& bits) {
+  const CacheFormatOptions as_given;
+  const auto is_engine = [](const CacheFormat& format) { return format.engine.has_value(); };
+  if (asked.formats.empty() || !std::ranges::all_of(asked.formats, is_engine)) return;
+  if (asked.rotations != as_given.rotations || asked.keys != as_given.keys || asked.group != as_given.group ||
+      asked.residual.value_or(0) != 0)
+    throw OptionError(option_text("{} {}", bits, asked.formats.front().name),
+                      "no rotation, keys, group or residual, which the engine's table says", "some");
+}
+
 }  // namespace
 
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate) {
+  require_other_formats(asked, bits);
   std::vector<CacheFormatRun> runs;
   for (const CacheFormat& format : asked.formats) {
+    if (format.engine) {
+      for (const EngineFormat& one : formats_of(*format.engine))
+        if (!why_not_stored(stored_by(*format.engine, one, shape), shape))
+          add_run(runs, engine_run(*format.engine, one, shape), bits);
+      continue;
+    }
     for (const CacheFormat::Layers& other : format.others)
-      if (other.last.value_or(0) >= shape.layers)
-        throw OptionError(option_text("{} {}", bits, format.name),
-                          fmt::format("layers 0 to {}", shape.layers - 1), fmt::format("{}", *other.last));
+      for (const Index layer : {other.first, other.last})
+        if (const Index number = from_start(layer, shape.layers); number < 0 || number >= shape.layers)
+          throw OptionError(option_text("{} {}", bits, format.name),
+                            fmt::format("layers 0 to {}", shape.layers - 1), fmt::format("{}", layer));
     bool all_uniform = true;
     for (Index layer = 0; layer < shape.layers; ++layer)
       for (const NumberFormat one : {format.of(layer, shape.layers).k, format.of(layer, shape.layers).v})
@@ -166,16 +248,28 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
         for (const auto& [stored, n] : {std::pair(as.k, shape.d), std::pair(as.v, shape.d_v)})
           if (const auto wanted = what_it_wants(stored, n))
             throw OptionError(option_text("{} {}", bits, format.name), *wanted, fmt::format("{}", n));
-        as.k = turned(as.k, rotation.k, rotation.block, shape.d, rotate, rotation.name);
-        as.v = turned(as.v, rotation.v, rotation.block, shape.d_v, rotate, rotation.name);
+        as.k = turned(as.k, rotation.k, rotation.k_block, shape.d, rotate, rotation.name);
+        as.v = turned(as.v, rotation.v, rotation.v_block, shape.d_v, rotate, rotation.name);
         as.group = asked.group;
         as.residual = asked.residual.value_or(all_uniform ? Quantization{}.residual : 0);
         run.of_layers.push_back(as);
       }
-      runs.push_back(std::move(run));
+      add_run(runs, std::move(run), bits);
     }
   }
   return runs;
+}
+
+std::vector<std::pair<std::string, std::string>> formats_left_out(const CacheFormatOptions& asked,
+                                                                  const DumpShape& shape) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const CacheFormat& format : asked.formats)
+    if (format.engine)
+      for (const EngineFormat& one : formats_of(*format.engine))
+        if (const auto wanted = why_not_stored(stored_by(*format.engine, one, shape), shape))
+          found.push_back({fmt::format("{} of {}", engine_run(*format.engine, one, shape).name, format.name),
+                           fmt::format("it needs {}", *wanted)});
+  return found;
 }
 
 Json to_json(const Quantization& stored) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "analysis/engine/engine.hpp"
 #include "analysis/options/option.hpp"
 #include "data/dump.hpp"
 #include "sim/cache/quantize.hpp"
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 // In which formats a cache is stored, as a user asks for it. Definitions: sim/cache/FORMATS.md.
@@ -18,26 +20,27 @@ struct KeyValueFormats {
   bool operator==(const KeyValueFormats&) const = default;
 };
 
-/// "k8v4;0-1,last:k16v16": those of all layers, and of some.
+/// "k8v4;0-1,last:k16v16": those of all layers, and of some. Or "vllm": all that an engine has.
 struct CacheFormat {
   struct Layers {
-    std::optional<Index> first, last;  ///< unset: the model's last layer
+    Index first = 0, last = 0;  ///< negative ones count from the end: -1 is the model's last layer
     KeyValueFormats formats;
     bool operator==(const Layers&) const = default;
   };
   std::string name;  ///< as it was asked for
   KeyValueFormats formats;
-  std::vector<Layers> others;  ///< later ones hold
+  std::vector<Layers> others;    ///< later ones hold
+  std::optional<Engine> engine;  ///< in place of these formats
 
   KeyValueFormats of(Index layer, Index layers) const;
   bool operator==(const CacheFormat&) const = default;
 };
 
 /// Whether a Hadamard matrix turns keys, values or both before they are stored: "none", "hadamard",
-/// "hadamard:64", "k", "v:64".
+/// "hadamard:64", "hadamard:128:64", "k", "v:64".
 struct Rotation {
   bool k = false, v = false;
-  Index block = 0;  ///< its size; 0: the largest power of two that divides the numbers of a head
+  Index k_block = 0, v_block = 0;  ///< sizes; 0: the largest power of two that divides the numbers of a head
   std::string name = "none";
   bool operator==(const Rotation&) const = default;
 };
@@ -75,10 +78,15 @@ struct CacheFormatOptions {
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
 };
-/// Every format under every rotation. Throws OptionError of the options named for layers that the dump has
-/// not, and for what its heads cannot be stored as.
+/// Every format under every rotation, and what an engine has as the engine stores it, whatever the other
+/// options say. Throws OptionError of the options named for layers that the dump has not, for what its heads
+/// cannot be stored as, and for options that only engines' formats are left to.
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate);
+
+/// Formats of the engines asked for that heads of these sizes cannot have, each with the reason.
+std::vector<std::pair<std::string, std::string>> formats_left_out(const CacheFormatOptions& asked,
+                                                                  const DumpShape& shape);
 
 /// {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}
 Json to_json(const Quantization& stored);

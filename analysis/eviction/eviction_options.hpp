@@ -158,10 +158,11 @@ inline constexpr OptionFacts policy{"policy", "LIST",
             "off"},
     bits{"bits", "LIST",
          "Store what is kept in fewer bits too: 4, or k4v2 for keys and values apart, and behind it other "
-         "layers' as in k8v4;0-1,last:16"},
+         "layers' as in k8v4;0-1,last:16 or 4;0,1,-2,-1:16; vllm, sglang, trtllm, modelopt or llama.cpp: all "
+         "that the engine stores, as it does"},
     rotate{"rotate", "LIST",
            "Turn keys and values by a Hadamard matrix before they are stored: none, hadamard, k, v; of N "
-           "numbers as in hadamard:64"},
+           "numbers as in hadamard:64, of keys and values apart as in hadamard:128:64"},
     keys{"keys", "WHAT", "What groups of 2 to 8 bits of keys share a step along: channel or token"},
     group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
     residual{"residual", "N", "The most recent tokens kept are stored as they are",

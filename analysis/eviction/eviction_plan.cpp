@@ -145,6 +145,8 @@ class Planner {
       choose_cases();
     else
       take_recipes();
+    for (auto& [what, why] : formats_left_out(options_.stored, dump_.shape()))
+      plan_.left_out.push_back({std::move(what), std::move(why)});
     if (plan_.compression)
       for (OptionText& note : compression_notes(plan_, dump_.shape())) plan_.notes.push_back(std::move(note));
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));

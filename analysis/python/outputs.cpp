@@ -41,9 +41,10 @@ Keywords<Asked<OutputOptions>> g_output_keywords(options_of);
 /// How the caches of a layer are stored; nothing: as they are.
 std::optional<Quantization> stored_of(const CacheFormatOptions& stored, const DumpShape& shape) {
   if (stored.formats.empty()) return std::nullopt;
-  require_one(evict_option::bits, stored.formats.size());
   require_one(evict_option::rotate, stored.rotations.size());
-  return cache_format_runs(stored, shape, evict_option::bits, evict_option::rotate).front().of_layers.front();
+  const auto runs = cache_format_runs(stored, shape, evict_option::bits, evict_option::rotate);
+  require_one(evict_option::bits, runs.size());
+  return runs.front().of_layers.front();
 }
 
 Measured measured_rows(const DumpShape& shape, nb::handle asked, Index window) {

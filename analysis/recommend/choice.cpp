@@ -1,6 +1,7 @@
 #include "analysis/recommend/choice.hpp"
 
 #include "analysis/recommend/knapsack.hpp"
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/schema.hpp"
 
@@ -28,7 +29,7 @@ Numbers allowed(const MeasuredLevers& measured, const Wish& wish) {
     const Lever& lever = measured.levers[n];
     if (!lever.keeps_all() && wish.use == Use::bits) continue;
     if (!lever.is_exact() && wish.use == Use::tokens) continue;
-    if (can_run(wish.engine, lever)) found.push_back(n);
+    if (!why_left_out(measured, lever, wish.engine)) found.push_back(n);
   }
   return found;
 }
@@ -231,12 +232,6 @@ Means means_of(const MeasuredLevers& measured, By by, const std::optional<LeverB
   return means;
 }
 
-bool can_run(Engine engine, const Lever& lever) {
-  if (!lever.keeps_all() && !kEngines[engine].evicts) return false;
-  return std::ranges::all_of(lever.stored,
-                             [&](const Quantization& stored) { return stores(engine, stored); });
-}
-
 double bytes_on(const Chosen& chosen, const MeasuredPrompt& prompt) { return sum_on(chosen, prompt.bytes); }
 double asked_on(const Chosen& chosen, const MeasuredPrompt& prompt) { return sum_on(chosen, prompt.asked); }
 
@@ -286,6 +281,12 @@ Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen) {
     }
   }
   return recipe;
+}
+
+std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe) {
+  std::vector<Quantization> stored;
+  for (const Recipe::Layer& layer : recipe.layers) stored.push_back(layer.stored);
+  return kvreplay::engine_flags(engine, stored, measured.shape);
 }
 
 }  // namespace kvreplay::recommend

@@ -1,11 +1,12 @@
 #pragma once
 
-#include "analysis/recommend/engine.hpp"
+#include "analysis/engine/engine.hpp"
 #include "analysis/recommend/levers.hpp"
 
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 // Which lever each head takes.
@@ -77,8 +78,6 @@ struct Chosen {
 std::optional<Chosen> choose(const MeasuredLevers& measured, const Means& means, const Wish& wish);
 /// The lever that takes least; nothing where the engine can run none.
 std::optional<std::size_t> smallest(const MeasuredLevers& measured, const Means& means, Engine engine);
-/// Whether an engine can do what a lever does.
-bool can_run(Engine engine, const Lever& lever);
 
 /// What a choice comes to on a prompt. Between two measured budgets bytes are linear, and their logarithm and
 /// that of the nats are, where both have one.
@@ -87,6 +86,8 @@ double asked_on(const Chosen& chosen, const MeasuredPrompt& prompt);
 double nats_on(const Chosen& chosen, const MeasuredPrompt& prompt);
 
 Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen);
+/// What asks an engine for a recipe's caches: options of its command line, one line; empty of `any`.
+std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe);
 
 }  // namespace kvreplay::recommend
 

@@ -1,5 +1,6 @@
 #include "analysis/recommend/recommend.hpp"
 
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/number_text.hpp"
 
@@ -95,6 +96,7 @@ Recommendation recommended(const MeasuredLevers& measured, const Means& all, con
   // Of ways that cost the same the simpler one comes first.
   for (const Where where : {Where::everywhere, Where::each})
     for (const Use use : {Use::tokens, Use::bits, Use::both}) {
+      if (use != Use::bits && !kEngines[wish.engine].evicts) continue;
       wish.where = where;
       wish.use = use;
       auto one = candidate(measured, all, others, wish);
@@ -132,7 +134,7 @@ std::vector<CaseOver> front_of(const MeasuredLevers& measured, Engine engine) {
   std::vector<CaseOver> cases;
   for (std::size_t n = 0; n < measured.levers.size(); ++n) {
     const Lever& lever = measured.levers[n];
-    if (can_run(engine, lever))
+    if (!why_left_out(measured, lever, engine))
       cases.push_back(over_prompts(measured, lever.text(), [&](std::size_t p) -> const ModelFigures& {
         return measured.prompts[p].everywhere[n];
       }));

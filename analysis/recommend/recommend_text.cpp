@@ -1,3 +1,4 @@
+#include "analysis/recommend/left_out.hpp"
 #include "analysis/recommend/recommend.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/number_text.hpp"
@@ -137,20 +138,18 @@ double mean_of(const std::vector<double>& values) {
 }
 
 std::string nothing_fits(const Recommended& found, const Recommendation& one) {
-  std::string text = "  nothing that was measured is as small";
-  const std::string_view engine = kEngines[found.engine].name;
+  constexpr std::string_view kNothing = "  nothing that was measured is as small";
+  const EngineFacts& engine = kEngines[found.engine];
   if (!one.smallest)
-    return fmt::format(
-        "  nothing that was measured is as small: nothing of it runs in {0}; measure its formats (evict "
-        "--policy none --bits ..), or choose --for any\n",
-        engine);
+    return fmt::format("{}: nothing of it runs in {}; measure {}, or choose --for any\n", kNothing,
+                       engine.name,
+                       engine.evicts ? "--bits 16" : fmt::format("--policy none --bits {}", engine.name));
   const Smallest& least = *one.smallest;
-  text += fmt::format(
-      ": the smallest is {}, {} of the bytes, {}\n  choose it with --bytes {}, or measure "
+  return fmt::format(
+      "{}: the smallest is {}, {} of the bytes, {}\n  choose it with --bytes {}, or measure "
       "smaller ones{}\n",
-      least.text, bytes_percent(least.share), bytes_text(least.bytes, std::round), least.to_type,
+      kNothing, least.text, bytes_percent(least.share), bytes_text(least.bytes, std::round), least.to_type,
       found.engine == Engine::any ? "" : ", or choose --for any");
-  return text;
 }
 
 /// A row a way, under names of the columns.
@@ -178,8 +177,7 @@ std::string candidates_text(const MeasuredLevers& measured, const Recommended& f
 
 std::string recommendation_text(const MeasuredLevers& measured, const Recommended& found,
                                 const Recommendation& one) {
-  std::string of =
-      one.memory.share > 0 ? " of the bytes" : fmt::format(" ({} of the bytes", percent(one.share));
+  std::string of = " of the bytes";
   if (one.memory.share <= 0)
     of = fmt::format(" ({} of the bytes of {}{} tokens)", bytes_percent(one.share),
                      found.batch > 1 ? fmt::format("{} x ", found.batch) : "", *found.context);
@@ -202,7 +200,7 @@ std::string recommendation_text(const MeasuredLevers& measured, const Recommende
                                                       : not_told_apart(one),
                                   one.against_second ? unequal_bytes(measured, one) : "",
                                   found.context ? std::string() : excess(measured, one, best),
-                                  told(found.engine, recipe_of(measured, best.chosen))})
+                                  engine_flags(measured, found.engine, recipe_of(measured, best.chosen))})
     if (!more.empty()) text += fmt::format("  {}\n", more);
   return text;
 }
@@ -304,6 +302,8 @@ std::string plain_text(const MeasuredLevers& measured, const Recommended& found)
       prompts > 1 ? "of each prompt under what the others choose" : "of the prompt that it is chosen on",
       prompts >= kFewestPrompts ? " [95 %]" : "");
   for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
+  if (const std::string left = left_out_text(measured, found.engine); !left.empty())
+    text += fmt::format("\n{}\n", left);
   text += "\nthe same everywhere, at any size, as measured on these prompts\n" +
           cases_text(measured, found.front);
   if (!found.run.empty())
@@ -346,10 +346,12 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
                                 {"to_type", one.smallest->to_type}};
     if (one.prompts_needed) all.back()["prompts_needed"] = *one.prompts_needed;
     if (one.candidates.empty()) continue;
-    if (const std::string how = told(found.engine, recipe_of(measured, one.candidates.front().chosen));
+    if (const std::string how =
+            engine_flags(measured, found.engine, recipe_of(measured, one.candidates.front().chosen));
         !how.empty())
       all.back()["told"] = how;
   }
+  json["left_out"] = left_out_text(measured, found.engine);
   json["front"] = cases_json(found.front);
   if (!found.run.empty()) json["run"] = cases_json(found.run);
   if (found.kl_cases > 0) json["kl_over_predicted"] = interval_json(found.kl_over_predicted);
@@ -372,7 +374,8 @@ Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const
   json["chosen"].update(candidate_json(measured, candidate));
   if (&candidate == &of.candidates.front() && of.against_second)
     json["chosen"]["over_runner_up"] = pair_json(*of.against_second);
-  if (const std::string how = told(found.engine, recipe); !how.empty()) json["chosen"]["told"] = how;
+  if (const std::string how = engine_flags(measured, found.engine, recipe); !how.empty())
+    json["chosen"]["told"] = how;
   return json;
 }
 

@@ -46,8 +46,8 @@ TEST_CASE("every command that writes results ends with what to type next", "[nex
   const TempDir temp;
   const std::string a = temp / "it's a", b = temp / "b";
   for (const std::string& dump : {a, b}) {
-    const std::string next = next_of(succeed({"synth", dump, "--layers", "2", "--q-heads", "4", "--kv-heads", "2",
-                                              "--head-dim", "16", "--prompt", "80", "--decode", "6"})
+    const std::string next = next_of(succeed({"synth", dump, "--layers", "2", "--q-heads", "4", "--kv-heads",
+                                              "2", "--head-dim", "16", "--prompt", "80", "--decode", "6"})
                                          .out);
     CHECK(contains(next, "kvreplay analyze "));
     CHECK(contains(next, " --out results/" + std::string(dump == a ? "it" : "b")) == (dump == b));
@@ -81,7 +81,8 @@ TEST_CASE("every command that writes results ends with what to type next", "[nex
             .starts_with("kvreplay report"));
   const std::string page = temp / "page.html";
   CHECK(next_of(succeed({"report", temp / "oracle", "--out", page}).out).starts_with("xdg-open " + page));
-  CHECK(next_of(succeed({"compare", temp / "oracle", temp / "sinks", "--html", page}).out) == "xdg-open " + page);
+  CHECK(next_of(succeed({"compare", temp / "oracle", temp / "sinks", "--html", page}).out) ==
+        "xdg-open " + page);
   CHECK(contains(next_of(succeed({"compare", temp / "oracle", temp / "sinks"}).out), "--html"));
 }
 
@@ -93,10 +94,12 @@ TEST_CASE("recommend ends with how to validate its choice", "[next][recommend]")
     make_small_dump(dumps.back());
   }
   const std::string levers = temp / "levers", recipe = temp / "recipe.json";
-  succeed(joined(joined({"evict"}, dumps), {"--out", levers, "--policy", "none,streaming", "--keep", "50%", "--bits",
-                                            "16,4", "--residual", "0", "--prompt-len", "50", "--quiet"}));
+  succeed(joined(joined({"evict"}, dumps),
+                 {"--out", levers, "--policy", "none,streaming", "--keep", "50%", "--bits", "16,4",
+                  "--residual", "0", "--prompt-len", "50", "--quiet"}));
   // First the recipe's file, then the recipe on the dumps, then the model.
-  const std::string with_file = next_of(succeed({"recommend", levers, "--bytes", "60%", "--by", "worst"}).out);
+  const std::string with_file =
+      next_of(succeed({"recommend", levers, "--bytes", "60%", "--by", "worst"}).out);
   CHECK(with_file == "kvreplay recommend " + levers + " --bytes 60% --by worst --out recipe.json");
   const std::string next = next_of(succeed({"recommend", levers, "--bytes", "60%", "--out", recipe}).out);
   CHECK(next == fmt::format("kvreplay evict {0} {1} --prompt-len 50 --recipe {2} --out {3}-recipe && python3 "

@@ -209,10 +209,11 @@ TEST_CASE("where nothing is as small, the smallest is named and no file is writt
   // Without a file to write there is nothing amiss.
   CHECK(run_kvreplay({"recommend", results, "--bytes", "1%"}).code == 0);
   // Of what an engine can run there may be none.
+  const fs::path uniform = evicted(temp, dumps, {"--policy", "none", "--bits", "4"});
   const ProcessResult other =
-      run_kvreplay({"recommend", results, "--bytes", "90%", "--for", "sglang", "--out", temp / "c.json"});
+      run_kvreplay({"recommend", uniform, "--bytes", "90%", "--for", "sglang", "--out", temp / "c.json"});
   CHECK(other.code == 1);
-  CHECK(contains(other.out, "nothing of it runs in sglang"));
+  CHECK(contains(other.out, "nothing of it runs in sglang; measure --policy none --bits sglang"));
 }
 
 TEST_CASE("one budget everywhere is taken between two that were measured", "[recommend]") {

@@ -258,7 +258,8 @@ TEST_CASE("what an engine cannot do is not recommended to it", "[recommend]") {
   CHECK(recipe("trtllm", "30%").at("chosen").at("told") ==
         "LLM(model=..., kv_cache_config=KvCacheConfig(dtype=\"nvfp4\"))");
   CHECK(recipe("llama.cpp", "45%").at("chosen").at("told") ==
-        "llama-server -m MODEL -fa on -ctk q8_0 -ctv q4_0");
+        "llama-server -m MODEL -fa on -ctk q8_0 -ctv q4_0  # on CUDA, a build with "
+        "-DGGML_CUDA_FA_ALL_QUANTS=ON");
   CHECK(recipe("sglang", "50%").at("chosen").at("told") ==
         "python3 -m sglang.launch_server --model-path MODEL --kv-cache-dtype fp8_e4m3");
   const std::string quantized = recipe("modelopt", "45%").at("chosen").at("told");

@@ -19,7 +19,6 @@ namespace kvreplay::viewer {
 namespace {
 
 using recommend::Candidate;
-using recommend::Engine;
 using recommend::Recommendation;
 using recommend::Use;
 using recommend::Where;
@@ -87,12 +86,12 @@ void RecipesPanel::draw(PanelContext& context) {
         "Recipes are found in results: open a folder that evict wrote, of several prompts if there are.");
   {
     const OutOfSight controls(context.figure);
-    const std::vector<Choice> engines = choices_of(recommend::kEngines);
+    const std::vector<Choice> engines = choices_of(kEngines);
     ImGui::SetNextItemWidth(theme().px(120));
     if (const auto chosen = choice_combo("##engine", engine_, engines)) engine_ = engines[*chosen].name;
     tip("What is to run it: what it cannot do is not recommended.");
   }
-  const Engine engine = recommend::kEngines.named(engine_).value_or(Engine::any);
+  const Engine engine = kEngines.named(engine_).value_or(Engine::any);
   const auto answer = context.desk.ask<FoundRecipes>(
       {.key = {run->key(), "recipes", engine_}, .title = "Recipes, of " + run->name()},
       [run, engine](JobControl&) { return find_recipes(run->results()->folder(), engine); });
@@ -197,10 +196,10 @@ void RecipesPanel::draw_chosen(const FoundRecipes& recipes) {
         recommend::recipe_json(recipes.measured, recipes.found, *at->of, candidate).dump(1).c_str());
   tip("As JSON, for kvreplay evict --recipe and kvreplay.press().");
   wrapped_text(recommend::chosen_text(recipes.measured, candidate), theme().text);
-  if (const std::string told =
-          recommend::told(recipes.found.engine, recommend::recipe_of(recipes.measured, candidate.chosen));
-      !told.empty())
-    elided_text(told, theme().dim);
+  if (const std::string flags = recommend::engine_flags(
+          recipes.measured, recipes.found.engine, recommend::recipe_of(recipes.measured, candidate.chosen));
+      !flags.empty())
+    elided_text(flags, theme().dim);
 }
 
 std::string RecipesPanel::csv(PanelContext&) const {
