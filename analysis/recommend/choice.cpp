@@ -38,42 +38,49 @@ double sum_of(const Matrix<double>& figures, std::size_t lever) {
   return figures.row(static_cast<Index>(lever)).sum();
 }
 
-/// What heads come to, between two budgets linearly.
 double sum_on(const Chosen& chosen, const Matrix<double>& figures) {
   double sum = 0;
   for (std::size_t head = 0; head < chosen.levers.size(); ++head)
     sum += figures(static_cast<Index>(chosen.levers[head]), static_cast<Index>(head));
-  if (!chosen.between) return sum;
-  return std::lerp(sum, sum_of(figures, chosen.between->more), chosen.between->part);
+  return sum;
 }
 
 /// Over the prompts of `means`, by what they say.
 double cost_over(const MeasuredLevers& measured, const Means& means, const Chosen& chosen) {
   double sum = 0, worst = -std::numeric_limits<double>::infinity();
   for (const std::size_t p : means.prompts) {
-    const double nats = nats_on(chosen, measured.prompts[p]);
+    const double nats = nats_on(measured, chosen, measured.prompts[p]);
     sum += nats;
     worst = std::max(worst, nats);
   }
   return means.by == By::worst ? worst : sum / static_cast<double>(means.prompts.size());
 }
 
-/// Shares of tokens that are said are whole hundredths of a percent.
-constexpr double kShareStep = 1e-4;
+/// The share of the bytes that a lever takes at another budget, as `means` count them.
+double share_at(const MeasuredLevers& measured, const Means& means, const Lever& lever, double sigma) {
+  if (means.context) return counted_bytes(measured, lever, sigma, *means.context).bytes;
+  double sum = 0;
+  for (const std::size_t p : means.prompts)
+    sum += counted_bytes(measured, lever, sigma, measured.prompts[p].l).bytes;
+  return sum / static_cast<double>(means.prompts.size());
+}
 
-/// Between which of some levers, of one policy and format and by ascending budgets, the bytes are filled.
+/// The largest budget within the bytes between two of some levers, which are of one policy and format, by
+/// ascending budgets. Shares of tokens are whole thousandths.
 std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means, const Numbers& levers,
                               double bytes) {
   for (std::size_t n = 0; n + 1 < levers.size(); ++n) {
-    const double less = sum_of(means.asked, levers[n]), more = sum_of(means.asked, levers[n + 1]);
-    if (!(less < bytes && bytes < more)) continue;
-    const double low = measured.levers[levers[n]].kept_share(),
-                 high = measured.levers[levers[n + 1]].kept_share();
-    const double exact = std::lerp(low, high, (bytes - less) / (more - less));
-    const double kept = std::floor(exact / kShareStep) * kShareStep;
-    if (!(low < kept && kept < high)) return std::nullopt;
-    return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
-                  .between = Between{levers[n + 1], (kept - low) / (high - low), rest_of(kept)}};
+    if (!(sum_of(means.asked, levers[n]) < bytes && bytes < sum_of(means.asked, levers[n + 1]))) continue;
+    const Lever &less = measured.levers[levers[n]], &more = measured.levers[levers[n + 1]];
+    for (auto kept = static_cast<Index>(std::ceil(1000 * more.kept_share())) - 1;
+         static_cast<double>(kept) > 1000 * less.kept_share(); --kept) {
+      const double sigma = rest_of(static_cast<double>(kept) / 1000);
+      const double share = share_at(measured, means, less, sigma);
+      if (share > bytes) continue;
+      return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
+                    .bytes = share,
+                    .between = Between{levers[n + 1], sigma}};
+    }
   }
   return std::nullopt;
 }
@@ -98,7 +105,7 @@ std::optional<Chosen> cheapest_everywhere(const MeasuredLevers& measured, const 
   for (Chosen& one : all) {
     one.nats = one.bound = cost_over(measured, means, one);
     if (best && one.nats >= best->nats) continue;
-    one.bytes = sum_on(one, means.bytes);
+    if (!one.between) one.bytes = sum_on(one, means.bytes);
     best = std::move(one);
   }
   return best;
@@ -201,9 +208,9 @@ std::vector<Numbers> parted(const MeasuredLevers& measured, const Numbers& lever
 
 }  // namespace
 
-Means means_of(const MeasuredLevers& measured, By by, const std::optional<LeverBytes>& at,
+Means means_of(const MeasuredLevers& measured, By by, std::optional<Index> context,
                std::span<const std::size_t> left_out) {
-  Means means{by, {}, {}, {}, {}};
+  Means means{.by = by, .prompts = {}, .context = context, .bytes = {}, .asked = {}, .nats = {}};
   for (std::size_t p = 0; p < measured.prompts.size(); ++p) {
     if (std::ranges::find(left_out, p) != left_out.end()) continue;
     const MeasuredPrompt& prompt = measured.prompts[p];
@@ -225,24 +232,28 @@ Means means_of(const MeasuredLevers& measured, By by, const std::optional<LeverB
   means.bytes /= n;
   means.asked /= n;
   if (by == By::mean) means.nats /= n;
-  if (at) {
-    means.bytes = at->bytes;
-    means.asked = at->asked;
+  if (context) {
+    LeverBytes at = bytes_at(measured, *context);
+    means.bytes = std::move(at.bytes);
+    means.asked = std::move(at.asked);
   }
   return means;
 }
 
-double bytes_on(const Chosen& chosen, const MeasuredPrompt& prompt) { return sum_on(chosen, prompt.bytes); }
-double asked_on(const Chosen& chosen, const MeasuredPrompt& prompt) { return sum_on(chosen, prompt.asked); }
+CountedBytes bytes_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt) {
+  if (const auto& between = chosen.between)
+    return counted_bytes(measured, measured.levers[chosen.levers.front()], between->sigma, prompt.l);
+  return {sum_on(chosen, prompt.bytes), sum_on(chosen, prompt.asked)};
+}
 
-double nats_on(const Chosen& chosen, const MeasuredPrompt& prompt) {
+double nats_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt) {
   if (!chosen.between) return sum_on(chosen, prompt.nats);
   const std::size_t less = chosen.levers.front(), more = chosen.between->more;
   const double from = sum_of(prompt.nats, less), to = sum_of(prompt.nats, more);
-  const double begin = sum_of(prompt.bytes, less), end = sum_of(prompt.bytes, more);
-  if (!(from > 0 && to > 0 && begin > 0 && end > begin)) return std::lerp(from, to, chosen.between->part);
-  const double part = std::log(bytes_on(chosen, prompt) / begin) / std::log(end / begin);
-  return from * std::pow(to / from, part);
+  const double begin = measured.levers[less].kept_share(), end = measured.levers[more].kept_share(),
+               at = rest_of(chosen.between->sigma);
+  if (!(from > 0 && to > 0)) return std::lerp(from, to, (at - begin) / (end - begin));
+  return from * std::pow(to / from, std::log(at / begin) / std::log(end / begin));
 }
 
 std::optional<std::size_t> smallest(const MeasuredLevers& measured, const Means& means, Engine engine) {

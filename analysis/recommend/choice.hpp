@@ -51,17 +51,17 @@ struct Wish {
 struct Means {
   By by = By::mean;
   std::vector<std::size_t> prompts;  ///< by their numbers
+  std::optional<Index> context;      ///< tokens that bytes are of; nothing: of the prompts
   Matrix<double> bytes, asked;
   Matrix<double> nats;  ///< of a head; by worst, on the prompt on which it costs most
 };
-/// Of all prompts but those left out; bytes are those of `at`, or the prompts' means.
-Means means_of(const MeasuredLevers& measured, By by, const std::optional<LeverBytes>& at = {},
+/// Of all prompts but those left out.
+Means means_of(const MeasuredLevers& measured, By by, std::optional<Index> context = {},
                std::span<const std::size_t> left_out = {});
 
 /// A budget between two that were measured, of one policy and format: every head takes it.
 struct Between {
   std::size_t more = 0;  ///< the lever of the larger budget
-  double part = 0;       ///< 0: the smaller budget, 1: the larger one
   double sigma = 0;
   bool operator==(const Between&) const = default;
 };
@@ -79,11 +79,10 @@ std::optional<Chosen> choose(const MeasuredLevers& measured, const Means& means,
 /// The lever that takes least; nothing where the engine can run none.
 std::optional<std::size_t> smallest(const MeasuredLevers& measured, const Means& means, Engine engine);
 
-/// What a choice comes to on a prompt. Between two measured budgets bytes are linear, and their logarithm and
-/// that of the nats are, where both have one.
-double bytes_on(const Chosen& chosen, const MeasuredPrompt& prompt);
-double asked_on(const Chosen& chosen, const MeasuredPrompt& prompt);
-double nats_on(const Chosen& chosen, const MeasuredPrompt& prompt);
+/// What a choice comes to on a prompt. Between two measured budgets bytes are counted, and the logarithm of
+/// nats is linear in that of the budget; where nats are 0 at one end, nats are linear.
+CountedBytes bytes_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt);
+double nats_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt);
 
 Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen);
 /// What asks an engine for a recipe's caches: options of its command line, one line; empty of `any`.

@@ -287,11 +287,20 @@ struct KeptOf {
   Index tokens = 0;
   double asked = 1;
 };
-KeptOf kept_of(const Lever& lever, Index held) {
+KeptOf kept_of(const Lever& lever, double sigma, Index held) {
   if (lever.keeps_all()) return {held, 1};
-  const Index kept = tokens_within(*lever.evicts, kept_tokens(lever.sigma, held, lever.semantics), held);
-  const double exact = lever.kept_share() * static_cast<double>(held);
+  const Index kept = tokens_within(*lever.evicts, kept_tokens(sigma, held, lever.semantics), held);
+  const double exact = rest_of(sigma) * static_cast<double>(held);
   return {kept, exact < static_cast<double>(kept) ? exact / static_cast<double>(kept) : 1};
+}
+
+/// Of one head's cache of `held` positions.
+CountedBytes bytes_of_head(const MeasuredLevers& measured, const Lever& lever, double sigma, Index layer,
+                           Index held) {
+  const KeptOf kept = kept_of(lever, sigma, held);
+  const double bytes = cache_bytes(kept.tokens, lever.stored[static_cast<std::size_t>(layer)],
+                                   measured.shape.d, measured.shape.d_v, {});
+  return {bytes, bytes * kept.asked};
 }
 
 std::vector<std::optional<Index>> windows_of(const ResultReader& results) {
@@ -353,6 +362,17 @@ double MeasuredLevers::whole_bytes(Index tokens) const {
   return bytes;
 }
 
+CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, double sigma, Index tokens) {
+  CountedBytes sum;
+  for (Index layer = 0; layer < measured.shape.layers; ++layer) {
+    const CountedBytes head = bytes_of_head(measured, lever, sigma, layer, measured.held(layer, tokens));
+    sum.bytes += static_cast<double>(measured.shape.n_kv) * head.bytes;
+    sum.asked += static_cast<double>(measured.shape.n_kv) * head.asked;
+  }
+  const double whole = measured.whole_bytes(tokens);
+  return {sum.bytes / whole, sum.asked / whole};
+}
+
 LeverBytes bytes_at(const MeasuredLevers& measured, Index tokens) {
   const DumpShape& shape = measured.shape;
   LeverBytes at;
@@ -361,12 +381,10 @@ LeverBytes bytes_at(const MeasuredLevers& measured, Index tokens) {
   for (Index n = 0; n < at.bytes.rows(); ++n)
     for (Index layer = 0; layer < shape.layers; ++layer) {
       const Lever& lever = measured.levers[static_cast<std::size_t>(n)];
-      const KeptOf kept = kept_of(lever, measured.held(layer, tokens));
-      const double share =
-          cache_bytes(kept.tokens, lever.stored[static_cast<std::size_t>(layer)], shape.d, shape.d_v, {}) /
-          whole;
-      at.bytes.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(share);
-      at.asked.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(share * kept.asked);
+      const CountedBytes head =
+          bytes_of_head(measured, lever, lever.sigma, layer, measured.held(layer, tokens));
+      at.bytes.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(head.bytes / whole);
+      at.asked.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(head.asked / whole);
     }
   return at;
 }
@@ -470,7 +488,7 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
       if (const auto budget = budget_labelled(lever.budget); budget && !budget->tokens)
         for (Index layer = 0; layer < measured.shape.layers; ++layer)
           prompt.asked.row(n).segment(layer * measured.shape.n_kv, measured.shape.n_kv) *=
-              kept_of(lever, measured.held(layer, prompt.l)).asked;
+              kept_of(lever, lever.sigma, measured.held(layer, prompt.l)).asked;
       if (measured.in_nats)
         prompt.nats.row(n) = with_interactions(*found, measured.shape.n_kv).transpose();
       else

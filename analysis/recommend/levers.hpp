@@ -84,6 +84,11 @@ struct MeasuredLevers {
 
 /// Shares as MeasuredPrompt has them, of a prompt of so many tokens: counted, not measured. Budgets in tokens
 /// count as the shares that recipes make of them.
+struct CountedBytes {
+  double bytes = 0, asked = 0;
+};
+/// Of a lever in every head, at a compression ratio that may be another than its own.
+CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, double sigma, Index tokens);
 struct LeverBytes {
   Matrix<double> bytes, asked;
 };

@@ -55,12 +55,13 @@ std::optional<Candidate> candidate(const MeasuredLevers& measured, const Means& 
   if (!chosen) return std::nullopt;
   Candidate found{.use = wish.use, .where = wish.where, .chosen = std::move(*chosen)};
   for (const MeasuredPrompt& prompt : measured.prompts) {
-    found.bytes_of_prompts.push_back(bytes_on(found.chosen, prompt));
-    found.asked_of_prompts.push_back(asked_on(found.chosen, prompt));
+    const CountedBytes bytes = bytes_on(measured, found.chosen, prompt);
+    found.bytes_of_prompts.push_back(bytes.bytes);
+    found.asked_of_prompts.push_back(bytes.asked);
   }
   for (std::size_t p = 0; p < others.size(); ++p) {
     const auto by_others = choose(measured, others[p], wish);
-    found.held_out.push_back(by_others ? nats_on(*by_others, measured.prompts[p]) : kNan);
+    found.held_out.push_back(by_others ? nats_on(measured, *by_others, measured.prompts[p]) : kNan);
     if (by_others && !(found.worst && found.held_out[*found.worst] >= found.held_out[p])) found.worst = p;
   }
   found.nats = others.empty() ? over_dumps(std::vector{found.chosen.nats}, FigureScale::log)
@@ -206,12 +207,10 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
     for (OtherCase& other : measured.others) other.of_prompts.erase(other.of_prompts.begin() + place);
   }
   if (measured.prompts.empty()) throw OptionError(recommend_option::without, "a prompt to be left", "none");
-  std::optional<LeverBytes> at;
-  if (options.context) at = bytes_at(measured, *options.context);
-  const Means all = means_of(measured, options.by, at);
+  const Means all = means_of(measured, options.by, options.context);
   std::vector<Means> others;
   for (std::size_t p = 0; p < measured.prompts.size() && measured.prompts.size() > 1; ++p)
-    others.push_back(means_of(measured, options.by, at, std::span(&p, 1)));
+    others.push_back(means_of(measured, options.by, options.context, std::span(&p, 1)));
   Recommended found;
   found.engine = options.engine;
   found.by = options.by;

@@ -195,6 +195,9 @@ std::string recommendation_text(const MeasuredLevers& measured, const Recommende
   const auto& lowest =
       *std::ranges::min_element(one.candidates, {}, [&](const Candidate& c) { return c.cost(other); });
   if (&lowest != &best && best.worst) line(kBy[other].lowest, lowest);
+  if (best.chosen.between)
+    text += fmt::format("  its nats are interpolated: measure --keep {}% to be sure\n",
+                        shortest(std::round(1000 * rest_of(best.chosen.between->sigma)) / 10));
   for (const std::string& more : {!one.against_second ? std::string()
                                   : one.told_apart()  ? over_runner_up(one)
                                                       : not_told_apart(one),
@@ -258,7 +261,7 @@ std::string over_second_text(const Recommendation& of) {
 }
 
 std::string_view verdict(const Recommended& found, const Recommendation& of) {
-  if (of.told_apart()) return "recommended";
+  if (of.told_apart() && !of.candidates.front().chosen.between) return "recommended";
   return of.candidates.front().worst ? kBy[found.by].lowest : "lowest on this prompt";
 }
 

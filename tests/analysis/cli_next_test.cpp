@@ -91,7 +91,7 @@ TEST_CASE("recommend ends with how to validate its choice", "[next][recommend]")
   std::vector<std::string> dumps;
   for (const std::string name : {"a", "b"}) {
     dumps.push_back(temp / name);
-    make_small_dump(dumps.back());
+    make_small_dump(dumps.back(), {"--seed", name == "a" ? "1" : "2"});
   }
   const std::string levers = temp / "levers", recipe = temp / "recipe.json";
   succeed(joined(joined({"evict"}, dumps),
