@@ -299,7 +299,7 @@ CountedBytes bytes_of_head(const MeasuredLevers& measured, const Lever& lever, d
                            Index held) {
   const KeptOf kept = kept_of(lever, sigma, held);
   const double bytes = cache_bytes(kept.tokens, lever.stored[static_cast<std::size_t>(layer)],
-                                   measured.shape.d, measured.shape.d_v, {});
+                                   measured.shape.d, measured.shape.d_v);
   return {bytes, bytes * kept.asked};
 }
 
@@ -358,7 +358,7 @@ double MeasuredLevers::whole_bytes(Index tokens) const {
   double bytes = 0;
   for (Index layer = 0; layer < shape.layers; ++layer)
     bytes += static_cast<double>(shape.n_kv) *
-             cache_bytes(held(layer, tokens), Quantization{}, shape.d, shape.d_v, {});
+             cache_bytes(held(layer, tokens), Quantization{}, shape.d, shape.d_v);
   return bytes;
 }
 

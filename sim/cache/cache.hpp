@@ -86,6 +86,6 @@ struct CacheElements {
 double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements);
 /// The bytes of any `tokens` tokens of one head, all channels. O(1).
 double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v,
-                   const CacheElements& elements);
+                   const CacheElements& elements = {});
 
 }  // namespace kvreplay
