@@ -136,7 +136,8 @@ int run_recommend(const Arguments& arguments) {
       "16,8,k8v4,4,2 --residual 0\n"
       "kvreplay recommend results/levers --bytes 20% --out recipe.json\n"
       "kvreplay recommend results/levers --bytes 1.5GiB --context 32768 --batch 8\n"
-      "kvreplay recommend results/levers --bytes 50% --for vllm\n"
+      "kvreplay recommend results/vllm --bytes 50% --for vllm               # of evict --policy none --bits "
+      "vllm\n"
       "kvreplay evict DUMP... --recipe recipe.json --out results/recipe    # all of it at once, exactly");
   std::vector<std::string> results;
   recommend::RecommendOptions options;

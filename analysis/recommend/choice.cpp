@@ -5,6 +5,8 @@
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/schema.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -297,7 +299,15 @@ Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen) {
 std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe) {
   std::vector<Quantization> stored;
   for (const Recipe::Layer& layer : recipe.layers) stored.push_back(layer.stored);
-  return kvreplay::engine_flags(engine, stored, measured.shape);
+  if (engine != Engine::any) return kvreplay::engine_flags(engine, stored, measured.shape);
+  std::vector<std::string> engines;
+  const bool evicts =
+      std::ranges::any_of(recipe.layers, [](const Recipe::Layer& layer) { return layer.policy.has_value(); });
+  for (const EngineFacts& facts : kEngines)
+    if (!evicts && !facts.evicts && !why_not_run(facts.id, stored, measured.shape))
+      engines.emplace_back(facts.name);
+  if (engines.empty()) return "runs in kvreplay.press() alone: in transformers, where it saves no memory";
+  return fmt::format("runs in {} (--for says how)", names_text(engines, Listed::all));
 }
 
 }  // namespace kvreplay::recommend

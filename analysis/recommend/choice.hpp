@@ -85,7 +85,8 @@ CountedBytes bytes_on(const MeasuredLevers& measured, const Chosen& chosen, cons
 double nats_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt);
 
 Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen);
-/// What asks an engine for a recipe's caches: options of its command line, one line; empty of `any`.
+/// What asks an engine for a recipe's caches: options of its command line, one line; of `any` the engines
+/// that run the recipe.
 std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe);
 
 }  // namespace kvreplay::recommend

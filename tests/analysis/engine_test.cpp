@@ -412,6 +412,19 @@ TEST_CASE("cases that an engine cannot run are left out, with their number and t
   CHECK(contains(shown.out, "vllm serve MODEL --kv-cache-dtype auto"));
   CHECK_FALSE(contains(shown.out, "--kv-cache-dtype fp8"));
   CHECK_FALSE(contains(run_kvreplay({"recommend", results, "--bytes", "100%"}).out, "left out"));
+  // Which engines run a recipe that was chosen for none of them.
+  const auto runs_in = [&](const std::string& bytes, const std::string& folder) {
+    return Json::parse(succeed({"recommend", folder, "--bytes", bytes, "--json"}).out)
+        .at("recommendations")
+        .at(0)
+        .at("told")
+        .get<std::string>();
+  };
+  CHECK(runs_in("26%", results) ==
+        "runs in kvreplay.press() alone: in transformers, where it saves no memory");
+  const std::string formats = temp / "formats";
+  succeed({"evict", dump, "--out", formats, "--policy", "none", "--bits", "fp8", "--quiet"});
+  CHECK(runs_in("50%", formats) == "runs in vllm, sglang, trtllm, modelopt (--for says how)");
 }
 
 namespace {
