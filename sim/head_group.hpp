@@ -35,7 +35,7 @@ template <class T>
 struct HeadGroup {
   Index layer = 0;
   Index kv_head = 0;
-  Index l = 0;                   ///< prompt length: candidates for eviction are 0..l-1
+  Index l = 0;                   ///< prompt length
   AttentionRule rule;            ///< sink_logit holds this group's heads only: [G] or empty
   std::vector<HeadMatrix<T>> q;  ///< G of [T_q, d], after RoPE
   HeadMatrix<T> k;               ///< [T, d]
@@ -66,6 +66,18 @@ struct HeadGroup {
   Index d() const { return k.cols(); }
   Index d_v() const { return v.cols(); }
   Index first_query() const { return T_all() - T_q(); }
+  /// The first prompt position that the cache holds for later rows (AttentionRule::first_held): the
+  /// candidates for eviction are first_held()..l-1. The rows before it are seen by rows of the prompt alone.
+  Index first_held() const { return first_seen_from(l); }
+  /// The first position that rows at `end` and later see.
+  Index first_seen_from(Index end) const {
+    if (position.empty() || end == 0) return rule.first_held(end);
+    return std::lower_bound(position.begin(), position.begin() + end,
+                            rule.first_held(position[end - 1] + 1)) -
+           position.begin();
+  }
+  /// The number of candidates.
+  Index held() const { return l - first_held(); }
   /// The gate of query head g's output at position i.
   auto gate_row(Index g, Index i) const { return gate[g].row(i - (T_all() - gate[g].rows())); }
   /// The logit of query head g's sink column, -inf where it has none.

@@ -41,7 +41,8 @@ double nth_largest(const Vector<double>& values, Index n) {
 
 Index count(const KeptSet& kept) { return std::count(kept.begin(), kept.end(), std::uint8_t{1}); }
 
-KeptSet largest(const Vector<double>& score, Index keep) {
+KeptSet largest(const Vector<double>& score, Index keep, Index begin) {
+  if (begin > 0) return behind(begin, largest(score.tail(score.size() - begin), keep));
   const Index n = score.size();
   keep = std::clamp<Index>(keep, 0, n);
   KeptSet kept(n, keep == n ? 1 : 0);
@@ -57,9 +58,21 @@ KeptSet largest(const Vector<double>& score, Index keep) {
   return kept;
 }
 
-KeptSet kept_by(const GreedyPath& path, Index l, Index keep) {
+KeptSet kept_by(const GreedyPath& path, Index l, Index keep, Index begin) {
+  KeptSet kept = all_from(begin, l);
+  for (Index n = 0; n < l - begin - keep; ++n) kept.at(path.evicted.at(n)) = 0;
+  return kept;
+}
+
+KeptSet all_from(Index begin, Index l) {
   KeptSet kept(l, 1);
-  for (Index n = 0; n < l - keep; ++n) kept.at(path.evicted.at(n)) = 0;
+  std::fill_n(kept.begin(), begin, std::uint8_t{0});
+  return kept;
+}
+
+KeptSet behind(Index begin, const KeptSet& of_candidates) {
+  KeptSet kept(begin, 0);
+  kept.insert(kept.end(), of_candidates.begin(), of_candidates.end());
   return kept;
 }
 
@@ -70,9 +83,9 @@ std::vector<Index> positions(const KeptSet& kept) {
   return all;
 }
 
-std::vector<Index> evicted_positions(const KeptSet& kept) {
+std::vector<Index> evicted_positions(const KeptSet& kept, Index begin) {
   std::vector<Index> all;
-  for (std::size_t p = 0; p < kept.size(); ++p)
+  for (auto p = static_cast<std::size_t>(begin); p < kept.size(); ++p)
     if (kept[p] == 0) all.push_back(static_cast<Index>(p));
   return all;
 }

@@ -16,8 +16,9 @@ using ChannelSet = std::vector<std::uint8_t>;
 /// How many positions are kept.
 Index count(const KeptSet& kept);
 
-/// The `keep` positions of largest score; ties keep the lower position. `score` must not hold NaN.
-KeptSet largest(const Vector<double>& score, Index keep);
+/// The `keep` positions of largest score among those from `begin` on; ties keep the lower position. `score`
+/// must not hold NaN.
+KeptSet largest(const Vector<double>& score, Index keep, Index begin = 0);
 
 /// The order in which a greedy search evicts: the first l - B entries are what a budget of B evicts.
 struct GreedyPath {
@@ -25,15 +26,21 @@ struct GreedyPath {
   std::vector<double> error;   ///< E after each of them
 };
 
-/// What is left of a prompt of l tokens at a budget of `keep`, which the path must reach (else
-/// std::out_of_range).
-KeptSet kept_by(const GreedyPath& path, Index l, Index keep);
+/// The candidates (positions `begin`..l-1) that are left of a prompt of l tokens at a budget of `keep`, which
+/// the path must reach (else std::out_of_range): [l].
+KeptSet kept_by(const GreedyPath& path, Index l, Index keep, Index begin = 0);
+
+/// The kept set [l] of all positions from `begin` on: what a cache holds of a prompt before any eviction.
+KeptSet all_from(Index begin, Index l);
+
+/// A kept set of the candidates, the first of which is position `begin`, as one of the prompt.
+KeptSet behind(Index begin, const KeptSet& of_candidates);
 
 /// The kept positions, ascending.
 std::vector<Index> positions(const KeptSet& kept);
 
-/// The others, ascending.
-std::vector<Index> evicted_positions(const KeptSet& kept);
+/// The others from `begin` on, ascending.
+std::vector<Index> evicted_positions(const KeptSet& kept, Index begin = 0);
 
 /// The kept positions but for the last `recent` of them.
 KeptSet without_recent(const KeptSet& kept, Index recent);

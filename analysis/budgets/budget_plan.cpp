@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace kvreplay {
@@ -25,7 +27,9 @@ bool keeps_by_default(const BudgetOptions& options) {
          });
 }
 
-CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, Index l, bool has_wo) {
+/// Of caches that hold l tokens of the prompt, from position `first` on.
+CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, Index l, Index first,
+                        bool has_wo) {
   const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
   CandidateOrder order{asked.name, rule_of(asked.policy, Semantics::paper, {}, l, l, has_wo)};
   EvictionRule& rule = order.rule;
@@ -42,6 +46,7 @@ CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, 
       setting.keeps_window
           ? std::min(kBases[asked.policy.base].pins_window ? rule.window : 1, l - std::min(rule.sinks, l))
           : 0);
+  rule.sinks = std::max<Index>(rule.sinks - first, 0);
   const double floor = options.floor.value_or(setting.floor);
   order.lower =
       std::max(static_cast<Index>(std::floor(floor * static_cast<double>(l) + 0.5)), order.pinned());
@@ -122,13 +127,30 @@ bool by_default(const std::vector<BudgetOrder>& orders) {
                      [](const BudgetOrder& order) { return order.policy.given.has_value(); });
 }
 
+/// `layers` are those of the run.
+void find_equal_caches(BudgetPlan& plan, const Dump& dump, const std::vector<Index>& layers) {
+  const Index l = dump.shape().l;
+  for (Index at = 0; at < std::ssize(layers); ++at) {
+    if (!plan.caches.is_first(at)) continue;
+    const Index held = l - dump.rule(layers[static_cast<std::size_t>(at)]).first_held(l);
+    auto equal = std::ranges::find(plan.equal, held, &EqualCaches::held);
+    if (equal == plan.equal.end()) equal = plan.equal.insert(equal, {held, {}, {}});
+    equal->caches.push_back(plan.caches.cache(at));
+  }
+  std::ranges::sort(plan.equal, std::greater<>(), &EqualCaches::held);
+}
+
 void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
   const DumpShape& shape = dump.shape();
+  const auto of_caches_that_hold = [&](const BudgetOrder& asked, Index held) {
+    return order_of(asked, options, held, shape.l - held, dump.projects_values());
+  };
+  const Index most = plan.equal.front().held;
   for (const BudgetOrder& asked : options.orders) {
-    CandidateOrder order = order_of(asked, options, shape.l, dump.projects_values());
-    if (order.pinned() > shape.l)
+    CandidateOrder order = of_caches_that_hold(asked, most);
+    if (order.pinned() > most)
       throw OptionError(option_text("{} and {}", budget_option::sinks, budget_option::recent),
-                        fmt::format("at most the prompt's {} tokens", shape.l),
+                        fmt::format("at most the prompt's {} tokens", most),
                         fmt::format("{}", order.pinned()));
     if (order.rule.metric)
       if (const auto why = why_unavailable(*order.rule.metric, dump)) {
@@ -140,7 +162,9 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
       }
     const bool there = std::ranges::any_of(
         plan.orders, [&](const CandidateOrder& other) { return other.name == asked.name; });
-    if (!there) plan.orders.push_back(std::move(order));
+    if (there) continue;
+    plan.orders.push_back(std::move(order));
+    for (EqualCaches& equal : plan.equal) equal.orders.push_back(of_caches_that_hold(asked, equal.held));
   }
   for (const CandidateOrder& order : plan.orders) {
     const Index asked = order.rule.window, rows = window_rows(shape.l, shape.first_query(), asked).count();
@@ -169,10 +193,16 @@ std::vector<BudgetDivision> methods_of(BudgetPlan& plan, const BudgetOptions& op
   return methods;
 }
 
-/// Compression ratios and their labels, each once; `lower` tokens stay in every one of the `heads`.
-std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const BudgetOptions& options, Index l,
-                                                      Index lower, Index heads) {
-  std::vector<std::pair<double, std::string>> sigmas;
+struct AskedRatio {
+  double sigma;
+  std::optional<Index> tokens;
+  std::string label;
+};
+
+/// Compression ratios of caches of l tokens, each once; `lower` tokens stay in every one of the `heads`.
+std::vector<AskedRatio> sigmas_of(BudgetPlan& plan, const BudgetOptions& options, Index l, Index lower,
+                                  Index heads) {
+  std::vector<AskedRatio> sigmas;
   for (const Budget& asked : options.sigmas) {
     if (l < 2) throw InputError("prompt length", "at least 2 tokens to divide", std::to_string(l));
     if (asked.tokens && (*asked.tokens < 1 || *asked.tokens >= l))
@@ -193,8 +223,8 @@ std::vector<std::pair<double, std::string>> sigmas_of(BudgetPlan& plan, const Bu
           "more stays in every head ({}) than the mean budget of {:.1f} tokens at sigma {}, cut to it, "
           "first positions first, then the most recent",
           lower, mean, asked.label()));
-    const auto is_same = [&](const auto& other) { return other.first == sigma; };
-    if (std::ranges::none_of(sigmas, is_same)) sigmas.emplace_back(sigma, asked.label());
+    const auto is_same = [&](const AskedRatio& other) { return other.sigma == sigma; };
+    if (std::ranges::none_of(sigmas, is_same)) sigmas.push_back({sigma, asked.tokens, asked.label()});
   }
   if (sigmas.empty()) throw OptionError(budget_option::sigma, "compression ratios", "none");
   return sigmas;
@@ -206,6 +236,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
   const DumpShape& shape = dump.shape();
   BudgetPlan plan;
   plan.caches = CacheRows(dump, layers);
+  find_equal_caches(plan, dump, layers);
   choose_setting(plan, dump, options);
   read_scores(plan, dump, options);
   add_orders(plan, dump, options);
@@ -217,40 +248,112 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
                                      lower > 0 ? ", and take no floor" : ""));
   if (plan.orders.empty()) throw OptionError(budget_option::order, "names of orders", "none");
   const auto methods = methods_of(plan, options, shape.n_kv);
-  const auto sigmas = sigmas_of(plan, options, shape.l, lower, plan.caches.caches() * shape.n_kv);
+  const EqualCaches& most = plan.equal.front();
+  const auto sigmas = sigmas_of(plan, options, most.held, lower, std::ssize(most.caches) * shape.n_kv);
+  if (plan.equal.size() > 1 || most.held < shape.l)
+    plan.notes.push_back(
+        "sliding windows: a budget is shared between the layers that hold equally many tokens, "
+        "as a share of these");
   for (std::size_t o = 0; o < plan.orders.size(); ++o)
     for (const BudgetDivision& method : methods)
-      for (const auto& [sigma, label] : sigmas) plan.cases.push_back({o, method, sigma, label});
+      for (const auto& [sigma, tokens, label] : sigmas)
+        plan.cases.push_back({o, method, sigma, tokens, label});
   return plan;
 }
 
 namespace {
 
-BudgetFrame frame_of(const CandidateOrder& order, const LossCurves& curves, Index n_kv, double sigma) {
-  return budget_frame(curves.all_heads() / n_kv, n_kv, curves.l(), sigma, order.lower);
+/// The curves of some caches' heads over the tokens that these hold.
+LossCurves part_of(const LossCurves& curves, const EqualCaches& equal, Index n_kv) {
+  LossCurves part(std::ssize(equal.caches) * n_kv, equal.held);
+  std::vector<std::int32_t> as_they_stand(equal.held);
+  std::iota(as_they_stand.begin(), as_they_stand.end(), 0);
+  for (Index at = 0; at < part.all_heads(); ++at)
+    part.set(at, as_they_stand,
+             curves.gain(equal.caches[static_cast<std::size_t>(at / n_kv)] * n_kv + at % n_kv)
+                 .first(static_cast<std::size_t>(equal.held)));
+  return part;
+}
+
+/// Their rows of [ratios][caches n_kv].
+BudgetProfile part_of(const BudgetProfile& profile, const EqualCaches& equal) {
+  BudgetProfile part{std::ssize(equal.caches), profile.heads, {}};
+  const Index width = profile.layers * profile.heads;
+  for (Index row = 0; row < BudgetProfile::kRatios; ++row)
+    for (const Index cache : equal.caches) {
+      const auto from = profile.pruned.begin() + row * width + cache * profile.heads;
+      part.pruned.insert(part.pruned.end(), from, from + profile.heads);
+    }
+  return part;
+}
+
+BudgetFrame frame_of(const EqualCaches& equal, std::size_t order, Index n_kv, double sigma) {
+  return budget_frame(std::ssize(equal.caches), n_kv, equal.held, sigma, equal.orders[order].lower);
+}
+
+/// Places what [rows][its caches n_kv] say among [rows][caches n_kv].
+template <class T>
+void place(const std::vector<T>& part, const EqualCaches& equal, Index rows, Index n_kv,
+           std::vector<T>& all) {
+  const Index width = std::ssize(all) / rows;
+  auto from = part.begin();
+  for (Index row = 0; row < rows; ++row)
+    for (const Index cache : equal.caches) {
+      std::copy_n(from, n_kv, all.begin() + row * width + cache * n_kv);
+      from += n_kv;
+    }
 }
 
 }  // namespace
 
 Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
                     const HullGreedy& greedy, const Matrix<double>& scores) {
-  const CandidateOrder& order = plan.orders[which.order];
   const Matrix<double> of_caches = plan.caches.of_caches(scores);
-  const auto [budgets, loss] =
-      allocate(which.division, {frame_of(order, curves, n_kv, which.sigma),
-                                plan.divides,
-                                order.pinned(),
-                                curves,
-                                greedy,
-                                {of_caches.data(), static_cast<std::size_t>(of_caches.size())},
-                                plan.profiles.empty() ? nullptr : &plan.profiles.at(which.order)});
-  return {plan.caches.of_layers<Index>(budgets, false), plan.caches.of_layers<double>(loss, false)};
+  Allocation all{Budgets(curves.all_heads()), std::vector<double>(curves.all_heads())};
+  for (const EqualCaches& equal : plan.equal) {
+    const bool whole = plan.equal.size() == 1 && equal.held == curves.l();
+    const CandidateOrder& order = equal.orders[which.order];
+    const LossCurves part = whole ? LossCurves(0, 0) : part_of(curves, equal, n_kv);
+    const HullGreedy part_greedy(part, whole ? 0 : order.lower);
+    Matrix<double> part_scores;
+    if (!whole && of_caches.size() > 0) {
+      part_scores.resize(part.all_heads(), equal.held);
+      for (Index at = 0; at < part.all_heads(); ++at)
+        part_scores.row(at) =
+            of_caches.row(equal.caches[static_cast<std::size_t>(at / n_kv)] * n_kv + at % n_kv)
+                .head(equal.held);
+    }
+    const Matrix<double>& ranked = whole ? of_caches : part_scores;
+    BudgetProfile profile;
+    if (!plan.profiles.empty()) profile = part_of(plan.profiles.at(which.order), equal);
+    const double sigma =
+        which.tokens && equal.held > 0
+            ? 1 - static_cast<double>(std::min(*which.tokens, equal.held)) / static_cast<double>(equal.held)
+            : which.sigma;
+    const Allocation found =
+        allocate(which.division, {frame_of(equal, which.order, n_kv, sigma),
+                                  plan.divides,
+                                  order.pinned(),
+                                  whole ? curves : part,
+                                  whole ? greedy : part_greedy,
+                                  {ranked.data(), static_cast<std::size_t>(ranked.size())},
+                                  plan.profiles.empty() ? nullptr : &profile});
+    place(found.budgets, equal, 1, n_kv, all.budgets);
+    place(found.loss, equal, 1, n_kv, all.loss);
+  }
+  return {plan.caches.of_layers<Index>(all.budgets, false), plan.caches.of_layers<double>(all.loss, false)};
 }
 
 BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves) {
-  BudgetFrame every_sigma = frame_of(plan.orders[order], curves, n_kv, 0.5);
-  every_sigma.lower = plan.orders[order].lower;  // each sigma cuts it to what its total allows
-  return of_layers(plan, lu_profile(every_sigma, curves));
+  BudgetProfile all{plan.caches.caches(), n_kv,
+                    std::vector<double>(BudgetProfile::kRatios * curves.all_heads())};
+  for (const EqualCaches& equal : plan.equal) {
+    BudgetFrame every_sigma = frame_of(equal, order, n_kv, 0.5);
+    every_sigma.lower = equal.orders[order].lower;  // each sigma cuts it to what its total allows
+    place(lu_profile(every_sigma, part_of(curves, equal, n_kv)).pruned, equal, BudgetProfile::kRatios, n_kv,
+          all.pruned);
+  }
+  return of_layers(plan, all);
 }
 
 BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches) {
@@ -289,12 +392,19 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute) {
+  const Index first = group.first_held(), held = group.held();
   std::vector<EvictionRule> rules;
-  for (const CandidateOrder& order : plan.orders) rules.push_back(order.rule);
+  for (const CandidateOrder& order : std::ranges::find(plan.equal, held, &EqualCaches::held)->orders)
+    rules.push_back(order.rule);
   const GivenScores given = scores_of_head(plan.scores, group.layer * n_kv + group.kv_head, group.l);
   const std::vector<Vector<double>> scores = rule_scores(group, rules, given, compute);
   std::vector<RankedTokens> orders;
-  for (std::size_t o = 0; o < rules.size(); ++o) orders.push_back(ranked_tokens(rules[o], scores[o]));
+  for (std::size_t o = 0; o < rules.size(); ++o) {
+    RankedTokens& ranked = orders.emplace_back(ranked_tokens(rules[o], scores[o].tail(held)));
+    for (std::int32_t& p : ranked.order) p += static_cast<std::int32_t>(first);
+    for (Index p = first; p-- > 0;) ranked.order.push_back(static_cast<std::int32_t>(p));
+    ranked.scores.resize(ranked.order.size(), -std::numeric_limits<double>::infinity());
+  }
   return orders;
 }
 template <class T>

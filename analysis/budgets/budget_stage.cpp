@@ -195,7 +195,7 @@ class BudgetMeasureStage final : public Stage {
       losses[labels_[c]] = *all.value(c, {}, BudgetFigure::loss);
       errors[labels_[c]] = *all.value(c, {}, BudgetFigure::output_error);
     }
-    return {{"candidates", dump_.shape().l},
+    return {{"candidates", plan_.equal.front().held},
             {"future_rows", plan_.future.count()},
             {"budget_rows", rows},
             {"budget_losses", losses},

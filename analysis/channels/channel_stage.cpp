@@ -81,8 +81,7 @@ void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures)
     each_part(group, plan_.per_query_head(), [&](Index, const HeadGroup<T>& mine) {
       parts.push_back(channel_part(mine, plan_, with_outputs, compute_));
     });
-  HeadChannels<T> found =
-      head_channels(group, plan_, parts, cache_elements(dump_), measured_.with_vectors(), compute_);
+  HeadChannels<T> found = head_channels(group, plan_, parts, measured_.with_vectors(), compute_);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const PrunedChannels& pruned = found.cases[c];
     add(columns_.of(c, C::pruned), pruned.channels);

@@ -13,7 +13,7 @@ const ChannelBasis& ChannelPart::basis_in(const ChannelSetting& setting) const {
 template <class T>
 ChannelPart channel_part(const HeadGroup<T>& group, const ChannelPlan& plan, bool with_outputs,
                          const Compute& compute) {
-  const KeptSet all(static_cast<std::size_t>(group.l), 1);
+  const KeptSet all = all_from(group.first_held(), group.l);
   ChannelPart part;
   part.basis = channel_basis(group, all, plan.setting, with_outputs, compute);
   for (const ChannelRule& rule : plan.rules)
@@ -30,9 +30,8 @@ ChannelPart channel_part(const HeadGroup<T>& group, const ChannelPlan& plan, boo
 
 template <class T>
 HeadChannels<T> head_channels(const HeadGroup<T>& group, const ChannelPlan& plan,
-                              std::span<const ChannelPart> parts, const CacheElements& elements,
-                              bool with_vectors, const Compute& compute) {
-  const KeptSet all(static_cast<std::size_t>(group.l), 1);
+                              std::span<const ChannelPart> parts, bool with_vectors, const Compute& compute) {
+  const KeptSet all = all_from(group.first_held(), group.l);
   HeadChannels<T> found;
   for (const ChannelPart& part : parts) {
     auto& orders = found.order.emplace_back();
@@ -65,7 +64,7 @@ HeadChannels<T> head_channels(const HeadGroup<T>& group, const ChannelPlan& plan
       sums.future_reconstruction += subset_error(basis.future, selection.pruned);
       sums.window_logits_sq += basis.window.sum();
       sums.future_logits_sq += basis.future.sum();
-      sums.bytes += cache_bytes(caches.back(), group.d(), group.d_v(), elements);
+      sums.bytes += cache_bytes(caches.back(), group.d(), group.d_v());
       sums.pruned.push_back(std::move(selection.pruned));
     }
     found.outputs.push_back(case_outputs(mine, plan.window, plan.future, caches, with_vectors, compute));
@@ -78,8 +77,7 @@ HeadChannels<T> head_channels(const HeadGroup<T>& group, const ChannelPlan& plan
 #define KVREPLAY_CHANNELS(T)                                                                        \
   template ChannelPart channel_part(const HeadGroup<T>&, const ChannelPlan&, bool, const Compute&); \
   template HeadChannels<T> head_channels(const HeadGroup<T>&, const ChannelPlan&,                   \
-                                         std::span<const ChannelPart>, const CacheElements&, bool,  \
-                                         const Compute&);
+                                         std::span<const ChannelPart>, bool, const Compute&);
 KVREPLAY_CHANNELS(float)
 KVREPLAY_CHANNELS(double)
 #undef KVREPLAY_CHANNELS

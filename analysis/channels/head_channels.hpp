@@ -66,7 +66,6 @@ struct HeadChannels {
 };
 template <class T>
 HeadChannels<T> head_channels(const HeadGroup<T>& group, const ChannelPlan& plan,
-                              std::span<const ChannelPart> parts, const CacheElements& elements,
-                              bool with_vectors, const Compute& compute);
+                              std::span<const ChannelPart> parts, bool with_vectors, const Compute& compute);
 
 }  // namespace kvreplay

@@ -100,7 +100,6 @@ CompensationPlan compensation_plan(const Dump& dump, const EvictionOptions& opti
   plan.window = evictions.window;
   plan.future = evictions.future;
   plan.losses = evictions.losses;
-  plan.elements = evictions.elements;
   std::vector<Compensation> methods;
   for (const Compensation method : options.compensate) place_in(methods, method);
   for (std::size_t e = 0; e < evictions.cases.size(); ++e)
@@ -276,7 +275,8 @@ HeadCompensation<T>::HeadCompensation(const HeadGroup<T>& group, const Compensat
   const auto rows_at = [&](RowRange rows) {
     return rows.count() > 0 ? std::optional(row_logits(group, own_rows(group, rows), workers)) : std::nullopt;
   };
-  window_ = rows_at(plan.window);
+  // Rows of the prompt see what a sliding window no longer holds, too, which the terms would take for evicted.
+  if (group.first_held() == 0) window_ = rows_at(plan.window);
   future_ = rows_at(plan.future);
   if (!plan.merges()) return;
   wide_ = converted<double>(readers_);
@@ -381,8 +381,7 @@ std::vector<Compensated> CompensatedCases::head(const HeadGroup<T>& group,
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const std::size_t c = plan_.first[static_cast<std::size_t>(n)] + i;
       figures[columns_.of(c, Cc::tokens)] = static_cast<double>(count(*kept[eviction]));
-      figures[columns_.of(c, Cc::bytes)] =
-          caches * compensated_bytes(found[i].held, group.d(), plan_.elements);
+      figures[columns_.of(c, Cc::bytes)] = caches * compensated_bytes(found[i].held, group.d());
       put_terms(c, RowSet::window, found[i].window, figures);
       put_terms(c, RowSet::future, found[i].future, figures);
       put_terms(c, RowSet::reference, found[i].reference, figures);

@@ -30,7 +30,6 @@ struct CompensationPlan {
   ReferenceOptions reference;
   RowRange window, future;  ///< those of the evictions
   LossRows losses;
-  CacheElements elements;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
   std::optional<OptionText> price;  ///< what fits will take, where that is long

@@ -38,7 +38,9 @@ double ties_of(const EvictionPlan& plan, std::size_t which, const HeadRanking& r
   if (rule.by || rule.threshold || rule.block > 0 || rule.two_stages || rule.page > 1 ||
       !rule.chunk_ends.empty() || (!rule.metric && !rule.given))
     return kNan;
-  return static_cast<double>(tied_at_cut(rule, ranking.scores[*one.run], kept, numbers));
+  const Index begin = std::ssize(kept) - plan.l;
+  return static_cast<double>(
+      tied_at_cut(rule, ranking.scores[*one.run].tail(plan.l), {kept.begin() + begin, kept.end()}, numbers));
 }
 
 }  // namespace
@@ -144,13 +146,13 @@ EvictStage::Chosen<T> EvictStage::choose(const HeadGroup<T>& group, Index part) 
       head_caches(group, plan_, ranking, given_kept, compute_), future_importance(group, compute_), {}};
   for (std::size_t c = 0; plan_.ties && c < plan_.cases.size(); ++c)
     for (const Dtype numbers : kTiesIn)
-      chosen.ties.push_back(ties_of(plan_, c, ranking, chosen.caches.cases[c].kept, numbers));
+      chosen.ties.push_back(ties_of(plan_.of(group), c, ranking, chosen.caches.cases[c].kept, numbers));
   return chosen;
 }
 
 template <class T>
 void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
-  const Index l = group.l, G = group.G();
+  const Index held = group.held(), G = group.G();
   // A cache that several layers read is chosen by them all, and is there once.
   const std::vector<Index> readers = dump_.readers(group.layer);
   const Index before = std::ranges::find(readers, group.layer) - readers.begin();
@@ -173,8 +175,9 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
     measured_.add(std::move(head.outputs), mine, plan_.window, plan_.future, group.kv_head * G + part,
                   figures, compute_.workers);
     using C = EvictionColumns;
-    add(columns_.of(C::prompt_bytes), caches * static_cast<double>(l * (plan_.elements.key * group.d() +
-                                                                        plan_.elements.value * group.d_v())));
+    add(columns_.of(C::prompt_bytes),
+        caches * static_cast<double>((plan_.reserves ? group.l : held) * kElementBytes *
+                                     (group.d() + group.d_v())));
     for (std::size_t s = 0; s < head.step_full_sq.size(); ++s) step_full_sq[s] += head.step_full_sq[s];
     for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
       const KeptSet& first = head.cases[plan_.pairs[pair].first].kept;
@@ -201,7 +204,7 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       // Of a recipe's layer one head may keep its whole prompt, and another not.
       if (const CacheCase& cache = chosen->caches.cases[c];
           !plan_.cases[c].recipe && cache.quantization &&
-          cache.quantization->k.format != NumberFormat::exact && count(cache.kept) == l) {
+          cache.quantization->k.format != NumberFormat::exact && count(cache.kept) == held) {
         const Vector<double> costs =
             channel_costs(mine, cache, plan_.future.count() > 0 ? plan_.future : plan_.window);
         key_costs_.at(c, kept_row).assign(costs.begin(), costs.end());
@@ -263,7 +266,7 @@ EvictionTable EvictStage::table(const HeadFigures& figures) const {
 Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
   const EvictionTable evictions = table(figures);
   const std::size_t rows = evictions.write(folder);
-  Json totals = {{"candidates", dump_.shape().l},
+  Json totals = {{"candidates", plan_.l},
                  {"measured_window_rows", plan_.window.count()},
                  {"future_rows", plan_.future.count()},
                  {"evictions", plan_.cases.size()},

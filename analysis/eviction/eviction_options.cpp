@@ -156,6 +156,7 @@ BoundOptions bound(EvictionOptions& options) {
   BoundOption recipes = bind_option(recipe, options.recipes).keyed("");
   for (const BoundOption& option : all) recipes.excludes.push_back(option.facts);
   all.push_back(std::move(recipes));
+  all.push_back(bind_option(window_bytes, options.windows));
   const BoundOptions formats = bound(options.stored);
   all.insert(std::ranges::find(all, &protect, &BoundOption::facts) + 1, formats.begin(), formats.end());
   for (BoundOption& option : all)

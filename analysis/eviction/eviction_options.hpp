@@ -55,6 +55,19 @@ inline constexpr auto kPromptCaches = facts_table<PromptCacheFacts>({
     {PromptCache::pinned, "pinned"},
 });
 
+/// Positions that bytes count in layers with a sliding window: those that the cache holds for later rows, or
+/// all of the prompt, as engines do that reserve whole pages for such layers.
+enum class WindowBytes { held, reserved };
+
+struct WindowBytesFacts {
+  WindowBytes id;
+  std::string_view name;
+};
+inline constexpr auto kWindowBytes = facts_table<WindowBytesFacts>({
+    {WindowBytes::held, "held"},
+    {WindowBytes::reserved, "reserved"},
+});
+
 /// The rows that exact searches look at.
 enum class SearchRows { window, future };
 
@@ -81,6 +94,7 @@ struct EvictionOptions {
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
   CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
+  std::optional<WindowBytes> windows;    ///< held where unset
   std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
   std::optional<Reference> reference;
   Index reference_rows = 4096;
@@ -167,6 +181,11 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
     residual{"residual", "N", "The most recent tokens kept are stored as they are",
              "128 in 2 to 8 bits, else 0"},
+    window_bytes{
+        "window-bytes", "WHICH",
+        "Positions that bytes count in layers with a sliding window: held, those that a later row can "
+        "see; or reserved, the whole prompt, as some engines allocate",
+        "held"},
     compensate{"compensate", "LIST", "Measure too what kept tokens make up for evicted ones", "none"},
     reference{"reference", "KIND", "Queries that a fit looks at: window, shifted or repeat",
               "shifted where the dump tells its rotation, else window"},
@@ -228,6 +247,8 @@ struct OptionValue<Reference> : NamedValue<kReferences, Listed::all> {};
 template <>
 struct OptionValue<PageScore> : NamedValue<kPageScores, Listed::one_of> {};
 
+template <>
+struct OptionValue<WindowBytes> : NamedValue<kWindowBytes, Listed::one_of> {};
 template <>
 struct OptionValue<PromptCache> : NamedValue<kPromptCaches, Listed::one_of> {};
 

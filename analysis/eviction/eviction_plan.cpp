@@ -149,6 +149,7 @@ class Planner {
       plan_.left_out.push_back({std::move(what), std::move(why)});
     if (plan_.compression)
       for (OptionText& note : compression_notes(plan_, dump_.shape())) plan_.notes.push_back(std::move(note));
+    add_windowed_layers();
     if (plan_.cases.empty()) throw InputError(fmt::format("nothing to simulate: {}", left_out_text()));
     if (plan_.future.count() == 0)
       plan_.left_out.push_back({"the metrics on future rows, eviction_loss, optimality_gap, oracle_recall",
@@ -184,7 +185,8 @@ class Planner {
   /// What the prompt is, and the rows that kept sets are measured on.
   void choose_rows() {
     const DumpShape& shape = dump_.shape();
-    plan_.l = shape.l;
+    for (Index layer = 0; layer < shape.layers; ++layer)
+      plan_.l = std::max(plan_.l, shape.l - dump_.rule(layer).first_held(shape.l));
     plan_.with_residual = dump_.has(Tensor::residual_norm);
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
@@ -196,8 +198,7 @@ class Planner {
     plan_.future = future_rows(shape.l, shape.T, shape.first_query());
     plan_.losses = LossRows::of(dump_, plan_.window, plan_.future);
     plan_.semantics = options_.semantics;
-    plan_.elements =
-        options_.stored.formats.empty() ? cache_elements(dump_) : CacheElements{};  // engines store 16 bits
+    plan_.reserves = options_.windows == WindowBytes::reserved;
   }
 
   template <class Item, class Name>
@@ -264,14 +265,25 @@ class Planner {
     throw OptionError(option_text("{}: {} is unavailable: {}", evict_option::policy, policy.name, why));
   }
 
-  /// A policy's rules at all budgets; OptionError for its own options where the prompt is shorter.
+  /// A policy's rules at all budgets for a cache that holds the last `held` tokens of the prompt. The first
+  /// positions are pinned where it holds them.
+  PolicyRun run_for(const Policy& policy, Semantics semantics, Index held) const {
+    PolicyRun run{policy, semantics, {}};
+    for (const Budget& budget : plan_.budgets) {
+      run.rules.push_back(rule_of(policy, semantics, overrides_, held,
+                                  kept_of(policy, semantics, budget, held), dump_.projects_values()));
+      Index& sinks = run.rules.back().sinks;
+      sinks = std::max<Index>(sinks - (dump_.shape().l - held), 0);
+    }
+    if (policy.own.chunk) take_chunks(run, held);
+    return run;
+  }
+
+  /// The rules of the layers that hold most; OptionError for a policy's own options where the prompt is
+  /// shorter.
   PolicyRun run_of(const Policy& policy, Semantics semantics) const {
     const DumpShape& shape = dump_.shape();
-    PolicyRun run{policy, semantics, {}};
-    for (const Budget& budget : plan_.budgets)
-      run.rules.push_back(rule_of(policy, semantics, overrides_, shape.l, kept_of(policy, semantics, budget),
-                                  dump_.projects_values()));
-    if (policy.own.chunk) take_chunks(run);
+    PolicyRun run = run_for(policy, semantics, plan_.l);
     const EvictionRule& rule = run.rules.front();
     const auto refuse = [&](const OptionFacts& own, const std::string& expected, Index found) {
       throw OptionError(option_text("{}: '{}': {}", evict_option::policy, policy.name, own.name), expected,
@@ -289,7 +301,6 @@ class Planner {
 
   /// --recipe: a case each, with a policy, a budget and a format of their own in every head.
   void take_recipes() {
-    plan_.elements = CacheElements{};  // engines store 16 bits
     plan_.compression.emplace();
     std::vector<Recipe> recipes;
     for (const RecipeFile& named : options_.recipes) {
@@ -320,7 +331,7 @@ class Planner {
       std::vector<PlannedRecipe::Head>& heads = planned.heads.emplace_back();
       for (const double sigma : layer.sigma) {
         PlannedRecipe::Head& head = heads.emplace_back();
-        head.kept = dump_.shape().l;
+        head.kept = plan_.l;
         if (sigma > 0) {
           head.run = number_of_run(*layer.policy, layer.semantics);
           head.budget = static_cast<std::size_t>(
@@ -348,15 +359,17 @@ class Planner {
     return plan_.runs.size() - 1;
   }
 
-  void take_chunks(PolicyRun& run) const {
+  void take_chunks(PolicyRun& run, Index held) const {
     const std::string& name = run.policy.name;
     if (!dump_.tokens() || dump_.tokens()->text.empty())
       throw OptionError(
           option_text("{}: {} is unavailable: it needs the texts of the tokens, and the dump has none",
                       evict_option::policy, name));
-    const std::vector<Index> ends =
-        chunk_ends(std::span(dump_.tokens()->text).first(static_cast<std::size_t>(dump_.shape().l)),
-                   *run.policy.own.chunk);
+    const Index l = dump_.shape().l;
+    std::vector<Index> ends =
+        chunk_ends(std::span(dump_.tokens()->text).first(static_cast<std::size_t>(l)), *run.policy.own.chunk);
+    for (Index& end : ends) end -= l - held;
+    std::erase_if(ends, [](Index end) { return end <= 0; });
     for (EvictionRule& rule : run.rules) rule.chunk_ends = ends;
   }
 
@@ -374,7 +387,7 @@ class Planner {
     if (run.rules.front().threshold) return;
     for (std::size_t b = 0; b < run.rules.size(); ++b) {
       const EvictionRule& rule = run.rules[b];
-      const Index l = dump_.shape().l, kept = kept_of(run.policy, run.semantics, plan_.budgets[b]);
+      const Index l = plan_.l, kept = kept_of(run.policy, run.semantics, plan_.budgets[b]);
       const Index all = rule.sinks + rule.recent == 0 && rule.reads
                             ? 0
                             : pinned_tokens(rule.sinks, rule.recent, rule.page, l);
@@ -407,16 +420,18 @@ class Planner {
     return fmt::format("{} ({})", run.policy.name, name_of(run.semantics));
   }
 
-  /// The tokens that a policy keeps at a budget.
+  /// The tokens that a policy keeps at a budget of a cache that holds so many.
+  static Index kept_of(const Policy& policy, Semantics semantics, const Budget& budget, Index held) {
+    return tokens_within(policy, std::min(budget.kept(held, semantics), held), held);
+  }
   Index kept_of(const Policy& policy, Semantics semantics, const Budget& budget) const {
-    const Index l = dump_.shape().l;
-    return tokens_within(policy, budget.kept(l, semantics), l);
+    return kept_of(policy, semantics, budget, plan_.l);
   }
 
   /// What whole pages leave unused of the budgets.
   void note_pages(const PolicyRun& run) {
     for (const Budget& budget : plan_.budgets) {
-      const Index tokens = budget.kept(dump_.shape().l, run.semantics),
+      const Index tokens = std::min(budget.kept(plan_.l, run.semantics), plan_.l),
                   kept = kept_of(run.policy, run.semantics, budget);
       if (kept < tokens)
         short_pages_[fmt::format("whole pages {} {} of the {} tokens of budget {}",
@@ -549,13 +564,49 @@ class Planner {
     const auto& policies = options_.policies;
     if (!is_in(policies, std::nullopt)) return;
     for (const Semantics semantics : plan_.semantics)
-      plan_.cases.push_back({"none",
-                             std::nullopt,
-                             plan_.kept.size(),
-                             {},
-                             dump_.shape().l,
-                             std::string(name_of(semantics)),
-                             ""});
+      plan_.cases.push_back(
+          {"none", std::nullopt, plan_.kept.size(), {}, plan_.l, std::string(name_of(semantics)), ""});
+  }
+
+  /// The plans of layers whose sliding window holds less of the prompt than another layer does.
+  void add_windowed_layers() {
+    const DumpShape& shape = dump_.shape();
+    std::vector<Index> windowed;
+    std::vector<EvictionPlan> plans;
+    for (Index layer = 0; layer < shape.layers; ++layer) {
+      const Index held = shape.l - dump_.rule(layer).first_held(shape.l);
+      if (held < shape.l) windowed.push_back(held);
+      if (held < plan_.l && std::ranges::none_of(plans, [&](const EvictionPlan& p) { return p.l == held; }))
+        plans.push_back(plan_for(held));
+    }
+    plan_.of_windowed = std::move(plans);
+    if (windowed.empty()) return;
+    const auto [least, most] = std::ranges::minmax(windowed);
+    plan_.notes.push_back(option_text(
+        "{} of {} layers hold the last {} of {} prompt tokens (sliding window): their budgets, kept tokens "
+        "and bytes count {}",
+        windowed.size(), shape.layers,
+        least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most), shape.l,
+        !plan_.reserves ? "these alone" : "these alone, but bytes all, as asked for"));
+  }
+
+  /// The plan with budgets and rules for layers that hold so many tokens.
+  EvictionPlan plan_for(Index held) const {
+    EvictionPlan plan = plan_;
+    plan.l = held;
+    plan.scores.clear();  // the stage has them
+    plan.kept.clear();
+    plan.notes.clear();
+    for (PolicyRun& run : plan.runs) run = run_for(run.policy, run.semantics, held);
+    const auto kept = [&](std::size_t run, std::size_t budget) {
+      return kept_of(plan.runs[run].policy, plan.runs[run].semantics, plan_.budgets[budget], held);
+    };
+    for (EvictionCase& which : plan.cases)
+      if (which.kept) which.kept = which.run ? kept(*which.run, which.budget) : std::min(*which.kept, held);
+    for (PlannedRecipe& recipe : plan.recipes)
+      for (std::vector<PlannedRecipe::Head>& heads : recipe.heads)
+        for (PlannedRecipe::Head& head : heads) head.kept = head.run ? kept(*head.run, head.budget) : held;
+    return plan;
   }
 
   /// Every case once for every format, named after it where there are several.

@@ -76,7 +76,7 @@ struct Compression {
 };
 
 struct EvictionPlan {
-  Index l = 0;  ///< candidates: tokens of the prompt
+  Index l = 0;  ///< candidates: the prompt's tokens that a cache holds, in a layer that holds most of them
   std::vector<Semantics> semantics;
   std::vector<Budget> budgets;
   std::vector<PolicyRun> runs;
@@ -95,9 +95,18 @@ struct EvictionPlan {
   bool ties = false;  ///< are counted
   std::optional<Compression> compression;
   Index window_asked = kMeasuredRows;  ///< window rows, before the dump cuts them; they rank channels, too
-  CacheElements elements;
+  bool reserves = false;               ///< bytes count the positions that a sliding window no longer holds
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
+  /// The plans of layers whose caches hold fewer tokens: the same cases, with budgets and rules for as many
+  /// candidates.
+  std::vector<EvictionPlan> of_windowed;
+
+  /// The plan of a head group's layer.
+  template <class T>
+  const EvictionPlan& of(const HeadGroup<T>& group) const {
+    return group.held() == l ? *this : *std::ranges::find(of_windowed, group.held(), &EvictionPlan::l);
+  }
 
   /// The rule of a case whose rows read less of a prompt that stays whole; null of all others.
   const EvictionRule* reads(const EvictionCase& which) const {

@@ -55,15 +55,13 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
                          const std::function<GivenScores(Index)>& given, const Compute& compute) {
   LayerScores layer(plan.runs.size());
   std::vector<std::size_t> shared;
-  std::vector<EvictionRule> rules;
   for (std::size_t r = 0; r < plan.runs.size(); ++r)
-    if (plan.runs[r].rules.front().shared_by_layer) {
-      shared.push_back(r);
-      rules.push_back(plan.runs[r].rules.front());
-    }
-  if (shared.empty()) return layer;
-  for (Index g = 0; g < shape.n_kv; ++g) {
-    const std::vector<Vector<double>> scores = rule_scores(*head(g), rules, given(g), compute);
+    if (plan.runs[r].rules.front().shared_by_layer) shared.push_back(r);
+  for (Index g = 0; g < shape.n_kv && !shared.empty(); ++g) {
+    const std::shared_ptr<const HeadGroup<T>> group = head(g);
+    std::vector<EvictionRule> rules;
+    for (const std::size_t r : shared) rules.push_back(plan.of(*group).runs[r].rules.front());
+    const std::vector<Vector<double>> scores = rule_scores(*group, rules, given(g), compute);
     for (std::size_t s = 0; s < shared.size(); ++s) {
       Vector<double>& sum = layer[shared[s]];
       if (sum.size() == 0) sum = Vector<double>::Zero(shape.l);
@@ -74,8 +72,9 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
 }
 
 template <class T>
-HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
+HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& all, const LayerScores& layer,
                          const GivenScores& given, std::optional<Index> least, const Compute& compute) {
+  const EvictionPlan& plan = all.of(group);
   HeadRanking ranking;
   ranking.scores = layer;
   std::vector<std::size_t> own;
@@ -103,7 +102,7 @@ HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, co
     const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
     exchanges = exchanges || rule.exchanges();
     if (const auto by = rule.greedy_by()) {
-      Index& least_kept = smallest.try_emplace(*by, group.l).first->second;
+      Index& least_kept = smallest.try_emplace(*by, group.held()).first->second;
       least_kept = std::min(least_kept, *which.kept);
     }
   }
@@ -119,16 +118,19 @@ template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
                     const HeadRanking& ranking, const Compute& compute) {
   const EvictionRule& rule = plan.runs[*which.run].rules[which.budget];
-  if (rule.reads) return KeptSet(static_cast<std::size_t>(group.l), 1);
-  const Index keep = which.kept.value_or(group.l);
+  const Index begin = group.first_held(), held = group.held();
+  if (rule.reads) return all_from(begin, group.l);
+  const Index keep = which.kept.value_or(held);
   KeptSet kept;
   const Index block = which.phase.kind == Phase::Kind::blockwise ? which.phase.block : rule.block;
   if (const auto by = rule.greedy_by())
-    kept = kept_by(ranking.paths.at(*by), group.l, keep);
+    kept = kept_by(ranking.paths.at(*by), group.l, keep, begin);
   else if (block > 0)
     kept = evict_in_blocks(group, rule, keep, block, compute);
   else
-    kept = keep_by(rule, ranking.scores[*which.run], keep, ranking.weights[*which.run]);
+    kept =
+        behind(begin, keep_by(rule, ranking.scores[*which.run].tail(held), keep,
+                              rule.two_stages ? ranking.weights[*which.run].tail(held) : Vector<double>()));
   if (rule.exchanges()) return exchanged(*ranking.wide, plan, *rule.by, std::move(kept), compute);
   return kept;
 }
@@ -140,13 +142,13 @@ DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which
 }
 
 DecodeBegin decode_begin(const EvictionPlan& plan, const EvictionCase& which, KeptSet kept) {
-  const Index l = std::ssize(kept);
   DecodeBegin begin{plan.runs[*which.run].rules[which.budget], std::move(kept), *which.kept,
                     decode_options(plan, which)};
-  if (plan.prompt != PromptCache::cut) begin.kept.assign(static_cast<std::size_t>(l), 1);
+  if (plan.prompt != PromptCache::cut)
+    begin.kept = all_from(std::ssize(begin.kept) - plan.l, std::ssize(begin.kept));
   if (plan.prompt == PromptCache::pinned) {
-    begin.rule.sinks = l;
-    begin.budget += l;
+    begin.rule.sinks = plan.l;
+    begin.budget += plan.l;
   }
   return begin;
 }
@@ -287,11 +289,12 @@ class CacheChooser {
       one.run = head.run;
       one.budget = head.budget;
       one.kept = head.kept;
-      return head.run ? prompt_kept(group_, plan_, one, ranking_, compute_)
-                      : KeptSet(static_cast<std::size_t>(group_.l), 1);
+      if (head.run) return prompt_kept(group_, plan_, one, ranking_, compute_);
     }
-    return which.budget < given_kept_.size() ? given_kept_[which.budget]
-                                             : KeptSet(static_cast<std::size_t>(group_.l), 1);
+    KeptSet kept = all_from(group_.first_held(), group_.l);
+    if (!which.recipe && which.budget < given_kept_.size())
+      for (std::size_t p = 0; p < kept.size(); ++p) kept[p] &= given_kept_[which.budget][p];
+    return kept;
   }
 
   /// The runs of the cases `decoding`, with the group's numbers in U.
@@ -327,7 +330,7 @@ class CacheChooser {
         for (std::size_t n = 0; n < wide.size(); ++n) replays[n] = narrowed(std::move(wide[n]));
       }
     for (std::size_t n = 0; n < decoding.size() && !group_.v.isZero(0); ++n)
-      notice_changes(replays[n], count(chosen_.cases[decoding[n]].kept) == group_.l);
+      notice_changes(replays[n], count(chosen_.cases[decoding[n]].kept) == group_.held());
     return replays;
   }
 
@@ -398,7 +401,7 @@ class HeadMeasure {
       figures.step_tokens = step_tokens(figures.kept, replay);
       figures.kept = replay.kept;
       figures[C::tokens] = static_cast<double>(replay.cache_size);
-      const Index token = plan_.elements.key * group_.d() + plan_.elements.value * group_.d_v();
+      const Index token = kElementBytes * (group_.d() + group_.d_v());
       figures[C::bytes] = figures.bytes_read = static_cast<double>(replay.cache_size * token);
       figures.step_change_sq = replay.change_sq;
       double& change_sq = future.change_sq[decoding[n]] = 0;
@@ -415,8 +418,10 @@ class HeadMeasure {
     for (const std::size_t c : measured) {
       caches.push_back(caches_.cases[c]);
       result_.cases[c].pruned = caches.back().pruned;
+      CacheCase counted = caches.back();
+      if (plan_.reserves) std::fill_n(counted.kept.begin(), group_.first_held(), std::uint8_t{1});
       result_.cases[c][C::bytes] = result_.cases[c].bytes_read =
-          cache_bytes(caches.back(), group_.d(), group_.d_v(), plan_.elements);
+          cache_bytes(counted, group_.d(), group_.d_v());
     }
     choose_what_is_read(measured, caches);
     CaseOutputs<T> found = case_outputs(group_, plan_.window, plan_.future, caches, with_vectors, compute_);
@@ -459,12 +464,12 @@ class HeadMeasure {
 
   void note_bytes(const EvictionRule& rule, const PagesRead& pages, CaseFigures& figures) const {
     const bool chooses = pages.size > 0;
-    const ReadIndex index = chooses ? read_index(rule, group_.l, group_.d()) : ReadIndex{};
-    const double whole = figures[C::bytes], element = static_cast<double>(plan_.elements.key);
+    const ReadIndex index = chooses ? read_index(rule, group_.held(), group_.d()) : ReadIndex{};
+    const double whole = figures[C::bytes], element = static_cast<double>(kElementBytes);
     figures[C::bytes] += element * static_cast<double>(index.held);
-    figures.bytes_read =
-        whole * mean_tokens_read(group_, pages, plan_.rows_judged()) / static_cast<double>(group_.l) +
-        element * static_cast<double>(index.read);
+    figures.bytes_read = whole * mean_tokens_read(group_, pages, plan_.rows_judged()) /
+                             static_cast<double>(std::max<Index>(group_.held(), 1)) +
+                         element * static_cast<double>(index.read);
   }
 
   /// Which prompt tokens every decoding step reads, a bit each.
@@ -486,7 +491,7 @@ class HeadMeasure {
       figures[C::prompt_tokens] = static_cast<double>(keep);
       OracleFigures found{kNan, kNan, kNan};
       if (plan_.future.count() > 0 && plan_.reads(plan_.cases[c]) == nullptr) {
-        if (!best.contains(keep)) best[keep] = largest(readers.importance, keep);
+        if (!best.contains(keep)) best[keep] = largest(readers.importance, keep, group_.first_held());
         found = oracle_figures(readers.own_importance(), best[keep], figures.kept);
       }
       figures[C::eviction_loss] = found.eviction_loss;
@@ -507,14 +512,14 @@ class HeadMeasure {
 template <class T>
 HeadCaches<T> head_caches(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
                           const std::vector<KeptSet>& given_kept, const Compute& compute) {
-  return CacheChooser<T>(group, plan, ranking, given_kept, compute).choose();
+  return CacheChooser<T>(group, plan.of(group), ranking, given_kept, compute).choose();
 }
 
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
                                 const HeadCaches<T>& caches, const CacheReaders& readers, bool with_vectors,
                                 const Compute& compute) {
-  return HeadMeasure<T>(group, plan, caches, compute).run(readers, with_vectors);
+  return HeadMeasure<T>(group, plan.of(group), caches, compute).run(readers, with_vectors);
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): T is a type

@@ -31,7 +31,7 @@ template <class T>
 CaseOutputs<T> evicted(const HeadGroup<T>& group, RowRange window, RowRange future,
                        std::span<const CacheCase> cases, bool with_vectors, const Compute& compute) {
   std::vector<Cache<T>> caches;
-  for (const CacheCase& one : cases) caches.push_back({.kept = one.kept, .pages = one.pages});
+  for (const CacheCase& one : cases) caches.push_back(compressed_cache(group, one));
   const auto on = [&](RowRange rows) {
     return rows.count() == 0
                ? no_rows<T>(cases.size())
@@ -158,15 +158,6 @@ template CaseOutputs<float> cache_outputs(const HeadGroup<float>&, RowRange, Row
 template CaseOutputs<double> cache_outputs(const HeadGroup<double>&, RowRange, RowRange, std::size_t,
                                            const std::function<Cache<double>(std::size_t)>&, bool,
                                            const Compute&);
-
-CacheElements cache_elements(const Dump& dump) {
-  const auto size = [&](Tensor tensor) {
-    const auto& files = dump.files();
-    const auto file = std::ranges::find_if(files, [&](const DumpFile& f) { return f.tensor == tensor; });
-    return file == files.end() ? Index{0} : static_cast<Index>(size_of(file->dtype));
-  };
-  return {size(Tensor::k), size(Tensor::v)};
-}
 
 namespace {
 

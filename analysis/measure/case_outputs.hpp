@@ -47,9 +47,6 @@ CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRang
                              const std::function<Cache<T>(std::size_t)>& cache, bool with_vectors,
                              const Compute& compute);
 
-/// The sizes of a key's and a value's numbers as the dump stores them.
-CacheElements cache_elements(const Dump& dump);
-
 // What a stage keeps of the cases of one layer, from its heads to its end.
 
 /// The outputs of a layer's heads and their changes in all cases, collected head by head, for what the

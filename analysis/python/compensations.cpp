@@ -132,7 +132,7 @@ nb::dict compensate(const Layer& layer, nb::handle keep, const nb::dict& keyword
     held.append(single ? head_of<float>(head) : head_of<double>(head));
     lambda.push_back(head.lambda);
     mu.push_back(head.mu);
-    bytes.push_back(compensated_bytes(head, shape.d, found.plan.elements));
+    bytes.push_back(compensated_bytes(head, shape.d));
   }
   nb::dict split;
   for (const auto& [rows, figures] : found.figures) {

@@ -67,16 +67,18 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics) {
   return summed;
 }
 
-TokenRankings::TokenRankings(const GivenScores& given, Workers& workers)
-    : workers_(workers), metrics_(kTokenMetrics.size()), given_(given.size()) {
-  workers_.parallel_for(std::ssize(given_),
-                        [&](Index s) { given_[s].emplace(std::span(given[s].data(), extent(given[s]))); });
+TokenRankings::TokenRankings(const GivenScores& given, Workers& workers, Index first)
+    : workers_(workers), first_(first), metrics_(kTokenMetrics.size()), given_(given.size()) {
+  workers_.parallel_for(std::ssize(given_), [&](Index s) {
+    given_[s].emplace(std::span(given[s].data(), extent(given[s])).subspan(static_cast<std::size_t>(first_)));
+  });
 }
 
 void TokenRankings::rank(const TokenMetrics& metrics) {
   workers_.parallel_for(std::ssize(metrics_), [&](Index m) {
     const Matrix<double>& values = metrics.values[m];
-    if (values.size() > 0) metrics_[m].emplace(std::span(values.data(), extent(values)));
+    if (values.size() > 0)
+      metrics_[m].emplace(std::span(values.data(), extent(values)).subspan(static_cast<std::size_t>(first_)));
   });
 }
 
@@ -100,8 +102,8 @@ std::vector<Agreement> TokenRankings::agreements(const std::vector<TokenPair>& p
 }
 
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
-                                        Workers& workers, const GivenScores& given) {
-  TokenRankings rankings(given, workers);
+                                        Workers& workers, const GivenScores& given, Index first) {
+  TokenRankings rankings(given, workers, first);
   rankings.rank(metrics);
   return rankings.agreements(pairs, {0});
 }

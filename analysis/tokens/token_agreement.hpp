@@ -56,7 +56,8 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics);
 /// to them.
 class TokenRankings {
  public:
-  explicit TokenRankings(const GivenScores& given, Workers& workers);
+  /// Of the candidates from position `first` on.
+  TokenRankings(const GivenScores& given, Workers& workers, Index first);
   /// Ranks the metrics that are there, [1, l] each, in place of what was ranked of the same names: another
   /// window brings only those that look at it.
   void rank(const TokenMetrics& metrics);
@@ -68,13 +69,14 @@ class TokenRankings {
   const Ranking& of(const TokenScore& score) const;
 
   Workers& workers_;
+  Index first_;
   std::vector<std::optional<Ranking>> metrics_;
   std::vector<std::optional<Ranking>> given_;
 };
 
-/// The agreement of every pair over one head's [1, l] metrics.
+/// The agreement of every pair over one head's [1, l] metrics, of the candidates from position `first` on.
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
-                                        Workers& workers, const GivenScores& given = {});
+                                        Workers& workers, const GivenScores& given = {}, Index first = 0);
 
 /// How near --precision tensor comes to float32: over the metrics of one head, the largest
 /// ||tensor - f32|| / ||f32||, and the least Spearman correlation (1 where a metric is the same for all

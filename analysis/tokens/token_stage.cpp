@@ -215,7 +215,7 @@ void TokenStage::keep_arrays(const TokenMetrics& metrics, const GivenScores& giv
 template <class T>
 void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures) {
   const GivenScores given = scores_of_head(plan_.given, group.layer * shape_.n_kv + group.kv_head, shape_.l);
-  TokenRankings rankings(given, compute_.workers);
+  TokenRankings rankings(given, compute_.workers, group.first_held());
   TokenMetrics first, other;  // the rankings refer to both
   for (std::size_t w = 0; w < plan_.windows.size(); ++w) {
     const TokenOptions options = options_of(w);

@@ -23,6 +23,7 @@ template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   Cache<T> cache{
       .kept = which.kept, .pruned = which.pruned, .prunable = which.prunable, .pages = which.pages};
+  std::fill_n(cache.kept.begin(), group.first_held(), std::uint8_t{1});
   if (!which.quantization || which.quantization->stores_exactly()) return cache;
   const std::vector<Index> tokens = positions(which.kept);
   cache.k = keys_held(group, cache);
@@ -58,8 +59,7 @@ double token_scales(const StoredAs& as, Index n, Index group) {
 
 }  // namespace
 
-double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v,
-                   const CacheElements& elements) {
+double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v) {
   const NumberFormatFacts &k = kNumberFormats[quantization.k.format],
                           &v = kNumberFormats[quantization.v.format];
   const Index quantized_k = quantized_keys(tokens, quantization),
@@ -73,14 +73,14 @@ double cache_bytes(Index tokens, const Quantization& quantization, Index d, Inde
   const Index exact_keys = (tokens - quantized_k) * d, exact_values = (tokens - quantized_v) * d_v;
   return static_cast<double>(quantized_k * d) * k.bits / 8 +
          static_cast<double>(quantized_v * d_v) * v.bits / 8 + (key_scales + value_scales) +
-         static_cast<double>(exact_keys * elements.key + exact_values * elements.value);
+         static_cast<double>((exact_keys + exact_values) * kElementBytes);
 }
 
-double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements) {
+double cache_bytes(const CacheCase& which, Index d, Index d_v) {
   const Quantization quantization = which.quantization.value_or(Quantization{});
   const std::vector<Index> tokens = positions(which.kept);
   const Index n = std::ssize(tokens), lost = count(which.pruned), group = quantization.group;
-  if (lost == 0) return cache_bytes(n, quantization, d, d_v, elements);
+  if (lost == 0) return cache_bytes(n, quantization, d, d_v);
   const auto prunable_in = [&](Index begin, Index end) {
     return std::count_if(tokens.begin() + begin, tokens.begin() + end,
                          [&](Index p) { return which.prunable[p] != 0; });
@@ -106,7 +106,7 @@ double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElemen
   const Index plain_keys = (n - quantized_k) * d - prunable_in(quantized_k, n) * lost;
   const Index plain_values = (n - quantized_v) * d_v;
   return static_cast<double>(key_numbers) * k.bits / 8 + static_cast<double>(quantized_v * d_v) * v.bits / 8 +
-         scales + static_cast<double>(plain_keys * elements.key + plain_values * elements.value);
+         scales + static_cast<double>((plain_keys + plain_values) * kElementBytes);
 }
 
 template decltype(keys_held<float>) keys_held<float>;

@@ -60,7 +60,8 @@ struct CacheCase {
 };
 
 /// The cache that a case makes of a group. Quantization sees the kept tokens one behind the other, in order
-/// of position, and only what pruning left. O(T (d + d_v)) where it quantizes.
+/// of position, and only what pruning left. Positions before HeadGroup::first_held(), which only rows of the
+/// prompt see, stay as they are: no cache is charged with them. O(T (d + d_v)) where it quantizes.
 template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which);
 
@@ -75,17 +76,15 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache);
 template <class T>
 Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, RowRange rows);
 
-struct CacheElements {
-  Index key = 2, value = 2;  ///< bytes of a stored number that is not quantized
-};
+/// Bytes of a stored number that is not quantized, whatever the dump's: engines store 16 bits.
+inline constexpr Index kElementBytes = 2;
 
 /// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
 /// quantized number takes the bits of its format, each group or block that holds one the bytes of its scale
-/// (a step and a minimum in 16 bits each, of uniform formats); every other number takes the bytes of its
-/// element. Which channels are pruned is not counted (d / 8 bytes a head).
-double cache_bytes(const CacheCase& which, Index d, Index d_v, const CacheElements& elements);
+/// (a step and a minimum in 16 bits each, of uniform formats); every other number takes
+/// kElementBytes. Which channels are pruned is not counted (d / 8 bytes a head).
+double cache_bytes(const CacheCase& which, Index d, Index d_v);
 /// The bytes of any `tokens` tokens of one head, all channels. O(1).
-double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v,
-                   const CacheElements& elements = {});
+double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v);
 
 }  // namespace kvreplay

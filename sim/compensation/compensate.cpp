@@ -44,7 +44,7 @@ Matrix<double> regression(const NormalEquations& equations, double ridge, Worker
 /// one, or the last where rows see recent tokens only.
 template <class T>
 void add_mean(const HeadGroup<T>& group, const KeptSet& kept, Compensated& held) {
-  const std::vector<Index> evicted = evicted_positions(kept);
+  const std::vector<Index> evicted = evicted_positions(kept, group.first_held());
   if (evicted.empty()) return;
   const Index m = std::ssize(held.tokens);
   const Index place = group.rule.sliding_window ? evicted.back() : evicted.front();
@@ -80,7 +80,7 @@ Compensations<T>::Compensations(const HeadGroup<T>& group, const KeptSet& kept,
 template <class T>
 bool Compensations<T>::fits() const {
   const auto m = std::ssize(tokens_);
-  return reference_ != nullptr && reference_->count() > 0 && m > 0 && m < group_.l;
+  return reference_ != nullptr && reference_->count() > 0 && m > 0 && m < group_.held();
 }
 
 /// argmin over w >= 0 of |X w - R|^2 + ridge |w - 1|^2, [m]; `near`: of another ridge, if any.
@@ -178,13 +178,13 @@ Cache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held) {
     if (held.bias.size() > 0) cache.bias[p] = static_cast<T>(held.bias[j]);
     if (held.keys.size() > 0) cache.k.row(p) = held.keys.row(j).template cast<T>();
   }
+  std::fill_n(cache.kept.begin(), group.first_held(), std::uint8_t{1});
   return cache;
 }
 
-double compensated_bytes(const Compensated& held, Index d, const CacheElements& elements) {
+double compensated_bytes(const Compensated& held, Index d) {
   constexpr Index kBias = 4;
-  const Index token =
-      d * elements.key + held.values.cols() * elements.value + (held.bias.size() > 0 ? kBias : 0);
+  const Index token = (d + held.values.cols()) * kElementBytes + (held.bias.size() > 0 ? kBias : 0);
   return static_cast<double>(std::ssize(held.tokens) * token);
 }
 

@@ -94,6 +94,6 @@ template <class T>
 Cache<T> compensated_cache(const HeadGroup<T>& group, const Compensated& held);
 
 /// What is kept of values [m, d_v] and biases, in bytes: a key, a value, and a float a token for its bias.
-double compensated_bytes(const Compensated& held, Index d, const CacheElements& elements);
+double compensated_bytes(const Compensated& held, Index d);
 
 }  // namespace kvreplay

@@ -299,7 +299,7 @@ MergedCache merged_cache(const HeadGroup<double>& group, const KeptSet& kept, Me
   assert(!kMergings[method].needs_attention ||
          (attention.a.size() == group.l && attention.log_s.size() == group.l));
   MergedCache cache{group.k.topRows(group.l), group.v.topRows(group.l), Vector<double>::Zero(group.l)};
-  const Parting parting{positions(kept), evicted_positions(kept)};
+  const Parting parting{positions(kept), evicted_positions(kept, group.first_held())};
   if (parting.kept.empty() || parting.evicted.empty()) return cache;
 
   const std::optional<double> threshold = options.threshold ? options.threshold : kMergings[method].threshold;

@@ -103,26 +103,35 @@ void BlockCuts<T>::add(std::span<const Index> tokens) {
 }
 
 template <class T>
+void BlockCuts<T>::remove(std::span<const Index> tokens) {
+  if (keydiff_) keydiff_->remove(tokens);
+}
+
+template <class T>
 std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budget, Index rows) {
-  if (std::ssize(cache) <= budget) return {};
-  EvictionRule within = rule_;
-  within.window = within.pool_window = std::min(rule_.window, rows);
-  // KeyDiff and TriAttention take the cache's keys where they are. The others rank a copy of it, as KeyDiff
-  // does to say what is not finite.
-  Vector<double> scores;
-  if (keydiff_) scores = keydiff_->scores(cache);
-  if (triattention_) {
-    scores = triattention_->scores(cache, cache.back() + 1);
-    if (!scores.allFinite()) report_not_finite(group_, "a finite triattention");
+  if (cache.empty()) return {};
+  const auto seen = std::ranges::lower_bound(cache, group_.first_seen_from(cache.back() + 1));
+  const Index candidates = cache.end() - seen;
+  std::vector<Index> leaving(cache.begin(), seen);
+  if (candidates > budget) {
+    EvictionRule within = rule_;
+    within.window = within.pool_window = std::min(rule_.window, rows);
+    // KeyDiff and TriAttention take the cache's keys where they are. The others rank a copy of it, as KeyDiff
+    // does to say what is not finite.
+    Vector<double> scores;
+    if (keydiff_) scores = keydiff_->scores(cache);
+    if (triattention_) {
+      scores = triattention_->scores(cache, cache.back() + 1);
+      if (!scores.allFinite()) report_not_finite(group_, "a finite triattention");
+    }
+    if (scores.size() == 0 || !scores.allFinite())
+      scores = rule_scores(cache_group(group_, cache, needs_rows(rule_) ? rows : 0), std::span(&within, 1),
+                           {}, compute_)[0];
+    for (const Index at : evicted_positions(keep_by(within, scores.tail(candidates), budget)))
+      leaving.push_back(*(seen + at));
   }
-  if (scores.size() == 0 || !scores.allFinite())
-    scores = rule_scores(cache_group(group_, cache, needs_rows(rule_) ? rows : 0), std::span(&within, 1), {},
-                         compute_)[0];
-  std::vector<Index> evicted;
-  for (const Index at : evicted_positions(keep_by(within, std::move(scores), budget)))
-    evicted.push_back(cache[at]);
-  if (keydiff_) keydiff_->remove(evicted);
-  return evicted;
+  remove(leaving);
+  return leaving;
 }
 
 template <class T>

@@ -36,9 +36,10 @@ class BlockCuts {
   /// Refers to all of them. The group holds the queries of every block where needs_rows().
   BlockCuts(const HeadGroup<T>& group, const EvictionRule& rule, const Compute& compute);
 
-  void add(std::span<const Index> tokens);  ///< they join the cache
-  /// What leaves a cache of more than `budget` tokens (positions, ascending), the last `rows` of which are
-  /// the block: ascending.
+  void add(std::span<const Index> tokens);     ///< they join the cache
+  void remove(std::span<const Index> tokens);  ///< they leave it, not by a cut
+  /// What leaves a cache (positions, ascending), the last `rows` of which are the block: tokens that a
+  /// sliding window hides from all later rows, and what is above `budget`; ascending.
   std::vector<Index> cut(const std::vector<Index>& cache, Index budget, Index rows);
 
  private:
@@ -56,9 +57,9 @@ Vector<double> second_weights(const HeadGroup<T>& group, const EvictionRule& rul
 
 /// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
 /// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
-/// softmax over the cache alone, and cut back ([CAO] sec. 2). Only for rules that rank by a metric of the
-/// keys, values and queries of a block, and for groups that hold the prompt's queries where such a rule needs
-/// them.
+/// softmax over the cache alone, and cut back ([CAO] sec. 2). A sliding window's tokens leave the cache,
+/// before it is ranked, once no later row sees them. Only for rules that rank by a metric of the keys, values
+/// and queries of a block, and for groups that hold the prompt's queries where such a rule needs them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute);

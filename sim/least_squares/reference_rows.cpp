@@ -72,7 +72,9 @@ QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions
       rows.q.row(row) = group.q[g].row(i - first);
       rows.head.push_back(g);
       if (!shifted) {
-        rows.visible.push_back({group.first_visible(i), std::min(group.end_visible(i), l)});
+        // What a sliding window no longer holds is nothing that kept tokens could stand for.
+        rows.visible.push_back({std::min(std::max(group.first_visible(i), group.first_held()), l),
+                                std::min(group.end_visible(i), l)});
         continue;
       }
       const Index to = l + i % kShiftedPositions;

@@ -20,13 +20,15 @@ constexpr Index kWidth = kPanelWidth<double>;
 constexpr Index kLeverageTokensPerItem = 256;
 constexpr Index kBlockOfEvictions = 64;  // evictions between two updates of the inverse
 
-/// L^-1 of G = L L^T, [l, l]; nothing where no row sees any token, and nothing costs anything.
-std::optional<Matrix<double>> inverse_factor(const HeadGroup<double>& group, Workers& workers) {
-  std::vector<Index> every(group.l);
-  std::iota(every.begin(), every.end(), Index{0});
+/// L^-1 of G = L L^T over the tokens from position `begin` on; nothing where no row sees any of them, and
+/// nothing costs anything.
+std::optional<Matrix<double>> inverse_factor(const HeadGroup<double>& group, Index begin, Workers& workers) {
+  std::vector<Index> every(group.l - begin);
+  std::iota(every.begin(), every.end(), begin);
   const NormalEquations equations =
       mass_equations(row_logits(group, leverage_rows(group), workers), every, workers);
-  const double mean = equations.mean_diagonal();
+  const double mean =
+      equations.mean_diagonal() * static_cast<double>(every.size()) / static_cast<double>(group.l);
   if (mean == 0) return std::nullopt;
   const Cholesky factor(equations.XX, workers, kLeverageRidge * mean);
   if (!factor.definite()) report_not_finite(group, "a finite leverage");
@@ -150,7 +152,7 @@ std::optional<std::string> why_no_leverage(const Dump& dump) {
 
 Vector<double> leverage(const HeadGroup<double>& group, Workers& workers) {
   if (group.l == 0) return {};
-  const auto factor = inverse_factor(group, workers);
+  const auto factor = inverse_factor(group, 0, workers);
   if (!factor) return Vector<double>::Zero(group.l);
   const Vector<double> inverse = factor->colwise().squaredNorm().transpose();
   return group.v.topRows(group.l).rowwise().squaredNorm().cwiseQuotient(inverse);
@@ -158,22 +160,23 @@ Vector<double> leverage(const HeadGroup<double>& group, Workers& workers) {
 
 GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& workers) {
   GreedyPath path;
-  const Index l = group.l;
-  if (keep >= l) return path;
-  const auto factor = inverse_factor(group, workers);
+  const Index begin = group.first_held(), n = group.held();
+  if (keep >= n) return path;
+  const auto factor = inverse_factor(group, begin, workers);
   if (!factor) {
-    for (Index p = l - 1; p >= keep; --p) path.evicted.push_back(p);
+    for (Index p = n - 1; p >= keep; --p) path.evicted.push_back(begin + p);
     path.error.assign(path.evicted.size(), 0.0);
     return path;
   }
   const auto rows_of = [&](Index first, Index count) -> Matrix<double> {
     return factor->middleRows(first, count);
   };
-  Elimination left(gram_of_rows(l, l, rows_of, workers), group.v.topRows(l), workers);
-  while (std::ssize(path.evicted) < l - keep) {
+  Elimination left(gram_of_rows(n, n, rows_of, workers), group.v.middleRows(begin, n), workers);
+  while (std::ssize(path.evicted) < n - keep) {
     if (workers.stopping()) throw Interrupted{};
-    left.evict(std::min(kBlockOfEvictions, l - keep - std::ssize(path.evicted)), path);
+    left.evict(std::min(kBlockOfEvictions, n - keep - std::ssize(path.evicted)), path);
   }
+  for (Index& p : path.evicted) p += begin;
   return path;
 }
 

@@ -33,7 +33,7 @@ std::optional<std::string> why_no_leverage(const Dump& dump);
 /// min E for each token alone, [l], in squared output. n l^2 + l^3 flops.
 Vector<double> leverage(const HeadGroup<double>& group, Workers& workers);
 
-/// Evicts one token at a time until `keep` are left, each time the one that costs least where all others are
+/// Evicts one candidate at a time until `keep` are left, each time the one that costs least where all others are
 /// fitted anew; GreedyPath::error is min E after each. Ties, to rounding, evict the higher position.
 /// n l^2 + 2 l^3 flops, and a step O((l + d_v) l) in rank-one updates of G^-1 that are carried out in blocks.
 GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& workers);

@@ -153,16 +153,22 @@ KeptSet evicted_naively(const Group& group, const EvictionRule& rule, Index budg
   for (Index begin = 0; begin < group.l; begin += block) {
     const Index end = std::min(begin + block, group.l);
     for (Index p = begin; p < end; ++p) cache.push_back(p);
-    const std::size_t n = cache.size(), keep = static_cast<std::size_t>(budget);
-    if (n <= keep) continue;
+    const std::size_t keep = static_cast<std::size_t>(budget);
     const Index window = std::min(rule.window, end - begin);
     Positions rows;
     for (Index i = end - window; i < end; ++i) rows.push_back(i);
     Numbers scores = cache_scores(group, rows, cache, rule.metric);
     if (rule.per_visible_row)
-      for (std::size_t c = 0; c < n; ++c)
+      for (std::size_t c = 0; c < cache.size(); ++c)
         scores[c] /= static_cast<double>(
             std::count_if(rows.begin(), rows.end(), [&](Index i) { return i >= cache[c]; }));
+    // No row from `end` on sees what comes before its window.
+    while (group.rule.sliding_window && !cache.empty() && cache.front() + *group.rule.sliding_window <= end) {
+      cache.erase(cache.begin());
+      scores.erase(scores.begin());
+    }
+    const std::size_t n = cache.size();
+    if (n <= keep) continue;
     scores = pooled_naively(scores, rule.pool, n - std::min(n, static_cast<std::size_t>(window)));
     Positions left;
     if (rule.page > 1) {

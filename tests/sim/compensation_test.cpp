@@ -83,6 +83,13 @@ Vector<double> weights_of(const HeadGroup<double>& group, const QueryRows<double
   return attention_weights(group, rows.head[r], z);
 }
 
+/// Every third token of those that the cache holds.
+KeptSet third_of(const HeadGroup<double>& group) {
+  KeptSet kept = every(group.l, 3, 1);
+  std::fill_n(kept.begin(), group.first_held(), std::uint8_t{0});
+  return kept;
+}
+
 double change_sq(const HeadGroup<double>& group, RowRange rows, const Compensated& held) {
   return output_change_reference(group, rows, compensated_cache(group, held)).change_sq;
 }
@@ -150,7 +157,7 @@ TEST_CASE("What is fitted is what brute force fits", "[compensation]") {
         const HeadGroup<double> group = random_group(c.spec);
         const ReferenceRows<double> reference = reference_rows(group, c.reference, workers);
         const QueryRows<double> all = reference_queries(group, c.reference);
-        const KeptSet kept = every(group.l, 3, 1);
+        const KeptSet kept = third_of(group);
         const Compensated found = compensated(group, kept, method, &reference, workers, {ridge, ridge}),
                           want = compensated_reference(group, kept, method, all, ridge, ridge);
         REQUIRE(found.tokens == want.tokens);
@@ -264,13 +271,14 @@ TEST_CASE("The terms of an error are those of the definition and add up to it", 
   for (const Case& c : cases()) {
     const HeadGroup<double> group = random_group(c.spec);
     const ReferenceRows<double> reference = reference_rows(group, c.reference, workers);
-    const RowRange rows{group.first_query(), group.T_all()};
+    // Rows of the prompt see what a window no longer holds, too.
+    const RowRange rows{group.first_held() > 0 ? group.l : group.first_query(), group.T_all()};
     const QueryRows<double> own = own_rows(group, rows);
     const RowLogits<double> logits = row_logits(group, own, workers);
     for (const auto method :
          {Compensation::none, Compensation::mass, Compensation::values, Compensation::fit}) {
       INFO(c.name << ", " << name_of(method));
-      const Compensated held = compensated(group, every(group.l, 3, 1), method, &reference, workers);
+      const Compensated held = compensated(group, third_of(group), method, &reference, workers);
       const ErrorSplit split = error_split(logits, group, held, workers);
       const OutputChangeReference judged =
           output_change_reference(group, rows, compensated_cache(group, held));
@@ -287,8 +295,7 @@ TEST_CASE("The terms of an error are those of the definition and add up to it", 
       }
       if (c.spec.logit_std < 50) CHECK(split.selection == Approx(selection).epsilon(1e-6));
       // Of the running sums each is the change of a cache of its own.
-      Compensated step =
-          compensated<double>(group, every(group.l, 3, 1), Compensation::none, nullptr, workers);
+      Compensated step = compensated<double>(group, third_of(group), Compensation::none, nullptr, workers);
       const double least = 1e-18 * judged.full_sq;
       CHECK(split.plain == Approx(change_sq(group, rows, step)).epsilon(1e-7).margin(least));
       step.bias = held.bias;

@@ -16,8 +16,7 @@ std::uint8_t mark(bool set) { return set ? 1 : 0; }
 
 /// Bytes number by number: which group, if any, each stored number belongs to.
 double bytes_by_count(const KeptSet& kept, const ChannelSet& pruned, const KeptSet& prunable, Index d,
-                      Index d_v, const std::optional<Quantization>& quantization,
-                      const CacheElements& elements) {
+                      Index d_v, const std::optional<Quantization>& quantization) {
   double bytes = 0;
   std::set<std::vector<Index>> key_groups, value_groups;
   Index n = 0;
@@ -27,14 +26,12 @@ double bytes_by_count(const KeptSet& kept, const ChannelSet& pruned, const KeptS
     for (Index c = 0; c < d; ++c) {
       if (!pruned.empty() && prunable[p] != 0 && pruned[c] != 0) continue;
       const bool in_group = quantization && n < quantized_keys(all, *quantization);
-      bytes +=
-          in_group ? kNumberFormats[quantization->k.format].bits / 8.0 : static_cast<double>(elements.key);
+      bytes += in_group ? kNumberFormats[quantization->k.format].bits / 8.0 : kElementBytes;
       if (in_group) key_groups.insert({n / quantization->group, c});
     }
     for (Index c = 0; c < d_v; ++c) {
       const bool in_group = quantization && n < quantized_values(all, *quantization);
-      bytes +=
-          in_group ? kNumberFormats[quantization->v.format].bits / 8.0 : static_cast<double>(elements.value);
+      bytes += in_group ? kNumberFormats[quantization->v.format].bits / 8.0 : kElementBytes;
       if (in_group) value_groups.insert({n, c / quantization->group});
     }
     ++n;
@@ -106,23 +103,22 @@ TEST_CASE("bytes by hand", "[compressed_cache]") {
   std::fill(half.begin(), half.begin() + 50, std::uint8_t{0});
   const ChannelSet pruned{1, 0, 1, 0, 1, 0, 1, 0};
   const auto bytes = [&](const KeptSet& kept, const ChannelSet& channels, const KeptSet& prunable,
-                         std::optional<Quantization> quantization, CacheElements elements = {}) {
-    return cache_bytes({kept, channels, prunable, quantization}, 8, 6, elements);
+                         std::optional<Quantization> quantization) {
+    return cache_bytes({kept, channels, prunable, quantization}, 8, 6);
   };
   CHECK(bytes(all, {}, {}, {}) == 100 * (8 + 6) * 2);
   CHECK(bytes(half, {}, {}, {}) == 50 * (8 + 6) * 2);
   CHECK(bytes(none, {}, {}, {}) == 0);
   CHECK(bytes(none, {}, {}, Quantization{}) == 0);
-  CHECK(bytes(all, {}, {}, {}, {1, 4}) == 100 * (8 * 1 + 6 * 4));
   CHECK(bytes(all, pruned, all, {}) == 100 * (4 + 6) * 2);
   CHECK(bytes(half, pruned, without_recent(half, 20), {}) == (30 * 4 + 20 * 8 + 50 * 6) * 2);
   CHECK(bytes(all, pruned, none, {}) == 100 * (8 + 6) * 2);
   // 4 bits in groups of 32, 20 tokens recent: 64 keys in 2 groups a channel, 80 values in 1 group a token.
   CHECK(bytes(all, {}, {}, Quantization::kivi(4, 32, 20)) ==
         64 * 8 * 0.5 + 2 * 8 * 2 * 2 + 36 * 8 * 2 + 80 * 6 * 0.5 + 80 * 2 * 2 + 20 * 6 * 2);
-  // Values in groups of 4 and 2 channels, 2 bits; keys of 1 byte, values of 4.
-  CHECK(bytes(all, {}, {}, Quantization::kivi(2, 4, 98), {1, 4}) ==
-        100 * 8 * 1 + 2 * 6 * 0.25 + 2 * 2 * 4 + 98 * 6 * 4);
+  // Values in groups of 4 and 2 channels, 2 bits.
+  CHECK(bytes(all, {}, {}, Quantization::kivi(2, 4, 98)) ==
+        100 * 8 * 2 + 2 * 6 * 0.25 + 2 * 2 * 4 + 98 * 6 * 2);
   // The 40 oldest lost half their channels: in the first group of 32 keys 4 channels are left, in the
   // second 8.
   CHECK(bytes(all, pruned, without_recent(all, 60), Quantization::kivi(8, 32, 20)) ==
@@ -143,10 +139,10 @@ TEST_CASE("bytes are those of every stored number and group", "[compressed_cache
             INFO("every " << step << ", recent " << recent << ", residual " << residual << ", group " << group
                           << ", pruned " << count(pruned));
             const Quantization quantization = Quantization::kivi(4, group, residual);
-            CHECK(cache_bytes({kept, pruned, prunable, quantization}, 5, 7, {2, 4}) ==
-                  bytes_by_count(kept, pruned, prunable, 5, 7, quantization, {2, 4}));
-            CHECK(cache_bytes({kept, pruned, prunable}, 5, 7, {2, 4}) ==
-                  bytes_by_count(kept, pruned, prunable, 5, 7, std::nullopt, {2, 4}));
+            CHECK(cache_bytes({kept, pruned, prunable, quantization}, 5, 7) ==
+                  bytes_by_count(kept, pruned, prunable, 5, 7, quantization));
+            CHECK(cache_bytes({kept, pruned, prunable}, 5, 7) ==
+                  bytes_by_count(kept, pruned, prunable, 5, 7, std::nullopt));
           }
         }
 }

@@ -18,7 +18,7 @@ TEST_CASE("the exact error and every change of one token stay right while all le
       const SetErrorJudge judge(group, rows);
       const KeptSet all(static_cast<std::size_t>(group.l), 1);
       ExactError state(group, rows, all, true, workers);
-      check_leave_and_return(state, judge, group.l, bits, check_neighbours);
+      check_leave_and_return(state, judge, group, bits, check_neighbours);
     }
   }
 }

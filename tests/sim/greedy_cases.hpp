@@ -20,7 +20,7 @@ class SetErrorJudge {
  public:
   SetErrorJudge(const HeadGroup<double>& group, RowRange rows,
                 const RowGradients<double>* gradients = nullptr)
-      : v_(group.v.cast<Wide>()) {
+      : v_(group.v.cast<Wide>()), begin_(static_cast<std::size_t>(group.first_held())) {
     for (Index g = 0; g < group.G(); ++g) {
       const double sink =
           group.rule.sink_logit.empty() ? -std::numeric_limits<double>::infinity() : group.rule.sink_logit[g];
@@ -41,6 +41,8 @@ class SetErrorJudge {
     for (const Matrix<Wide>& g : g_) longest = std::max(longest, static_cast<double>(g.norm()));
     if (gradients != nullptr) rounding_ *= longest;
   }
+  /// Where the candidates begin.
+  std::size_t begin() const { return begin_; }
   double error(const KeptSet& kept) const {
     Wide sum = 0;
     for (std::size_t r = 0; r < z_.size(); ++r) {
@@ -59,7 +61,7 @@ class SetErrorJudge {
  private:
   Vector<Wide> weights(std::size_t r, const KeptSet& kept) const {
     Vector<Wide> w = z_[r];
-    for (std::size_t p = 0; p < kept.size(); ++p)
+    for (std::size_t p = begin_; p < kept.size(); ++p)  // what comes before is always seen
       if (kept[p] == 0) w[static_cast<Index>(p)] = -std::numeric_limits<Wide>::infinity();
     const Wide largest = std::max<Wide>(sinks_[r], w.maxCoeff());
     if (std::isinf(largest)) return Vector<Wide>::Zero(w.size());
@@ -68,6 +70,7 @@ class SetErrorJudge {
   }
 
   Matrix<Wide> v_;
+  std::size_t begin_;  // of the candidates
   std::vector<Vector<Wide>> z_, weights_;
   std::vector<Matrix<Wide>> g_;  // of each row, [S, d_v]
   std::vector<Wide> sinks_;

@@ -25,7 +25,8 @@ inline void check_path(const GreedyPath& path, const HeadGroup<double>& group, R
     std::uint8_t& evicted = kept.at(path.evicted[n]);
     REQUIRE(evicted == 1);
     double best = std::numeric_limits<double>::infinity();
-    for (std::uint8_t& candidate : kept) {
+    for (Index p = group.first_held(); p < group.l; ++p) {
+      std::uint8_t& candidate = kept[static_cast<std::size_t>(p)];
       if (candidate == 0 || n % stride != 0) continue;
       candidate = 0;
       best = std::min(best, judge.error(kept));
@@ -40,10 +41,10 @@ inline void check_path(const GreedyPath& path, const HeadGroup<double>& group, R
 }
 
 /// The best error that one swap leads to.
-inline double best_neighbour(const SetErrorJudge& judge, KeptSet kept) {
+inline double best_neighbour(const SetErrorJudge& judge, KeptSet kept, std::size_t begin) {
   double best = std::numeric_limits<double>::infinity();
-  for (std::size_t p = 0; p < kept.size(); ++p)
-    for (std::size_t q = 0; q < kept.size(); ++q) {
+  for (std::size_t p = begin; p < kept.size(); ++p)
+    for (std::size_t q = begin; q < kept.size(); ++q) {
       if (kept[p] != 0 || kept[q] == 0) continue;
       std::swap(kept[p], kept[q]);
       best = std::min(best, judge.error(kept));
@@ -60,14 +61,20 @@ inline bool check_exchange(const HeadGroup<double>& group, RowRange rows, const 
   REQUIRE(count(kept) == count(start));
   const double before = judge.error(start), error = judge.error(kept);
   CHECK(error <= before + judge.slack(before, 1e-12));
-  CHECK(best_neighbour(judge, kept) >= error - judge.slack(error, 2e-9));
+  CHECK(best_neighbour(judge, kept, static_cast<std::size_t>(group.first_held())) >=
+        error - judge.slack(error, 2e-9));
   return error < before * (1 - 1e-6);
 }
 
-inline KeptSet random_set(Index l, Index keep, std::mt19937_64& bits) {
-  Vector<double> score(l);
+inline KeptSet random_set(const HeadGroup<double>& group, Index keep, std::mt19937_64& bits) {
+  Vector<double> score(group.l);
   for (double& x : score) x = static_cast<double>(bits() >> 11);
-  return largest(score, keep);
+  return largest(score, keep, group.first_held());
+}
+
+/// A path's kept set of so many candidates, or of all there are.
+inline KeptSet left_by(const GreedyPath& path, const HeadGroup<double>& group, Index keep) {
+  return kept_by(path, group.l, std::min(keep, group.held()), group.first_held());
 }
 
 /// 0..l-1 in some order.
@@ -87,7 +94,8 @@ inline void check_neighbours(ExactError& state, const SetErrorJudge& judge, Kept
   REQUIRE(state.kept() == count(kept));
   CHECK(std::abs(state.error() - error) <= judge.slack(error, kRelative));
   double least = std::numeric_limits<double>::infinity();
-  for (Index column = 0; column < std::ssize(kept); ++column) {
+  const auto columns = static_cast<Index>(kept.size() - judge.begin());
+  for (Index column = 0; column < columns; ++column) {
     std::uint8_t& token = kept[state.position(column)];
     REQUIRE(token == (column < state.kept() ? 1 : 0));
     token ^= 1;
@@ -124,17 +132,20 @@ void check_removal_with(State& state, const SetErrorJudge& judge, KeptSet kept, 
 
 /// All tokens leave a state that has them all, and return; check_state(state, judge, kept) after each.
 template <class State, class CheckState>
-void check_leave_and_return(State& state, const SetErrorJudge& judge, Index l, std::mt19937_64& bits,
-                            CheckState check_state) {
-  KeptSet kept(static_cast<std::size_t>(l), 1);
+void check_leave_and_return(State& state, const SetErrorJudge& judge, const HeadGroup<double>& group,
+                            std::mt19937_64& bits, CheckState check_state) {
+  const Index begin = group.first_held();
+  KeptSet kept = all_from(begin, group.l);
   check_state(state, judge, kept);
-  for (const Index p : shuffled(l, bits)) {
+  for (Index p : shuffled(group.held(), bits)) {
+    p += begin;
     INFO("removed " << p);
     state.remove(p);
     kept[p] = 0;
     check_state(state, judge, kept);
   }
-  for (const Index p : shuffled(l, bits)) {
+  for (Index p : shuffled(group.held(), bits)) {
+    p += begin;
     INFO("inserted " << p);
     if (count(kept) > 0) check_removal_with(state, judge, kept, p);
     state.insert(p);

@@ -85,7 +85,7 @@ TEST_CASE("the loss and every change of one token stay right while all leave and
     const SetErrorJudge judge(group, rows, &gradients);
     const KeptSet all(static_cast<std::size_t>(group.l), 1);
     ExactError state(group, rows, all, true, workers, &gradients);
-    check_leave_and_return(state, judge, group.l, bits, check_neighbours);
+    check_leave_and_return(state, judge, group, bits, check_neighbours);
   });
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("greedy_loss takes the best token at every step, as the reference does
   Workers workers(1);
   for_cases(7, [&](const HeadGroup<double>& group, RowRange rows, const RowGradients<double>& gradients) {
     const GreedyPath path = greedy_loss(group, gradients, rows, 0, workers);
-    CHECK(std::ssize(path.evicted) == group.l);
+    CHECK(std::ssize(path.evicted) == group.held());
     check_path(path, group, rows, 1, &gradients);
     const GreedyPath want = greedy_loss_reference(group, gradients, rows, 0);
     check_path(want, group, rows, 1, &gradients);
@@ -114,7 +114,7 @@ TEST_CASE("greedy_loss is greedy_exact where every direction counts alike", "[gr
       CHECK(loss.evicted == exact.evicted);
       for (std::size_t n = 0; n < exact.error.size(); ++n)
         CHECK(loss.error.at(n) == Approx(exact.error[n]).epsilon(1e-9).margin(1e-20));
-      const KeptSet start = kept_by(exact, group.l, group.l / 2);
+      const KeptSet start = left_by(exact, group, group.l / 2);
       CHECK(exchange_loss(group, identity, rows, start, workers) == exchange(group, rows, start, workers));
     }
   }
@@ -126,7 +126,7 @@ TEST_CASE("a path's losses are loss_row of its kept sets", "[greedy][loss]") {
   for (const auto& [rows, gradients] : gradient_rows_of(group, 12)) {
     const GreedyPath path = greedy_loss(group, *gradients, rows, 0, workers);
     for (const Index keep : {39, 20, 4, 0}) {
-      const auto found = output_change_reference(group, rows, kept_by(path, group.l, keep));
+      const auto found = output_change_reference(group, rows, left_by(path, group, keep));
       double loss = 0;
       for (Index g = 0; g < group.G(); ++g)
         loss += change_loss_reference(*gradients, g, rows, found.change[g], rows).row;
@@ -147,8 +147,8 @@ TEST_CASE("exchange by loss ends where no swap pays", "[greedy][loss]") {
     const GreedyPath path = greedy_loss(group, gradients, rows, 0, workers);
     for (const Index keep : {Index{0}, Index{1}, group.l / 2, group.l - 1, group.l}) {
       INFO("keep " << keep);
-      greedy_improved += improves(kept_by(path, group.l, keep));
-      random_improved += improves(random_set(group.l, keep, bits));
+      greedy_improved += improves(left_by(path, group, keep));
+      random_improved += improves(random_set(group, keep, bits));
     }
   });
   CHECK(greedy_improved > 10);

@@ -30,7 +30,7 @@ TEST_CASE("greedy eviction takes the best token at every step", "[greedy]") {
     for (const RowRange rows : row_sets(group, c.window)) {
       INFO(c.name << ", rows " << rows.begin << " to " << rows.end);
       const GreedyPath path = greedy_exact(group, rows, 0, workers);
-      CHECK(std::ssize(path.evicted) == group.l);
+      CHECK(std::ssize(path.evicted) == group.held());
       check_path(path, group, rows);
     }
   }
@@ -62,8 +62,8 @@ TEST_CASE("exchange ends where no swap pays", "[greedy]") {
       const GreedyPath path = greedy_exact(group, rows, 0, workers);
       for (const Index keep : {Index{0}, Index{1}, group.l / 4, group.l / 2, group.l - 1, group.l}) {
         INFO(c.name << ", rows " << rows.begin << " to " << rows.end << ", keep " << keep);
-        greedy_improved += improves(group, rows, kept_by(path, group.l, keep));
-        random_improved += improves(group, rows, random_set(group.l, keep, bits));
+        greedy_improved += improves(group, rows, left_by(path, group, keep));
+        random_improved += improves(group, rows, random_set(group, keep, bits));
       }
     }
   }
@@ -82,7 +82,7 @@ TEST_CASE("long runs of evictions and swaps stay exact", "[greedy]") {
     INFO("seed " << spec.seed);
     check_path(greedy_exact(group, rows, 0, workers), group, rows, 40);
     std::mt19937_64 bits(spec.seed);
-    improves(group, rows, random_set(group.l, 20, bits));
+    improves(group, rows, random_set(group, 20, bits));
   }
 }
 
@@ -137,10 +137,11 @@ TEST_CASE("ties evict the higher position", "[greedy]") {
   }
   // Without a row, or one that sees a candidate, all tokens are alike.
   const std::vector<Index> backwards{3, 2, 1, 0};
-  const HeadGroup<double> short_group = random_group({.l = 4, .T = 9, .sliding_window = 2});
-  CHECK(greedy_exact(short_group, {9, 9}, 0, workers).evicted == backwards);
-  CHECK(greedy_exact(short_group, {6, 9}, 0, workers).evicted == backwards);
-  CHECK(greedy_exact_reference(short_group, {6, 9}, 0).evicted == backwards);
+  HeadGroup<double> short_group = random_group({.l = 4, .T = 20});
+  short_group.rule.sliding_window = 5;
+  CHECK(greedy_exact(short_group, {20, 20}, 0, workers).evicted == backwards);
+  CHECK(greedy_exact(short_group, {9, 20}, 0, workers).evicted == backwards);
+  CHECK(greedy_exact_reference(short_group, {9, 20}, 0).evicted == backwards);
 }
 
 TEST_CASE("greedy eviction and exchange are the same for any number of threads", "[greedy]") {

@@ -80,13 +80,13 @@ TEST_CASE("greedy_leverage takes the cheapest token each time", "[leverage]") {
     const HeadGroup<double> group = random_group(spec);
     const Normal normal = normal_of(group);
     const GreedyPath path = greedy_leverage(group, 0, workers);
-    REQUIRE(std::ssize(path.evicted) == group.l);
+    REQUIRE(std::ssize(path.evicted) == group.held());
     REQUIRE(path.error.size() == path.evicted.size());
     std::vector<Index> out;
-    for (Index step = 0; step < group.l; ++step) {
+    for (Index step = 0; step < group.held(); ++step) {
       INFO("step " << step);
       double least = std::numeric_limits<double>::infinity();
-      for (Index p = 0; p < group.l; ++p) {
+      for (Index p = group.first_held(); p < group.l; ++p) {
         if (std::find(out.begin(), out.end(), p) != out.end()) continue;
         out.push_back(p);
         least = std::min(least, least_error(normal, group, out));

@@ -63,9 +63,8 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
   CHECK(record.prunings[0].ratio == 0.25);
   CHECK(record.prunings[1].ratio == 0.6);
   for (const ChannelPrunings& found : record.prunings) {
-    const ChannelPrunings expected = on_desk([&](JobControl& job) {
-      return channel_prunings(group, plan, head, &outputs, found.ratio, cache_elements(dump), job);
-    });
+    const ChannelPrunings expected = on_desk(
+        [&](JobControl& job) { return channel_prunings(group, plan, head, &outputs, found.ratio, job); });
     CHECK(found.asked == expected.asked);
     REQUIRE(found.methods.size() == expected.methods.size());
     for (std::size_t m = 0; m < found.methods.size(); ++m) {

@@ -30,7 +30,7 @@ Computed computed(const Dump& dump, const ChannelSettings& settings, Index layer
     Computed all;
     all.head = channel_head(group, plan, job);
     all.outputs = channel_outputs(group, plan, all.head, job);
-    all.prunings = channel_prunings(group, plan, all.head, &all.outputs, ratio, cache_elements(dump), job);
+    all.prunings = channel_prunings(group, plan, all.head, &all.outputs, ratio, job);
     return all;
   });
 }
@@ -110,9 +110,8 @@ TEST_CASE(
   const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, 0, 0);
   const Computed all = computed(dump, settings, 0, 0, 0.4);
-  const ChannelPrunings early = on_desk([&](JobControl& job) {
-    return channel_prunings(group, plan, all.head, nullptr, 0.4, cache_elements(dump), job);
-  });
+  const ChannelPrunings early =
+      on_desk([&](JobControl& job) { return channel_prunings(group, plan, all.head, nullptr, 0.4, job); });
   CHECK(early.waiting == std::vector<std::string>{"output", "exchange+output"});
   REQUIRE(early.methods.size() == 1);
   CHECK(early.methods[0].pruned == all.prunings.methods[1].pruned);

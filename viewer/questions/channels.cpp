@@ -73,7 +73,7 @@ ChannelOutputs channel_outputs(const HeadGroup<float>& group, const ChannelPlan&
 
 ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPlan& plan,
                                  const ChannelHead& head, const ChannelOutputs* outputs, double ratio,
-                                 const CacheElements& elements, JobControl& job) {
+                                 JobControl& job) {
   check_ratio(channel_option::ratio, ratio);
   ChannelPrunings result;
   result.ratio = ratio;
@@ -92,7 +92,7 @@ ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPla
   std::vector<ChannelPart> parts = head.parts;
   for (std::size_t p = 0; outputs != nullptr && p < parts.size(); ++p)
     parts[p].basis.scores.outputs = outputs->outputs[p];
-  HeadChannels<float> found = head_channels(group, now, parts, elements, false, job.compute());
+  HeadChannels<float> found = head_channels(group, now, parts, false, job.compute());
   for (std::size_t c = 0; c < now.cases.size(); ++c) {
     PrunedChannels& pruned = found.cases[c];
     if (plan.future.count() == 0) pruned.future_reconstruction = kNone;
@@ -403,8 +403,7 @@ void ChannelQuestions::ask_prunings(PanelContext& context, double ratio, Channel
   const Answer<ChannelPrunings> prunings =
       context.desk.ask<ChannelPrunings>(question, [run, plan = settled_.plan, layer, kv_head, ratio,
                                                    head = all.head, outputs = all.outputs](JobControl& job) {
-        return channel_prunings(*run->head(layer, kv_head), *plan, *head, outputs.get(), ratio,
-                                cache_elements(*run->dump()), job);
+        return channel_prunings(*run->head(layer, kv_head), *plan, *head, outputs.get(), ratio, job);
       });
   take(all, all.prunings, prunings);
   all.stale = prunings && prunings->ratio != ratio;

@@ -69,7 +69,7 @@ struct ChannelPrunings {
 /// method more.
 ChannelPrunings channel_prunings(const HeadGroup<float>& group, const ChannelPlan& plan,
                                  const ChannelHead& head, const ChannelOutputs* outputs, double ratio,
-                                 const CacheElements& elements, JobControl& job);
+                                 JobControl& job);
 
 std::size_t bytes_of(const ChannelHead& head);
 inline std::size_t bytes_of(const ChannelOutputs& answer) { return bytes_with(answer, answer.outputs); }

@@ -115,7 +115,7 @@ Key starts_key(const DecodePlan& decode) {
 }
 
 DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& decode, JobControl& job) {
-  const EvictionPlan& plan = decode.plan;
+  const EvictionPlan& plan = decode.plan.of(group);
   const LayerScores none(plan.runs.size());  // a shared ranking is made after the prompt only
   DecodeStarts starts{head_ranking(group, plan, none, {}, std::nullopt, job.compute()), {}};
   for (const EvictionCase& which : plan.cases) {
@@ -128,9 +128,9 @@ DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& deco
 
 DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& decode, const DecodeOutputs& outputs,
                        const DecodeStarts& starts, JobControl& job, Index first, Index heads) {
-  const EvictionPlan& plan = decode.plan;
+  const EvictionPlan& plan = decode.plan.of(group);
   DecodeView view;
-  for (const OptionText& note : plan.notes) view.notes.push_back(note.plain());
+  for (const OptionText& note : decode.plan.notes) view.notes.push_back(note.plain());
   view.runs.resize(plan.cases.size());
   std::atomic<int> done = 0;
   job.workers().parallel_for(std::ssize(plan.cases), [&](std::ptrdiff_t c) {

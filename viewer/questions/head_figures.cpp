@@ -80,7 +80,9 @@ HeadSummary summarise_head(const HeadGroup<float>& group, const HeadSummaryOptio
   if (query_head)
     for (Matrix<double>& values : metrics.values)
       if (values.size() > 0) values = values.row(*query_head).eval();
-  return summary_of(std::move(metrics), group.layer, group.kv_head, options, compute.workers);
+  HeadSummaryOptions of_group = options;
+  of_group.first_held = group.first_held();
+  return summary_of(std::move(metrics), group.layer, group.kv_head, of_group, compute.workers);
 }
 
 HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const HeadSummaryOptions& options,
@@ -98,7 +100,7 @@ HeadSummary summary_of(TokenMetrics metrics, Index layer, Index kv_head, const H
     summary.sums[static_cast<std::size_t>(m)] = compensated_sum(row_of(values));
   }
   summary.pairs = token_pairs(summary.metrics);
-  summary.agreements = token_agreements(metrics, summary.pairs, workers);
+  summary.agreements = token_agreements(metrics, summary.pairs, workers, {}, options.first_held);
   if (options.keep_tokens) summary.tokens = std::make_shared<const TokenMetrics>(std::move(metrics));
   return summary;
 }

@@ -212,8 +212,9 @@ KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vecto
   return kept;
 }
 
-KeptSet what_if_kept(const HeadGroup<float>& readers, const EvictionPlan& plan, const WhatIfRanking& ranking,
+KeptSet what_if_kept(const HeadGroup<float>& readers, const EvictionPlan& all, const WhatIfRanking& ranking,
                      const std::vector<MarkedToken>& marks, JobControl& job) {
+  const EvictionPlan& plan = all.of(readers);
   const EvictionCase& which = plan.cases.front();
   KeptSet kept = prompt_kept(readers, plan, which, ranking.ranking, job.compute());
   if (marks.empty()) return kept;
@@ -228,7 +229,7 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   EvictionPlan by_hand;
   std::vector<KeptSet> given;
   if (!marks.empty()) {
-    by_hand = plan;
+    by_hand = plan.of(group);
     EvictionCase& which = by_hand.cases.front();
     given = {what_if_kept(all, plan, ranking, marks, job)};
     which.run.reset();
@@ -252,8 +253,8 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
   result.optimality_gap = found[EvictionColumns::optimality_gap];
   result.oracle_recall = found[EvictionColumns::oracle_recall];
   result.bytes = found[EvictionColumns::bytes];
-  result.prompt_bytes =
-      static_cast<double>(group.l * (plan.elements.key * group.d() + plan.elements.value * group.d_v()));
+  result.prompt_bytes = static_cast<double>((plan.reserves ? group.l : group.held()) * kElementBytes *
+                                            (group.d() + group.d_v()));
   for (const OptionText& note : plan.notes) result.notes.push_back(note.plain());
   return result;
 }
@@ -360,7 +361,7 @@ WhatIf what_if_compensated(const EvictionPlan& evictions, const CompensationPlan
   };
   result.window = on(RowSet::window, plan.window, outputs.window);
   result.future = on(RowSet::future, plan.future, outputs.future);
-  result.bytes = compensated_bytes(head.held, group.d(), plan.elements);
+  result.bytes = compensated_bytes(head.held, group.d());
   for (const OptionText& note : plan.notes) result.notes.push_back(note.plain());
   return result;
 }

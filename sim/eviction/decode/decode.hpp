@@ -14,13 +14,14 @@
 
 // Decoding with an eviction at every step, or every few. Definitions: sim/eviction/POLICIES.md (Phases).
 //
-// The cache starts as the prompt's kept set. At position i = l, l+1, .. the token i joins; where the dump has
-// its queries they attend over the cache, which is a step: its exact error is recorded, and each query head's
-// row of scores is added to the cached tokens' sums. Then the cache is cut back to the budget: the rule's
-// pins (of the cache's own first and last tokens), then the largest sums, unpooled, ties to the lower
-// position. With DecodeOptions::interval nothing is summed: what decoding adds is a block like one of the
-// prompt's, after which the cache is ranked anew (BlockCuts). The queries, keys and values are those of the
-// uncompressed model throughout.
+// The cache starts as the prompt's kept set, less what a sliding window hides from all later rows. At
+// position i = l, l+1, .. the token i joins; where the dump has its queries they attend over the cache, which
+// is a step: its exact error is recorded, and each query head's row of scores is added to the cached tokens'
+// sums. Then tokens that a sliding window hides from all later rows leave, and the cache is cut back to the
+// budget: the rule's pins (of the first tokens that the cache began with, and its own last ones), then the
+// largest sums, unpooled, ties to the lower position. With DecodeOptions::interval nothing is summed: what
+// decoding adds is a block like one of the prompt's, after which the cache is ranked anew (BlockCuts). The
+// queries, keys and values are those of the uncompressed model throughout.
 
 namespace kvreplay {
 

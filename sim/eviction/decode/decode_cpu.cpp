@@ -34,6 +34,7 @@ class RankedCache {
   const bool append_only_;
   const Index interval_;
   const std::optional<Index> window_;
+  const Index sinks_end_;  // positions from here on are no sinks
   TokenSlots<T> slots_;
   std::optional<ScoreSums> sums_;
   std::optional<RowScores<T>> row_scores_;
@@ -48,6 +49,7 @@ class RankedCache {
   std::optional<BlockCuts<T>> blocks_;
 
   void remove(Index slot);
+  void drop_hidden(Index step, std::vector<DecodeMove>& left);
   void rank();
   void cut_block(Index step, std::vector<DecodeMove>& left);
   void evict(Index tokens, Index step, std::vector<DecodeMove>& left);
@@ -63,6 +65,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
       append_only_(options.append_only),
       interval_(options.interval),
       window_(steps_counted(rule, options)),
+      sinks_end_(end_of_sinks(group, rule, start_tokens(group, start), budget_)),
       slots_(group, most_tokens(group, start, budget_, options), needs_differences(decoding_)),
       rank_(slots_.capacity()) {
   const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
@@ -80,7 +83,7 @@ RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule,
   if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
     throw std::invalid_argument("decode_replay: start scores of another group or rule");
   const Index prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
-  for (const Index p : positions(start)) {
+  for (const Index p : start_tokens(group, start)) {
     join(p);
     if (!window_) rows_before_.back() = std::min(prompt_rows, group.l - p);
     if (!carried) continue;
@@ -154,9 +157,22 @@ void RankedCache<T>::rank() {
   }
 }
 
+/// Tokens that a sliding window hides from all later rows leave, whatever the budget.
+template <class T>
+void RankedCache<T>::drop_hidden(Index step, std::vector<DecodeMove>& left) {
+  const Index first = group_.first_seen_from(slots_.position(by_position_.back()) + 1);
+  while (!by_position_.empty() && slots_.position(by_position_.front()) < first) {
+    left.push_back({step, slots_.position(by_position_.front())});
+    if (blocks_) blocks_->remove({&left.back().position, 1});
+    remove(by_position_.front());
+  }
+}
+
 template <class T>
 void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
+  if (group_.rule.sliding_window) drop_hidden(step, left);
   const Index n = slots_.size();
+  if (n == 0) return;
   if (interval_ > 0) return cut_block(step, left);
   if (n <= budget_) return;
   rank();
@@ -188,8 +204,10 @@ void RankedCache<T>::cut_block(Index step, std::vector<DecodeMove>& left) {
 
 template <class T>
 void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& left) {
-  const Index sinks = std::min(rule_.sinks, budget_), recent = std::min(rule_.recent, budget_ - sinks);
-  const auto begin = by_position_.begin() + sinks, end = by_position_.end() - recent;
+  const Index recent = std::min(rule_.recent, budget_ - std::min(rule_.sinks, budget_));
+  const auto begin = std::ranges::partition_point(
+      by_position_, [&](Index slot) { return slots_.position(slot) < sinks_end_; });
+  const auto end = by_position_.end() - recent;
   if (tokens == 1) {
     auto least = begin;
     for (auto at = begin; at != end; ++at)
@@ -295,10 +313,15 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
     if (i >= steps.begin) {
       const auto step = static_cast<std::size_t>(i - steps.begin);
       attend(attention, cache.slots(), i);
+      // Tokens that left the window have moved the others to slots in another order.
+      const Index first = group.first_visible(i);
+      const bool sees_all = group.rule.sliding_window && cache.slots().size() == i + 1 - first &&
+                            group.first_seen_from(i) == first;
       for (Index g = 0; g < G; ++g) {
         const auto whole = full[g].row(i - steps.begin);
         auto change = replay.change[g].row(i - steps.begin);
         change = attention.output(g).transpose().template cast<T>() - whole;
+        if (sees_all) change.setZero();
         replay.change_sq[step] += change.template cast<double>().squaredNorm();
         replay.full_sq[step] += whole.template cast<double>().squaredNorm();
       }

@@ -26,7 +26,14 @@ struct Run {
   std::map<Index, std::vector<Vector<double>>> rows;  // by position, oldest first
   std::map<Index, Vector<double>> prompt;             // by position: the prompt's sums, where they count
   Index prompt_rows = 0;
+  Index sinks_end = 0;  // positions from here on are no sinks
 
+  /// Whether no row at `next` or later sees p.
+  bool hidden_from(Index next, Index p) const {
+    if (!group.rule.sliding_window) return false;
+    const auto at = [&](Index row) { return group.position.empty() ? row : group.position[row]; };
+    return at(p) <= at(next - 1) + 1 - *group.rule.sliding_window;
+  }
   bool caote() const { return rule.metric == M::caote || rule.metric == M::fastcaote; }
   bool by_rows() const { return rule.metric && kTokenMetrics[*rule.metric].rows != MetricRows::none; }
 
@@ -99,11 +106,14 @@ struct Run {
   }
 
   void cut(Index budget, const DecodeOptions& options) {
+    const Index next = cache.back() + 1;
+    std::erase_if(cache, [&](Index p) { return hidden_from(next, p); });
     const Index n = std::ssize(cache);
+    if (n == 0) return;
     if (options.interval > 0 && (cache.back() + 1 - group.l) % options.interval != 0) return;
     if (n <= budget) return;
     if (options.interval > 0) {
-      const Index rows = std::clamp<Index>(cache.back() + 1 - group.first_query(), 0, options.interval);
+      const Index rows = std::clamp<Index>(next - group.first_query(), 0, std::min(options.interval, n));
       EvictionRule within = rule;
       within.window = within.pool_window = std::min(rule.window, rows);
       const KeptSet kept = keep_by(within, ranking_at_interval(within, rows), budget);
@@ -119,6 +129,7 @@ struct Run {
     EvictionRule plain = rule;
     plain.per_visible_row = false;
     plain.pool = {};
+    plain.sinks = std::ranges::count_if(cache, [&](Index p) { return p < sinks_end; });
     const KeptSet kept = keep_by(plain, ranking(), budget);
     std::vector<Index> left;
     for (const Index c : positions(kept)) left.push_back(cache[c]);
@@ -133,6 +144,12 @@ DecodeReplay<double> decode_replay_reference(const Group& group, const EvictionR
                                              const DecodeOptions& options) {
   Run run{group, rule, options.window, positions(start), {}, {}, 0};
   if (!run.window && rule.policy.base == EvictionBase::tova) run.window = 1;
+  std::erase_if(run.cache, [&](Index p) { return run.hidden_from(group.l, p); });
+  for (Index p = 0, sinks = std::min(rule.sinks, budget); sinks > 0; ++p)
+    if (p >= group.l || (start[p] != 0 && !run.hidden_from(group.l, p))) {
+      --sinks;
+      run.sinks_end = p + 1;
+    }
   run.prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
   if (run.by_rows() && !run.window && options.interval == 0) {
     const TokenOptions asked = run.scores_of(rule.window);

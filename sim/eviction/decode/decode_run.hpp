@@ -115,11 +115,29 @@ Index width_of_sums(const HeadGroup<T>& group, const Decoding& decoding) {
   return by_query_head(decoding.rank) ? group.G() : sums_rows(decoding) ? 1 : 0;
 }
 
+/// The tokens that a run begins with: of `start` those that a later row can see, ascending.
+template <class T>
+std::vector<Index> start_tokens(const HeadGroup<T>& group, const KeptSet& start) {
+  std::vector<Index> tokens = positions(start);
+  tokens.erase(tokens.begin(), std::ranges::lower_bound(tokens, group.first_held()));
+  return tokens;
+}
+
+/// Where the pinned first tokens of a run that begins with `tokens` end: a position. Those that a sliding
+/// window hides are not replaced.
+template <class T>
+Index end_of_sinks(const HeadGroup<T>& group, const EvictionRule& rule, const std::vector<Index>& tokens,
+                   Index budget) {
+  const Index sinks = std::min(rule.sinks, std::max<Index>(budget, 0));
+  if (sinks < std::ssize(tokens)) return tokens[sinks];
+  return std::min(group.l + sinks - std::ssize(tokens), group.T_all());
+}
+
 /// The most tokens that a cache holds at any time.
 template <class T>
 Index most_tokens(const HeadGroup<T>& group, const KeptSet& start, Index budget,
                   const DecodeOptions& options) {
-  const Index first = count(start), steps = group.T_all() - group.l;
+  const Index first = std::ssize(start_tokens(group, start)), steps = group.T_all() - group.l;
   if (options.append_only) return first + steps + 1;
   return std::min(std::max(first, budget) + std::max<Index>(options.interval - 1, 0), first + steps) + 1;
 }

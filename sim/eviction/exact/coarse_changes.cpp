@@ -22,7 +22,7 @@ double norm(const double* x, Index n) { return Eigen::Map<const Vector<double>>(
 
 CoarseChanges::CoarseChanges(const ErrorProblem& problem, const Numbers& out)
     : rows_(std::ssize(problem.rows)),
-      columns_(div_up(problem.l, kErrorBlock) * kErrorBlock),
+      columns_(div_up(problem.candidates, kErrorBlock) * kErrorBlock),
       width_(problem.width),
       values_(columns_ * width_),
       value_sq_(columns_),
@@ -39,12 +39,12 @@ CoarseChanges::CoarseChanges(const ErrorProblem& problem, const Numbers& out)
       left_out_(columns_),
       with_tops_(columns_),
       doubt_(columns_) {
-  std::vector<double> norms(problem.l);
-  for (Index c = 0; c < problem.l; ++c) norms[c] = norm(problem.values.data() + c * width_, width_);
+  std::vector<double> norms(problem.candidates);
+  for (Index c = 0; c < problem.candidates; ++c) norms[c] = norm(problem.values.data() + c * width_, width_);
   for (const double n : norms) largest_value_ = std::max(largest_value_, n);
   if (largest_value_ > 0 && std::isfinite(largest_value_)) unit_ = std::exp2(-std::ilogb(largest_value_));
   unit_of_changes_ = kChangesUp * unit_ * unit_;
-  for (Index c = 0; c < problem.l; ++c) {
+  for (Index c = 0; c < problem.candidates; ++c) {
     for (Index k = 0; k < width_; ++k)
       value(c, k) = static_cast<float>(unit_ * problem.values[c * width_ + k]);
     value_sq_[c] = static_cast<float>(unit_of_changes_ * norms[c] * norms[c]);

@@ -16,28 +16,32 @@ Index padded_to_vectors(Index n) { return div_up(n, kErrorPad) * kErrorPad; }
 
 ErrorProblem::ErrorProblem(const HeadGroup<double>& group, RowRange asked, const KeptSet& kept_set,
                            const RowGradients<double>* by)
-    : l(group.l),
+    : candidates(group.held()),
       T(group.T_all()),
       scale(group.rule.scale),
       softcap(group.rule.softcap.value_or(0)),
       width(padded_to_vectors(group.d_v())),
       key_width(padded_to_vectors(group.d())) {
+  const Index begin = group.first_held(), l = group.l;
   column.resize(l);
   for (const std::uint8_t wanted : {1, 0}) {
-    for (Index p = 0; p < l; ++p) {
+    for (Index p = begin; p < l; ++p) {
       if ((kept_set[p] != 0) != (wanted != 0)) continue;
       column[p] = std::ssize(position);
       position.push_back(p);
     }
     if (wanted != 0) kept = std::ssize(position);
   }
+  // No set changes what a row sees of the others: what a window no longer holds, and decoded tokens.
+  for (Index p = 0; p < T; ++p)
+    if (p < begin || p >= l) position.push_back(p);
   const Vector<double> mean = group.v.colwise().mean();
   centre.assign(width, 0.0);
   std::copy(mean.data(), mean.data() + mean.size(), centre.begin());
   keys.assign(T * key_width, 0.0);
   values.assign(T * width, 0.0);
   for (Index c = 0; c < T; ++c) {
-    const Index p = c < l ? position[c] : c;
+    const Index p = position[c];
     for (Index k = 0; k < group.d(); ++k) keys[c * key_width + k] = group.k(p, k);
     for (Index k = 0; k < group.d_v(); ++k) values[c * width + k] = group.v(p, k) - mean[k];
   }
@@ -77,7 +81,7 @@ ExactError::ExactError(const HeadGroup<double>& group, RowRange rows, const Kept
       insertions_(insertions),
       problem_(group, rows, kept, gradients),
       space_(problem_),
-      l_(problem_.l),
+      l_(problem_.candidates),
       width_(space_.width()),
       n_rows_(std::ssize(problem_.rows)),
       rows_(problem_.rows) {
@@ -142,7 +146,7 @@ void ExactError::dots_with_values(Index r, const double* seen, double* dots) {
 void ExactError::logits(const ErrorRowState& row, Index r, Index columns, double* z) const {
   using namespace exact_error;
   row_dots(problem_.keys.data(), columns, problem_.key_width, query(r), z);
-  for (Index c = 0; c < columns; ++c) z[c] = sees(row, c < l_ ? position(c) : c) ? logit(z[c]) : kUnseen;
+  for (Index c = 0; c < columns; ++c) z[c] = sees(row, position(c)) ? logit(z[c]) : kUnseen;
 }
 
 /// What no eviction changes: o, the columns that are always there, o . v_p.
@@ -156,7 +160,6 @@ void ExactError::start_row(Index r) {
   double candidates_max = kUnseen, fixed_max = sink;
   for (Index c = 0; c < l_; ++c) candidates_max = std::max(candidates_max, z[c]);
   for (Index c = l_; c < T; ++c) fixed_max = std::max(fixed_max, z[c]);
-  row.end = std::min(row.end, l_);
 
   double* fixed = this->fixed(r);
   row.fixed_lse = kUnseen;

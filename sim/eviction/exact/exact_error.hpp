@@ -53,16 +53,16 @@ struct ErrorProblem {
   ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set,
                const RowGradients<double>* gradients = nullptr);
 
-  Index l, T;
+  Index candidates, T;
   double scale, softcap;             ///< softcap 0: none
   Index width, key_width, kept = 0;  ///< of values, of keys; |M|
-  std::vector<Index> position;       ///< of a column; the columns of M come first
-  std::vector<Index> column;         ///< of a position
-  Numbers keys, values;              ///< [T][..] by column, then the decoded positions; values less `centre`
+  std::vector<Index> position;       ///< of a column: M, the other candidates, all that is always seen
+  std::vector<Index> column;         ///< of a candidate's position
+  Numbers keys, values;              ///< [T][..] by column; values less `centre`
   Numbers centre;                    ///< [width], the mean value
   Numbers queries;                   ///< [rows][key_width]
-  /// The rows that see a candidate: for the others no kept set makes a difference. `end` is not yet cut to
-  /// the candidates, and all the rest not yet known.
+  /// The rows that see a candidate: for the others no kept set makes a difference. Only what they see is
+  /// known yet.
   std::vector<ErrorRowState> rows;
   std::vector<double> sink;  ///< [rows] sink logit, -inf: none
   Index samples = 0;         ///< S, padded as vectors are

@@ -8,14 +8,14 @@
 #include <vector>
 
 // The kept sets that are sought by their exact error itself, or by the loss that it is predicted to cost
-// (sim/loss/LOSS.md), in float64. For rows i of a row set, all G query heads of a group and a set M of prompt
-// positions,
+// (sim/loss/LOSS.md), in float64. For rows i of a row set, all G query heads of a group and a set M of
+// candidates (HeadGroup::first_held()..l-1),
 //
 //   E(M) = sum over i and heads of ||o_i^M - o_i||^2,                        the error, or
 //   E(M) = sum over i and heads of 1/2 mean_s (g_is . (o_i^M - o_i))^2,      the loss: loss_row times |rows|,
 //
-// o_i^M the attention of row i over M and every visible position >= l (and the sink logit); a row that sees
-// none of them has o := 0.
+// o_i^M the attention of row i over M and every visible position that is no candidate (and the sink logit); a
+// row that sees none of them has o := 0.
 
 namespace kvreplay {
 

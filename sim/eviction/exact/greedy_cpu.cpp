@@ -7,7 +7,7 @@ namespace {
 
 GreedyPath greedy(const HeadGroup<double>& group, const RowGradients<double>* gradients, RowRange rows,
                   Index keep, Workers& workers) {
-  ExactError state(group, rows, KeptSet(group.l, 1), false, workers, gradients);
+  ExactError state(group, rows, all_from(group.first_held(), group.l), false, workers, gradients);
   GreedyPath path;
   while (state.kept() > keep) {
     check_stop(workers);
@@ -21,7 +21,7 @@ GreedyPath greedy(const HeadGroup<double>& group, const RowGradients<double>* gr
 KeptSet exchanged(const HeadGroup<double>& group, const RowGradients<double>* gradients, RowRange rows,
                   KeptSet kept, Workers& workers) {
   const Index keep = count(kept);
-  if (keep == 0 || keep == group.l) return kept;
+  if (keep == 0 || keep == group.held()) return kept;
   ExactError state(group, rows, kept, true, workers, gradients);
   return exchange_from(state, std::move(kept), workers);
 }

@@ -16,7 +16,7 @@ struct ReferenceRow {
   Matrix<Wide> g;  ///< [S, d_v]; empty: E is the error
 };
 
-/// Weights of a row over the positions of M and those >= l, in long double.
+/// Weights of a row over the positions of `kept` and those >= l, in long double.
 Vector<Wide> weights_within(const ReferenceRow& row, const KeptSet& kept) {
   const auto there = [&](Index p) { return p >= std::ssize(kept) || kept[p] != 0; };
   double largest = row.sink;
@@ -45,10 +45,10 @@ GreedyPath greedy_path(const HeadGroup<double>& group, const std::vector<Referen
   const Matrix<Wide> v = group.v.cast<Wide>();
   KeptSet kept(static_cast<std::size_t>(group.l), 1);
   GreedyPath path;
-  for (Index left = group.l; left > keep; --left) {
+  for (Index left = group.held(); left > keep; --left) {
     Index best = -1;
     double least = 0;
-    for (Index p = 0; p < group.l; ++p) {
+    for (Index p = group.first_held(); p < group.l; ++p) {
       std::uint8_t& holds = kept[p];
       if (holds == 0) continue;
       holds = 0;

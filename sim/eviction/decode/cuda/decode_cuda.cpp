@@ -60,9 +60,11 @@ DecodeGroup decode_group(const HeadGroup<float>& group, const std::vector<Matrix
   in.full = outputs;
   in.sink_logit = arrays.copy_of<double>(sinks);
   if (group.rule.sliding_window) {
-    std::vector<int> first;
-    for (Index i = steps.begin; i < steps.end; ++i) first.push_back(narrow(group.first_visible(i)));
-    in.first_visible = arrays.copy_of<int>(first);
+    std::vector<int> visible, seen_from;
+    for (Index i = steps.begin; i < steps.end; ++i) visible.push_back(narrow(group.first_visible(i)));
+    for (Index end = group.l; end <= T; ++end) seen_from.push_back(narrow(group.first_seen_from(end)));
+    in.first_visible = arrays.copy_of<int>(visible);
+    in.first_seen_from = arrays.copy_of<int>(seen_from);
   }
   in.key_norm = arrays.make<double>(T);
   in.value_sq = arrays.make<double>(T);
@@ -106,7 +108,7 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   const EvictionRule& rule = *run.rule;
   const RowRange steps = decode_steps(group);
   const std::optional<Index> window = steps_counted(rule, run.options);
-  const Index budget = std::max<Index>(run.budget, 0), n_start = count(*run.start);
+  const Index budget = std::max<Index>(run.budget, 0), n_start = std::ssize(start_tokens(group, *run.start));
   const Index sinks = std::min(rule.sinks, budget),
               capacity = narrow(most_tokens(group, *run.start, budget, run.options));
   DecodeTask task{};
@@ -121,8 +123,7 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   task.budget = narrow(std::min(budget, group.T_all()));
   task.recent = narrow(std::min(std::min(rule.recent, budget - sinks), group.T_all()));
   task.n_start = narrow(n_start);
-  task.sinks_end = narrow(std::min(group.l + std::max<Index>(sinks - n_start, 0), group.T_all()));
-  if (sinks < n_start) task.sinks_end = narrow(positions(*run.start)[sinks]);
+  task.sinks_end = narrow(end_of_sinks(group, rule, start_tokens(group, *run.start), budget));
   task.prompt_rows = window ? 0 : narrow(window_rows(group.l, group.first_query(), rule.window).count());
 
   task.capacity = narrow(capacity);
@@ -159,7 +160,7 @@ class DecodeBatch {
     for (const DecodeRequest& run : runs) {
       starts_at.push_back(starts.size());
       sums_at.push_back(start_sums.size());
-      const std::vector<Index> kept = positions(*run.start);
+      const std::vector<Index> kept = start_tokens(group, *run.start);
       for (const Index p : kept) starts.push_back(narrow(p));
       if (!carried(run)) continue;
       const Matrix<double>& scores = *run.start_scores;
@@ -242,11 +243,13 @@ class DecodeBatch {
       return a.at != b.at ? a.at < b.at : a.position < b.position;
     });
     replay.kept = start;
+    std::fill_n(replay.kept.begin(), group_.first_held(), std::uint8_t{0});
     for (const DecodeLeft& token : left) {
       replay.left.push_back({token.at - steps.begin, token.position});
       if (token.position < group_.l) replay.kept[token.position] = 0;
     }
-    replay.cache_size = count(start) + group_.T_all() - group_.l - static_cast<Index>(state.moves);
+    replay.cache_size =
+        std::ssize(start_tokens(group_, start)) + group_.T_all() - group_.l - static_cast<Index>(state.moves);
   }
 };
 

@@ -109,7 +109,8 @@ class Rows : public Cache<kHeads> {
       const std::ptrdiff_t row = step_row(g, i) * in_.d_v;
       const TopCombination score =
           top_combination(run_.score, column, logit(h, head.top, first_visible(i)).taylor);
-      const bool whole = n() == i + 1;
+      const int first = first_visible(i);
+      const bool whole = n() == i + 1 - first && (first == 0 || first == in_.first_seen_from[i - in_.l]);
       double change_sq = 0, output_sq = 0, top_sq = 0;
       bool good = finite(column.lse);
       for (int c = lane_id(); c < in_.d_v; c += 32) {
@@ -375,8 +376,27 @@ class Replay : public Rows<kHeads> {
     return true;
   }
 
+  /// Tokens that no row behind i sees leave, whatever the budget.
+  KVREPLAY_DEVICE void drop_hidden(int i) {
+    const int first = in_.first_seen_from[i + 1 - in_.l];
+    for (;;) {
+      Least own = Least::none();
+      each_slot([&](int slot) {
+        const int p = run_.position[slot];
+        if (p < first) own = own.join({0, p, slot});
+      });
+      join_warps(own, n(), s_.least);
+      sync_block();
+      const Least hidden = joined(s_.least, n());
+      sync_block();
+      if (hidden.slot < 0) return;
+      remove(hidden.slot, hidden.position, i);
+    }
+  }
+
   /// Back to the budget.
   KVREPLAY_DEVICE bool cut(int i) {
+    if (in_.first_seen_from != nullptr) drop_hidden(i);
     if (n() <= run_.budget) {
       sync_block();
       return true;

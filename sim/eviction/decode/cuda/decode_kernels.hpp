@@ -20,15 +20,16 @@ inline constexpr int kDecodeHeads = 4;
 /// multiples of 4, with 0 behind the last channel. Pointers are to device memory.
 struct DecodeGroup {
   int G, l, first_step, steps, d, d_v, key_width, value_width;
-  const float* q;            ///< [G][steps][key_width], times the scale
-  const float* k;            ///< [T][key_width]
-  const float* v;            ///< [T][value_width]
-  const float* full;         ///< [G][steps][d_v], the outputs over all positions
-  const double* sink_logit;  ///< [G], -inf: none
-  const int* first_visible;  ///< [steps], null: rows see everything before them
-  double softcap;            ///< 0: none
-  double* key_norm;          ///< [T]
-  double* value_sq;          ///< [T]
+  const float* q;              ///< [G][steps][key_width], times the scale
+  const float* k;              ///< [T][key_width]
+  const float* v;              ///< [T][value_width]
+  const float* full;           ///< [G][steps][d_v], the outputs over all positions
+  const double* sink_logit;    ///< [G], -inf: none
+  const int* first_visible;    ///< [steps], null: rows see everything before them
+  const int* first_seen_from;  ///< [T - l + 1], of rows at l + i and later; null as above
+  double softcap;              ///< 0: none
+  double* key_norm;            ///< [T]
+  double* value_sq;            ///< [T]
 };
 
 /// Takes key_norm and value_sq of T tokens.

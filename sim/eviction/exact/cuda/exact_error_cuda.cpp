@@ -21,7 +21,7 @@ std::vector<int> in_32_bits(const std::vector<Index>& from) {
 
 DeviceExactError::DeviceExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept,
                                    bool insertions)
-    : l_(group.l), insertions_(insertions), arrays_(stream_), fetched_(kErrorReports) {
+    : l_(group.held()), insertions_(insertions), arrays_(stream_), fetched_(kErrorReports) {
   const ErrorProblem problem(group, rows, kept);
   kept_ = problem.kept;
   const Index n = std::ssize(problem.rows), width = problem.width;
@@ -150,15 +150,15 @@ GreedyPath DeviceExactError::evict(Index keep, const Workers& workers) {
 }
 
 GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers) {
-  if (group.l == 0) return {};
+  if (group.held() == 0) return {};
   check_stop(workers);
-  DeviceExactError state(group, rows, KeptSet(group.l, 1), false);
+  DeviceExactError state(group, rows, all_from(group.first_held(), group.l), false);
   return state.evict(keep, workers);
 }
 
 KeptSet exchange_cuda(const HeadGroup<double>& group, RowRange rows, KeptSet start, Workers& workers) {
   const Index keep = count(start);
-  if (keep == 0 || keep == group.l) return start;
+  if (keep == 0 || keep == group.held()) return start;
   check_stop(workers);
   DeviceExactError state(group, rows, start, true);
   return exchange_from(state, std::move(start), workers);

@@ -222,10 +222,12 @@ KVREPLAY_KERNEL void start_kernel(ErrorTable t, int warps) {
   const Place place{t, static_cast<int>(block_id().x), 0, warps};
   ErrorRowState row = t.state[place.row];
   const double sink = t.sink[place.row];
-  const auto decoded_logit = [&](int c) { return exact_error::sees(row, c) ? place.logit_of(c) : kUnseen; };
+  const auto fixed_logit = [&](int c) {
+    return exact_error::sees(row, t.position[c]) ? place.logit_of(c) : kUnseen;
+  };
   double fixed_max = sink, candidates_max = kUnseen;
   for (int c = t.l + warp_id(); c < t.T; c += place.warps)
-    fixed_max = cuda::larger(fixed_max, decoded_logit(c));
+    fixed_max = cuda::larger(fixed_max, fixed_logit(c));
   fixed_max = place.over_threads(fixed_max, Larger{});
 
   double* fixed = place.vector(t.fixed);
@@ -238,7 +240,7 @@ KVREPLAY_KERNEL void start_kernel(ErrorTable t, int warps) {
     for (int first = t.l; first < t.T; first += kDecodedAtOnce) {
       const int n = smaller(kDecodedAtOnce, t.T - first);
       for (int c = warp_id(); c < n; c += place.warps) {
-        const double weight = std::exp(decoded_logit(first + c) - fixed_max);
+        const double weight = std::exp(fixed_logit(first + c) - fixed_max);
         if (lane_id() == 0) weights[c] = weight;
       }
       sync_block();
@@ -253,7 +255,6 @@ KVREPLAY_KERNEL void start_kernel(ErrorTable t, int warps) {
 
   place.write_logits(row);
   sync_block();
-  row.end = smaller<Index>(row.end, t.l);
   for (int c = thread_id(); c < t.l; c += place.threads())
     candidates_max = cuda::larger(candidates_max, place.at(c, kWeight));
   row.all_max = cuda::larger(place.over_threads(candidates_max, Larger{}), row.fixed_lse);
