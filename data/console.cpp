@@ -122,6 +122,23 @@ std::string displayable(std::string_view text, std::size_t most) {
   return all;
 }
 
+std::string shell_word(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-_./=+:,%@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string shell_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line.append(line.empty() ? "" : " ").append(shell_word(word));
+  return line;
+}
+
 void to_stderr(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 std::string complaint(std::string_view program, std::string_view line) {

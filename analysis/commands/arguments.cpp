@@ -352,6 +352,18 @@ bool parse(CommandLine& app, const Arguments& arguments) {
   return false;
 }
 
+void say_next(const std::vector<std::string>& commands) { say("next: {}\n", fmt::join(commands, ", or ")); }
+
+std::string open_command(const std::string& page) { return shell_line({"xdg-open", page}); }
+
+std::string analyze_command(const CommonOptions& options) {
+  std::vector<std::string> words{"kvreplay", "analyze", options.dump, "--out",
+                                 "results/" + dump_name(options.dump)};
+  if (options.prompt_len)
+    words.insert(words.end(), {"--prompt-len", OptionValue<PromptEnd>::text(*options.prompt_len)});
+  return shell_line(words);
+}
+
 void print_json(const nlohmann::ordered_json& json) {
   fmt::print("{}\n", json.dump(1, ' ', false, Json::error_handler_t::replace));
 }

@@ -77,6 +77,10 @@ std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string
 /// option.
 bool parse(CommandLine& app, const Arguments& arguments);
 
+/// The last line of what a command says: commands to type next, each another way to go on.
+void say_next(const std::vector<std::string>& commands);
+/// "xdg-open FILE"
+std::string open_command(const std::string& page);
 /// On standard output.
 void print_json(const nlohmann::ordered_json& json);
 
@@ -131,6 +135,9 @@ struct CommonOptions {
   std::vector<Index> chosen_layers(const Dump& dump) const;
   Existing existing() const;
 };
+
+/// "kvreplay analyze DUMP --out results/NAME", of one dump.
+std::string analyze_command(const CommonOptions& options);
 
 /// Where a run computed, and what is to be said of it: "computed on the CPU; auto: there is no NVIDIA GPU".
 std::string backend_line(const Backend& backend, const std::string& note);

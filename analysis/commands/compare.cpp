@@ -72,6 +72,7 @@ void make_way(const fs::path& folder, bool replace, const report::ReportPlace& p
 
 /// Where a comparison goes.
 struct Shown {
+  std::string a, b;
   std::size_t most;  ///< differences of a kind
   std::string out, html;
   bool force;
@@ -79,7 +80,7 @@ struct Shown {
 
 template <class Comparison>
 void show(const Comparison& comparison, const Shown& shown, const CommonOptions& output) {
-  const auto& [most, out, html, force] = shown;
+  const auto& [a, b, most, out, html, force] = shown;
   const report::ReportPlace place = html.empty() ? report::ReportPlace() : report::report_place(html);
   if (!out.empty()) {
     make_way(out, force, place);
@@ -96,6 +97,8 @@ void show(const Comparison& comparison, const Shown& shown, const CommonOptions&
     say("{}", plain_text(comparison, most));
     if (!out.empty()) say("\nevery figure: {}\n", displayable((fs::path(out) / "compare_*.csv").string()));
     if (!html.empty()) say("{}page: {}\n", out.empty() ? "\n" : "", displayable(html));
+    say_next({html.empty() ? shell_line({"kvreplay", "compare", a, b, "--html", "compared.html"})
+                           : open_command(html)});
   }
 }
 
@@ -129,8 +132,8 @@ int run_compare(const Arguments& arguments) {
   if (parse(*app, arguments)) return 0;
   const KeyFilter left_filter = parse_filter(left, compare_option::left),
                   right_filter = parse_filter(right, compare_option::right);
-  const Shown shown{all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top), out, html,
-                    force};
+  const Shown shown{a,   b,    all ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(top),
+                    out, html, force};
   for (const std::string& folder : {a, b}) ResultFolder::require_as_written(folder);
   const bool over_dumps = OverDumpsReader::is_over_dumps(a);
   if (over_dumps != OverDumpsReader::is_over_dumps(b))

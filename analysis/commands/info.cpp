@@ -358,8 +358,10 @@ int run_info(const Arguments& arguments) {
   }
   if (options.json)
     print_json(json_of(dump));
-  else if (!options.quiet)
+  else if (!options.quiet) {
     say("{}{}", text_of(dump), values ? "\nevery value is finite\n" : "");
+    say_next({analyze_command(options)});
+  }
   return 0;
 }
 

@@ -196,12 +196,16 @@ std::pair<Json, std::string> write_tables(const ResultFolder& folder, const Dump
 }
 
 /// Writes what all dumps say together, and says it.
-void finish(const CommonOptions& options, const DumpSet& set, const std::vector<LeftOut>& left_out,
-            ResultFolder& folder, std::chrono::steady_clock::time_point begin) {
+void finish(const std::string& command, const CommonOptions& options, const DumpSet& set,
+            const std::vector<LeftOut>& left_out, ResultFolder& folder,
+            std::chrono::steady_clock::time_point begin) {
   const fs::path out = options.out;
   const bool text = !options.quiet && !options.json;
   if (folder.finished()) {
-    if (text) say("{}: already finished, nothing left to do\n", displayable(options.out));
+    if (text) {
+      say("{}: already finished, nothing left to do\n", displayable(options.out));
+      say_next(next_commands(command, out, options.dumps));
+    }
     if (options.json) print_summary(out);
     return;
   }
@@ -232,6 +236,7 @@ void finish(const CommonOptions& options, const DumpSet& set, const std::vector<
     if (totals.contains("budgets_over_dumps_rows")) say("\n{}\n", oracles_of_budgets());
     say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,
         displayable((out / "NAME").string()));
+    say_next(next_commands(command, out, options.dumps));
   }
 }
 
@@ -299,7 +304,7 @@ int run_on_dumps(const Invocation& invocation, const CommonOptions& options, con
     say("profiles of other prompts: {} ({:.1f} s)\n", counted(std::ssize(left_one_out.names), "dump"),
         seconds_since(then));
   together(ranks, [&] {
-    if (speaks) finish(options, set, left_one_out.left_out, *folder, begin);
+    if (speaks) finish(invocation.command, options, set, left_one_out.left_out, *folder, begin);
   });
   return 0;
 }

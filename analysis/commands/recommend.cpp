@@ -2,12 +2,16 @@
 
 #include "analysis/commands/commands.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/atomic_file.hpp"
 #include "data/console.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 namespace kvreplay {
 
@@ -32,18 +36,91 @@ std::string with(std::string file, std::string_view what, const std::string& wor
   return file;
 }
 
-/// The files written.
-std::vector<std::string> write_recipes(const recommend::MeasuredLevers& measured,
-                                       const recommend::Recommended& found, const std::string& out) {
-  std::vector<std::string> written;
-  for (const recommend::Recommendation& one : found.recommendations)
+struct Recipes {
+  std::vector<std::string> written, missing;  ///< missing: nothing fits into their bytes
+};
+Recipes write_recipes(const recommend::MeasuredLevers& measured, const recommend::Recommended& found,
+                      const std::string& out) {
+  Recipes recipes;
+  for (const recommend::Recommendation& one : found.recommendations) {
+    const std::string of_bytes = with(out, kBytes, word_of(one.memory));
+    if (one.candidates.empty()) recipes.missing.push_back(of_bytes);
     for (const recommend::Candidate& candidate : one.candidates) {
-      written.push_back(
-          with(with(out, kBytes, word_of(one.memory)), kWay, way_of(candidate.use, candidate.where)));
-      write_output(written.back(), recipe_json(measured, found, one, candidate).dump(1) + "\n");
+      recipes.written.push_back(with(of_bytes, kWay, way_of(candidate.use, candidate.where)));
+      write_output(recipes.written.back(), recipe_json(measured, found, one, candidate).dump(1) + "\n");
       if (out.find(kWay) == std::string::npos) break;
     }
-  return written;
+  }
+  return recipes;
+}
+
+/// A file of an earlier run stays, and is not to be taken for a new one.
+void tell_missing(const std::vector<std::string>& missing) {
+  for (const std::string& file : missing) {
+    std::error_code ignored;
+    const bool old = std::filesystem::exists(file, ignored);
+    to_stderr(
+        complaint("kvreplay", fmt::format("{}: not written, nothing that was measured is as small{}", file,
+                                          old ? "; the file that is there is of an earlier run" : "")));
+  }
+}
+
+/// A path below the working folder, as it is seen from there.
+std::string seen_from_here(const std::string& path) {
+  std::error_code ignored;
+  const std::string from_here = std::filesystem::proximate(path, ignored).string();
+  return from_here.empty() || from_here.starts_with("..") ? path : from_here;
+}
+
+/// The prompt's end that a run was told, as its arguments have it.
+std::vector<std::string> prompt_len_of(const std::filesystem::path& results) {
+  try {
+    const auto run = json_object_in(results / "run.json");
+    const auto arguments = run ? run->value("arguments", Arguments()) : Arguments();
+    const auto at = std::ranges::find(arguments, "--prompt-len");
+    if (at != arguments.end() && at + 1 != arguments.end()) return {*at, *(at + 1)};
+  } catch (const std::exception&) {
+  }
+  return {};
+}
+
+/// Writes the recipe that is shown, or chooses bytes that something fits into.
+std::string command_with_recipe(const std::vector<std::string>& results,
+                                const recommend::RecommendOptions& options,
+                                const recommend::Recommended& found) {
+  std::vector<std::string> words{"kvreplay", "recommend"};
+  words.insert(words.end(), results.begin(), results.end());
+  const recommend::Recommendation& one = found.recommendations.front();
+  words.insert(words.end(), {"--bytes", one.smallest ? one.smallest->to_type : one.memory.text});
+  if (options.context) words.insert(words.end(), {"--context", fmt::format("{}", *options.context)});
+  if (options.batch > 1) words.insert(words.end(), {"--batch", fmt::format("{}", options.batch)});
+  const bool frees = one.candidates.empty() && !one.smallest;
+  if (options.engine != Engine::any && !frees)
+    words.insert(words.end(), {"--for", std::string(kEngines[options.engine].name)});
+  if (options.by != recommend::By::mean)
+    words.insert(words.end(), {"--by", std::string(recommend::kBy[options.by].name)});
+  words.insert(words.end(), {"--out", "recipe.json"});
+  return shell_line(words);
+}
+
+/// Runs a recipe on the prompts, and in the model.
+std::string validation_commands(const recommend::MeasuredLevers& measured, const std::string& results,
+                                const std::string& recipe) {
+  std::vector<std::string> dumps;
+  for (const recommend::MeasuredPrompt& prompt : measured.prompts)
+    dumps.push_back(prompt.dump.empty() ? "DUMP" : seen_from_here(prompt.dump));
+  std::string folder = results;
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  folder += "-recipe";
+  std::vector<std::string> evict{"kvreplay", "evict"},
+      validate{"python3", "data/capture/kvvalidate.py", "--model", "MODEL", "--dump"};
+  evict.insert(evict.end(), dumps.begin(), dumps.end());
+  const std::vector<std::string> prompt_len = prompt_len_of(measured.prompts.front().results);
+  evict.insert(evict.end(), prompt_len.begin(), prompt_len.end());
+  evict.insert(evict.end(), {"--recipe", recipe, "--out", folder});
+  validate.insert(validate.end(), dumps.begin(), dumps.end());
+  validate.insert(validate.end(), {"--results", folder});
+  return shell_line(evict) + " && " + shell_line(validate);
 }
 
 }  // namespace
@@ -71,6 +148,8 @@ int run_recommend(const Arguments& arguments) {
             bind_option(option::batch, options.batch),
             bind_option(option::engine, options.engine)
                 .saying(fmt::format(": {}", fmt::join(kEngines.names(), ", "))),
+            bind_option(option::by, options.by)
+                .saying(fmt::format(": {}", fmt::join(recommend::kBy.names(), ", "))),
             bind_option(option::without, options.without), bind_option(recommend_option::out, out)});
   app->option(option::bytes)->required();
   app->option(recommend_option::out)->check(file_ending({".json"}));
@@ -87,8 +166,8 @@ int run_recommend(const Arguments& arguments) {
   }
   recommend::MeasuredLevers measured = recommend::read_levers(folders);
   const recommend::Recommended found = recommend::recommend(measured, options);
-  const std::vector<std::string> written =
-      out.empty() ? std::vector<std::string>() : write_recipes(measured, found, out);
+  const Recipes recipes = out.empty() ? Recipes() : write_recipes(measured, found, out);
+  const std::vector<std::string>& written = recipes.written;
   if (output.json) {
     Json json = json_of(measured, found);
     if (!written.empty()) json["recipes"] = written;
@@ -97,8 +176,12 @@ int run_recommend(const Arguments& arguments) {
     say("{}", plain_text(measured, found));
     for (const std::string& note : measured.notes) say("note: {}\n", note);
     for (const std::string& file : written) say("recipe: {}\n", displayable(file));
+    say_next({written.empty() ? command_with_recipe(results, options, found)
+                              : validation_commands(measured, results.front(), written.front())});
   }
-  return 0;
+  std::fflush(stdout);
+  tell_missing(recipes.missing);
+  return recipes.missing.empty() ? 0 : 1;
 }
 
 }  // namespace kvreplay

@@ -50,9 +50,11 @@ int run_report(const Arguments& arguments) {
                 {"figures", place.figures.string()},
                 {"figure_count", figures},
                 {"bytes", static_cast<std::size_t>(bytes)}});
-  else if (!output.quiet)
+  else if (!output.quiet) {
     say("report: {} ({:.1f} MB, {})\nfigures and their data: {}\n", displayable(place.page.string()),
         bytes / 1e6, counted(static_cast<Index>(figures), "figure"), displayable(place.figures.string()));
+    say_next({open_command(place.page.string()), shell_line({"kvreplay", "view", folder})});
+  }
   return 0;
 }
 

@@ -2,6 +2,8 @@
 
 #include "analysis/commands/under_way.hpp"
 #include "analysis/findings/findings.hpp"
+#include "analysis/recommend/levers.hpp"
+#include "analysis/results/over_dumps.hpp"
 #include "analysis/results/text_file.hpp"
 #include "analysis/run/run.hpp"
 #include "data/console.hpp"
@@ -235,6 +237,28 @@ std::vector<std::string> left_out_lines(const Json& summary) {
   return left_out_lines(left_out);
 }
 
+std::vector<std::string> next_commands(const std::string& command, const std::filesystem::path& folder,
+                                       const std::vector<std::string>& dumps) {
+  const std::string out = folder.string();
+  const bool several = OverDumpsReader::is_over_dumps(folder);
+  const ResultReader results = several ? OverDumpsReader(folder).dumps().front() : ResultReader(folder);
+  if (results.summary().contains("shard"))
+    return {shell_line({"kvreplay", "merge", out}) +
+            " OTHER_PARTS --out DIR (with the folders of all parts)"};
+  std::vector<std::string> commands;
+  if (!results.option("evict", "recipes").is_null()) {
+    std::vector<std::string> words{"python3", "data/capture/kvvalidate.py", "--model", "MODEL", "--dump"};
+    words.insert(words.end(), dumps.begin(), dumps.end());
+    words.insert(words.end(), {"--results", out});
+    commands.push_back(shell_line(words));
+  } else if (recommend::recommendable(results)) {
+    commands.push_back(shell_line({"kvreplay", "recommend", out, "--bytes", "25%"}));
+  }
+  commands.insert(command == "evict" ? commands.end() : commands.begin(),
+                  shell_line({"kvreplay", "report", out}));
+  return commands;
+}
+
 int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                     const MakeStages& make_stages) {
   Ranks& ranks = this_run();
@@ -251,7 +275,10 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
 
   ResultFolder folder = take_up_folder(ranks, options, *prepared);
   if (folder.finished()) {
-    if (text) say("{}: already finished, nothing left to do\n", displayable(options.out));
+    if (text) {
+      say("{}: already finished, nothing left to do\n", displayable(options.out));
+      say_next(next_commands(invocation.command, folder.path(), {options.dump}));
+    }
     if (tells && options.json)
       print_summary(folder.path(), {{"findings", json_of(findings_in(folder.path()))}});
     return 0;
@@ -303,6 +330,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
     if (const std::string found = text_of(findings_in(folder.path())); !found.empty()) say("\n{}", found);
     say("\nresults: {} ({:.1f} s, {})\n", displayable(options.out), seconds,
         hardware_text(ranks, workers, backend));
+    say_next(next_commands(invocation.command, folder.path(), {options.dump}));
   }
   return 0;
 }

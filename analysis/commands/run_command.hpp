@@ -37,6 +37,11 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
 /// one.
 void require_apart(const std::string& out, const std::vector<std::string>& inputs);
 
+/// The commands that go on from a finished result folder of these dumps, what `command` is usually run for
+/// first.
+std::vector<std::string> next_commands(const std::string& command, const std::filesystem::path& folder,
+                                       const std::vector<std::string>& dumps);
+
 /// The summary of a finished result folder, with --json, and `more` behind it.
 void print_summary(const std::filesystem::path& folder, const Json& more = Json::object());
 /// What a summary says was left out; names that share a reason on one line.

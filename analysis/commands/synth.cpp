@@ -68,6 +68,8 @@ int run_synth(const Arguments& arguments) {
                   {"needle", planted.needle}}}});
   } else if (!common.quiet) {
     say("{}", text_of(planted, displayable(folder), options));
+    common.dump = folder;
+    say_next({analyze_command(common)});
   }
   return 0;
 }

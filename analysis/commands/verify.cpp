@@ -128,6 +128,8 @@ int run_verify(const Arguments& arguments) {
     if (!chosen.note.empty()) say("note: {}\n", backend_line(*chosen.backend, chosen.note));
     say("\n{}", text_of(result));
     say("{}", text_of(result.table));
+    say_next(
+        {result.ok() ? analyze_command(common) : shell_line({"kvreplay", "info", common.dump, "--values"})});
   }
   std::fflush(stdout);
   for (const Check& check : result.checks) {

@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/cache_format.hpp"
 #include "analysis/eviction/eviction_options.hpp"
+#include "analysis/results/dump_set.hpp"
 #include "data/mapped_file.hpp"
 
 #include <fmt/format.h>
@@ -79,6 +80,8 @@ Recipe read_recipe(const std::filesystem::path& file) {
   const JsonFields fields(json, where);
   if (fields.text("kind") != kKind)
     throw InputError(where, "a recipe, as kvreplay recommend writes it", "another JSON object");
+  constexpr std::string_view kKnown[] = {"program", "kind", "schema", "model", "layers", "chosen"};
+  fields.check_keys(kKnown);
   if (fields.positive_integer("schema") != 1)
     throw InputError(fields.where("schema"), "1", json_text(fields.at("schema")));
   const Json& layers = fields.at("layers");
@@ -91,6 +94,10 @@ Recipe read_recipe(const std::filesystem::path& file) {
 }
 
 void require_of_dump(const Recipe& recipe, const std::string& where, const Dump& dump) {
+  const std::string model = model_of(recipe.model), found = model_of(dump.model());
+  if (!model.empty() && !found.empty() && model != found)
+    throw InputError(where + ": model", fmt::format("the dump's, '{}', or \"\" for any", found),
+                     fmt::format("'{}'", model));
   const DumpShape& shape = dump.shape();
   const auto layers = static_cast<std::size_t>(shape.layers), heads = static_cast<std::size_t>(shape.n_kv);
   if (recipe.layers.size() != layers)
@@ -114,7 +121,7 @@ RecipeFile OptionValue<RecipeFile>::parse(const OptionFacts& option, const std::
   if (equals != std::string::npos && (equals == 0 || equals + 1 == word.size()))
     throw OptionError(option, "FILE.json or name=FILE.json", fmt::format("'{}'", word));
   if (equals != std::string::npos) return {{word.substr(0, equals), word.substr(equals + 1)}};
-  return {{std::filesystem::path(word).stem().string(), word}};
+  return {{as_own_name(std::filesystem::path(word).stem().string()), word}};
 }
 
 }  // namespace kvreplay

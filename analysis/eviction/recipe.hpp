@@ -30,13 +30,15 @@ struct Recipe {
 };
 
 Json to_json(const Recipe& recipe);
-/// Throws InputError, one line, where the file is missing or is no recipe. Only what `known` keys say is
-/// looked at; others, which say why it was chosen, stay unread.
+/// Throws InputError, one line, where the file is missing or is no recipe. `chosen`, which says why it was
+/// chosen, stays unread.
 Recipe read_recipe(const std::filesystem::path& file);
-/// Throws InputError where the dump has other layers or heads, or heads that cannot be stored so.
+/// Throws InputError where the dump is of another model, where both say of which, has other layers or heads,
+/// or heads that cannot be stored so.
 void require_of_dump(const Recipe& recipe, const std::string& where, const Dump& dump);
 
-/// FILE, or name=FILE; {dump} in FILE is the dump's name.
+/// FILE, or name=FILE; without a name it is the file's, '_' in place of what names cannot have; {dump} in
+/// FILE is the dump's name.
 struct RecipeFile : NamedFile {};
 
 template <>

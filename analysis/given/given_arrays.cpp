@@ -19,11 +19,11 @@ namespace {
 
 constexpr std::string_view kDump = "{dump}";
 
+bool is_plain_character(unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; }
+
 /// A name becomes part of file names and of policies.
 bool is_plain(const std::string& name) {
-  return name.front() != '.' && std::ranges::all_of(name, [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '_' || c == '.';
-         });
+  return name.front() != '.' && std::ranges::all_of(name, is_plain_character);
 }
 
 [[noreturn]] void refuse_taken(const OptionFacts& option, const std::string& name) {
@@ -83,6 +83,12 @@ void require_own_name(const OptionFacts& option, const std::string& name) {
         option, "a name that tables can hold",
         fmt::format("'{}', which their readers take for a missing value, an infinity or a truth value",
                     name));
+}
+
+std::string as_own_name(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return !is_plain_character(static_cast<unsigned char>(c)); }, '_');
+  return text;
 }
 
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps) {

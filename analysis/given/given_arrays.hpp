@@ -36,6 +36,9 @@ struct OptionValue<NamedFile> {
 /// characters than letters, digits, '_' and '.'.
 void require_own_name(const OptionFacts& option, const std::string& name);
 
+/// A text as such a name: '_' in place of other characters.
+std::string as_own_name(std::string text);
+
 /// Throws OptionError where one of the files would stand for all of several dumps.
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps);
 

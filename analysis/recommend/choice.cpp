@@ -2,11 +2,15 @@
 
 #include "analysis/recommend/knapsack.hpp"
 #include "analysis/recommend/left_out.hpp"
+#include "analysis/results/kept_text.hpp"
 #include "analysis/results/schema.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,8 +19,6 @@ namespace kvreplay::recommend {
 namespace {
 
 using Numbers = std::vector<std::size_t>;
-
-bool is_exact(const Lever& lever) { return std::ranges::all_of(lever.stored, &Quantization::stores_exactly); }
 
 std::string policy_name(const Lever& lever) {
   return lever.evicts ? lever.evicts->name + "|" + std::string(name_of(lever.semantics)) : "";
@@ -28,7 +30,7 @@ Numbers allowed(const MeasuredLevers& measured, const Wish& wish) {
   for (std::size_t n = 0; n < measured.levers.size(); ++n) {
     const Lever& lever = measured.levers[n];
     if (!lever.keeps_all() && wish.use == Use::bits) continue;
-    if (!is_exact(lever) && wish.use == Use::tokens) continue;
+    if (!lever.is_exact() && wish.use == Use::tokens) continue;
     if (!why_left_out(measured, lever, wish.engine)) found.push_back(n);
   }
   return found;
@@ -38,12 +40,75 @@ double sum_of(const Matrix<double>& figures, std::size_t lever) {
   return figures.row(static_cast<Index>(lever)).sum();
 }
 
-std::optional<Chosen> cheapest_everywhere(const Means& means, const Numbers& levers, double bytes) {
+double sum_on(const Chosen& chosen, const Matrix<double>& figures) {
+  double sum = 0;
+  for (std::size_t head = 0; head < chosen.levers.size(); ++head)
+    sum += figures(static_cast<Index>(chosen.levers[head]), static_cast<Index>(head));
+  return sum;
+}
+
+/// Over the prompts of `means`, by what they say.
+double cost_over(const MeasuredLevers& measured, const Means& means, const Chosen& chosen) {
+  double sum = 0, worst = -std::numeric_limits<double>::infinity();
+  for (const std::size_t p : means.prompts) {
+    const double nats = nats_on(measured, chosen, measured.prompts[p]);
+    sum += nats;
+    worst = std::max(worst, nats);
+  }
+  return means.by == By::worst ? worst : sum / static_cast<double>(means.prompts.size());
+}
+
+/// The share of the bytes that a lever takes at another budget, as `means` count them.
+double share_at(const MeasuredLevers& measured, const Means& means, const Lever& lever, double sigma) {
+  if (means.context) return counted_bytes(measured, lever, sigma, *means.context).bytes;
+  double sum = 0;
+  for (const std::size_t p : means.prompts)
+    sum += counted_bytes(measured, lever, sigma, measured.prompts[p].l).bytes;
+  return sum / static_cast<double>(means.prompts.size());
+}
+
+/// The largest budget within the bytes between two of some levers, which are of one policy and format, by
+/// ascending budgets. Shares of tokens are whole thousandths.
+std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means, const Numbers& levers,
+                              double bytes) {
+  for (std::size_t n = 0; n + 1 < levers.size(); ++n) {
+    if (!(sum_of(means.asked, levers[n]) < bytes && bytes < sum_of(means.asked, levers[n + 1]))) continue;
+    const Lever &less = measured.levers[levers[n]], &more = measured.levers[levers[n + 1]];
+    for (auto kept = static_cast<Index>(std::ceil(1000 * more.kept_share())) - 1;
+         static_cast<double>(kept) > 1000 * less.kept_share(); --kept) {
+      const double sigma = rest_of(static_cast<double>(kept) / 1000);
+      const double share = share_at(measured, means, less, sigma);
+      if (share > bytes) continue;
+      return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
+                    .bytes = share,
+                    .between = Between{levers[n + 1], sigma}};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Chosen> cheapest_everywhere(const MeasuredLevers& measured, const Means& means,
+                                          const Numbers& levers, double bytes) {
+  std::vector<Chosen> all;
+  std::map<std::pair<std::string, std::string>, Numbers> series;  // by format and policy
+  for (const std::size_t n : levers) {
+    const Lever& lever = measured.levers[n];
+    if (sum_of(means.asked, n) <= bytes)
+      all.push_back(Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), n)});
+    if (!lever.keeps_all()) series[{lever.format, policy_name(lever)}].push_back(n);
+  }
+  for (auto& [key, budgets] : series) {
+    for (const std::size_t n : levers)
+      if (measured.levers[n].keeps_all() && measured.levers[n].format == key.first) budgets.push_back(n);
+    std::ranges::sort(budgets, {}, [&](std::size_t n) { return measured.levers[n].kept_share(); });
+    if (auto between = filling(measured, means, budgets, bytes)) all.push_back(std::move(*between));
+  }
   std::optional<Chosen> best;
-  for (const std::size_t lever : levers) {
-    const double size = sum_of(means.bytes, lever), nats = sum_of(means.nats, lever);
-    if (size > bytes || (best && nats >= best->nats)) continue;
-    best = Chosen{Numbers(static_cast<std::size_t>(means.bytes.cols()), lever), size, nats, nats};
+  for (Chosen& one : all) {
+    one.nats = one.bound = cost_over(measured, means, one);
+    if (best && one.nats >= best->nats) continue;
+    if (!one.between) one.bytes = sum_on(one, means.bytes);
+    best = std::move(one);
   }
   return best;
 }
@@ -88,17 +153,18 @@ class LeverKnapsack {
           head.resize(levers.size());
           for (std::size_t c = 0; c < levers.size(); ++c) {
             const Index row = static_cast<Index>(levers[c]), column = static_cast<Index>(l) * n_kv + g;
-            head[c].bytes += means_.bytes(row, column);
+            head[c].bytes += means_.asked(row, column);
             head[c].nats += means_.nats(row, column);
           }
         }
       }
     const auto solution = recommend::cheapest(layers, bytes);
     if (!solution) return std::nullopt;
-    Chosen chosen{{}, solution->bytes, solution->nats, solution->bound};
+    Chosen chosen{.nats = solution->nats, .bound = solution->bound};
     for (const auto& [setting, choices] : solution->layers)
       for (std::size_t g = 0; g < static_cast<std::size_t>(n_kv); ++g)
         chosen.levers.push_back(settings_[setting][choices[choices.size() == 1 ? 0 : g]]);
+    chosen.bytes = sum_on(chosen, means_.bytes);
     return chosen;
   }
 
@@ -121,7 +187,7 @@ std::vector<Numbers> parted(const MeasuredLevers& measured, const Numbers& lever
                             const EngineFacts& engine) {
   std::set<std::string> formats, policies = {""};
   for (const std::size_t n : levers) {
-    if (!is_exact(measured.levers[n])) formats.insert(measured.levers[n].format);
+    if (!measured.levers[n].is_exact()) formats.insert(measured.levers[n].format);
     policies.insert(policy_name(measured.levers[n]));
   }
   formats.insert("16");
@@ -132,7 +198,7 @@ std::vector<Numbers> parted(const MeasuredLevers& measured, const Numbers& lever
       for (const std::size_t n : levers) {
         const Lever& lever = measured.levers[n];
         const bool fits = engine.formats == FormatsOf::layer || lever.format == format ||
-                          (engine.formats == FormatsOf::model_but_some && is_exact(lever));
+                          (engine.formats == FormatsOf::model_but_some && lever.is_exact());
         const bool by_policy = !engine.one_policy || lever.keeps_all() || policy_name(lever) == policy;
         if (fits && by_policy) part.push_back(n);
       }
@@ -144,27 +210,64 @@ std::vector<Numbers> parted(const MeasuredLevers& measured, const Numbers& lever
 
 }  // namespace
 
-Means means_of(const MeasuredLevers& measured, std::span<const std::size_t> left_out) {
-  Means means;
-  double n = 0;
+Means means_of(const MeasuredLevers& measured, By by, std::optional<Index> context,
+               std::span<const std::size_t> left_out) {
+  Means means{.by = by, .prompts = {}, .context = context, .bytes = {}, .asked = {}, .nats = {}};
   for (std::size_t p = 0; p < measured.prompts.size(); ++p) {
     if (std::ranges::find(left_out, p) != left_out.end()) continue;
     const MeasuredPrompt& prompt = measured.prompts[p];
-    if (n++ == 0) {
-      means = {prompt.bytes, prompt.nats};
-      continue;
+    if (means.prompts.empty()) {
+      means.bytes = prompt.bytes;
+      means.asked = prompt.asked;
+      means.nats = prompt.nats;
+    } else {
+      means.bytes += prompt.bytes;
+      means.asked += prompt.asked;
+      if (by == By::worst)
+        means.nats = means.nats.cwiseMax(prompt.nats).eval();
+      else
+        means.nats += prompt.nats;
     }
-    means.bytes += prompt.bytes;
-    means.nats += prompt.nats;
+    means.prompts.push_back(p);
   }
+  const auto n = static_cast<double>(means.prompts.size());
   means.bytes /= n;
-  means.nats /= n;
+  means.asked /= n;
+  if (by == By::mean) means.nats /= n;
+  if (context) {
+    LeverBytes at = bytes_at(measured, *context);
+    means.bytes = std::move(at.bytes);
+    means.asked = std::move(at.asked);
+  }
   return means;
+}
+
+CountedBytes bytes_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt) {
+  if (const auto& between = chosen.between)
+    return counted_bytes(measured, measured.levers[chosen.levers.front()], between->sigma, prompt.l);
+  return {sum_on(chosen, prompt.bytes), sum_on(chosen, prompt.asked)};
+}
+
+double nats_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt) {
+  if (!chosen.between) return sum_on(chosen, prompt.nats);
+  const std::size_t less = chosen.levers.front(), more = chosen.between->more;
+  const double from = sum_of(prompt.nats, less), to = sum_of(prompt.nats, more);
+  const double begin = measured.levers[less].kept_share(), end = measured.levers[more].kept_share(),
+               at = rest_of(chosen.between->sigma);
+  if (!(from > 0 && to > 0)) return std::lerp(from, to, (at - begin) / (end - begin));
+  return from * std::pow(to / from, std::log(at / begin) / std::log(end / begin));
+}
+
+std::optional<std::size_t> smallest(const MeasuredLevers& measured, const Means& means, Engine engine) {
+  const Numbers levers = allowed(measured, {.engine = engine});
+  const auto least =
+      std::ranges::min_element(levers, {}, [&](std::size_t n) { return sum_of(means.asked, n); });
+  return least == levers.end() ? std::nullopt : std::optional(*least);
 }
 
 std::optional<Chosen> choose(const MeasuredLevers& measured, const Means& means, const Wish& wish) {
   const Numbers levers = allowed(measured, wish);
-  if (wish.where == Where::everywhere) return cheapest_everywhere(means, levers, wish.bytes);
+  if (wish.where == Where::everywhere) return cheapest_everywhere(measured, means, levers, wish.bytes);
   std::optional<Chosen> best;
   double bound = std::numeric_limits<double>::infinity();
   for (const Numbers& part : parted(measured, levers, kEngines[wish.engine]))
@@ -183,7 +286,7 @@ Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen) {
     Recipe::Layer& layer = recipe.layers.emplace_back();
     for (std::size_t g = 0; g < n_kv; ++g) {
       const Lever& lever = measured.levers[chosen.levers[l * n_kv + g]];
-      layer.sigma.push_back(lever.sigma);
+      layer.sigma.push_back(chosen.between ? chosen.between->sigma : lever.sigma);
       layer.stored = lever.stored[l];
       if (!lever.evicts) continue;
       layer.policy = lever.evicts;

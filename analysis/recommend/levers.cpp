@@ -6,6 +6,7 @@
 #include "analysis/results/kept_text.hpp"
 #include "analysis/results/over_dumps.hpp"
 #include "analysis/results/validation.hpp"
+#include "sim/cache/cache.hpp"
 
 #include <fmt/format.h>
 
@@ -16,30 +17,40 @@
 namespace kvreplay::recommend {
 namespace {
 
+/// The options of evict, where recipes can have what it measured; InputError where they cannot.
+Json options_of(const ResultReader& results) {
+  const std::string where = results.folder().string();
+  if (!results.has(Table::evictions))
+    throw InputError(where, "results of evict or analyze", "none of evictions");
+  const Index layers = results.shape().layers;
+  if (std::ssize(results.layers()) != layers)
+    throw InputError(where, fmt::format("all {} of the dump", counted(layers, "layer")),
+                     fmt::format("{}", results.layers().size()));
+  if (!results.summary().at("totals").value("prompt_bytes", Json()).is_number())
+    throw InputError(where, "results that say what the whole prompt takes",
+                     "none (of an earlier version; evict writes them: --force)");
+  Json options = results.summary().at("options").value("evict", Json::object());
+  for (const char* key : {"window", "sinks", "recent", "pool", "by", "channels"})
+    if (const Json& value = options.value(key, Json()); !value.is_null())
+      throw InputError(where,
+                       "policies with options of their own, as snapkv[window=64], and no pruned channels",
+                       fmt::format("{} {} of all of them", key, json_text(value)));
+  if (options.value("per_query_head", false))
+    throw InputError(where, "a cache for every KV head", "one for every query head");
+  return options;
+}
+
+/// Whether a recipe may have the policy of this name.
+bool may_have(const std::string& policy) { return !knows_the_future(policy) && !evicts_nothing(policy); }
+
 /// One result folder, and what its levers come to.
 class Folder {
  public:
   explicit Folder(const ResultReader& results)
       : results_(results), layers_(results.shape().layers), n_kv_(results.shape().n_kv) {
     const std::string where = results.folder().string();
-    if (!results.has(Table::evictions))
-      throw InputError(where, "results of evict or analyze", "none of evictions");
-    if (std::ssize(results.layers()) != layers_)
-      throw InputError(where, fmt::format("all {} of the dump", counted(layers_, "layer")),
-                       fmt::format("{}", results.layers().size()));
-    const Json& bytes = results.summary().at("totals").value("prompt_bytes", Json());
-    if (!bytes.is_number())
-      throw InputError(where, "results that say what the whole prompt takes",
-                       "none (of an earlier version; evict writes them: --force)");
-    prompt_bytes_ = bytes.get<double>();
-    const Json options = results.summary().at("options").value("evict", Json::object());
-    for (const char* key : {"window", "sinks", "recent", "pool", "by", "channels"})
-      if (const Json& value = options.value(key, Json()); !value.is_null())
-        throw InputError(where,
-                         "policies with options of their own, as snapkv[window=64], and no pruned channels",
-                         fmt::format("{} {} of all of them", key, json_text(value)));
-    if (options.value("per_query_head", false))
-      throw InputError(where, "a cache for every KV head", "one for every query head");
+    const Json options = options_of(results);
+    prompt_bytes_ = results.summary().at("totals").at("prompt_bytes").get<double>();
     const Json all_stored = options.value("stored", Json::object());
     for (const auto& [name, of_layers] : all_stored.items()) {
       std::vector<Quantization>& stored = formats_[name];
@@ -165,7 +176,7 @@ class Folder {
     const std::size_t tilde = lever.policy.find('~');
     std::string name = lever.policy.substr(0, tilde),
                 format = tilde == std::string::npos ? "" : lever.policy.substr(tilde + 1);
-    if (figure["phase"] != "prefill" || knows_the_future(name) || evicts_nothing(name)) return std::nullopt;
+    if (figure["phase"] != "prefill" || !may_have(name)) return std::nullopt;
     const auto semantics = kSemantics.named(figure["semantics"]);
     if (!semantics) return std::nullopt;  // a kept set of the user's, or a recipe
     lever.semantics = *semantics;
@@ -271,12 +282,140 @@ void add_others(const Folder& folder, std::size_t prompt, std::size_t prompts,
   }
 }
 
+/// How many of `held` positions a lever keeps, and that number less its rounding up, over it.
+struct KeptOf {
+  Index tokens = 0;
+  double asked = 1;
+};
+KeptOf kept_of(const Lever& lever, double sigma, Index held) {
+  if (lever.keeps_all()) return {held, 1};
+  const Index kept = tokens_within(*lever.evicts, kept_tokens(sigma, held, lever.semantics), held);
+  const double exact = rest_of(sigma) * static_cast<double>(held);
+  return {kept, exact < static_cast<double>(kept) ? exact / static_cast<double>(kept) : 1};
+}
+
+/// Of one head's cache of `held` positions.
+CountedBytes bytes_of_head(const MeasuredLevers& measured, const Lever& lever, double sigma, Index layer,
+                           Index held) {
+  const KeptOf kept = kept_of(lever, sigma, held);
+  const double bytes = cache_bytes(kept.tokens, lever.stored[static_cast<std::size_t>(layer)],
+                                   measured.shape.d, measured.shape.d_v);
+  return {bytes, bytes * kept.asked};
+}
+
+std::vector<std::optional<Index>> windows_of(const ResultReader& results) {
+  std::vector<std::optional<Index>> windows;
+  const Json& dump = results.summary().at("dump");
+  const auto stated = dump.find("sliding_window");
+  if (stated == dump.end()) return windows;
+  const auto is_window = [](const Json& one) {
+    return one.is_null() || (one.is_number_integer() && one.get<Index>() >= 1);
+  };
+  if (!stated->is_array() || std::ssize(*stated) != results.shape().layers ||
+      !std::ranges::all_of(*stated, is_window))
+    throw InputError((results.folder() / "summary.json").string() + ": dump: sliding_window",
+                     "the positions that every layer sees, or null", json_text(*stated));
+  for (const Json& one : *stated)
+    windows.push_back(one.is_null() ? std::optional<Index>() : std::optional(one.get<Index>()));
+  return windows;
+}
+
+/// Of results that count what engines reserve, every position counts.
+void take_windows(const ResultReader& results, MeasuredLevers& measured) {
+  measured.windows = windows_of(results);
+  const auto windowed =
+      std::ranges::count_if(measured.windows, [](const auto& one) { return one.has_value(); });
+  if (windowed == 0) return;
+  const bool all = results.option("evict", "window_bytes") == "reserved";
+  measured.notes.push_back(fmt::format("bytes count {} of {} with a sliding window",
+                                       all ? "all positions" : "the positions that later rows see",
+                                       counted(windowed, "layer")));
+  if (all) measured.windows.clear();
+}
+
+/// Recipes have shares only.
+void note_budgets_in_tokens(MeasuredLevers& measured) {
+  const auto in_tokens = [](const Lever& lever) {
+    const auto budget = budget_labelled(lever.budget);
+    return budget && budget->tokens;
+  };
+  if (!std::ranges::any_of(measured.levers, in_tokens)) return;
+  measured.notes.push_back(fmt::format("budgets in tokens become shares of {} tokens, the prompt of {}",
+                                       measured.prompts.front().l, measured.prompts.front().name));
+}
+
 }  // namespace
 
-std::string Lever::text() const {
-  std::string text = evicts ? fmt::format("{}, {}", evicts->name, kept_text(budget)) : "all tokens";
+bool Lever::is_exact() const { return std::ranges::all_of(stored, &Quantization::stores_exactly); }
+
+Index MeasuredLevers::held(Index layer, Index tokens) const {
+  AttentionRule rule;
+  if (!windows.empty()) rule.sliding_window = windows[static_cast<std::size_t>(layer)];
+  return tokens - rule.first_held(tokens);
+}
+
+double MeasuredLevers::whole_bytes(Index tokens) const {
+  double bytes = 0;
+  for (Index layer = 0; layer < shape.layers; ++layer)
+    bytes += static_cast<double>(shape.n_kv) *
+             cache_bytes(held(layer, tokens), Quantization{}, shape.d, shape.d_v);
+  return bytes;
+}
+
+CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, double sigma, Index tokens) {
+  CountedBytes sum;
+  for (Index layer = 0; layer < measured.shape.layers; ++layer) {
+    const CountedBytes head = bytes_of_head(measured, lever, sigma, layer, measured.held(layer, tokens));
+    sum.bytes += static_cast<double>(measured.shape.n_kv) * head.bytes;
+    sum.asked += static_cast<double>(measured.shape.n_kv) * head.asked;
+  }
+  const double whole = measured.whole_bytes(tokens);
+  return {sum.bytes / whole, sum.asked / whole};
+}
+
+LeverBytes bytes_at(const MeasuredLevers& measured, Index tokens) {
+  const DumpShape& shape = measured.shape;
+  LeverBytes at;
+  at.bytes = at.asked = Matrix<double>(std::ssize(measured.levers), shape.layers * shape.n_kv);
+  const double whole = measured.whole_bytes(tokens);
+  for (Index n = 0; n < at.bytes.rows(); ++n)
+    for (Index layer = 0; layer < shape.layers; ++layer) {
+      const Lever& lever = measured.levers[static_cast<std::size_t>(n)];
+      const CountedBytes head =
+          bytes_of_head(measured, lever, lever.sigma, layer, measured.held(layer, tokens));
+      at.bytes.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(head.bytes / whole);
+      at.asked.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(head.asked / whole);
+    }
+  return at;
+}
+
+double Lever::kept_share() const { return rest_of(sigma); }
+
+std::string Lever::text() const { return text(kept_text(budget)); }
+
+std::string Lever::text(std::string_view kept) const {
+  std::string text = evicts ? fmt::format("{}, {}", evicts->name, kept) : "all tokens";
   if (evicts && semantics != Semantics::paper) text += fmt::format(" ({})", name_of(semantics));
   return text + (format == "16" ? "" : " in " + format);
+}
+
+bool recommendable(const ResultReader& results) {
+  try {
+    const Json options = options_of(results);
+    const auto is_usable = [](const Json& name) {
+      try {
+        return name.is_string() && may_have(name) && (name == "none" || !parse_policy(name, {}).name.empty());
+      } catch (const OptionError&) {
+        return false;  // by a score of the user's
+      }
+    };
+    const Json phases = options.value("phases", Json::array()),
+               policies = options.value("policies", Json::array());
+    return std::ranges::find(phases, Json("prefill")) != phases.end() &&
+           std::ranges::any_of(policies, is_usable);
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
@@ -291,7 +430,7 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
     if (read.empty()) {
       measured.model = model;
       measured.shape = shape;
-      measured.bytes_of_token = static_cast<double>(2 * shape.layers * shape.n_kv * (shape.d + shape.d_v));
+      take_windows(first, measured);
     }
     const DumpShape& of = measured.shape;
     if (model != measured.model || shape.layers != of.layers || shape.n_kv != of.n_kv || shape.d != of.d ||
@@ -336,10 +475,20 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     MeasuredPrompt& prompt = measured.prompts.emplace_back();
     prompt.name = by[p].first;
-    prompt.bytes = prompt.nats = Matrix<double>(count, heads);
+    prompt.results = by[p].second.front().folder();
+    prompt.l = by[p].second.front().shape().l;
+    if (const auto dumps = by[p].second.front().dump_paths(); !dumps.empty())
+      prompt.dump = dumps.front().string();
+    prompt.bytes = prompt.asked = prompt.nats = Matrix<double>(count, heads);
     for (Index n = 0; n < count; ++n) {
       const auto& [found, whole] = prompts[p].levers.at(names[static_cast<std::size_t>(n)]);
       prompt.bytes.row(n) = found->bytes.transpose() / whole;
+      prompt.asked.row(n) = prompt.bytes.row(n);
+      const Lever& lever = found->lever;
+      if (const auto budget = budget_labelled(lever.budget); budget && !budget->tokens)
+        for (Index layer = 0; layer < measured.shape.layers; ++layer)
+          prompt.asked.row(n).segment(layer * measured.shape.n_kv, measured.shape.n_kv) *=
+              kept_of(lever, lever.sigma, measured.held(layer, prompt.l)).asked;
       if (measured.in_nats)
         prompt.nats.row(n) = with_interactions(*found, measured.shape.n_kv).transpose();
       else
@@ -354,6 +503,7 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
       throw InputError(by[p].second.front().folder().string(), "layers that each have a cache",
                        "some that read another's");
   }
+  note_budgets_in_tokens(measured);
   return measured;
 }
 

@@ -34,30 +34,35 @@ std::optional<Memory> memory_in(const std::string& word) {
   return std::nullopt;
 }
 
+/// Bytes of the whole in 16 bits that shares are of: of all sequences, or a prompt's on average.
+double whole_bytes(const MeasuredLevers& measured, const RecommendOptions& options) {
+  if (options.context) return measured.whole_bytes(*options.context) * static_cast<double>(options.batch);
+  double sum = 0;
+  for (const MeasuredPrompt& prompt : measured.prompts) sum += measured.whole_bytes(prompt.l);
+  return sum / static_cast<double>(measured.prompts.size());
+}
+
 double share_of(const MeasuredLevers& measured, const RecommendOptions& options, const Memory& memory) {
   if (memory.share > 0) return memory.share;
   if (!options.context)
     throw OptionError(recommend_option::context, "how many tokens of a sequence these bytes are for", "none");
-  const double whole =
-      measured.bytes_of_token * static_cast<double>(*options.context) * static_cast<double>(options.batch);
-  return std::min(1.0, memory.bytes / whole);
-}
-
-double nats_on(const Chosen& chosen, const MeasuredPrompt& prompt) {
-  double sum = 0;
-  for (std::size_t head = 0; head < chosen.levers.size(); ++head)
-    sum += prompt.nats(static_cast<Index>(chosen.levers[head]), static_cast<Index>(head));
-  return sum;
+  return std::min(1.0, memory.bytes / whole_bytes(measured, options));
 }
 
 std::optional<Candidate> candidate(const MeasuredLevers& measured, const Means& all,
                                    const std::vector<Means>& others, const Wish& wish) {
   auto chosen = choose(measured, all, wish);
   if (!chosen) return std::nullopt;
-  Candidate found{wish.use, wish.where, std::move(*chosen), {}, {}};
+  Candidate found{.use = wish.use, .where = wish.where, .chosen = std::move(*chosen)};
+  for (const MeasuredPrompt& prompt : measured.prompts) {
+    const CountedBytes bytes = bytes_on(measured, found.chosen, prompt);
+    found.bytes_of_prompts.push_back(bytes.bytes);
+    found.asked_of_prompts.push_back(bytes.asked);
+  }
   for (std::size_t p = 0; p < others.size(); ++p) {
     const auto by_others = choose(measured, others[p], wish);
-    found.held_out.push_back(by_others ? nats_on(*by_others, measured.prompts[p]) : kNan);
+    found.held_out.push_back(by_others ? nats_on(measured, *by_others, measured.prompts[p]) : kNan);
+    if (by_others && !(found.worst && found.held_out[*found.worst] >= found.held_out[p])) found.worst = p;
   }
   found.nats = others.empty() ? over_dumps(std::vector{found.chosen.nats}, FigureScale::log)
                               : over_dumps(found.held_out, FigureScale::log);
@@ -65,30 +70,47 @@ std::optional<Candidate> candidate(const MeasuredLevers& measured, const Means& 
 }
 
 /// Whether a candidate is another's, too: what one lever alone does is not listed again as what both do.
-bool is_same(const Candidate& a, const Candidate& b) { return a.chosen.levers == b.chosen.levers; }
+bool is_same(const Candidate& a, const Candidate& b) {
+  return a.chosen.levers == b.chosen.levers && a.chosen.between == b.chosen.between;
+}
+
+/// Whether heads that may differ do not: that way is the same everywhere.
+bool is_uniform(const Candidate& candidate) {
+  const std::vector<std::size_t>& levers = candidate.chosen.levers;
+  return candidate.where == Where::each &&
+         std::ranges::all_of(levers, [&](std::size_t lever) { return lever == levers.front(); });
+}
+
+Smallest smallest_of(const MeasuredLevers& measured, const Means& all, std::size_t lever, double whole,
+                     const Memory& memory) {
+  const auto row = static_cast<Index>(lever);
+  const double share = all.bytes.row(row).sum(), asked = all.asked.row(row).sum();
+  Smallest found{measured.levers[lever].text(), share, share * whole, ""};
+  found.to_type = memory.share > 0 ? fmt::format("{}%", std::ceil(1000 * asked - 1e-6) / 10)
+                                   : bytes_text(asked * whole, std::ceil);
+  return found;
+}
 
 Recommendation recommended(const MeasuredLevers& measured, const Means& all, const std::vector<Means>& others,
                            Wish wish) {
   Recommendation found;
-  found.share = wish.bytes;
-  const EngineFacts& engine = kEngines[wish.engine];
-  for (const Where where : {Where::each, Where::everywhere})
+  // Of ways that cost the same the simpler one comes first.
+  for (const Where where : {Where::everywhere, Where::each})
     for (const Use use : {Use::tokens, Use::bits, Use::both}) {
-      if (!engine.evicts &&
-          (use != Use::bits || (where == Where::each && engine.formats == FormatsOf::model)))
-        continue;
+      if (use != Use::bits && !kEngines[wish.engine].evicts) continue;
       wish.where = where;
       wish.use = use;
       auto one = candidate(measured, all, others, wish);
-      if (one && std::ranges::none_of(found.candidates,
-                                      [&](const Candidate& other) { return is_same(*one, other); }))
+      if (one && !is_uniform(*one) && std::ranges::none_of(found.candidates, [&](const Candidate& other) {
+            return is_same(*one, other);
+          }))
         found.candidates.push_back(std::move(*one));
     }
-  std::ranges::stable_sort(found.candidates, {}, [](const Candidate& one) { return one.nats.center(); });
+  std::ranges::stable_sort(found.candidates, {}, [&](const Candidate& one) { return one.cost(all.by); });
   if (found.candidates.size() < 2 || others.empty()) return found;
   found.against_second =
       paired(found.candidates[0].held_out, found.candidates[1].held_out, Better::smaller, FigureScale::log);
-  if (!(found.against_second->p < kToldApart))
+  if (!found.told_apart())
     found.prompts_needed = prompts_needed(std::span(&*found.against_second, 1)).front();
   return found;
 }
@@ -153,13 +175,20 @@ void compare_with_kl(const MeasuredLevers& measured, Recommended& found) {
 
 }  // namespace
 
+std::string bytes_text(double bytes, double (*round)(double)) {
+  const auto* const unit = std::ranges::find_if(kUnits, [&](const auto& one) {
+    return one.first.ends_with("iB") && (bytes >= one.second || one.first == "KiB");
+  });
+  return fmt::format("{}{}", round(1000 * bytes / unit->second) / 1000, unit->first);
+}
+
 const Candidate* candidate_of(const Recommendation& of, Use use, Where where) {
   const Candidate* found = nullptr;
   for (const Candidate& candidate : of.candidates) {
-    if (candidate.where != where) continue;
-    if (candidate.use == use) return &candidate;
-    if (use == Use::both && (found == nullptr || candidate.nats.center() < found->nats.center()))
-      found = &candidate;
+    if (candidate.use == use && candidate.where == where) return &candidate;
+    const bool no_more =
+        (use == Use::both || candidate.use == use) && (where == Where::each || candidate.where == where);
+    if (no_more && (found == nullptr || candidate.nats.center() < found->nats.center())) found = &candidate;
   }
   return found;
 }
@@ -178,12 +207,15 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
     for (OtherCase& other : measured.others) other.of_prompts.erase(other.of_prompts.begin() + place);
   }
   if (measured.prompts.empty()) throw OptionError(recommend_option::without, "a prompt to be left", "none");
-  const Means all = means_of(measured);
+  const Means all = means_of(measured, options.by, options.context);
   std::vector<Means> others;
   for (std::size_t p = 0; p < measured.prompts.size() && measured.prompts.size() > 1; ++p)
-    others.push_back(means_of(measured, std::span(&p, 1)));
+    others.push_back(means_of(measured, options.by, options.context, std::span(&p, 1)));
   Recommended found;
   found.engine = options.engine;
+  found.by = options.by;
+  found.context = options.context;
+  found.batch = options.batch;
   for (const Memory& memory : options.bytes) {
     const double share = share_of(measured, options, memory);
     // As a share of what was measured a budget has the rounding of its prompts.
@@ -191,6 +223,9 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
         recommended(measured, all, others, {share * (1 + 1e-9), Use::both, Where::each, options.engine}));
     one.memory = memory;
     one.share = share;
+    if (!one.candidates.empty()) continue;
+    if (const auto lever = smallest(measured, all, options.engine))
+      one.smallest = smallest_of(measured, all, *lever, whole_bytes(measured, options), memory);
   }
   found.front = front_of(measured, options.engine);
   for (const OtherCase& other : measured.others)
@@ -209,8 +244,10 @@ namespace kvreplay {
 
 std::string OptionValue<recommend::Memory>::complaint(const OptionFacts&, const std::string& word) {
   if (recommend::memory_in(word)) return "";
-  return fmt::format("expected a share of at most 1, as 20% or 0.2, or bytes as 1.5GiB or 800MiB, found '{}'",
-                     word);
+  return fmt::format(
+      "expected a share above 0 and of at most 1, as 20% or 0.2, or bytes as 1.5GiB or "
+      "800MiB, found '{}'",
+      word);
 }
 
 recommend::Memory OptionValue<recommend::Memory>::parse(const OptionFacts&, const std::string& word) {

@@ -26,6 +26,7 @@ struct RecommendOptions {
   std::optional<Index> context;  ///< tokens that bytes are for
   Index batch = 1;
   Engine engine = Engine::any;
+  By by = By::mean;
   std::vector<std::string> without;  ///< prompts that are not looked at
 };
 
@@ -33,9 +34,10 @@ namespace recommend_option {
 inline constexpr OptionFacts bytes{"bytes", "LIST",
                                    "What the cache may take: 20% or 0.2 of its bytes in 16 bits; or 1.5GiB, "
                                    "of the tokens of context"},
-    context{"context", "N", "Tokens of a sequence, where bytes are no share", "", 1},
+    context{"context", "N", "Tokens of a sequence, whose bytes count in place of the prompts'", "", 1},
     batch{"batch", "N", "Sequences at a time", "", 1},
     engine{"for", "ENGINE", "What is to run it: what it cannot do is not recommended"},
+    by{"by", "NAME", "What is made small over prompts"},
     without{"without", "LIST", "Leave these prompts out, to see on them what was chosen without them"};
 }  // namespace recommend_option
 
@@ -43,9 +45,23 @@ inline constexpr OptionFacts bytes{"bytes", "LIST",
 struct Candidate {
   Use use = Use::both;
   Where where = Where::each;
-  Chosen chosen;                 ///< on all prompts
-  std::vector<double> held_out;  ///< of each prompt, what the choice of the others costs; empty of one prompt
-  OverDumps nats;                ///< over held_out; of one prompt what was chosen there
+  Chosen chosen;  ///< on all prompts
+  /// Of each prompt, what the choice of the others costs; empty of one prompt.
+  std::vector<double> held_out = {};
+  OverDumps nats = {};                        ///< over held_out; of one prompt what was chosen there
+  std::optional<std::size_t> worst = {};      ///< the prompt of the largest of held_out
+  std::vector<double> bytes_of_prompts = {};  ///< shares that `chosen` holds of each
+  std::vector<double> asked_of_prompts = {};  ///< less the rounding up of shares of tokens
+
+  /// What candidates are ordered by.
+  double cost(By by) const { return by == By::worst && worst ? held_out[*worst] : nats.center(); }
+};
+
+/// The smallest way that was measured.
+struct Smallest {
+  std::string text;
+  double share = 0, bytes = 0;  ///< bytes of one prompt, or of all sequences of a context
+  std::string to_type;          ///< as --bytes takes it
 };
 
 /// What is recommended within one number of bytes.
@@ -53,13 +69,16 @@ struct Recommendation {
   Memory memory;
   double share = 0;
   std::vector<Candidate> candidates;  ///< the cheapest first; empty where nothing is as small
+  std::optional<Smallest> smallest;   ///< where nothing is as small; nothing where the engine can run none
   /// The first over the second, within each prompt; nothing without one.
   std::optional<Paired> against_second;
   std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
+
+  bool told_apart() const { return against_second && against_second->p < kToldApart; }
 };
 
-/// The cheapest that does no more than a way does: where both levers come to what one of them does, they are
-/// not listed again. Null without one.
+/// The cheapest that does no more than a way does: where both levers come to what one of them does, or every
+/// head to the same, they are not listed again. Null without one.
 const Candidate* candidate_of(const Recommendation& of, Use use, Where where);
 /// What pictures show.
 inline constexpr double kShownShares[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05};
@@ -72,6 +91,9 @@ struct CaseOver {
 
 struct Recommended {
   Engine engine = Engine::any;
+  By by = By::mean;
+  std::optional<Index> context;
+  Index batch = 1;
   std::vector<Recommendation> recommendations;
   /// What was measured of all heads alike, or of what recipes do not have, and none beats in both bytes and
   /// nats; the most bytes first.
@@ -85,12 +107,19 @@ struct Recommended {
 /// Throws OptionError for shares beyond 1, bytes without a context, and prompts that are not there.
 Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options);
 
+/// As --bytes takes them: "5.31MiB". `round` takes a thousandth of that unit.
+std::string bytes_text(double bytes, double (*round)(double));
 /// "tokens and bits, each head its own".
 std::string way_text(Use use, Where where);
 /// "k8v4 in 12 layers, 4 in 18; h2o, 8 % to 100 % of a head's tokens kept, 40 % on average".
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate);
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found);
 Json json_of(const MeasuredLevers& measured, const Recommended& found);
+/// "0.34 [0.24, 0.46]": the first over the second; empty without a second one.
+std::string over_second_text(const Recommendation& of);
+/// "recommended" where the first of a recommendation is told apart from the second, else what it is lowest
+/// by.
+std::string_view verdict(const Recommended& found, const Recommendation& of);
 /// Its name in files: "both-each", "tokens-everywhere".
 std::string way_of(Use use, Where where);
 /// The recipe of a candidate, with why.

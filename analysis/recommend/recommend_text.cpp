@@ -1,6 +1,7 @@
 #include "analysis/recommend/left_out.hpp"
 #include "analysis/recommend/recommend.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "data/number_text.hpp"
 
 #include <fmt/format.h>
 
@@ -24,6 +25,8 @@ std::string shares_text(const std::map<std::string, Index>& counts) {
 }
 
 std::string rounded_percent(double share) { return percent(std::round(1000 * share) / 1000); }
+/// Of bytes, whose share may lie just above what was asked for: "25.04 %".
+std::string bytes_percent(double share) { return percent(std::round(10000 * share) / 10000); }
 
 std::string name_of(const Candidate& candidate) { return way_text(candidate.use, candidate.where); }
 
@@ -34,14 +37,19 @@ Json interval_json(const OverDumps& over) {
 double gap(const Chosen& chosen) { return chosen.nats > 0 ? 1 - chosen.bound / chosen.nats : 0; }
 
 Json candidate_json(const MeasuredLevers& measured, const Candidate& one) {
-  return {{"levers", kUses[one.use].name},
-          {"where", one.where == Where::each ? "each" : "everywhere"},
-          {"text", chosen_text(measured, one)},
-          {"bytes", one.chosen.bytes},
-          {measured.in_nats ? "nats" : "output_error", interval_json(one.nats)},
-          {"of_prompts", one.held_out},
-          {"chosen_on_all", one.chosen.nats},
-          {"gap_to_bound", gap(one.chosen)}};
+  Json json = {{"levers", kUses[one.use].name},
+               {"where", one.where == Where::each ? "each" : "everywhere"},
+               {"text", chosen_text(measured, one)},
+               {"bytes", one.chosen.bytes},
+               {"bytes_of_prompts", one.bytes_of_prompts},
+               {measured.in_nats ? "nats" : "output_error", interval_json(one.nats)},
+               {"of_prompts", one.held_out},
+               {"chosen_on_all", one.chosen.nats},
+               {"gap_to_bound", gap(one.chosen)},
+               {"interpolated", one.chosen.between.has_value()}};
+  if (one.worst)
+    json["worst"] = {{"prompt", measured.prompts[*one.worst].name}, {"cost", one.held_out[*one.worst]}};
+  return json;
 }
 
 Json pair_json(const Paired& paired) {
@@ -55,17 +63,47 @@ std::vector<std::string> names_of_prompts(const MeasuredLevers& measured) {
   return names;
 }
 
-std::string sure_text(const Recommendation& of) {
-  if (!of.against_second) return "";
+/// "A costs 0.34 [0.24, 0.46] of B, less in 3 of 3 prompts".
+std::string over_runner_up(const Recommendation& of) {
   const Paired& paired = *of.against_second;
-  std::string text = fmt::format("it costs {:.2g}", paired.center());
-  if (std::isfinite(paired.low)) text += fmt::format(" [{:.2g}, {:.2g}]", paired.lower(), paired.upper());
-  text += fmt::format(" of the runner-up, less in {} of {} prompts", paired.wins, paired.prompts);
-  if (paired.p < kToldApart) return text;
-  text += ": they are not told apart";
-  if (of.prompts_needed)
-    text += fmt::format("; about {} prompts would, if the difference is real", *of.prompts_needed);
+  return fmt::format("{} costs {} of {}, less in {} of {} prompts", name_of(of.candidates[0]),
+                     over_second_text(of), name_of(of.candidates[1]), paired.wins, paired.prompts);
+}
+
+std::string not_told_apart(const Recommendation& of) {
+  const std::ptrdiff_t prompts = of.against_second->prompts;
+  std::string text = fmt::format("not told apart: {}", over_runner_up(of));
+  if (prompts < kFewestPrompts)
+    text += fmt::format("; {} are too few to tell", counted(prompts, "prompt"));
+  else if (of.prompts_needed)
+    text += fmt::format("; about {} prompts would tell, if the difference is real", *of.prompts_needed);
   return text;
+}
+
+/// A runner-up that leaves bytes unused may look dearer than it is; empty where it does not.
+std::string unequal_bytes(const MeasuredLevers& measured, const Recommendation& of) {
+  if (of.candidates.size() < 2) return "";
+  const Candidate &first = of.candidates[0], &second = of.candidates[1];
+  constexpr double kEqual = 0.02;
+  if (second.chosen.bytes >= (1 - kEqual) * first.chosen.bytes) return "";
+  const Lever& lever = measured.levers[second.chosen.levers.front()];
+  std::string text = fmt::format("not at equal bytes: {} takes {} of them", name_of(second),
+                                 bytes_percent(second.chosen.bytes));
+  if (second.where == Where::everywhere && !lever.keeps_all()) {
+    const double kept = lever.kept_share() * first.chosen.bytes / second.chosen.bytes;
+    text +=
+        fmt::format("; measure --keep {} too", kept < 1 ? shortest(std::round(100 * kept)) + "%" : "none");
+  }
+  return text;
+}
+
+/// The prompt that exceeds the budget most; empty where none does.
+std::string excess(const MeasuredLevers& measured, const Recommendation& of, const Candidate& candidate) {
+  const auto most = std::ranges::max_element(candidate.asked_of_prompts);
+  if (!(*most > of.share * (1 + 1e-6))) return "";
+  const auto p = static_cast<std::size_t>(most - candidate.asked_of_prompts.begin());
+  return fmt::format("{} of the bytes of {}, which exceeds {}: budgets are met on average over prompts",
+                     bytes_percent(candidate.bytes_of_prompts[p]), measured.prompts[p].name, of.memory.text);
 }
 
 /// Columns that are as wide as what stands in them, two blanks between them; the last one as it is.
@@ -87,23 +125,86 @@ std::string columns_text(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+/// "512 tokens", "500 to 900 tokens": of the prompts.
+std::string lengths_text(const MeasuredLevers& measured) {
+  const auto [least, most] = std::ranges::minmax(measured.prompts, {}, &MeasuredPrompt::l);
+  return least.l == most.l ? counted(least.l, "token") : fmt::format("{} to {} tokens", least.l, most.l);
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+std::string nothing_fits(const Recommended& found, const Recommendation& one) {
+  constexpr std::string_view kNothing = "  nothing that was measured is as small";
+  const EngineFacts& engine = kEngines[found.engine];
+  if (!one.smallest)
+    return fmt::format("{}: nothing of it runs in {}; measure {}, or choose --for any\n", kNothing,
+                       engine.name,
+                       engine.evicts ? "--bits 16" : fmt::format("--policy none --bits {}", engine.name));
+  const Smallest& least = *one.smallest;
+  return fmt::format(
+      "{}: the smallest is {}, {} of the bytes, {}\n  choose it with --bytes {}, or measure "
+      "smaller ones{}\n",
+      kNothing, least.text, bytes_percent(least.share), bytes_text(least.bytes, std::round), least.to_type,
+      found.engine == Engine::any ? "" : ", or choose --for any");
+}
+
+/// A row a way, under names of the columns.
+std::string candidates_text(const MeasuredLevers& measured, const Recommended& found,
+                            const Recommendation& one) {
+  std::vector<std::vector<std::string>> rows{{"", measured.in_nats ? "nats" : "output error, mean of heads"}};
+  const bool judged = one.candidates.front().worst.has_value();
+  if (judged) rows.front().emplace_back("worst prompt");
+  rows.front().emplace_back("bytes");
+  if (found.context) rows.front().push_back(fmt::format("at {}", lengths_text(measured)));
+  rows.front().emplace_back("");
+  for (const Candidate& candidate : one.candidates) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {name_of(candidate), mean_text(candidate.nats)};
+    if (judged)
+      row.push_back(candidate.worst ? fmt::format("{} {}", short_number(candidate.held_out[*candidate.worst]),
+                                                  measured.prompts[*candidate.worst].name)
+                                    : "-");
+    row.push_back(bytes_percent(candidate.chosen.bytes));
+    if (found.context) row.push_back(bytes_percent(mean_of(candidate.bytes_of_prompts)));
+    row.push_back(candidate.where == Where::everywhere ? chosen_text(measured, candidate) : "");
+  }
+  return columns_text(rows);
+}
+
 std::string recommendation_text(const MeasuredLevers& measured, const Recommended& found,
                                 const Recommendation& one) {
-  std::string text = fmt::format(
-      "\nwithin {}{}\n", one.memory.text,
-      one.memory.share > 0 ? " of the bytes" : fmt::format(" ({} of the bytes)", rounded_percent(one.share)));
-  if (one.candidates.empty()) return text + "  nothing that was measured is as small\n";
-  std::vector<std::vector<std::string>> rows;
-  for (const Candidate& candidate : one.candidates)
-    rows.push_back({name_of(candidate), mean_text(candidate.nats), rounded_percent(candidate.chosen.bytes),
-                    candidate.where == Where::everywhere ? chosen_text(measured, candidate) : ""});
+  std::string of = " of the bytes";
+  if (one.memory.share <= 0)
+    of = fmt::format(" ({} of the bytes of {}{} tokens)", bytes_percent(one.share),
+                     found.batch > 1 ? fmt::format("{} x ", found.batch) : "", *found.context);
+  else if (found.context)
+    of += fmt::format(" of {} tokens", *found.context);
+  std::string text = fmt::format("\nwithin {}{}\n", one.memory.text, of);
+  if (one.candidates.empty()) return text + nothing_fits(found, one);
+  text += candidates_text(measured, found, one);
   const Candidate& best = one.candidates.front();
-  text +=
-      columns_text(rows) + fmt::format("  recommended: {}: {}\n", name_of(best), chosen_text(measured, best));
-  if (const std::string sure = sure_text(one); !sure.empty()) text += fmt::format("  {}\n", sure);
-  if (const std::string how = engine_flags(measured, found.engine, recipe_of(measured, best.chosen));
-      !how.empty())
-    text += fmt::format("  {}\n", how);
+  const auto line = [&](std::string_view label, const Candidate& candidate) {
+    text += fmt::format("  {}: {}: {}\n", label, name_of(candidate), chosen_text(measured, candidate));
+  };
+  line(verdict(found, one), best);
+  const By other = found.by == By::mean ? By::worst : By::mean;
+  const auto& lowest =
+      *std::ranges::min_element(one.candidates, {}, [&](const Candidate& c) { return c.cost(other); });
+  if (&lowest != &best && best.worst) line(kBy[other].lowest, lowest);
+  if (best.chosen.between)
+    text += fmt::format("  its nats are interpolated: measure --keep {}% to be sure\n",
+                        shortest(std::round(1000 * rest_of(best.chosen.between->sigma)) / 10));
+  for (const std::string& more : {!one.against_second ? std::string()
+                                  : one.told_apart()  ? over_runner_up(one)
+                                                      : not_told_apart(one),
+                                  one.against_second ? unequal_bytes(measured, one) : "",
+                                  found.context ? std::string() : excess(measured, one, best),
+                                  engine_flags(measured, found.engine, recipe_of(measured, best.chosen))})
+    if (!more.empty()) text += fmt::format("  {}\n", more);
   return text;
 }
 
@@ -113,7 +214,7 @@ std::string cases_text(const MeasuredLevers& measured, const std::vector<CaseOve
     const char* name;
     OverDumps CaseOver::*figure;
   };
-  std::vector<Column> columns{{"output error", &CaseOver::output_error},
+  std::vector<Column> columns{{"output error, all heads", &CaseOver::output_error},
                               {"true KL", &CaseOver::kl},
                               {"right answers", &CaseOver::right}};
   if (measured.in_nats) columns.insert(columns.begin(), {"nats", &CaseOver::nats});
@@ -151,9 +252,27 @@ std::string way_text(Use use, Where where) {
   return fmt::format("{}, {}", kUses[use].name, where == Where::each ? each : "the same everywhere");
 }
 
+std::string over_second_text(const Recommendation& of) {
+  if (!of.against_second) return "";
+  const Paired& paired = *of.against_second;
+  const std::string text = fmt::format("{:.2g}", paired.center());
+  if (!std::isfinite(paired.low)) return text;
+  return fmt::format("{} [{:.2g}, {:.2g}]", text, paired.lower(), paired.upper());
+}
+
+std::string_view verdict(const Recommended& found, const Recommendation& of) {
+  if (of.told_apart() && !of.candidates.front().chosen.between) return "recommended";
+  return of.candidates.front().worst ? kBy[found.by].lowest : "lowest on this prompt";
+}
+
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate) {
   const auto n_kv = static_cast<std::size_t>(measured.shape.n_kv);
   const std::vector<std::size_t>& levers = candidate.chosen.levers;
+  if (const auto& between = candidate.chosen.between)
+    return fmt::format("{} (interpolated between {} and {})",
+                       measured.levers[levers.front()].text(kept_text(shortest(between->sigma))),
+                       percent(measured.levers[levers.front()].kept_share()),
+                       percent(measured.levers[between->more].kept_share()));
   if (candidate.where == Where::everywhere) return measured.levers[levers.front()].text();
   std::map<std::string, Index> formats, policies;
   double least = 1, most = 0, sum = 0;
@@ -188,7 +307,8 @@ std::string plain_text(const MeasuredLevers& measured, const Recommended& found)
   for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
   if (const std::string left = left_out_text(measured, found.engine); !left.empty())
     text += fmt::format("\n{}\n", left);
-  text += "\nthe same everywhere, at any size\n" + cases_text(measured, found.front);
+  text += "\nthe same everywhere, at any size, as measured on these prompts\n" +
+          cases_text(measured, found.front);
   if (!found.run.empty())
     text += "\nrecipes as they were run, all heads at once\n" + cases_text(measured, found.run);
   if (found.kl_cases > 0)
@@ -196,6 +316,10 @@ std::string plain_text(const MeasuredLevers& measured, const Recommended& found)
                         found.kl_cases);
   if (prompts < kFewestPrompts)
     text += fmt::format("measure more prompts: fewer than {} have no interval\n", kFewestPrompts);
+  if (!measured.in_nats)
+    text +=
+        "output error can misorder ways of different kinds, by tens of times in nats: capture with "
+        "--gradients, or validate in the model before you deploy\n";
   return text;
 }
 
@@ -205,14 +329,24 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
                {"prompts", names_of_prompts(measured)},
                {"ways", measured.levers.size()},
                {"unit", measured.in_nats ? "nats a token, predicted" : "output error"},
-               {"for", kEngines[found.engine].name}};
+               {"for", kEngines[found.engine].name},
+               {"by", kBy[found.by].name}};
+  if (found.context) json.update({{"context", *found.context}, {"batch", found.batch}});
   Json& all = json["recommendations"] = Json::array();
   for (const Recommendation& one : found.recommendations) {
     Json candidates = Json::array();
     for (const Candidate& candidate : one.candidates)
       candidates.push_back(candidate_json(measured, candidate));
     all.push_back({{"bytes", one.memory.text}, {"share", one.share}, {"candidates", candidates}});
-    if (one.against_second) all.back()["first_over_second"] = pair_json(*one.against_second);
+    if (one.against_second) {
+      all.back()["first_over_second"] = pair_json(*one.against_second);
+      all.back()["told_apart"] = one.told_apart();
+    }
+    if (one.smallest)
+      all.back()["smallest"] = {{"text", one.smallest->text},
+                                {"share", one.smallest->share},
+                                {"bytes", one.smallest->bytes},
+                                {"to_type", one.smallest->to_type}};
     if (one.prompts_needed) all.back()["prompts_needed"] = *one.prompts_needed;
     if (one.candidates.empty()) continue;
     if (const std::string how =
@@ -239,6 +373,7 @@ Json recipe_json(const MeasuredLevers& measured, const Recommended& found, const
   Json json = to_json(recipe);
   json["chosen"] = {
       {"for", kEngines[found.engine].name}, {"within", of.share}, {"prompts", names_of_prompts(measured)}};
+  if (found.context) json["chosen"]["context"] = *found.context;
   json["chosen"].update(candidate_json(measured, candidate));
   if (&candidate == &of.candidates.front() && of.against_second)
     json["chosen"]["over_runner_up"] = pair_json(*of.against_second);

@@ -85,12 +85,9 @@ std::string rows_html(const MeasuredLevers& measured, const recommend::Recommend
         "scope=\"row\">{0}</th><td>{1}</td><td>{2}</td><td>{3}</td><td>{4}<details><summary>recipe.json</"
         "summary><pre>{5}</pre></details></td></tr>\n",
         escaped(percent(one.share)), escaped(percent(std::round(1000 * best.chosen.bytes) / 1000)),
-        escaped(mean_text(best.nats)),
-        one.against_second
-            ? escaped(fmt::format("{:.2g} {}", one.against_second->center(),
-                                  interval_text(one.against_second->lower(), one.against_second->upper())))
-            : "",
-        escaped(fmt::format("{}: {}", recommend::way_text(best.use, best.where),
+        escaped(mean_text(best.nats)), escaped(recommend::over_second_text(one)),
+        escaped(fmt::format("{}: {}: {}", recommend::verdict(found, one),
+                            recommend::way_text(best.use, best.where),
                             recommend::chosen_text(measured, best))),
         escaped(recommend::recipe_json(measured, found, one, best).dump(1)));
   }
@@ -124,7 +121,7 @@ std::optional<Section> recipe_section(const OverDumpsReader& results) {
                          "Ways to spend the same bytes, the best first. Small dots are the prompts, the "
                          "large one is their geometric mean, the bar its 95 % interval."))
     section.figures.push_back(std::move(*figure));
-  section.html = table_html({"within", "bytes", unit(*measured), "over the runner-up", "recommended"},
+  section.html = table_html({"within", "bytes", unit(*measured), "over the runner-up", "the first of them"},
                             rows_html(*measured, found), false);
   return section;
 }

@@ -86,12 +86,27 @@ static std::vector<Index> model_layers(const Dump& dump) {
   return own ? std::vector<Index>() : numbers;
 }
 
+/// Every layer's sliding window, null without one; empty where no layer has one that later rows look through.
+static Json sliding_windows(const Dump& dump) {
+  Json windows = Json::array();
+  bool any = false;
+  for (Index layer = 0; layer < dump.shape().layers; ++layer) {
+    const AttentionRule rule = dump.rule(layer);
+    const bool has = rule.sliding_window && !rule.two_sided;
+    windows.push_back(has ? Json(*rule.sliding_window) : Json());
+    any = any || has;
+  }
+  return any ? windows : Json();
+}
+
 Json run_settings(const Dump& dump, const Stages& stages, const RunOptions& options) {
   Json settings;
   settings["dump"] = {{"model", dump.model()}, {"fingerprint", fingerprint(dump)}};
   settings["dump"].update(shape_json(dump.shape()));
   if (const std::vector<Index> numbers = model_layers(dump); !numbers.empty())
     settings["dump"]["model_layers"] = numbers;
+  if (Json windows = sliding_windows(dump); !windows.is_null())
+    settings["dump"]["sliding_window"] = std::move(windows);
   settings["precision"] = name_of(options.precision);
   settings["layers"] = layers_of_run(options);
   if (options.shard) settings["shard"] = options.shard->name();

@@ -59,13 +59,31 @@ double token_scales(const StoredAs& as, Index n, Index group) {
 
 }  // namespace
 
+double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v) {
+  const NumberFormatFacts &k = kNumberFormats[quantization.k.format],
+                          &v = kNumberFormats[quantization.v.format];
+  const Index quantized_k = quantized_keys(tokens, quantization),
+              quantized_v = quantized_values(tokens, quantization);
+  const double key_scales =
+      quantization.k.per_channel
+          ? static_cast<double>(div_up(quantized_k, quantization.group) * d * k.scale_bytes)
+          : static_cast<double>(quantized_k) * token_scales(quantization.k, d, quantization.group);
+  const double value_scales =
+      static_cast<double>(quantized_v) * token_scales(quantization.v, d_v, quantization.group);
+  const Index exact_keys = (tokens - quantized_k) * d, exact_values = (tokens - quantized_v) * d_v;
+  return static_cast<double>(quantized_k * d) * k.bits / 8 +
+         static_cast<double>(quantized_v * d_v) * v.bits / 8 + (key_scales + value_scales) +
+         static_cast<double>((exact_keys + exact_values) * kElementBytes);
+}
+
 double cache_bytes(const CacheCase& which, Index d, Index d_v) {
   const Quantization quantization = which.quantization.value_or(Quantization{});
   const std::vector<Index> tokens = positions(which.kept);
   const Index n = std::ssize(tokens), lost = count(which.pruned), group = quantization.group;
+  if (lost == 0) return cache_bytes(n, quantization, d, d_v);
   const auto prunable_in = [&](Index begin, Index end) {
     return std::count_if(tokens.begin() + begin, tokens.begin() + end,
-                         [&](Index p) { return lost > 0 && which.prunable[p] != 0; });
+                         [&](Index p) { return which.prunable[p] != 0; });
   };
   const Index quantized_k = quantized_keys(n, quantization), quantized_v = quantized_values(n, quantization);
   const NumberFormatFacts &k = kNumberFormats[quantization.k.format],

@@ -84,5 +84,7 @@ inline constexpr Index kElementBytes = 2;
 /// (a step and a minimum in 16 bits each, of uniform formats); every other number takes
 /// kElementBytes. Which channels are pruned is not counted (d / 8 bytes a head).
 double cache_bytes(const CacheCase& which, Index d, Index d_v);
+/// The bytes of any `tokens` tokens of one head, all channels. O(1).
+double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v);
 
 }  // namespace kvreplay

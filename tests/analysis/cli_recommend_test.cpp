@@ -155,23 +155,26 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
       nats += found.at(",", "recipe~it,given,prefill,", "future", "loss_step") / 3;
     }
     CHECK(bytes == Approx(one.at("bytes").get<double>()));
-    CHECK(
-        nats ==
-        Approx(one.at("chosen_on_all").get<double>()).epsilon(one.at("where") == "everywhere" ? 1e-6 : 0.5));
+    // Between two budgets that were measured nats are read off a line.
+    if (!one.at("interpolated"))
+      CHECK(nats == Approx(one.at("chosen_on_all").get<double>())
+                        .epsilon(one.at("where") == "everywhere" ? 1e-6 : 0.5));
   }
-  // What is allowed more costs no more.
-  // A way that comes to what another one does is not listed twice.
-  const auto on_all = [&](const std::string& way) {
+  // What is allowed more costs no more than what was measured. A way that comes to what another one does is
+  // not listed twice.
+  const auto on_all = [&](const std::string& levers, const std::string& where) {
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [name, one] : ways)
-      if (name == way || way.starts_with("tokens and bits"))
+      if ((one.at("levers") == levers || levers == "tokens and bits") &&
+          (one.at("where") == where || where == "each") && !one.at("interpolated"))
         least = std::min(least, one.at("chosen_on_all").get<double>());
     return least;
   };
-  CHECK(on_all("tokens and bits each") <= on_all("tokens alone each"));
-  CHECK(on_all("tokens and bits each") <= on_all("bits alone each"));
-  CHECK(on_all("tokens alone each") <= on_all("tokens alone everywhere"));
-  CHECK(on_all("bits alone each") <= on_all("bits alone everywhere"));
+  REQUIRE(ways.contains("tokens and bits each"));
+  CHECK(ways.at("tokens and bits each").at("chosen_on_all") == on_all("tokens and bits", "each"));
+  for (const std::string levers : {"tokens alone", "bits alone"})
+    if (ways.contains(levers + " each"))
+      CHECK(ways.at(levers + " each").at("chosen_on_all") == on_all(levers, "each"));
   // The best everywhere, from the tables.
   double least = std::numeric_limits<double>::infinity();
   const std::vector<std::string> names{"dump5", "dump6", "dump7"};
@@ -191,16 +194,21 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
   double everywhere = std::numeric_limits<double>::infinity();
   for (const auto& [way, one] : ways)
     if (way.ends_with("everywhere")) everywhere = std::min(everywhere, one.at("chosen_on_all").get<double>());
-  CHECK(everywhere == Approx(least));
+  // Or one between two of these.
+  CHECK(everywhere <= least * (1 + 1e-6));
+  CHECK(std::any_of(ways.begin(), ways.end(), [&](const auto& way) {
+    return way.second.at("interpolated") || way.second.at("chosen_on_all") == Approx(least);
+  }));
 
   // A prompt is judged by what the others choose.
   const Shown without =
       recommended(all, {"--bytes", "30%", "--without", "dump6", "--out", temp / "without-{way}.json"});
   CHECK(without.json.at("prompts") == Json({"dump5", "dump7"}));
+  REQUIRE(fs::exists(temp / "without-both-each.json"));
   succeed({"evict", dumps[1], "--out", temp / "left", "--recipe",
-           "it=" + (temp / "without-tokens-each.json").string()});
+           "it=" + (temp / "without-both-each.json").string()});
   const double step = Evictions(temp / "left").at(",", "recipe~it,given,prefill,", "future", "loss_step");
-  CHECK(ways.at("tokens alone each").at("of_prompts").at(1) == Approx(step).epsilon(0.5));
+  CHECK(ways.at("tokens and bits each").at("of_prompts").at(1) == Approx(step).epsilon(0.5));
 
   // Bytes of a context.
   const Shown bytes = recommended(all, {"--bytes", "0.3MB", "--context", "1000", "--batch", "2"});
@@ -349,9 +357,9 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
   };
   const fs::path all = levers(temp, {dump});
   CHECK(contains(refused({all}), "--bytes is required"));
-  CHECK(contains(
-      refused({all, "--bytes", "120%"}),
-      "--bytes: expected a share of at most 1, as 20% or 0.2, or bytes as 1.5GiB or 800MiB, found '120%'"));
+  CHECK(contains(refused({all, "--bytes", "120%"}),
+                 "--bytes: expected a share above 0 and of at most 1, as 20% or 0.2, or bytes as 1.5GiB or "
+                 "800MiB, found '120%'"));
   CHECK(contains(refused({all, "--bytes", "1GiB"}),
                  "--context: expected how many tokens of a sequence these bytes are for, found none"));
   CHECK(contains(refused({all, "--bytes", "20%", "--for", "tgi"}), "--for: expected any, kvpress, vllm"));

@@ -1,5 +1,6 @@
 #include "viewer/questions/command_text.hpp"
 
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"

@@ -1,5 +1,6 @@
 #include "analysis/results/text_file.hpp"
 #include "data/atomic_file.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
 #include "viewer/app/app.hpp"

@@ -2,6 +2,7 @@
 
 #include "analysis/options/option.hpp"
 #include "data/atomic_file.hpp"
+#include "data/console.hpp"
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/model/token_text.hpp"

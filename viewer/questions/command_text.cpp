@@ -1,6 +1,7 @@
 #include "viewer/questions/command_text.hpp"
 
 #include "analysis/results/csv.hpp"
+#include "data/console.hpp"
 
 #include <fmt/format.h>
 
@@ -31,25 +32,7 @@ std::string budget_options(const std::vector<Budget>& budgets) {
                      fmt::join(all ? kept : ratios, ","));
 }
 
-/// In quotes where it needs them.
-std::string shell_word(const std::string& word) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-_./=+:,%@").find(static_cast<char>(c)) != std::string::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 }  // namespace
-
-std::string shell_line(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) line.append(line.empty() ? "" : " ").append(shell_word(word));
-  return line;
-}
 
 std::string options_text(const BoundOptions& given, const BoundOptions& usual) {
   std::string text;

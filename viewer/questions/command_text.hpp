@@ -12,9 +12,6 @@
 
 namespace kvreplay::viewer {
 
-/// The words of a command in one line, as a POSIX shell takes them.
-std::string shell_line(const std::vector<std::string>& words);
-
 /// " --name value" for each option whose value is not that of `usual`, in their order; without `usual` for
 /// all that have one.
 std::string options_text(const BoundOptions& given, const BoundOptions& usual);

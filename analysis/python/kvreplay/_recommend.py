@@ -28,7 +28,7 @@ def recommend(results: Any, bytes: Union[str, float, Sequence[Union[str, float]]
     options as keywords (context=32768, batch=8, without=["dialogue"]).
 
     results: a folder or opened results, or several of the same prompts. bytes: "20%", 0.2, "1.5GiB", or several. engine: what is
-    to run it, --for. out: the file for the recipe, for press() and evict --recipe.
+    to run it, --for. out: the file for the recipe, for press() and evict --recipe; RuntimeError where nothing is small enough for it.
 
         pandas.DataFrame(kvreplay.recommend("results/levers", "20%").front)
     """
