@@ -377,7 +377,8 @@ class Verification {
         found.fast.add(layer, kv_head, m, every_, at_tokens(fast[m], every_), at_tokens(judged[m], every_),
                        zero_of(m, 6e-8));
     }
-    found.heads.push_back({layer, kv_head, token_agreements(judged, pairs_, workers, {}, group.first_held())});
+    found.heads.push_back(
+        {layer, kv_head, token_agreements(judged, pairs_, workers, {}, group.first_held())});
     return found;
   }
 

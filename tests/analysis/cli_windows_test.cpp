@@ -160,7 +160,7 @@ TEST_CASE("kept sets of the user's are cut to what is held", "[cli][windows]") {
   make_dump(temp / "dump", {kWindow}, 0, kPrompt);
   write_file(temp / "mine.npy",
              npy("|b1", {1, kKvHeads, kPrompt}, std::vector<std::uint8_t>(kKvHeads * kPrompt, 1)).bytes());
-  evict(temp, "dump", "r", {"--policy", "none", "--kept", "mine=" + (temp / "mine.npy")});
+  evict(temp, "dump", "r", {"--policy", "none", "--kept", "mine=" + std::string(temp / "mine.npy")});
   const Evictions evictions(temp / "r");
   CHECK(evictions.at(",", "mine,given,prefill,", "future", "output_error") == 0);
   CHECK(evictions.at("0,0", "mine,given,prefill,", "", "bytes") == kHeld * 2 * 8 * 2);

@@ -3,7 +3,7 @@
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/channels/channel_options.hpp"
 #include "analysis/eviction/eviction_options.hpp"
-#include "analysis/recommend/engine.hpp"
+#include "analysis/engine/engine.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/temp_dir.hpp"
