@@ -28,7 +28,7 @@ std::string did_you_mean(std::string_view given, const std::vector<std::string>&
 /// "a, b and 3 more": the first `most` of some names.
 std::string first_names(std::span<const std::string> names, std::size_t most);
 
-/// A word as a POSIX shell takes it: in quotes where it needs them; and the words of a command in one line.
+/// Quotes a word for a POSIX shell if necessary. Below: joins the words of a command into one line.
 std::string shell_word(const std::string& word);
 std::string shell_line(const std::vector<std::string>& words);
 

@@ -34,9 +34,9 @@ struct Dump::Impl {
   std::vector<Index> position;
   std::vector<std::string> notes;
 
-  /// Arranges tensors and checks them against each other, the manifest, the options and the labels.
+  /// Arranges tensors and validates them against each other, the manifest, the options and the labels.
   StoredLayers checked(std::vector<StoredTensor> tensors, const DumpOptions& options) const;
-  /// Takes tensors that are checked().
+  /// Takes over tensors that passed checked().
   void take(const std::vector<StoredTensor>& tensors, bool has_manifest, const DumpOptions& options);
   /// Throws for the number at `bad`, of some sample's matrix.
   [[noreturn]] void refuse(const StoredTensor& stored, Tensor tensor, Index layer, Index head, Index sample,
@@ -123,8 +123,8 @@ void note_dtypes(const std::vector<DumpFile>& files, const Manifest& manifest,
   }
 }
 
-/// Refuses tensors that fit as well with their axes in an order that other tools hold them in, where nothing
-/// is stated that tells and the other order is likelier; notes it where either is likely.
+/// Rejects tensors that also fit with the axis order of another tool, if nothing stated decides and that
+/// order is likelier. Adds a note if either order is plausible.
 void check_axes(const Manifest& manifest, const DumpOptions& options, const StoredLayers& stored,
                 const TensorsFit& fits, std::vector<std::string>& notes) {
   constexpr Index kLargestHead = 1024, kSmallestHead = 16;

@@ -209,7 +209,7 @@ struct TokenLabels {
 class Dump {
  public:
   static Dump open(const std::filesystem::path& folder, const DumpOptions& options = {});
-  /// As above; of a null pointer, as argv[1] is without an argument, an InputError.
+  /// As above. Throws InputError for a null pointer, such as a missing argv[1].
   static Dump open(const char* folder, const DumpOptions& options = {});
   /// One layer whose numbers are in memory and are checked as those of files are, under their tensors' names.
   /// `manifest`: manifest.json's text. `position`: of every key, [T] and ascending, where rows of k are not

@@ -10,9 +10,9 @@
 
 namespace kvreplay {
 
-/// Whether two names differ in spelling only: in the case of letters, in '-', '_' and '.', which are one, and
-/// in such a mark between letters, which may be missing. "llama.cpp" is "Llama-CPP" and "llamacpp"; "1.6" is
-/// not "16".
+/// True if two names differ in spelling only: in letter case, in the marks '-', '_' and '.', which are equal,
+/// and in a mark between letters, which may be missing. "llama.cpp", "Llama-CPP" and "llamacpp" are equal;
+/// "1.6" and "16" are not.
 constexpr bool same_name(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   const auto is_letter = [&](char c) { return lower(c) >= 'a' && lower(c) <= 'z'; };
@@ -39,8 +39,8 @@ constexpr bool is_enumerator() {
   return behind < '0' || behind > '9';
 }
 
-/// What is wrong with rows of facts: each begins with its value, `id`, in the enumeration's order from 0 on,
-/// and a `name` that is the same_name() as no other's. Empty where nothing is.
+/// The fault in the rows of a facts table, or empty. Each row must have its `id` in the enumeration's order
+/// from 0 on, and a `name` that is the same_name() as no other's.
 template <class Facts, std::size_t N>
 constexpr std::string_view fault_of(const Facts (&rows)[N]) {
   if (is_enumerator<static_cast<decltype(Facts::id)>(N)>()) return "a value of the enumeration has no row";

@@ -69,7 +69,7 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
 /// tokens.json: {"ids": [...], "text": [...]}, either of which may be missing. Throws InputError on broken
 /// JSON and wrong types.
 TokenLabels parse_tokens(std::string_view text, const std::string& where);
-/// Throws InputError unless every list of labels is empty or T long.
+/// Throws InputError unless every list of labels is empty or has length T.
 void check_tokens(const TokenLabels& labels, const std::string& where, Index T);
 
 }  // namespace kvreplay

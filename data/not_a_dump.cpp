@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A format that tensors come in and that is not read.
+/// A tensor format that kvreplay does not read.
 struct OtherFormat {
   std::string_view ending, kind, reader;
 };
@@ -43,7 +43,7 @@ std::string conversion(const OtherFormat& format) {
                      format.reader);
 }
 
-/// What a folder holds, sorted; nothing where it cannot be read. Of endless folders, the first entries met.
+/// The entries of a folder, sorted; empty if the folder is unreadable. Stops after the first 10,000 entries.
 std::vector<fs::path> entries(const fs::path& folder) {
   constexpr std::size_t kMost = 10000;
   std::vector<fs::path> found;
@@ -68,7 +68,7 @@ bool looks_like_a_dump(const fs::path& folder) {
   });
 }
 
-/// Dumps below a folder, and below those that are no dumps.
+/// Dumps in the subfolders of a folder, and in those of subfolders that are not dumps.
 std::vector<std::string> dumps_below(const fs::path& folder, int deep = 2) {
   std::vector<std::string> dumps;
   for (const fs::path& entry : entries(folder)) {
@@ -83,7 +83,7 @@ std::vector<std::string> dumps_below(const fs::path& folder, int deep = 2) {
   return dumps;
 }
 
-/// Files of other formats in a folder and in those below it.
+/// Files of other formats in a folder and its direct subfolders.
 std::vector<fs::path> other_formats(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const fs::path& entry : entries(folder)) {

@@ -66,8 +66,8 @@ struct HeadGroup {
   Index d() const { return k.cols(); }
   Index d_v() const { return v.cols(); }
   Index first_query() const { return T_all() - T_q(); }
-  /// The first prompt position that the cache holds for later rows (AttentionRule::first_held): the
-  /// candidates for eviction are first_held()..l-1. The rows before it are seen by rows of the prompt alone.
+  /// The first prompt position that the cache holds for later rows (AttentionRule::first_held): candidates
+  /// for eviction are first_held()..l-1. Only rows of the prompt see earlier positions.
   Index first_held() const { return first_seen_from(l); }
   /// The first position that rows at `end` and later see.
   Index first_seen_from(Index end) const {
@@ -76,7 +76,7 @@ struct HeadGroup {
                             rule.first_held(position[end - 1] + 1)) -
            position.begin();
   }
-  /// The number of candidates.
+  /// The number of candidates for eviction.
   Index held() const { return l - first_held(); }
   /// The gate of query head g's output at position i.
   auto gate_row(Index g, Index i) const { return gate[g].row(i - (T_all() - gate[g].rows())); }

@@ -26,20 +26,20 @@ struct GreedyPath {
   std::vector<double> error;   ///< E after each of them
 };
 
-/// The candidates (positions `begin`..l-1) that are left of a prompt of l tokens at a budget of `keep`, which
-/// the path must reach (else std::out_of_range): [l].
+/// The candidates (positions `begin`..l-1) that remain of a prompt of l tokens at a budget of `keep`: [l].
+/// Throws std::out_of_range if the path does not reach the budget.
 KeptSet kept_by(const GreedyPath& path, Index l, Index keep, Index begin = 0);
 
-/// The kept set [l] of all positions from `begin` on: what a cache holds of a prompt before any eviction.
+/// The kept set [l] of all positions from `begin` on: the cache's content before any eviction.
 KeptSet all_from(Index begin, Index l);
 
-/// A kept set of the candidates, the first of which is position `begin`, as one of the prompt.
+/// Extends a kept set of the candidates, which begin at position `begin`, to one of the whole prompt.
 KeptSet behind(Index begin, const KeptSet& of_candidates);
 
 /// The kept positions, ascending.
 std::vector<Index> positions(const KeptSet& kept);
 
-/// The others from `begin` on, ascending.
+/// The evicted positions from `begin` on, ascending.
 std::vector<Index> evicted_positions(const KeptSet& kept, Index begin = 0);
 
 /// The kept positions but for the last `recent` of them.

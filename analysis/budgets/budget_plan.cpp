@@ -27,7 +27,7 @@ bool keeps_by_default(const BudgetOptions& options) {
          });
 }
 
-/// Of caches that hold l tokens of the prompt, from position `first` on.
+/// The candidate order of caches that hold l tokens of the prompt, from position `first` on.
 CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, Index l, Index first,
                         bool has_wo) {
   const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
@@ -127,7 +127,7 @@ bool by_default(const std::vector<BudgetOrder>& orders) {
                      [](const BudgetOrder& order) { return order.policy.given.has_value(); });
 }
 
-/// `layers` are those of the run.
+/// Groups the caches that hold equally many tokens. `layers`: the layers of the run.
 void find_equal_caches(BudgetPlan& plan, const Dump& dump, const std::vector<Index>& layers) {
   const Index l = dump.shape().l;
   for (Index at = 0; at < std::ssize(layers); ++at) {
@@ -263,7 +263,7 @@ BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std
 
 namespace {
 
-/// The curves of some caches' heads over the tokens that these hold.
+/// The curves of the group's heads, over the tokens that its caches hold.
 LossCurves part_of(const LossCurves& curves, const EqualCaches& equal, Index n_kv) {
   LossCurves part(std::ssize(equal.caches) * n_kv, equal.held);
   std::vector<std::int32_t> as_they_stand(equal.held);
@@ -275,7 +275,7 @@ LossCurves part_of(const LossCurves& curves, const EqualCaches& equal, Index n_k
   return part;
 }
 
-/// Their rows of [ratios][caches n_kv].
+/// The group's rows of a profile, [ratios][caches n_kv].
 BudgetProfile part_of(const BudgetProfile& profile, const EqualCaches& equal) {
   BudgetProfile part{std::ssize(equal.caches), profile.heads, {}};
   const Index width = profile.layers * profile.heads;
@@ -291,7 +291,7 @@ BudgetFrame frame_of(const EqualCaches& equal, std::size_t order, Index n_kv, do
   return budget_frame(std::ssize(equal.caches), n_kv, equal.held, sigma, equal.orders[order].lower);
 }
 
-/// Places what [rows][its caches n_kv] say among [rows][caches n_kv].
+/// Copies a group's rows, [rows][its caches n_kv], to their places in [rows][caches n_kv].
 template <class T>
 void place(const std::vector<T>& part, const EqualCaches& equal, Index rows, Index n_kv,
            std::vector<T>& all) {
@@ -349,7 +349,7 @@ BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, 
                     std::vector<double>(BudgetProfile::kRatios * curves.all_heads())};
   for (const EqualCaches& equal : plan.equal) {
     BudgetFrame every_sigma = frame_of(equal, order, n_kv, 0.5);
-    every_sigma.lower = equal.orders[order].lower;  // each sigma cuts it to what its total allows
+    every_sigma.lower = equal.orders[order].lower;  // each sigma caps `lower` at its own total
     place(lu_profile(every_sigma, part_of(curves, equal, n_kv)).pruned, equal, BudgetProfile::kRatios, n_kv,
           all.pruned);
   }

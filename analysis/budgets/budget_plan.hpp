@@ -33,22 +33,22 @@ struct CandidateOrder {
 struct BudgetCase {
   std::size_t order = 0;
   BudgetDivision division = BudgetMethod::uniform;
-  double sigma = 0;             ///< where most is held
-  std::optional<Index> tokens;  ///< a head, where so many were asked for
-  std::string label;            ///< as it was asked for: sigma, or tokens a head
+  double sigma = 0;             ///< in the caches that hold most
+  std::optional<Index> tokens;  ///< budget per head, if it was given in tokens
+  std::string label;            ///< the budget as given: sigma, or tokens a head
 };
 
-/// Caches that hold the same number of the prompt's tokens. A budget is shared between them alone, as a share
-/// of what they hold.
+/// Caches that hold the same number of the prompt's tokens. A budget is shared only within such a group, as a
+/// share of the tokens that its caches hold.
 struct EqualCaches {
   Index held = 0;
-  std::vector<Index> caches;           ///< numbers
-  std::vector<CandidateOrder> orders;  ///< for so many candidates
+  std::vector<Index> caches;           ///< cache numbers
+  std::vector<CandidateOrder> orders;  ///< for as many candidates as these caches hold
 };
 
 struct BudgetPlan {
   std::vector<CandidateOrder> orders;  ///< for the caches that hold most
-  std::vector<EqualCaches> equal;      ///< those that hold most first
+  std::vector<EqualCaches> equal;      ///< groups in descending order of `held`
   std::vector<BudgetCase> cases;
   Semantics divides = Semantics::paper;                ///< whose pyramid, ada and reading of a profile
   TokenMetric curve = TokenMetric::oracle_importance;  ///< what a loss curve adds up
@@ -78,7 +78,7 @@ BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, 
 /// A profile of caches as one of the run's layers, which say that of their cache.
 BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches);
 
-/// A head's candidates in an order, most wanted first; all [l], what its cache does not hold last.
+/// A head's candidates, highest score first. All [l]; positions that its cache does not hold come last.
 struct RankedTokens {
   std::vector<std::int32_t> order;  ///< positions
   std::vector<double> scores;       ///< that rank them, never rising; +infinity where pinned

@@ -486,7 +486,7 @@ std::string shape_line(const Dump& dump, Index layers) {
 
 namespace {
 
-/// All else is read as a number, which says what is wrong with it.
+/// Any other word is parsed as a number, so that the number's own error is reported.
 bool is_name_of_end(const std::string& word) {
   return !word.empty() && std::isalpha(static_cast<unsigned char>(word.front())) != 0;
 }

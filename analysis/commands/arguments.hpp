@@ -77,7 +77,7 @@ std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string
 /// option.
 bool parse(CommandLine& app, const Arguments& arguments);
 
-/// The last line of what a command says: commands to type next, each another way to go on.
+/// Prints the last line of a command: "next: " and the commands to type next, as alternatives.
 void say_next(const std::vector<std::string>& commands);
 /// "xdg-open FILE"
 std::string open_command(const std::string& page);
@@ -136,7 +136,7 @@ struct CommonOptions {
   Existing existing() const;
 };
 
-/// "kvreplay analyze DUMP --out results/NAME", of one dump.
+/// "kvreplay analyze DUMP --out results/NAME", for one dump.
 std::string analyze_command(const CommonOptions& options);
 
 /// Where a run computed, and what is to be said of it: "computed on the CPU; auto: there is no NVIDIA GPU".

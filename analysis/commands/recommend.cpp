@@ -37,7 +37,7 @@ std::string with(std::string file, std::string_view what, const std::string& wor
 }
 
 struct Recipes {
-  std::vector<std::string> written, missing;  ///< missing: nothing fits into their bytes
+  std::vector<std::string> written, missing;  ///< missing: no candidate fits into their bytes
 };
 Recipes write_recipes(const recommend::MeasuredLevers& measured, const recommend::Recommended& found,
                       const std::string& out) {
@@ -54,7 +54,7 @@ Recipes write_recipes(const recommend::MeasuredLevers& measured, const recommend
   return recipes;
 }
 
-/// A file of an earlier run stays, and is not to be taken for a new one.
+/// Reports files that were not written. A file of an earlier run stays, and must not be taken for a new one.
 void tell_missing(const std::vector<std::string>& missing) {
   for (const std::string& file : missing) {
     std::error_code ignored;
@@ -65,14 +65,14 @@ void tell_missing(const std::vector<std::string>& missing) {
   }
 }
 
-/// A path below the working folder, as it is seen from there.
+/// A path below the working folder, relative to the working folder.
 std::string seen_from_here(const std::string& path) {
   std::error_code ignored;
   const std::string from_here = std::filesystem::proximate(path, ignored).string();
   return from_here.empty() || from_here.starts_with("..") ? path : from_here;
 }
 
-/// The prompt's end that a run was told, as its arguments have it.
+/// The --prompt-len of a run, taken from its recorded arguments.
 std::vector<std::string> prompt_len_of(const std::filesystem::path& results) {
   try {
     const auto run = json_object_in(results / "run.json");
@@ -84,7 +84,7 @@ std::vector<std::string> prompt_len_of(const std::filesystem::path& results) {
   return {};
 }
 
-/// Writes the recipe that is shown, or chooses bytes that something fits into.
+/// The command that writes the recipe of the report, or one with a budget that the smallest candidate fits.
 std::string command_with_recipe(const std::vector<std::string>& results,
                                 const recommend::RecommendOptions& options,
                                 const recommend::Recommended& found) {
@@ -103,7 +103,7 @@ std::string command_with_recipe(const std::vector<std::string>& results,
   return shell_line(words);
 }
 
-/// Runs a recipe on the prompts, and in the model.
+/// The commands that run a recipe on the prompts and in the model.
 std::string validation_commands(const recommend::MeasuredLevers& measured, const std::string& results,
                                 const std::string& recipe) {
   std::vector<std::string> dumps;

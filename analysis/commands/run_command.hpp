@@ -37,7 +37,7 @@ int run_into_folder(const Invocation& invocation, const CommonOptions& options,
 /// one.
 void require_apart(const std::string& out, const std::vector<std::string>& inputs);
 
-/// The commands that go on from a finished result folder of these dumps, what `command` is usually run for
+/// The next commands for a finished result folder of these dumps. The usual follow-up of `command` comes
 /// first.
 std::vector<std::string> next_commands(const std::string& command, const std::filesystem::path& folder,
                                        const std::vector<std::string>& dumps);

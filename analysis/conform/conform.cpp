@@ -54,7 +54,7 @@ struct Asked {
   bool per_query_head = false;
   std::vector<OptionText> notes;
 
-  /// Of a layer whose caches hold so many positions.
+  /// The setting for a layer whose caches hold `held` positions.
   ReadingSetting setting_of(std::size_t which, Index held) const {
     ReadingSetting mine = setting;
     mine.budget = options.budgets[which];
@@ -70,7 +70,7 @@ struct Asked {
     reading.numbers = numbers;
     return reading;
   }
-  /// All that a cache keeps; or of what a later row can see, from `first_held` on.
+  /// All positions that a cache keeps; or only those from `first_held` on, which later rows can see.
   KeptSet found_of(std::size_t which, Index layer, Index cache, Index first_held = 0) const {
     const auto begin = found[which].values.begin() + (layer * setting.n_kv + cache) * setting.l;
     KeptSet kept(begin, begin + setting.l);
@@ -436,7 +436,7 @@ class Referee {
   void search(std::size_t c) {
     const Index l = asked_.setting.l;
     Conformance& one = result_.cases[c];
-    // Layers whose caches hold as many positions as in most that depart: a reading is one of so many.
+    // Restrict the search to one cache size: the size that most of the departing layers have.
     std::map<Index, std::vector<Index>> by_held;
     for (const Index layer : one.layers_apart) by_held[held(layer)].push_back(layer);
     const auto& [of_held, there] =
@@ -452,7 +452,7 @@ class Referee {
     const std::vector<Deviation> deviations =
         known_deviations(asked_.setting_of(c, of_held), meant, shape_of(c, there));
     Loaded loaded;
-    std::vector<Index> at_first;  // tokens that `meant` leaves, in this layer and those before
+    std::vector<Index> at_first;  // tokens where `meant` departs, summed up to each layer
     LeftBy of_meant;
     for (const Index layer : searched) {
       add_left(c, meant, layer, loaded, false, of_meant);
@@ -460,7 +460,7 @@ class Referee {
     }
     const ReadingSearch search =
         search_readings(deviations, meant, [&](const Reading& reading, Index before) {
-          // Scores in coarser numbers excuse what they make equal: they have to excuse all.
+          // Coarser numbers make scores equal. Such a reading counts only if it explains every token.
           const bool excuses = rounding_of(reading.numbers) > rounding_of(meant.numbers);
           const double pace =
               static_cast<double>(before) / static_cast<double>(std::max<Index>(at_first.back(), 1));
@@ -480,7 +480,7 @@ class Referee {
       const Reading reading = reading_with(meant, deviations, found.chosen);
       LeftBy by;
       for (const Index layer : searched) add_left(c, reading, layer, loaded, true, by);
-      // Named is what keeps the same wherever the implementation departs.
+      // A reading is named only if it keeps equal sets in every head that departs.
       if (by.left == 0 && there.size() > searched.size())
         for (const Index layer : there) {
           Loaded one_by_one;
@@ -492,13 +492,13 @@ class Referee {
     std::ranges::stable_sort(one.readings, {}, [](const TriedReading& r) { return r.left > 0; });
   }
 
-  /// Layers by their number, loaded where they are looked at.
+  /// Layers by number, loaded on first use.
   using Loaded = std::map<Index, std::unique_ptr<LayerCaches>>;
-  /// Tokens that a reading keeps or evicts otherwise, in heads that depart.
+  /// Tokens of the departing heads that a reading keeps, but the implementation does not, or vice versa.
   struct LeftBy {
-    Index left = 0;     ///< all of them
-    Index unequal = 0;  ///< those whose score is another than that across the cut
-    Index apart = 0;    ///< those that no rounding explains
+    Index left = 0;     ///< all such tokens
+    Index unequal = 0;  ///< tokens whose score differs from the score across the cut
+    Index apart = 0;    ///< tokens that rounding cannot explain
   };
   void add_left(std::size_t c, const Reading& reading, Index layer, Loaded& loaded, bool with_rounding,
                 LeftBy& sum) {

@@ -99,16 +99,16 @@ struct HeldFinding {
 /// A reading that was tried.
 struct TriedReading {
   std::string text;      ///< "snapkv with pool = max:5"
-  Index left = 0;        ///< tokens that it keeps or evicts otherwise, of those that it was searched by
-  Index unequal = 0;     ///< of these: those of another score than that across the cut
-  Index apart = 0;       ///< of these: what no rounding explains
-  bool excuses = false;  ///< it explains by coarser numbers, which make scores equal
+  Index left = 0;        ///< tokens kept by only one of the two, among the tokens searched
+  Index unequal = 0;     ///< of these: the score differs from the score across the cut
+  Index apart = 0;       ///< of these: rounding cannot explain the difference
+  bool excuses = false;  ///< the reading uses coarser numbers, which make scores equal
 };
 
-/// Positions of some layers that their caches need not hold, as no later row sees them: they are not
-/// compared.
+/// Positions that the caches of some layers need not hold, because no later row sees them. Positions hidden
+/// so are not compared.
 struct HiddenPositions {
-  Index positions = 0;  ///< the first of the prompt
+  Index positions = 0;  ///< count, from the prompt's first position on
   std::vector<Index> layers;
 };
 
@@ -125,7 +125,7 @@ struct Conformance {
   Index meant_total = 0, found_total = 0;
   Index found_least = 0, found_most = 0, meant_least = 0, meant_most = 0;  ///< tokens of a head
   Index budgets_apart = 0;        ///< heads that keep more or fewer than they should
-  bool all_kept = true;           ///< every head holds all that is compared, though some should not
+  bool all_kept = true;           ///< every head holds all compared positions, though some should not
   bool layers_hold = true;        ///< yet every layer keeps as many as it should
   std::vector<HeldFinding> held;  ///< of keys, then of values, the commonest first
   /// Of the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
@@ -136,7 +136,7 @@ struct Conformance {
       0;  ///< whose rows do not stand in the order of the prompt, which attention does not mind
   std::vector<ConformCost> costs;
   std::size_t tried = 0;               ///< readings
-  Index searched = 0;                  ///< tokens kept otherwise in the heads that were searched by
+  Index searched = 0;                  ///< tokens kept by only one of the two, in the heads searched
   std::vector<TriedReading> readings;  ///< those that explain most, the best first
   std::optional<std::size_t> same_as;  ///< a case of another budget with the same kept sets
 };

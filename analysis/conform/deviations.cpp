@@ -184,7 +184,7 @@ class Deviations {
     }
   }
 
-  /// What is kept is chosen for another cache.
+  /// Deviations that keep the tokens chosen for another cache.
   void places() {
     if (!meant_.rule.metric && !meant_.rule.given) return;
     const auto add_place = [&](const char* text, auto member, Index by) {

@@ -21,22 +21,22 @@ struct Deviation {
   bool is_name = false;  ///< the text is the name of another policy, which it is then
 };
 
-/// What caches keep that depart: counts that a setting may be read off.
+/// Counts of the tokens that departing caches keep. Settings are guessed from these counts.
 struct FoundShape {
-  std::optional<Index> tokens;  ///< kept, where all keep as many
+  std::optional<Index> tokens;  ///< the number kept, if equal in all caches
   Index leading = 0,
-        trailing = 0;  ///< kept in a row, from the first and from the last position, in all of them
+        trailing = 0;  ///< lengths of the kept runs at either end, common to all caches
 };
 
-/// What implementations of the policy are known to do otherwise, in the order in which departures are applied
-/// to `meant`.
+/// Deviations that implementations of the policy are known to have, in the order in which they are applied to
+/// `meant`.
 std::vector<Deviation> known_deviations(const ReadingSetting& setting, const Reading& meant,
                                         const FoundShape& found);
 
 /// Some departures together, by their numbers, ascending.
 struct Departures {
   std::vector<std::size_t> chosen;
-  Index apart = 0;  ///< tokens that they leave: kept or not kept otherwise
+  Index apart = 0;  ///< tokens that still differ
 };
 
 struct ReadingSearch {
@@ -44,12 +44,12 @@ struct ReadingSearch {
   std::size_t tried = 0;          ///< readings
   std::vector<Departures> found;  ///< those that explain most, the best first
 };
-/// Tries every departure from `meant`, and goes on from the best while one more explains much. `apart_of`
-/// says how many tokens a reading leaves, or more than `before`, what it has to improve on, once it falls
-/// behind that.
+/// Tries every departure from `meant`, then extends the best ones while one more explains much. `apart_of`
+/// returns the number of tokens where a reading differs from the implementation. It may return any number
+/// above `before`, the number to beat, as soon as the reading cannot beat it.
 ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Reading& meant,
                               const std::function<Index(const Reading&, Index before)>& apart_of);
-/// `meant`, departed from.
+/// `meant` with the chosen deviations applied.
 Reading reading_with(const Reading& meant, const std::vector<Deviation>& deviations,
                      const std::vector<std::size_t>& chosen);
 

@@ -41,7 +41,7 @@ Vector<double> logit_sums(const HeadGroup<double>& group, Index window) {
   return sums;
 }
 
-/// Rows turned on by `times` times their own position.
+/// Rotates each row further, by `times` times its own position.
 void rotate(const Rope& rope, Index times, Index first, HeadMatrix<double>& rows) {
   for (Index r = 0; r < rows.rows() && times != 0; ++r)
     rotate_by(rope, times * (first + r), rows.row(r).data());
@@ -59,7 +59,7 @@ KeptSet keep_later_first(EvictionRule rule, const Vector<double>& scores, Index 
   return reversed(keep_by(rule, scores.reverse(), budget, weights.reverse()));
 }
 
-/// Of every cache what is chosen for the one `by` further on.
+/// Gives every cache the set that was chosen for the cache `by` places further on, cyclically.
 std::vector<ReadCache> turned(std::vector<ReadCache> all, Index by) {
   const Index n = std::ssize(all);
   std::ranges::rotate(all, all.begin() + (by % n + n) % n);
@@ -74,14 +74,14 @@ KeptSet shifted(const KeptSet& kept, Index by) {
   return moved;
 }
 
-/// [l] of what the last positions have, 0 before.
+/// [l]: zeros for the first `begin` positions, then `last`.
 Vector<double> behind(Index begin, const Vector<double>& last) {
   Vector<double> all = Vector<double>::Zero(begin + last.size());
   all.tail(last.size()) = last;
   return all;
 }
 
-/// The n-th largest number, n from 1 on; -infinity where there are fewer.
+/// The n-th largest number, n from 1 on. -infinity if there are fewer; +infinity for n < 1.
 double nth_largest(std::vector<double> numbers, Index n) {
   if (n > std::ssize(numbers)) return -kInfinity;
   if (n < 1) return kInfinity;
@@ -89,8 +89,8 @@ double nth_largest(std::vector<double> numbers, Index n) {
   return numbers[static_cast<std::size_t>(n - 1)];
 }
 
-/// One cut through all the caches of a layer that share a budget by score. Of each: the lowest number that is
-/// kept, and the highest that is not.
+/// Replaces the cuts of a layer's caches by one common cut, for caches that share a budget by score. `kept`:
+/// the lowest kept score of each cache; `evicted`: the highest evicted one.
 void share_cut(const std::vector<double*>& kept, const std::vector<double*>& evicted) {
   double lowest = kInfinity, highest = -kInfinity;
   for (const double* one : kept) lowest = std::min(lowest, *one);
@@ -312,7 +312,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
           count() * (held() - all.front().pinned_from + all.front().pinned_before))
     for (ReadCache& one : all) one.pins_tie = is_kvpress(reading.divides);
   if (ranked && reading.shift == 0) {
-    // Formed once something departs, of all caches: they may share a ranking or a budget.
+    // The bounds are computed on demand, for all caches at once: caches may share a ranking or a budget.
     const auto formed = std::make_shared<std::vector<ScoreBounds>>();
     const auto caches = std::make_shared<const std::vector<ReadCache>>(all);
     Reading as_read = reading;
@@ -331,7 +331,7 @@ std::vector<ReadCache> LayerCaches::read(const Reading& asked, Index place, Inde
   return turned(std::move(all), reading.heads_on);
 }
 
-/// `raw`: the scores before they are pooled. `all`: what the reading keeps, with the scores behind that.
+/// `raw`: the scores before pooling. `all`: the kept sets of the reading, with the pooled scores.
 std::vector<ScoreBounds> LayerCaches::bounds(const Reading& reading, const Scores& raw,
                                              const std::vector<ReadCache>& all) {
   const EvictionRule& rule = reading.rule;

@@ -30,15 +30,15 @@ enum class QueryHeads {
   dealt,    ///< the sum over the heads h with h mod n_kv = g: queries of others
 };
 
-/// How the head group that a score is formed of departs from the model's.
+/// Deviations in the head group from which a score is computed.
 struct Inputs {
   QueryHeads heads = QueryHeads::sum;
-  bool pools_heads = false;              ///< each query head's scores are pooled, before they are joined
-  Index key_turns = 1, query_turns = 1;  ///< how often the rotation is applied
-  Index scalings = 1;                    ///< how often logits are multiplied by the model's scale
-  bool causal = true;                    ///< else rows see the prompt's later tokens, too
-  bool softmax = true;                   ///< else the logits themselves are added up over the rows
-  Index values_on = 0;                   ///< the values are those of so many KV heads further on
+  bool pools_heads = false;              ///< query heads are pooled first, then joined
+  Index key_turns = 1, query_turns = 1;  ///< times that the rotation is applied
+  Index scalings = 1;                    ///< times that the scale is applied to logits
+  bool causal = true;                    ///< false: rows see later tokens of the prompt, too
+  bool softmax = true;                   ///< false: the sum over rows is of raw logits
+  Index values_on = 0;                   ///< offset in KV heads of the values used
   bool operator==(const Inputs&) const = default;
 };
 
@@ -52,14 +52,14 @@ struct Reading {
 
   Inputs inputs;
   Index layers_on = 0,
-        heads_on = 0;         ///< what is kept is chosen for a cache so many layers and heads further on
-  bool negated = false;       ///< the smallest scores stay
-  bool pins_negated = false;  ///< and what is to be protected goes, as what scores most does
-  bool divided_by_negated = false;    ///< budgets go where scores are small
+        heads_on = 0;                 ///< offsets in layers and KV heads of the cache whose kept set is used
+  bool negated = false;               ///< the smallest scores stay
+  bool pins_negated = false;          ///< protected tokens leave first, too
+  bool divided_by_negated = false;    ///< small scores get the larger budgets
   bool later_first = false;           ///< equal scores keep the higher position
-  Index first_out = 0, last_out = 0;  ///< so many first and last positions are never kept
-  Index shift = 0;                    ///< what is kept stands so many positions further on
-  Dtype numbers = Dtype::f32;         ///< that scores are formed in
+  Index first_out = 0, last_out = 0;  ///< numbers of first and last positions that are never kept
+  Index shift = 0;                    ///< offset in positions of the kept set
+  Dtype numbers = Dtype::f32;         ///< the precision of scores
 };
 
 /// What a policy is read in.
@@ -68,9 +68,9 @@ struct ReadingSetting {
   Semantics semantics = Semantics::paper;
   PolicyOverrides overrides;
   Budget budget;
-  Index l = 0, rows = 0;  ///< candidates: the positions that the layer's caches hold, and those with a query
+  Index l = 0, rows = 0;  ///< the positions that the layer's caches hold; those with a query
   Index group = 1, n_kv = 1;
-  Index layers = 1;  ///< with caches of their own
+  Index layers = 1;  ///< layers with caches of their own
   bool has_rope = false, projects_values = false, causal = true;
   bool own_caches = true;  ///< no layer reads another's cache
   std::function<bool(const Policy&)> available;
@@ -79,25 +79,25 @@ struct ReadingSetting {
 /// The policy as it is meant, at the setting's budget.
 Reading reading_of(const ReadingSetting& setting, const Policy& policy, Semantics semantics);
 
-/// How far rounding moves the scores of a cache, and where the cut may lie then.
+/// Bounds on the rounding error of a cache's scores, and the resulting bounds of the cut.
 struct ScoreBounds {
-  Vector<double> near;  ///< [l]: the largest distance of every token's score from the exact one
-  double kept_from = 0, evicted_to = 0;  ///< a token of a higher score may be kept; of a lower one, evicted
+  Vector<double> near;                   ///< the largest error of each token's score
+  double kept_from = 0, evicted_to = 0;  ///< scores above may be kept; below, evicted
 };
 
-/// What a reading keeps of one cache, and how near others came. Positions that the cache does not hold are
-/// not kept.
+/// The kept set of one cache under a reading, and its distance to the cut. Positions that the cache does not
+/// hold are not kept.
 struct ReadCache {
   KeptSet kept;
-  /// [l]: what ranked the tokens, pooled, or their page's worth; empty where nothing ranks all of them once.
+  /// [l]: the scores that ranked the tokens, pooled, or page scores; empty without a single ranking of all.
   Vector<double> scores;
   double lowest_kept = 0, highest_evicted = 0;  ///< of the tokens that nothing pins
-  Index pinned_before = 0, pinned_from = 0;     ///< positions before and from these are pinned, or not held
+  Index pinned_before = 0, pinned_from = 0;     ///< positions outside [before, from) are pinned, or not held
   Index page = 1;                               ///< tokens that stay or go together
-  /// More is pinned than stays, by a score that all pinned tokens have: nothing says which of them stay.
+  /// More tokens are pinned than stay, with equal scores: the policy does not define which of them stay.
   bool pins_tie = false;
   bool shares_budget = false;  ///< with the layer's other caches, by score
-  /// In the reading's numbers; where scores are. Refers to the LayerCaches.
+  /// Rounding bounds in the reading's precision, if there are scores. Refers to the LayerCaches.
   std::function<const ScoreBounds&()> bounds;
 };
 
@@ -106,11 +106,11 @@ struct Mismatch {
   std::vector<Index> missing, extra;  ///< positions, ascending: those that should be kept, and should not
   /// The first of these whose score is not equal to one across the cut; nothing where all are.
   std::optional<Index> first;
-  Index apart = 0;    ///< how many such there are, at least as many as are kept too many or too few
-  Index unequal = 0;  ///< those whose score is another than that across the cut, however near
+  Index apart = 0;    ///< number of these; at least the difference in count between the two sets
+  Index unequal = 0;  ///< tokens whose score differs from the score across the cut, however little
   Index count() const { return std::ssize(missing) + std::ssize(extra); }
 };
-/// `with_rounding`: scores that rounding may have made equal are.
+/// `with_rounding`: scores that rounding may have made equal count as equal.
 Mismatch mismatch(const ReadCache& meant, const KeptSet& found, bool with_rounding = true);
 
 /// The caches of one layer of a dump, and what readings keep of them. Scores are formed once each.
@@ -122,17 +122,17 @@ class LayerCaches {
 
   Index count() const { return std::ssize(caches_); }
   Index first_held() const { return caches_.front()->rule.first_held(caches_.front()->l); }
-  Index held() const { return caches_.front()->l - first_held(); }  ///< positions: what a policy chooses from
+  Index held() const { return caches_.front()->l - first_held(); }  ///< number of candidates of a policy
   const HeadGroup<double>& cache(Index c) const { return *caches_[c]; }
-  /// What a reading of a setting of held() candidates keeps of each. `place` and `places`: which of how many
-  /// layers this is.
+  /// The kept set of each cache under a reading whose setting has held() candidates. The layer is number
+  /// `place` of `places`.
   std::vector<ReadCache> read(const Reading& reading, Index place, Index places);
-  /// What an oracle would keep of a cache: the `keep` held tokens of most importance to the decoding steps;
-  /// empty where the dump has none.
+  /// Oracle kept set of a cache: the `keep` held tokens of largest importance to the decoding steps. Empty if
+  /// the dump has no decoding steps.
   KeptSet oracle(Index c, Index keep) const;
 
  private:
-  using Scores = std::vector<Vector<double>>;  // of every cache, [held()]
+  using Scores = std::vector<Vector<double>>;  // [caches][held()]
   const Scores& scores(const Reading& reading);
   Vector<double> score(const Reading& reading, Index c) const;
   HeadGroup<double> changed(const Reading& reading, Index c) const;
@@ -146,8 +146,8 @@ class LayerCaches {
   std::vector<std::shared_ptr<const HeadGroup<double>>> caches_;
   std::vector<GivenScores> given_;
   std::map<std::string, Scores> scores_;
-  std::map<std::pair<Index, Index>, double> largest_logit_;            // by window and cache
-  std::map<std::tuple<Index, int, Index>, Vector<double>> deviation_;  // by window, power and cache
+  std::map<std::pair<Index, Index>, double> largest_logit_;            // key: window, cache
+  std::map<std::tuple<Index, int, Index>, Vector<double>> deviation_;  // key: window, power, cache
 };
 
 }  // namespace kvreplay::conform

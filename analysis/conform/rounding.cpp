@@ -11,22 +11,22 @@
 namespace kvreplay::conform {
 namespace {
 
-/// Squared standard deviation of one rounding, in roundings: evenly distributed, of numbers anywhere between
-/// two powers of two.
+/// Variance of one rounding, in squared roundings: an error that is uniformly distributed, of numbers
+/// anywhere between two powers of two.
 constexpr double kVariance = 0.175;
-/// A sum of many roundings stays within so many standard deviations: the farthest of some 30,000 scores that
-/// torch formed in float16 and bfloat16 lay 4.3 from the exact one.
+/// Standard deviations allowed for a sum of many roundings. Of some 30,000 scores that torch formed in
+/// float16 and bfloat16, the farthest lay 4.3 from the exact one.
 constexpr double kDeviations = 5;
-/// Roundings of the sum itself, of the mean over heads, and of what it is divided by.
+/// Roundings allowed for the sum itself, for the mean over heads and for the final division.
 constexpr double kOfSum = 2;
-/// Where nothing says how roundings average out, in a score's own roundings: of sums and means; of a norm.
+/// Roundings allowed where their average is unknown, relative to the score: for sums and means; for a norm.
 constexpr double kRoundings = 8, kOfNorm = 3;
-/// Of a cosine, whose terms are at most 1.
+/// Roundings allowed for a cosine, whose terms are at most 1.
 constexpr double kOfCosine = 4;
-/// Ranks of LagKV: tokens of equal score among 128.
+/// Rank differences allowed for LagKV: tokens of equal score among 128.
 constexpr double kOfRank = 128;
-/// Half the smallest number of float16: what is lost of a weight, of the mean over rows, of a pooled one and
-/// of the mean over heads.
+/// Half the smallest number of float16. A score may lose that much four times: in a weight, in the mean over
+/// rows, in pooling and in the mean over heads.
 constexpr double kSmallest = 0x1p-25, kLosses = 4;
 
 constexpr Index kTileRows = 64;
@@ -36,7 +36,7 @@ struct HeadSums {
   Matrix<float> queries;         // [l, d]: weighted sums of rows
 };
 
-/// Of one query head.
+/// The sums of one query head.
 HeadSums head_sums(const HeadGroup<double>& group, Index g, RowRange rows, int power,
                    const Matrix<float>& keys, const Matrix<float>& squared_keys) {
   const Index l = group.l;
@@ -64,10 +64,10 @@ HeadSums head_sums(const HeadGroup<double>& group, Index g, RowRange rows, int p
       const Eigen::ArrayXf a = e / (e.sum() + std::exp(static_cast<float>(group.sink(g)) - most));
       const Eigen::ArrayXf own =
           logits.square().transpose() * 2.F + inputs.row(r).segment(first, seen).array().transpose();
-      const float of_others = (a.square() * own).sum();  // by way of the softmax's sum
+      const float of_others = (a.square() * own).sum();  // through the softmax's denominator
       const Eigen::ArrayXf to_power = power == 1 ? a : Eigen::ArrayXf(a.square());
       sums.sum.segment(first, seen).array() += to_power.cast<double>();
-      sums.variance.segment(first, seen).array() +=  // in float64: fourth powers of small weights
+      sums.variance.segment(first, seen).array() +=  // float64: small weights to the fourth power
           power * power * to_power.cast<double>().square() * (own + of_others + 1.F).cast<double>();
       weights.col(r).segment(first, seen) = to_power.matrix();
     }
@@ -134,14 +134,14 @@ Vector<double> score_tolerance(const HeadGroup<double>& group, const EvictionRul
   else if (metric != nullptr && metric->id == TokenMetric::lagkv)
     absolute = kOfRank * rounding;
   else if (metric != nullptr && metric->rows != MetricRows::none)
-    // A rounded logit changes a weight by as much relative to it, and a square twice.
+    // A rounding of a logit changes a weight by an equal relative amount, and a squared weight by twice that.
     relative.array() += 2 * (metric->unit == MetricUnit::weight ? 1 : 2) * largest_logit;
-  if (numbers == Dtype::f16 && metric != nullptr) {  // what is left of small weights
+  if (numbers == Dtype::f16 && metric != nullptr) {  // underflow of small weights
     const auto values = group.v.topRows(group.l).rowwise();
     if (power > 0 || metric->unit == MetricUnit::weight)
       absolute += kLosses * kSmallest * static_cast<double>(std::min(rule.window, group.T_q()) * group.G()) *
                   (metric->of_values ? 1 + values.squaredNorm().maxCoeff() : 1);
-    if (metric->id == TokenMetric::expected_attention)  // of a mean over heads, times norms
+    if (metric->id == TokenMetric::expected_attention)  // scores are means over heads times norms
       absolute += 2 * kSmallest * (1 + values.norm().maxCoeff());
   }
   return rounding * relative.cwiseProduct(scores.cwiseAbs()) +

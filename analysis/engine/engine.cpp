@@ -24,7 +24,7 @@ std::string name_of_both(NumberFormat k, NumberFormat v) {
   return k == v ? std::string(name_of(k)) : fmt::format("k{}v{}", name_of(k), name_of(v));
 }
 
-/// The table's entry of one side; nothing where the engine has no such format.
+/// The engine's name for the format of keys or of values; empty if the engine has no such format.
 std::string_view side_name(const EngineFacts& engine, NumberFormat format) {
   const auto found = std::ranges::find(engine.of, format, &EngineFormat::k);
   return found == engine.of.end() ? std::string_view() : found->name;
@@ -36,12 +36,12 @@ std::optional<EngineFormat> format_of(Engine engine, const Quantization& stored)
   return std::nullopt;
 }
 
-/// Whether neither keys nor values are turned, though the engine would.
+/// True if neither keys nor values are rotated, though the engine would rotate them.
 bool is_unturned(const Quantization& stored, const Quantization& expected) {
   return stored.k.turned + stored.v.turned == 0 && expected.k.turned + expected.v.turned > 0;
 }
 
-/// How a quantized layer differs from an entry of the table; nothing where it is the entry's.
+/// Describes how a quantized layer differs from an entry of the table; nothing if it matches.
 std::optional<Mismatch> difference(const EngineFacts& engine, const Quantization& stored,
                                    const Quantization& expected, const DumpShape& shape) {
   if (stored.residual > 0)
@@ -65,9 +65,9 @@ std::optional<Mismatch> difference(const EngineFacts& engine, const Quantization
   return std::nullopt;
 }
 
-/// The layers that are quantized, and those in 16 bits that the engine would not leave so by itself.
+/// The quantized layers, and the 16-bit layers that the engine does not skip by default.
 struct Layers {
-  std::optional<EngineFormat> format;  ///< of the first quantized one
+  std::optional<EngineFormat> format;  ///< of the first quantized layer
   const Quantization* stored = nullptr;
   std::vector<Index> skipped;
 };
@@ -182,7 +182,7 @@ std::string engine_flags(Engine engine, std::span<const Quantization> of_layers,
       const NumberFormat k = format ? format->k : NumberFormat::exact,
                          v = format ? format->v : NumberFormat::exact;
       const bool unturned = format && is_unturned(*stored, stored_by(engine, *format, shape));
-      // Without this option its CUDA kernels know pairs of one type, of f16, q8_0 and q4_0.
+      // Without this build option the CUDA kernels support pairs of one type only, of f16, q8_0 and q4_0.
       const auto is_built = [](NumberFormat of) {
         return of == NumberFormat::exact || of == NumberFormat::q8_0 || of == NumberFormat::q4_0;
       };

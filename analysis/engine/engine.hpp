@@ -11,23 +11,23 @@
 #include <string_view>
 #include <vector>
 
-// How inference engines store a KV cache: one table, read from their source code. `evict --bits ENGINE`
-// measures an engine's formats, `recommend --for ENGINE` takes only what the table has, and tests hold the
-// printed command lines and RECOMMEND.md against it.
+// The KV cache formats of inference engines: one table, read from their source code. `evict --bits ENGINE`
+// measures an engine's formats; `recommend --for ENGINE` accepts nothing else. Tests check the printed
+// command lines and RECOMMEND.md against the table.
 
 namespace kvreplay {
 
 enum class Engine { any, kvpress, vllm, sglang, trtllm, modelopt, llama_cpp };
 
-/// In how many formats an engine stores the layers of one model: each layer in its own, all in one, or all in
-/// one but for layers in 16 bits.
+/// The formats that one model may have in an engine: one per layer, one for all layers, or one for all layers
+/// except some in 16 bits.
 enum class FormatsOf { layer, model, model_but_some };
 
 /// A format of keys and values. Uniform formats ("4", "3") have groups of a whole head, along channels.
 struct EngineFormat {
   NumberFormat k, v;
-  std::string_view name;  ///< on the engine's command line
-  Index ends = 0;         ///< the engine leaves so many layers at either end, at most half of all, in 16 bits
+  std::string_view name;  ///< the engine's own name
+  Index ends = 0;         ///< layers at either end, at most half of all, that the engine leaves in 16 bits
 };
 
 namespace engine_formats {
@@ -58,19 +58,19 @@ inline constexpr EngineFormat kLlamaCpp[] = {{exact, exact, "f16"}, {q8_0, q8_0,
 struct EngineFacts {
   Engine id;
   std::string_view name;
-  std::string_view title;    ///< as the engine spells itself
+  std::string_view title;    ///< the engine's own spelling
   std::string_view meaning;  ///< one line
-  bool evicts = false;       ///< tokens, of every head as many as is asked for
-  bool one_policy = false;   ///< in all layers
+  bool evicts = false;       ///< evicts tokens, equally many in every head
+  bool one_policy = false;   ///< one policy for all layers
   FormatsOf formats = FormatsOf::model;
-  bool keys_apart = false;                ///< any format of keys goes with any of values
-  std::span<const EngineFormat> of = {};  ///< 16 bits first; empty: all that kvreplay has
-  Index turns = 0;                        ///< it turns quantized heads of a multiple of so many numbers: keys
+  bool keys_apart = false;                ///< any format of keys goes with any format of values
+  std::span<const EngineFormat> of = {};  ///< 16 bits first; empty: all formats of kvreplay
+  Index turns = 0;                        ///< rotates quantized heads of a multiple of this size: keys
                                           ///< by the largest Hadamard matrix, values in blocks of this size
-  std::string_view unturned = {};         ///< what goes before the command so that it turns nothing
-  std::string_view windows = {};          ///< what a layer with a sliding window holds
-  std::string_view others = {};           ///< formats that it has and kvreplay does not
-  std::string_view source = {};           ///< the version that was read, and its date
+  std::string_view unturned = {};         ///< environment setting that switches the rotation off
+  std::string_view windows = {};          ///< tokens that a layer with a sliding window holds
+  std::string_view others = {};           ///< formats of the engine that kvreplay lacks
+  std::string_view source = {};           ///< the version of the source code, and its date
 };
 inline constexpr auto kEngines = facts_table<EngineFacts>({
     {.id = Engine::any,
@@ -133,27 +133,27 @@ inline constexpr auto kEngines = facts_table<EngineFacts>({
      .source = "b10359, 2026-08-11"},
 });
 
-/// The engine of a name in any spelling: "vLLM", "llamacpp", "TensorRT-LLM".
+/// Finds an engine by name, in any spelling: "vLLM", "llamacpp", "TensorRT-LLM".
 std::optional<Engine> engine_named(std::string_view word);
 
-/// All pairs of formats that an engine stores, 16 bits first; `name` is empty where keys and values are named
-/// apart.
+/// All pairs of formats that an engine stores, 16 bits first. `name` is empty if the engine names keys and
+/// values separately.
 std::vector<EngineFormat> formats_of(Engine engine);
-/// How an engine stores heads of these sizes in a format, a layer that it does not leave in 16 bits.
+/// The storage of heads of these sizes in a format, for a layer that the engine does not leave in 16 bits.
 Quantization stored_by(Engine engine, const EngineFormat& format, const DumpShape& shape);
-/// How many layers at either end stay in 16 bits.
+/// The number of layers at either end that stay in 16 bits.
 Index ends_of(const EngineFormat& format, Index layers);
 
 /// "fp8 with 256 recent tokens in 16 bits": "vllm has no such window".
 struct Mismatch {
   std::string what, why;
 };
-/// Why an engine cannot store a model's layers exactly so; nothing where it can. `of_layers` has a layer
-/// each.
+/// The reason why an engine cannot store the layers of a model exactly so; nothing if it can. `of_layers`:
+/// one entry per layer.
 std::optional<Mismatch> why_not_run(Engine engine, std::span<const Quantization> of_layers,
                                     const DumpShape& shape);
-/// What asks an engine for a cache that it can store: options of its command line, or its configuration, one
-/// line. Empty of `any`, whose recipes kvreplay.press() runs.
+/// The engine's command-line options or configuration for a cache that it can store, in one line. Empty for
+/// `any`, whose recipes run in kvreplay.press().
 std::string engine_flags(Engine engine, std::span<const Quantization> of_layers, const DumpShape& shape);
 
 template <>

@@ -13,7 +13,7 @@ constexpr std::string_view kForms =
     "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16, or an engine (vllm, sglang, "
     "trtllm, modelopt, llama.cpp), and a format of ";
 
-/// All names that a cache's formats are made of.
+/// All words that may occur in the name of a cache format.
 std::vector<std::string> format_words() {
   std::vector<std::string> words = kNumberFormats.names();
   for (const NumberFormatFacts& k : kNumberFormats)
@@ -53,7 +53,7 @@ std::optional<CacheFormat::Layers> layers_in(std::string_view word) {
   return CacheFormat::Layers{*first, *last, {}};
 }
 
-/// The number of a layer that may be counted from the end.
+/// The number of a layer from the start; negative numbers count from the end.
 Index from_start(Index layer, Index layers) { return layer < 0 ? layers + layer : layer; }
 
 }  // namespace
@@ -178,12 +178,12 @@ StoredAs turned(StoredAs as, bool turn, Index block, Index n, const OptionFacts&
   return as;
 }
 
-/// Whether two layers are stored alike; all that is stored as it is, is.
+/// True if two layers have equal storage. All layers without quantization count as equal.
 bool is_alike(const Quantization& a, const Quantization& b) {
   return a == b || (a.stores_exactly() && b.stores_exactly());
 }
 
-/// Adds a run unless it is there. Throws OptionError where another one has its name.
+/// Adds a run unless it is present. Throws OptionError if a different run has its name.
 void add_run(std::vector<CacheFormatRun>& runs, CacheFormatRun run, const OptionFacts& bits) {
   const auto there = std::ranges::find(runs, run.name, &CacheFormatRun::name);
   if (there == runs.end())
@@ -193,7 +193,7 @@ void add_run(std::vector<CacheFormatRun>& runs, CacheFormatRun run, const Option
                       "an engine's, and another of your own");
 }
 
-/// A format as an engine stores it: "ktq4v4;0,1,-2,-1:16", "q4_0+hadamard".
+/// The run of an engine's format, as the engine stores it: "ktq4v4;0,1,-2,-1:16", "q4_0+hadamard".
 CacheFormatRun engine_run(Engine engine, const EngineFormat& format, const DumpShape& shape) {
   const Quantization stored = stored_by(engine, format, shape);
   Quantization exact;
@@ -217,7 +217,7 @@ CacheFormatRun engine_run(Engine engine, const EngineFormat& format, const DumpS
   return run;
 }
 
-/// What an engine's formats leave no use for.
+/// Throws OptionError for options that have no effect because all formats are an engine's.
 void require_other_formats(const CacheFormatOptions& asked, const OptionFacts& bits) {
   const CacheFormatOptions as_given;
   const auto is_engine = [](const CacheFormat& format) { return format.engine.has_value(); };

@@ -20,7 +20,7 @@ struct KeyValueFormats {
   bool operator==(const KeyValueFormats&) const = default;
 };
 
-/// "k8v4;0-1,last:k16v16": those of all layers, and of some. Or "vllm": all that an engine has.
+/// "k8v4;0-1,last:k16v16": the formats of all layers, then exceptions. Or "vllm": all formats of an engine.
 struct CacheFormat {
   struct Layers {
     Index first = 0, last = 0;  ///< negative ones count from the end: -1 is the model's last layer
@@ -29,8 +29,8 @@ struct CacheFormat {
   };
   std::string name;  ///< as it was asked for
   KeyValueFormats formats;
-  std::vector<Layers> others;    ///< later ones hold
-  std::optional<Engine> engine;  ///< in place of these formats
+  std::vector<Layers> others;    ///< later entries override earlier ones
+  std::optional<Engine> engine;  ///< set: the engine's formats replace these
 
   KeyValueFormats of(Index layer, Index layers) const;
   bool operator==(const CacheFormat&) const = default;
@@ -40,7 +40,7 @@ struct CacheFormat {
 /// "hadamard:64", "hadamard:128:64", "k", "v:64".
 struct Rotation {
   bool k = false, v = false;
-  Index k_block = 0, v_block = 0;  ///< sizes; 0: the largest power of two that divides the numbers of a head
+  Index k_block = 0, v_block = 0;  ///< block sizes; 0: the largest power of two that divides the head size
   std::string name = "none";
   bool operator==(const Rotation&) const = default;
 };
@@ -78,13 +78,13 @@ struct CacheFormatOptions {
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
 };
-/// Every format under every rotation, and what an engine has as the engine stores it, whatever the other
-/// options say. Throws OptionError of the options named for layers that the dump has not, for what its heads
-/// cannot be stored as, and for options that only engines' formats are left to.
+/// Every format under every rotation. An engine's formats are stored as the engine does, regardless of all
+/// other options. Throws OptionError for layers or head sizes that the dump does not support, and for options
+/// that have no effect because only engines' formats are given.
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate);
 
-/// Formats of the engines asked for that heads of these sizes cannot have, each with the reason.
+/// The formats of the engines given that heads of these sizes cannot have, each with the reason.
 std::vector<std::pair<std::string, std::string>> formats_left_out(const CacheFormatOptions& asked,
                                                                   const DumpShape& shape);
 

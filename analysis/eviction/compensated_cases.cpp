@@ -275,7 +275,7 @@ HeadCompensation<T>::HeadCompensation(const HeadGroup<T>& group, const Compensat
   const auto rows_at = [&](RowRange rows) {
     return rows.count() > 0 ? std::optional(row_logits(group, own_rows(group, rows), workers)) : std::nullopt;
   };
-  // Rows of the prompt see what a sliding window no longer holds, too, which the terms would take for evicted.
+  // Rows of the prompt also see positions that left a sliding window. The terms would take these for evicted.
   if (group.first_held() == 0) window_ = rows_at(plan.window);
   future_ = rows_at(plan.future);
   if (!plan.merges()) return;

@@ -350,7 +350,7 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
                                       : std::optional<std::string>("it ranks by nothing of window rows");
 }
 
-/// All that may stand in a policy's name but numbers and the user's scores.
+/// All words that may occur in a policy's name, except numbers and the names of user scores.
 std::vector<std::string> policy_words() {
   std::vector<std::string> words = kBases.names();
   const auto add = [&](const std::vector<std::string>& more) {

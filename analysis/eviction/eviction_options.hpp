@@ -55,8 +55,8 @@ inline constexpr auto kPromptCaches = facts_table<PromptCacheFacts>({
     {PromptCache::pinned, "pinned"},
 });
 
-/// Positions that bytes count in layers with a sliding window: those that the cache holds for later rows, or
-/// all of the prompt, as engines do that reserve whole pages for such layers.
+/// Positions that count as bytes in layers with a sliding window: only those held for later rows; or all of
+/// the prompt, as in engines that reserve whole pages for such layers.
 enum class WindowBytes { held, reserved };
 
 struct WindowBytesFacts {
@@ -94,7 +94,7 @@ struct EvictionOptions {
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
   CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
-  std::optional<WindowBytes> windows;    ///< held where unset
+  std::optional<WindowBytes> windows;    ///< default: held
   std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
   std::optional<Reference> reference;
   Index reference_rows = 4096;

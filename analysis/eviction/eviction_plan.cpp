@@ -265,8 +265,8 @@ class Planner {
     throw OptionError(option_text("{}: {} is unavailable: {}", evict_option::policy, policy.name, why));
   }
 
-  /// A policy's rules at all budgets for a cache that holds the last `held` tokens of the prompt. The first
-  /// positions are pinned where it holds them.
+  /// A policy's rules at all budgets, for a cache that holds the last `held` tokens of the prompt. The
+  /// prompt's first positions are pinned if the cache holds them.
   PolicyRun run_for(const Policy& policy, Semantics semantics, Index held) const {
     PolicyRun run{policy, semantics, {}};
     for (const Budget& budget : plan_.budgets) {
@@ -279,8 +279,8 @@ class Planner {
     return run;
   }
 
-  /// The rules of the layers that hold most; OptionError for a policy's own options where the prompt is
-  /// shorter.
+  /// The rules for the layers that hold most. Throws OptionError if a policy's own options exceed the
+  /// prompt.
   PolicyRun run_of(const Policy& policy, Semantics semantics) const {
     const DumpShape& shape = dump_.shape();
     PolicyRun run = run_for(policy, semantics, plan_.l);
@@ -420,7 +420,7 @@ class Planner {
     return fmt::format("{} ({})", run.policy.name, name_of(run.semantics));
   }
 
-  /// The tokens that a policy keeps at a budget of a cache that holds so many.
+  /// The number of tokens that a policy keeps at a budget, of a cache that holds `held` tokens.
   static Index kept_of(const Policy& policy, Semantics semantics, const Budget& budget, Index held) {
     return tokens_within(policy, std::min(budget.kept(held, semantics), held), held);
   }
@@ -568,7 +568,7 @@ class Planner {
           {"none", std::nullopt, plan_.kept.size(), {}, plan_.l, std::string(name_of(semantics)), ""});
   }
 
-  /// The plans of layers whose sliding window holds less of the prompt than another layer does.
+  /// Adds plans for layers whose sliding window holds less of the prompt than another layer does.
   void add_windowed_layers() {
     const DumpShape& shape = dump_.shape();
     std::vector<Index> windowed;
@@ -590,7 +590,7 @@ class Planner {
         !plan_.reserves ? "these alone" : "these alone, but bytes all, as asked for"));
   }
 
-  /// The plan with budgets and rules for layers that hold so many tokens.
+  /// The plan with budgets and rules for layers that hold `held` tokens.
   EvictionPlan plan_for(Index held) const {
     EvictionPlan plan = plan_;
     plan.l = held;

@@ -76,7 +76,7 @@ struct Compression {
 };
 
 struct EvictionPlan {
-  Index l = 0;  ///< candidates: the prompt's tokens that a cache holds, in a layer that holds most of them
+  Index l = 0;  ///< candidates: the prompt tokens held, in a layer that holds most of them
   std::vector<Semantics> semantics;
   std::vector<Budget> budgets;
   std::vector<PolicyRun> runs;
@@ -95,14 +95,14 @@ struct EvictionPlan {
   bool ties = false;  ///< are counted
   std::optional<Compression> compression;
   Index window_asked = kMeasuredRows;  ///< window rows, before the dump cuts them; they rank channels, too
-  bool reserves = false;               ///< bytes count the positions that a sliding window no longer holds
+  bool reserves = false;               ///< bytes include positions that left a sliding window
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
-  /// The plans of layers whose caches hold fewer tokens: the same cases, with budgets and rules for as many
+  /// The plans of layers whose caches hold fewer tokens: identical cases, with budgets and rules for fewer
   /// candidates.
   std::vector<EvictionPlan> of_windowed;
 
-  /// The plan of a head group's layer.
+  /// The plan that applies to a head group's layer.
   template <class T>
   const EvictionPlan& of(const HeadGroup<T>& group) const {
     return group.held() == l ? *this : *std::ranges::find(of_windowed, group.held(), &EvictionPlan::l);

@@ -342,7 +342,7 @@ struct Widths {
     return fmt::format("{:{}}  {:{}}  {:{}}", line.policy, policy, line.semantics, semantics, line.phase,
                        phase);
   }
-  /// A line whose cases are told by `cell`.
+  /// A table line; `cell` formats each case.
   template <class Cell>
   std::string whole(const Line& line, const Cell& cell) const {
     std::string text = begun(line);
@@ -352,7 +352,7 @@ struct Widths {
   }
 };
 
-/// The heading of every budget.
+/// The column heading of every budget.
 std::vector<std::string> headings(const EvictionPlan& plan) {
   std::vector<std::string> texts;
   for (const Budget& budget : plan.budgets)

@@ -30,8 +30,8 @@ struct Recipe {
 };
 
 Json to_json(const Recipe& recipe);
-/// Throws InputError, one line, where the file is missing or is no recipe. `chosen`, which says why it was
-/// chosen, stays unread.
+/// Throws InputError, one line, if the file is missing or is not a recipe. The key `chosen`, which explains
+/// the choice, is ignored.
 Recipe read_recipe(const std::filesystem::path& file);
 /// Throws InputError where the dump is of another model, where both say of which, has other layers or heads,
 /// or heads that cannot be stored so.

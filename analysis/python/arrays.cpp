@@ -89,7 +89,7 @@ std::vector<Index> shape_of(const AnyArray& array) {
   return shape;
 }
 
-/// What an object is whose numbers neither protocol hands out, and how NumPy makes them readable.
+/// Describes an object that neither protocol can read, and how NumPy makes the object readable.
 std::string unreadable(nb::handle object) {
   const std::string type = python_type_of(object);
   if (!nb::hasattr(object, "dtype")) return type;

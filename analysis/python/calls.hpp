@@ -43,13 +43,13 @@ BoundOptions those_of(BoundOptions options, const Keep& keep) {
 /// The options of `one`, then those of `other`.
 BoundOptions joined(BoundOptions one, const BoundOptions& other);
 
-/// The options, of which the one of `facts` is described as in `own`: of the same name, but with what a call
-/// takes of it.
+/// The options, with the description of `facts` replaced by that of `own`: one name, but with the values that
+/// a call takes.
 BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const OptionFacts& own);
 
 /// Throws OptionError where a list that a call wants one of has `found`.
 void require_one(const OptionFacts& option, std::size_t found);
-/// As above, for budgets; keep is one way to say them.
+/// As above, for budgets; `keep` is an alternative spelling.
 template <class Budget>
 void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budgets) {
   if (budgets.empty()) throw OptionError(keep, "one", "none (keep, sigma or budget says how much stays)");
@@ -57,7 +57,7 @@ void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budg
   require_one(named ? *budgets.front().asked_by : keep, budgets.size());
 }
 
-/// (name, "meaning [otherwise]") of each option that a call takes: its keywords and its docstring.
+/// (name, "meaning [default]") of each option of a call, for its keywords and its docstring.
 nb::list described(const BoundOptions& options);
 
 /// The keywords of one kind of call. To bind options takes longer than to read them, so that they are bound

@@ -29,8 +29,8 @@ constexpr OptionFacts kPolicy{"policy", "NAME",
                               "BASE, BASE+SCORE or score:SCORE, with options of its own as in "
                               "snapkv[window=64,pool=7]"};
 
-/// The keywords of calls that ask for one policy at one budget in one phase, described as in `phase`: what
-/// decides about kept sets, and `more`.
+/// The keywords of calls with one policy, one budget and one phase (described as in `phase`): the options
+/// that decide about kept sets, and `more`.
 BoundOptions policy_options(Asked<EvictionOptions>& asked, const OptionFacts& phase,
                             std::initializer_list<const OptionFacts*> more) {
   namespace option = evict_option;
@@ -78,7 +78,7 @@ std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShap
   return given;
 }
 
-/// The options of a call whose scores have these names; refused where no layer could be evicted so.
+/// The options of a call with scores of these names. Throws if no layer could be evicted with them.
 Asked<EvictionOptions> asked_of(const std::vector<std::string>& scores, const nb::dict& keywords) {
   Asked<EvictionOptions> asked = g_evict_keywords.read(keywords, [&](Asked<EvictionOptions>& first) {
     for (const std::string& name : scores) {
@@ -103,7 +103,7 @@ Asked<EvictionOptions> asked_of(const std::vector<std::string>& scores, const nb
         evict_option::policy, "a policy that evicts",
         fmt::format("'{}', which keeps the whole prompt and reads less (kvreplay evict measures it)",
                     policy.name));
-  asked.of.scores.clear();  // they are no files
+  asked.of.scores.clear();  // scores are arrays here, not files
   return asked;
 }
 

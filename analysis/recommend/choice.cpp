@@ -47,7 +47,7 @@ double sum_on(const Chosen& chosen, const Matrix<double>& figures) {
   return sum;
 }
 
-/// Over the prompts of `means`, by what they say.
+/// The cost of a choice over the prompts of `means`: the mean or the worst, as `means.by` selects.
 double cost_over(const MeasuredLevers& measured, const Means& means, const Chosen& chosen) {
   double sum = 0, worst = -std::numeric_limits<double>::infinity();
   for (const std::size_t p : means.prompts) {
@@ -58,7 +58,7 @@ double cost_over(const MeasuredLevers& measured, const Means& means, const Chose
   return means.by == By::worst ? worst : sum / static_cast<double>(means.prompts.size());
 }
 
-/// The share of the bytes that a lever takes at another budget, as `means` count them.
+/// The share of the bytes that a configuration takes at another budget, counted as in `means`.
 double share_at(const MeasuredLevers& measured, const Means& means, const Lever& lever, double sigma) {
   if (means.context) return counted_bytes(measured, lever, sigma, *means.context).bytes;
   double sum = 0;
@@ -67,8 +67,8 @@ double share_at(const MeasuredLevers& measured, const Means& means, const Lever&
   return sum / static_cast<double>(means.prompts.size());
 }
 
-/// The largest budget within the bytes between two of some levers, which are of one policy and format, by
-/// ascending budgets. Shares of tokens are whole thousandths.
+/// The largest budget that fits into the bytes, between two neighbours of `levers`. All of these have one
+/// policy and format, in ascending order of budget. Shares of tokens are whole thousandths.
 std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means, const Numbers& levers,
                               double bytes) {
   for (std::size_t n = 0; n + 1 < levers.size(); ++n) {
@@ -90,7 +90,7 @@ std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means
 std::optional<Chosen> cheapest_everywhere(const MeasuredLevers& measured, const Means& means,
                                           const Numbers& levers, double bytes) {
   std::vector<Chosen> all;
-  std::map<std::pair<std::string, std::string>, Numbers> series;  // by format and policy
+  std::map<std::pair<std::string, std::string>, Numbers> series;  // key: format, policy
   for (const std::size_t n : levers) {
     const Lever& lever = measured.levers[n];
     if (sum_of(means.asked, n) <= bytes)

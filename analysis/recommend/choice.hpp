@@ -28,7 +28,7 @@ inline constexpr auto kUses = facts_table<UseFacts>({
     {Use::bits, "bits alone", "bits"},
 });
 
-/// The cost that a choice makes small, over prompts.
+/// The objective of a choice: the mean cost over prompts, or that of the worst prompt.
 enum class By { mean, worst };
 
 struct ByFacts {
@@ -47,46 +47,46 @@ struct Wish {
   Engine engine = Engine::any;
 };
 
-/// What levers come to over some prompts: [levers][layers x n_kv].
+/// Bytes and costs of all configurations over some prompts: [levers][layers x n_kv].
 struct Means {
   By by = By::mean;
-  std::vector<std::size_t> prompts;  ///< by their numbers
-  std::optional<Index> context;      ///< tokens that bytes are of; nothing: of the prompts
+  std::vector<std::size_t> prompts;  ///< indices of prompts
+  std::optional<Index> context;      ///< context length for bytes; unset: the prompts' own lengths
   Matrix<double> bytes, asked;
-  Matrix<double> nats;  ///< of a head; by worst, on the prompt on which it costs most
+  Matrix<double> nats;  ///< per head; for By::worst, on the prompt with the largest cost
 };
-/// Of all prompts but those left out.
+/// The means over all prompts except those left out.
 Means means_of(const MeasuredLevers& measured, By by, std::optional<Index> context = {},
                std::span<const std::size_t> left_out = {});
 
-/// A budget between two that were measured, of one policy and format: every head takes it.
+/// A budget between two measured ones, of one policy and format, for all heads.
 struct Between {
-  std::size_t more = 0;  ///< the lever of the larger budget
+  std::size_t more = 0;  ///< the configuration with the larger budget
   double sigma = 0;
   bool operator==(const Between&) const = default;
 };
 
 struct Chosen {
-  std::vector<std::size_t> levers = {};  ///< numbers of MeasuredLevers::levers, [layers x n_kv]
+  std::vector<std::size_t> levers = {};  ///< indices into MeasuredLevers::levers, [layers x n_kv]
   double bytes = 0, nats = 0;
-  double bound = 0;                     ///< nothing that was allowed costs less
-  std::optional<Between> between = {};  ///< `levers` have the smaller budget
+  double bound = 0;                     ///< lower bound on the cost of every permitted choice
+  std::optional<Between> between = {};  ///< set: `levers` have the smaller budget
 };
-/// What costs least within the bytes; nothing where all that is allowed takes more. The heads of a layer
-/// share a policy and a format, and a budget too where the policy chooses for all heads of a layer. The same
-/// everywhere may have a budget between two measured ones, so that it fills the bytes.
+/// The cheapest choice within the bytes; nothing if every permitted choice takes more. The heads of a layer
+/// share a policy and a format, and a budget if the policy chooses for the whole layer. A uniform choice may
+/// have a budget between two measured ones, to use up the bytes.
 std::optional<Chosen> choose(const MeasuredLevers& measured, const Means& means, const Wish& wish);
-/// The lever that takes least; nothing where the engine can run none.
+/// The configuration with the fewest bytes; nothing if the engine can run none.
 std::optional<std::size_t> smallest(const MeasuredLevers& measured, const Means& means, Engine engine);
 
-/// What a choice comes to on a prompt. Between two measured budgets bytes are counted, and the logarithm of
-/// nats is linear in that of the budget; where nats are 0 at one end, nats are linear.
+/// Bytes and nats of a choice on a prompt. Between two measured budgets, bytes are counted, and log nats are
+/// linear in the log of the budget. If nats are 0 at one end, nats are linear in the budget.
 CountedBytes bytes_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt);
 double nats_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt);
 
 Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen);
-/// What asks an engine for a recipe's caches: options of its command line, one line; of `any` the engines
-/// that run the recipe.
+/// The engine's command-line options for a recipe's caches, in one line. For `any`: the engines that run the
+/// recipe.
 std::string engine_flags(const MeasuredLevers& measured, Engine engine, const Recipe& recipe);
 
 }  // namespace kvreplay::recommend

@@ -17,7 +17,7 @@ std::optional<Mismatch> why_left_out(const MeasuredLevers& measured, const Lever
 
 std::string left_out_text(const MeasuredLevers& measured, Engine engine) {
   struct Reason {
-    std::string why, first;  ///< and a case of it
+    std::string why, first;  ///< the reason, and one case as an example
     std::ptrdiff_t cases = 0;
   };
   std::vector<Reason> reasons;

@@ -10,11 +10,11 @@
 
 namespace kvreplay::recommend {
 
-/// Why an engine cannot run a case; nothing where it can.
+/// The reason why an engine cannot run a case; nothing if it can.
 std::optional<Mismatch> why_left_out(const MeasuredLevers& measured, const Lever& lever, Engine engine);
 
-/// How many cases an engine cannot run, and why: one line, the most frequent reasons first. Empty without
-/// one.
+/// The number of cases that an engine cannot run, with the reasons, the most frequent first: one line. Empty
+/// if there are none.
 std::string left_out_text(const MeasuredLevers& measured, Engine engine);
 
 }  // namespace kvreplay::recommend

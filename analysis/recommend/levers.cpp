@@ -17,7 +17,7 @@
 namespace kvreplay::recommend {
 namespace {
 
-/// The options of evict, where recipes can have what it measured; InputError where they cannot.
+/// The options of evict. Throws InputError if recipes cannot have the policies that were measured.
 Json options_of(const ResultReader& results) {
   const std::string where = results.folder().string();
   if (!results.has(Table::evictions))
@@ -40,7 +40,7 @@ Json options_of(const ResultReader& results) {
   return options;
 }
 
-/// Whether a recipe may have the policy of this name.
+/// True if a recipe may contain the policy of this name.
 bool may_have(const std::string& policy) { return !knows_the_future(policy) && !evicts_nothing(policy); }
 
 /// One result folder, and what its levers come to.
@@ -282,7 +282,7 @@ void add_others(const Folder& folder, std::size_t prompt, std::size_t prompts,
   }
 }
 
-/// How many of `held` positions a lever keeps, and that number less its rounding up, over it.
+/// The tokens kept of `held` positions, and the ratio of the unrounded number to the rounded one, at most 1.
 struct KeptOf {
   Index tokens = 0;
   double asked = 1;
@@ -294,7 +294,7 @@ KeptOf kept_of(const Lever& lever, double sigma, Index held) {
   return {kept, exact < static_cast<double>(kept) ? exact / static_cast<double>(kept) : 1};
 }
 
-/// Of one head's cache of `held` positions.
+/// Bytes of one head's cache of `held` positions.
 CountedBytes bytes_of_head(const MeasuredLevers& measured, const Lever& lever, double sigma, Index layer,
                            Index held) {
   const KeptOf kept = kept_of(lever, sigma, held);
@@ -320,7 +320,7 @@ std::vector<std::optional<Index>> windows_of(const ResultReader& results) {
   return windows;
 }
 
-/// Of results that count what engines reserve, every position counts.
+/// Reads the sliding windows. If the results count reserved bytes, every position counts.
 void take_windows(const ResultReader& results, MeasuredLevers& measured) {
   measured.windows = windows_of(results);
   const auto windowed =
@@ -333,7 +333,7 @@ void take_windows(const ResultReader& results, MeasuredLevers& measured) {
   if (all) measured.windows.clear();
 }
 
-/// Recipes have shares only.
+/// Notes that budgets in tokens become shares, as recipes have shares only.
 void note_budgets_in_tokens(MeasuredLevers& measured) {
   const auto in_tokens = [](const Lever& lever) {
     const auto budget = budget_labelled(lever.budget);
@@ -406,7 +406,7 @@ bool recommendable(const ResultReader& results) {
       try {
         return name.is_string() && may_have(name) && (name == "none" || !parse_policy(name, {}).name.empty());
       } catch (const OptionError&) {
-        return false;  // by a score of the user's
+        return false;  // ranked by a user score
       }
     };
     const Json phases = options.value("phases", Json::array()),

@@ -22,16 +22,16 @@ struct Lever {
   std::string budget;  ///< its label; empty where the whole prompt stays
   std::optional<Policy> evicts;
   Semantics semantics = Semantics::paper;
-  double sigma = 0;                  ///< as recipes say it; of a budget in tokens, of the first prompt's
+  double sigma = 0;                  ///< compression ratio; budgets in tokens: on the first prompt
   std::string format;                ///< "4+hadamard"; "16" where caches are as they are
   std::vector<Quantization> stored;  ///< [layers]
 
   bool keeps_all() const { return !evicts; }
-  bool is_exact() const;      ///< in 16 bits in every layer
-  double kept_share() const;  ///< 1 where it keeps all
+  bool is_exact() const;      ///< 16 bits in every layer
+  double kept_share() const;  ///< 1 if nothing is evicted
   /// "snapkv, kept 20 % in 4+hadamard"
   std::string text() const;
-  std::string text(std::string_view kept) const;  ///< with "kept 62.3 %" for its own budget
+  std::string text(std::string_view kept) const;  ///< with a given share, as "kept 62.3 %"
 };
 
 /// What a case comes to of the whole model on one prompt; NaN where that is not known.
@@ -46,10 +46,10 @@ struct ModelFigures {
 struct MeasuredPrompt {
   std::string name;
   std::filesystem::path results;
-  std::string dump;  ///< where it may lie; empty where results do not say
+  std::string dump;  ///< the dump's path, if the results have it; else empty
   Index l = 0;
-  /// [levers][layers x n_kv]: shares of what the whole prompt takes in 16 bits. A budget is compared with
-  /// `asked`: a share that was asked for counts as that share, though its tokens were rounded up.
+  /// [levers][layers x n_kv]: shares of the whole prompt's bytes in 16 bits. `asked` is compared with the
+  /// budget: a share given as such counts unrounded, though its tokens were rounded up.
   Matrix<double> bytes, asked;
   /// [levers][layers x n_kv]: nats are those of loss_row, times what the layer's loss_step is of its heads'
   /// sum, times what the model's is of its layers'. So a lever everywhere costs what was measured, and heads
@@ -74,27 +74,27 @@ struct MeasuredLevers {
   std::vector<MeasuredPrompt> prompts;
   std::vector<OtherCase> others;
   std::vector<std::string> notes;
-  std::vector<std::optional<Index>> windows;  ///< of every layer, as AttentionRule has it; empty: none
+  std::vector<std::optional<Index>> windows;  ///< of every layer, as in AttentionRule; empty: none
 
-  /// Of a prompt of `tokens`, those that a layer holds for later rows.
+  /// The number of positions that a layer holds for later rows, of a prompt of `tokens`.
   Index held(Index layer, Index tokens) const;
   /// Bytes of the whole prompt in 16 bits.
   double whole_bytes(Index tokens) const;
 };
 
-/// Shares as MeasuredPrompt has them, of a prompt of so many tokens: counted, not measured. Budgets in tokens
-/// count as the shares that recipes make of them.
+/// Shares as in MeasuredPrompt, for a prompt of a given length: counted, not measured. Budgets in tokens
+/// count as the shares that recipes convert them to.
 struct CountedBytes {
   double bytes = 0, asked = 0;
 };
-/// Of a lever in every head, at a compression ratio that may be another than its own.
+/// Bytes of a configuration in every head, at a compression ratio that may differ from its own.
 CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, double sigma, Index tokens);
 struct LeverBytes {
   Matrix<double> bytes, asked;
 };
 LeverBytes bytes_at(const MeasuredLevers& measured, Index tokens);
 
-/// Whether results of one dump are of evictions that recipes can have, as far as their options tell.
+/// True if recipes can have the evictions in the results of one dump, judging by the recorded options.
 bool recommendable(const ResultReader& results);
 /// `folders` are results of dumps, or over several; those of one dump are put together. Throws InputError
 /// for results without evictions, of different models, and where no lever is in all prompts.

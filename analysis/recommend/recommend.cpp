@@ -34,7 +34,7 @@ std::optional<Memory> memory_in(const std::string& word) {
   return std::nullopt;
 }
 
-/// Bytes of the whole in 16 bits that shares are of: of all sequences, or a prompt's on average.
+/// Bytes in 16 bits that shares refer to: of all sequences of a context, or the mean over prompts.
 double whole_bytes(const MeasuredLevers& measured, const RecommendOptions& options) {
   if (options.context) return measured.whole_bytes(*options.context) * static_cast<double>(options.batch);
   double sum = 0;
@@ -74,7 +74,7 @@ bool is_same(const Candidate& a, const Candidate& b) {
   return a.chosen.levers == b.chosen.levers && a.chosen.between == b.chosen.between;
 }
 
-/// Whether heads that may differ do not: that way is the same everywhere.
+/// True if all heads chose one configuration, so that the candidate equals a uniform one.
 bool is_uniform(const Candidate& candidate) {
   const std::vector<std::size_t>& levers = candidate.chosen.levers;
   return candidate.where == Where::each &&
@@ -94,7 +94,7 @@ Smallest smallest_of(const MeasuredLevers& measured, const Means& all, std::size
 Recommendation recommended(const MeasuredLevers& measured, const Means& all, const std::vector<Means>& others,
                            Wish wish) {
   Recommendation found;
-  // Of ways that cost the same the simpler one comes first.
+  // Simpler candidates come first, so that they win among equal costs.
   for (const Where where : {Where::everywhere, Where::each})
     for (const Use use : {Use::tokens, Use::bits, Use::both}) {
       if (use != Use::bits && !kEngines[wish.engine].evicts) continue;

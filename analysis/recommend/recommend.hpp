@@ -46,22 +46,22 @@ struct Candidate {
   Use use = Use::both;
   Where where = Where::each;
   Chosen chosen;  ///< on all prompts
-  /// Of each prompt, what the choice of the others costs; empty of one prompt.
+  /// The cost on each prompt of the choice made on the other prompts. Empty if there is only one prompt.
   std::vector<double> held_out = {};
-  OverDumps nats = {};                        ///< over held_out; of one prompt what was chosen there
-  std::optional<std::size_t> worst = {};      ///< the prompt of the largest of held_out
-  std::vector<double> bytes_of_prompts = {};  ///< shares that `chosen` holds of each
-  std::vector<double> asked_of_prompts = {};  ///< less the rounding up of shares of tokens
+  OverDumps nats = {};                        ///< over held_out; of a single prompt, its own cost
+  std::optional<std::size_t> worst = {};      ///< the prompt with the largest held_out cost
+  std::vector<double> bytes_of_prompts = {};  ///< shares of each prompt that `chosen` takes
+  std::vector<double> asked_of_prompts = {};  ///< without the rounding up of token counts
 
-  /// What candidates are ordered by.
+  /// The objective by which candidates are sorted.
   double cost(By by) const { return by == By::worst && worst ? held_out[*worst] : nats.center(); }
 };
 
-/// The smallest way that was measured.
+/// The measured configuration with the fewest bytes.
 struct Smallest {
   std::string text;
   double share = 0, bytes = 0;  ///< bytes of one prompt, or of all sequences of a context
-  std::string to_type;          ///< as --bytes takes it
+  std::string to_type;          ///< the argument for --bytes
 };
 
 /// What is recommended within one number of bytes.
@@ -69,7 +69,7 @@ struct Recommendation {
   Memory memory;
   double share = 0;
   std::vector<Candidate> candidates;  ///< the cheapest first; empty where nothing is as small
-  std::optional<Smallest> smallest;   ///< where nothing is as small; nothing where the engine can run none
+  std::optional<Smallest> smallest;   ///< set if nothing fits, unless the engine can run none
   /// The first over the second, within each prompt; nothing without one.
   std::optional<Paired> against_second;
   std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
@@ -77,8 +77,8 @@ struct Recommendation {
   bool told_apart() const { return against_second && against_second->p < kToldApart; }
 };
 
-/// The cheapest that does no more than a way does: where both levers come to what one of them does, or every
-/// head to the same, they are not listed again. Null without one.
+/// The cheapest candidate among a way and its special cases. A choice that coincides with a special case is
+/// listed only once. Null if there is no candidate.
 const Candidate* candidate_of(const Recommendation& of, Use use, Where where);
 /// What pictures show.
 inline constexpr double kShownShares[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05};
@@ -107,7 +107,7 @@ struct Recommended {
 /// Throws OptionError for shares beyond 1, bytes without a context, and prompts that are not there.
 Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options);
 
-/// As --bytes takes them: "5.31MiB". `round` takes a thousandth of that unit.
+/// A size as an argument for --bytes: "5.31MiB". `round` rounds to thousandths of that unit.
 std::string bytes_text(double bytes, double (*round)(double));
 /// "tokens and bits, each head its own".
 std::string way_text(Use use, Where where);
@@ -115,10 +115,10 @@ std::string way_text(Use use, Where where);
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate);
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found);
 Json json_of(const MeasuredLevers& measured, const Recommended& found);
-/// "0.34 [0.24, 0.46]": the first over the second; empty without a second one.
+/// "0.34 [0.24, 0.46]": the ratio of the first candidate's cost to the second's; empty without a second.
 std::string over_second_text(const Recommendation& of);
-/// "recommended" where the first of a recommendation is told apart from the second, else what it is lowest
-/// by.
+/// "recommended" if the first candidate differs significantly from the second, else the objective that it is
+/// lowest in.
 std::string_view verdict(const Recommended& found, const Recommendation& of);
 /// Its name in files: "both-each", "tokens-everywhere".
 std::string way_of(Use use, Where where);

@@ -25,7 +25,7 @@ std::string shares_text(const std::map<std::string, Index>& counts) {
 }
 
 std::string rounded_percent(double share) { return percent(std::round(1000 * share) / 1000); }
-/// Of bytes, whose share may lie just above what was asked for: "25.04 %".
+/// A byte share, which may exceed the budget by rounding: "25.04 %".
 std::string bytes_percent(double share) { return percent(std::round(10000 * share) / 10000); }
 
 std::string name_of(const Candidate& candidate) { return way_text(candidate.use, candidate.where); }
@@ -63,7 +63,7 @@ std::vector<std::string> names_of_prompts(const MeasuredLevers& measured) {
   return names;
 }
 
-/// "A costs 0.34 [0.24, 0.46] of B, less in 3 of 3 prompts".
+/// The ratio to the runner-up: "A costs 0.34 [0.24, 0.46] of B, less in 3 of 3 prompts".
 std::string over_runner_up(const Recommendation& of) {
   const Paired& paired = *of.against_second;
   return fmt::format("{} costs {} of {}, less in {} of {} prompts", name_of(of.candidates[0]),
@@ -80,7 +80,7 @@ std::string not_told_apart(const Recommendation& of) {
   return text;
 }
 
-/// A runner-up that leaves bytes unused may look dearer than it is; empty where it does not.
+/// Warns if the runner-up leaves bytes unused, which can inflate its cost. Else empty.
 std::string unequal_bytes(const MeasuredLevers& measured, const Recommendation& of) {
   if (of.candidates.size() < 2) return "";
   const Candidate &first = of.candidates[0], &second = of.candidates[1];
@@ -97,7 +97,7 @@ std::string unequal_bytes(const MeasuredLevers& measured, const Recommendation& 
   return text;
 }
 
-/// The prompt that exceeds the budget most; empty where none does.
+/// The prompt that exceeds the budget most; empty if none does.
 std::string excess(const MeasuredLevers& measured, const Recommendation& of, const Candidate& candidate) {
   const auto most = std::ranges::max_element(candidate.asked_of_prompts);
   if (!(*most > of.share * (1 + 1e-6))) return "";
@@ -125,7 +125,7 @@ std::string columns_text(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-/// "512 tokens", "500 to 900 tokens": of the prompts.
+/// Lengths of the prompts: "512 tokens", "500 to 900 tokens".
 std::string lengths_text(const MeasuredLevers& measured) {
   const auto [least, most] = std::ranges::minmax(measured.prompts, {}, &MeasuredPrompt::l);
   return least.l == most.l ? counted(least.l, "token") : fmt::format("{} to {} tokens", least.l, most.l);
@@ -152,7 +152,7 @@ std::string nothing_fits(const Recommended& found, const Recommendation& one) {
       found.engine == Engine::any ? "" : ", or choose --for any");
 }
 
-/// A row a way, under names of the columns.
+/// A table with one row per candidate and a header of column names.
 std::string candidates_text(const MeasuredLevers& measured, const Recommended& found,
                             const Recommendation& one) {
   std::vector<std::vector<std::string>> rows{{"", measured.in_nats ? "nats" : "output error, mean of heads"}};

@@ -88,7 +88,7 @@ struct TableComparison {
   std::vector<ComparedPivot> pivots;
 };
 
-/// "two models, X and Y" where two names of a model in results are of two; else empty.
+/// "two models, X and Y" if the two names in results denote different models; else empty.
 std::string two_models(const std::string& a, const std::string& b);
 
 /// b - a; 0 of equals, infinities among them, NaN where one is.
@@ -115,8 +115,8 @@ struct FolderComparison : ComparedFolders {
 FolderComparison compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
                          const KeyFilter& right);
 
-/// That A and B are of two models, of prompts of two lengths or of two dumps, where they are; who is better
-/// in more of the main figures, and which of these differs most.
+/// One headline: differences in model, prompt length or dump, if any; the side that is better in more of the
+/// main metrics; the main metric that differs most.
 std::string headline_of(const FolderComparison& comparison);
 /// That every figure is the same though a setting or a filter differs, which may have gone unused; empty
 /// where that is not so. Lists, which choose what is measured, are no such settings.

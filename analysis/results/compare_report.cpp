@@ -210,7 +210,7 @@ Json json_of(const std::vector<RunDifference>& run) {
   return json;
 }
 
-/// "A and B are of two models, X and Y. "; empty where they are of one dump.
+/// "A and B are of two models, X and Y. "; empty if both are of one dump.
 std::string subjects_of(const FolderComparison& comparison) {
   std::string subjects = two_models(comparison.a.model, comparison.b.model);
   for (const auto& [key, format] : {std::pair("dump.l", "prompts of {} and {} tokens"),

@@ -27,7 +27,7 @@ std::string percent(double share);
 
 /// "kept 20 %" of "0.8", "kept 410 tokens" of "410"; other texts as they are.
 std::string kept_text(std::string_view label);
-/// kept_text(), of tokens with the share of the prompt that they are: "kept 20 tokens (2.2 %)".
+/// kept_text() of a token count, with its share of the prompt: "kept 20 tokens (2.2 %)".
 std::string kept_with_share(std::string_view label, double share);
 
 /// "decoding steps" for "future"; other rows as they are called.

@@ -86,7 +86,7 @@ static std::vector<Index> model_layers(const Dump& dump) {
   return own ? std::vector<Index>() : numbers;
 }
 
-/// Every layer's sliding window, null without one; empty where no layer has one that later rows look through.
+/// The sliding window of every layer, null for none; empty if no layer has a window that affects later rows.
 static Json sliding_windows(const Dump& dump) {
   Json windows = Json::array();
   bool any = false;

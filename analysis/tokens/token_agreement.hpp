@@ -56,7 +56,7 @@ TokenMetrics summed_over_group(const TokenMetrics& metrics);
 /// to them.
 class TokenRankings {
  public:
-  /// Of the candidates from position `first` on.
+  /// Ranks only the candidates from position `first` on.
   TokenRankings(const GivenScores& given, Workers& workers, Index first);
   /// Ranks the metrics that are there, [1, l] each, in place of what was ranked of the same names: another
   /// window brings only those that look at it.

@@ -248,11 +248,11 @@ def read_samples(path: str, name: str) -> list[Sample]:
 
 
 def score(answer: str, references: Sequence[str]) -> float:
-    """The share of the references that an answer contains: as words or numbers, not inside longer ones."""
+    """The share of the references that an answer contains, as whole words or numbers."""
     text = normalized(answer)
     return sum(contains(text, normalized(reference)) for reference in references) / len(references)
 
 
 def stays_right(answer: str, references: Sequence[str]) -> bool:
-    """Whether an answer that begins so is right whatever follows: its last word, number or letter may not be whole yet."""
+    """True if the answer stays right however it goes on. Its last word, number or letter may still be incomplete."""
     return not answer.endswith("\ufffd") and all(score(answer + more, references) == 1 for more in ("x", "500", "\u0301"))

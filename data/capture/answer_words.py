@@ -4,10 +4,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Scripts that write words without spaces between them, or attach particles: how their characters' Unicode names begin.
+# Scripts without spaces between words, or with attached particles: the first words of their characters' Unicode names.
 RUNNING = {"CJK", "IDEOGRAPHIC", "BOPOMOFO", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"}
 PLAIN = str.maketrans({**dict.fromkeys("‘’‚‛′ʼʻ´", "'"), **dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‐‑‒–−", "-"), "٫": ".", "٬": ",", "٪": "%", "⁄": "/"})
-# Before NFKC, which makes "102" of "10²", "31/2" of "3½" and a plain space of the one that parts thousands.
+# Replacements before NFKC, which turns "10²" into "102", "3½" into "31/2" and the space between thousands into an ordinary one.
 KEEPS_APART = ((re.compile("(?<=[0-9])，(?=[0-9])"), ", "), (re.compile(r"(?<=\d)[\u00a0\u2007\u2009\u202f](?=\d{3}(?!\d))"), "'"),
                (re.compile("(?<=\\d)(?=[²³¹⁰-₉¼-¾⅐-↉])"), "_"))
 # Digits with separators: one number, or a list of them.
@@ -15,25 +15,25 @@ DIGITS = re.compile(r"(?<!\d)(?<!\d[.,'])\d+(?:[.,']\d+)+")
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3})+|(?:'\d{3})+)(?:\.\d+)?|[1-9]\d?(?:,\d{2})+,\d{3}(?:\.\d+)?|[1-9]\d{0,2}(?:\.\d{3}){2,}")
 DECIMAL_COMMA = re.compile(r"(?!\d{4,},\d{4})\d+,\d+|[1-9]\d{0,2}(?:(?:\.\d{3})+|(?:'\d{3})+),\d+")
 DATE = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}|\d{4}\.\d{1,2}\.\d{1,2}")
-# Beside a number: no more digits of it, and no sign; a whole number may be followed by a point and zeros.
+# A number must not continue with digits on either side, nor follow a sign. A point and zeros may follow a whole number.
 NUMBER_BEGINS = r"(?<!\d\.)(?<!(?<![\w.)\]])\.)(?<!(?<![\w-])-)(?<!(?<![\w-])-[$€£¥₹₩₽])(?<!\de[+-])"
 NUMBER_ENDS, WHOLE_NUMBER_ENDS = r"(?!\.\d)", r"(?!\.(?!0+(?!\.?\d))\d)"
 
 
 def normalized(text: str) -> str:
-    """An answer or a reference in the one spelling in which they are compared: of characters, case and numbers."""
+    """Normalizes characters, case and numbers of an answer or a reference, for comparison."""
     text = "".join(map(_visible, text)).translate(PLAIN)
     for pattern, replacement in KEEPS_APART:
         text = pattern.sub(replacement, text)
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(PLAIN)
-    text = text.replace("i\u0307", "i").replace("ı", "i")  # Turkish pairs them otherwise
+    text = text.replace("i\u0307", "i").replace("ı", "i")  # Turkish has a different case pairing
     text = re.sub(r"\d", lambda digit: str(int(digit[0])), text)
     text = DIGITS.sub(_number, re.sub(r"(?<=\d)\s+(?=[%‰])", "", text))
     return " ".join(text.split())
 
 
 def contains(text: str, reference: str) -> bool:
-    """Whether a normalized text has a normalized reference as words or a number, not inside longer ones. An empty one is in none."""
+    """True if a normalized text contains a normalized reference as whole words or a whole number. False for an empty reference."""
     if not reference:
         return False
     begins = NUMBER_BEGINS if reference[0].isdigit() else ""
@@ -48,7 +48,7 @@ def contains(text: str, reference: str) -> bool:
 
 
 def _visible(c: str) -> str:
-    """Without what only formats; signs that are spelled with letters (™, №, ㎏) apart from the words beside them."""
+    """Removes format characters. Separates signs that are spelled with letters (™, №, ㎏) from adjacent words."""
     category = unicodedata.category(c)
     if category == "Cf" or "\ufe00" <= c <= "\ufe0f":
         return ""
@@ -69,7 +69,7 @@ def _number(digits: re.Match[str]) -> str:
 
 
 def _joined(beside: str, edge: str) -> bool:
-    """Whether a character beside a reference belongs to the word at its edge."""
+    """True if the character next to a reference belongs to the word at the reference's edge."""
     in_word = beside.isalnum() or beside == "_" or unicodedata.category(beside or " ").startswith("M")
     return in_word and not _running(beside) and not _running(edge)
 

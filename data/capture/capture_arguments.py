@@ -1,5 +1,5 @@
-"""kvcapture.py's arguments, and what can be said of them before torch is imported, which takes seconds: which are missing, and which
-packages. Needs none."""
+"""kvcapture.py's arguments. Reports missing arguments and missing packages before torch is imported, which takes seconds. Needs no
+packages itself."""
 from __future__ import annotations
 
 import argparse
@@ -13,49 +13,49 @@ SOURCES = ("prompt", "messages", "ids")  # of tokens, each a file or several
 
 
 def read_arguments(arguments: list[str] | None, about: str, args: argparse.Namespace, failed: str = "") -> argparse.Namespace:
-    """Fills args, also where it raises CaptureError; failed: the import that did."""
+    """Fills args, even if it raises CaptureError. failed: the error of the import that failed."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--model", help="a folder, or a name on the Hugging Face hub")
     add("--gguf", metavar="FILE", help="a GGUF file, dequantized (with --model: the tokenizer of that)")
     source = parser.add_mutually_exclusive_group()
     several = {"nargs": "+", "action": "extend", "metavar": "FILE"}
-    source.add_argument("--prompt", **several, help="a text for the model's own tokenizer; of several, each becomes a dump in --out")
+    source.add_argument("--prompt", **several, help="a text for the model's own tokenizer; with several files, each becomes a dump in --out")
     source.add_argument("--messages", **several,
                         help='a conversation, framed by the model\'s chat template: a JSON list of {"role", "content"}, or requests with '
-                             '"messages" (and "tools") as servers log them, one a file or a line; a last answer is what is decoded')
+                             '"messages" (and "tools") as servers log them, one per file or line; a final answer is decoded')
     source.add_argument("--ids", **several, help='token ids: a JSON list, a tokens.json, {"input_ids": [..]}, or numbers')
     source.add_argument("--task", metavar="NAMES",
-                        help="RULER's questions by name, or a JSON-lines file of yours: a dump of each that is answered rightly")
-    add("--samples", type=int, default=10, metavar="N", help="of each task (default 10)")
-    add("--length", type=int, metavar="N", help=f"of a sample with its answer, in tokens (default {LENGTH})")
-    add("--seed", type=int, default=0, metavar="N", help="that samples are drawn by (default 0)")
+                        help="RULER's questions by name, or a JSON-lines file of yours; every question answered correctly becomes a dump")
+    add("--samples", type=int, default=10, metavar="N", help="samples per task (default 10)")
+    add("--length", type=int, metavar="N", help=f"tokens per sample, answer included (default {LENGTH})")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the samples (default 0)")
     add("--haystack", metavar="FILE", help="a text to hide needles in (default: the help of Python)")
-    add("--any-prompt", action="store_true", help="even a text of few, unknown or single-letter tokens")
-    add("--chat", action="store_true", help="frame --prompt as what a user says, by the model's chat template")
+    add("--any-prompt", action="store_true", help="accept a text of few, unknown or single-letter tokens")
+    add("--chat", action="store_true", help="frame --prompt as a user turn, by the model's chat template")
     add("--prompt-len", type=int, metavar="N", help="the first N tokens are the prompt, the others decoded")
     add("--decode", type=int, default=128, metavar="N", help="decoding steps, greedy (default 128)")
-    add("--stop", action="store_true", help="decode no further than where the model ends the text")
+    add("--stop", action="store_true", help="stop decoding where the model ends the text")
     add("--sample", type=int, metavar="SEED", help="sample the decoding steps at temperature 1")
-    add("--out", metavar="DUMP", help="the folder to write: a dump, or of several prompts one dump each, named by its file")
+    add("--out", metavar="DUMP", help="the folder to write: a dump, or with several prompts one dump per prompt, named by its file")
     add("--force", action="store_true", help="replace a dump in the folder")
-    add("--layers", metavar="0,3-5", help="only these, renumbered from 0")
-    add("--window", type=int, metavar="W", help="only the queries of the last W prompt positions and the decoding steps")
-    add("--dtype", choices=FILE_DTYPES, help="of the files, and what q, k, v are rounded to (default the checkpoint's)")
-    add("--compute", choices=FILE_DTYPES, help="what the model runs in (default the checkpoint's, if not coarser)")
+    add("--layers", metavar="0,3-5", help="layers to capture, renumbered from 0 (default all)")
+    add("--window", type=int, metavar="W", help="store queries of the last W prompt positions and the decoding steps only")
+    add("--dtype", choices=FILE_DTYPES, help="dtype of the files, to which q, k, v are rounded (default the checkpoint's)")
+    add("--compute", choices=FILE_DTYPES, help="dtype that the model computes in (default the checkpoint's, if not coarser)")
     add("--device", help="cpu, cuda, ... (default cuda where there is one)")
     add("--name", help="the manifest's model name")
     add("--gradients", type=int, metavar="S",
-        help="also gradients with respect to o, of the likelihood of labels that its predictions draw S times")
+        help="also gradients with respect to o, of the likelihood of labels drawn S times from the model's predictions")
     add("--rows", metavar="future,window",
-        help="of which rows: the decoding steps (default), the last 32 prompt positions (window=64: the last 64), or both")
+        help="rows with gradients: the decoding steps (default), the last 32 prompt positions (window=64: the last 64), or both")
     add("--gradients-nll", action="store_true", help="also the gradient of the decoding steps' NLL")
-    add("--gradients-seed", type=int, default=0, metavar="N", help="what the labels are drawn by (default 0)")
+    add("--gradients-seed", type=int, default=0, metavar="N", help="seed of the labels (default 0)")
     add("--repeat", action="store_true", help="also the queries of a second reading of the prompt, behind the first")
     add("--resume", action="store_true",
-        help="what is not there: prompts without a whole dump, gradients or a second reading that were interrupted or never begun")
-    add("--estimate", action="store_true", help="print the bytes it would write, its memory and minutes, and stop")
-    add("--check", metavar="DUMP", help="which layers are whole, and does o follow from q, k, v? exit 1 if not")
+        help="add the missing parts: prompts without a whole dump, and gradients or second readings that were interrupted or never begun")
+    add("--estimate", action="store_true", help="print the bytes to write, the memory and the minutes, and stop")
+    add("--check", metavar="DUMP", help="check that every layer is whole and that o follows from q, k, v; exit 1 if not")
     parser.error = refuse_arguments
     parser.parse_args(arguments, args)
     if args.check:

@@ -17,7 +17,7 @@ ROWS, READ = 128, 1 << 26  # of the product that a pass over many rows is measur
 
 
 def print_estimate(request: Request) -> None:
-    """Of every prompt; of questions (--task), of the longest that there may be."""
+    """Prints the estimate of every prompt; with --task, of the longest possible question."""
     blocks, prompts = without_weights(request.whole), request.prompts or [request.longest]
     speed, totals = Speed(request, sum(parameter.numel() for parameter in blocks.parameters())), []
     for prompt in prompts:
@@ -74,7 +74,7 @@ def print_minutes(request: Request, first: float, gradients: float) -> None:
 
 
 class Speed:
-    """How fast a model is on this machine, by products of the sizes that its passes consist of."""
+    """Measures a model's speed on this machine, with matrix products of the sizes in its passes."""
 
     def __init__(self, request: Request, weights: int):
         self.request, self.weights = request, weights
@@ -83,7 +83,7 @@ class Speed:
         self.bytes = size * products_a_second(width, READ // (size * width), 1, dtype, request.device)
 
     def seconds(self, prompt: Prompt, jobs: list[Job]) -> tuple[float, float]:
-        """Of the capture with its second reading, and of the gradients."""
+        """Seconds of the capture, second reading included, and seconds of the gradients."""
         rows, pass_of_weights = prompt.prompt_len, OVERHEAD * self.weights
         read = 0 if prompt.resumed else rows
         again = 2 * rows if self.request.args.repeat else 0
@@ -93,8 +93,8 @@ class Speed:
 
 
 def products_a_second(inner: int, outer: int, rows: int, dtype: torch.dtype, device: str) -> float:
-    """Weights that are multiplied with a row, in a product of as many rows: the fastest of what half a second has time for, which
-    other work on the machine slows least. The first one, which also starts the device, is not among them."""
+    """Weights per second of a product of `rows` rows: the fastest product within half a second, as other work on the machine slows
+    it least. The first product, which also starts the device, does not count."""
     a, b = (torch.ones(*size, dtype=dtype, device=device) for size in ((rows, inner), (inner, outer)))
     float((a @ b)[0, 0])  # waits for the device
     seconds, end = [], time.monotonic() + 0.5

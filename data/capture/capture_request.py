@@ -1,4 +1,4 @@
-"""What kvcapture.py's arguments ask for: the model and its dtypes, and of every prompt the tokens, the layers, the gradients."""
+"""The capture that kvcapture.py's arguments describe: the model, its dtypes, and each prompt's tokens, layers and gradients."""
 from __future__ import annotations
 
 import argparse
@@ -21,12 +21,12 @@ from second_reading import check_length
 
 
 class Prompt:
-    """What the model is to read, checked, and the dump that it becomes."""
+    """A validated prompt for the model to read, and the dump that it becomes."""
 
     def __init__(self, request: Request, name: str, source: str, content: str | Conversation | list[int] | None,
                  out: Path | None):
-        """name: of the file, where there are several. source: where the content is from: a text, a conversation or token ids; none
-        where a dump is added to."""
+        """name: the file's, if there are several. source: the origin of the content. content: a text, a conversation or token ids;
+        None if a dump is extended."""
         self.request, self.name, self.source, self.out, args = request, name, source, out, request.args
         there = args.resume and out and (out / "manifest.json").exists()
         begun = there and is_incomplete(out)
@@ -58,12 +58,12 @@ class Prompt:
         dtype = request.dtype
         require(not self.resumed or dtype == self.resumed.dtype, "--dtype", f"the dump's {self.resumed and self.resumed.dtype}", dtype)
         if not args.task:
-            self.jobs()  # refuses what cannot be before anything is written
+            self.jobs()  # rejects impossible gradients before anything is written
         if args.repeat:
             check_length(request.config, self.prompt_len)
 
     def _tokens(self, content: str | Conversation | list[int] | None) -> tuple[list[int], int, int]:
-        """The ids, how many of them are the prompt, and the decoding steps."""
+        """The ids, the length of the prompt, and the number of decoding steps."""
         args, tokenizer, answer = self.request.args, self.request.tokenizer, []
         ids = content if isinstance(content, list) else []
         if isinstance(content, Conversation):
@@ -73,12 +73,12 @@ class Prompt:
             text, ids = content, tokenizer.encode(content)
         if isinstance(content, (str, Conversation)) and not args.any_prompt:
             refuse_odd_prompt(self.source, text, ids, args.decode, tokenizer)
-        if answer:  # what was logged is what is decoded
+        if answer:  # the logged answer is decoded
             return ids + answer[:args.decode], len(ids), min(args.decode, len(answer))
         return ids, len(ids) if args.prompt_len is None else args.prompt_len, args.decode
 
     def _resume(self) -> None:
-        """The dump's own tokens, of which what is asked for has to be the prompt."""
+        """Takes over the dump's tokens. The prompt given, if any, must equal the dump's prompt."""
         dump = self.resumed
         asked = self.ids[:self.prompt_len] or dump.ids[:dump.prompt_len][:self.request.args.prompt_len]
         same = asked == dump.ids[:dump.prompt_len]
@@ -91,7 +91,7 @@ class Prompt:
         return self.resumed.T_q if self.resumed else (self.request.args.window or self.prompt_len) + self.decode
 
     def jobs(self) -> list[Job]:
-        """The gradients that are asked for."""
+        """The gradients to compute."""
         args, T = self.request.args, self.prompt_len + self.decode
         if args.gradients is None and not args.gradients_nll:
             return []
@@ -102,7 +102,8 @@ class Request:
     """The arguments, checked against the model's configuration, before its weights are read."""
 
     def __init__(self, args: argparse.Namespace, gguf: Any, contents: list[Content], refused: Callable[[str, CaptureError], None]):
-        """contents: of read_contents(). refused: called with the name and the error of one of several prompts, without which the others go on."""
+        """contents: from read_contents(). refused: called with the name and error of a rejected prompt if there are several; the others
+        go on."""
         self.args, self.gguf, self.source = args, gguf, args.gguf or args.model
         self.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.name = args.name or Path(self.source).name
@@ -138,7 +139,7 @@ class Request:
         return None
 
     def _choose_dtype(self, contents: list[Content]) -> None:
-        """Of the files, and what the model runs in."""
+        """The dtype of the files, and the model's compute dtype."""
         args = self.args
         own = getattr(self.config, "dtype", None) or getattr(self.whole, "dtype", None) or "float32"
         own = str(own).replace("torch.", "")
@@ -161,12 +162,12 @@ class Request:
         return model.to(self.device).eval()
 
 
-# The name of a prompt, the file that it is from, a text, a conversation or token ids, and the folder of its dump.
+# A prompt's name, its file, its content (a text, a conversation or token ids), and the folder of its dump.
 Content = Tuple[str, str, Union[str, Conversation, List[int], None], Union[Path, None]]
 
 
 def read_contents(args: argparse.Namespace, refused: Callable[[str, CaptureError], None]) -> list[Content]:
-    """What the files hold, which is read before anything of the model; nothing where a dump is resumed."""
+    """Reads the prompt files, before any file of the model. Content is None if a dump is resumed."""
     found: list[tuple[str, str, Any]] = []
     args.several = len(args.sources) > 1
     for kind, path in args.sources:
@@ -188,7 +189,7 @@ def read_contents(args: argparse.Namespace, refused: Callable[[str, CaptureError
 
 @contextlib.contextmanager
 def going_on(several: bool, name: str, refused: Callable[[str, CaptureError], None]) -> Iterator[None]:
-    """Inside, what is refused is said of one of several prompts, and the others go on."""
+    """Context: if one of several prompts is rejected, reports it by name and goes on with the others."""
     try:
         yield
     except CaptureError as error:
@@ -198,7 +199,7 @@ def going_on(several: bool, name: str, refused: Callable[[str, CaptureError], No
 
 
 def weights_size(source: str) -> str:
-    """" (491 MB)", or nothing of a model that is not here yet."""
+    """" (491 MB)", or "" for a model that is not on this machine yet."""
     path = Path(source)
     kinds = ("*.safetensors", "*.bin") if path.is_dir() else ()
     files = next((found for kind in kinds if (found := list(path.glob(kind)))), [path] if path.is_file() else [])

@@ -90,7 +90,7 @@ class Answers:
     """tasks.csv: what was answered so far, and tasks.json, by what it was drawn."""
 
     def __init__(self, folder: Path, how: dict[str, Any], resume: bool, force: bool):
-        """Refuses what is there before a model is read; begin() writes."""
+        """Rejects a folder with samples, unless resume or force is set, before a model is read. begin() writes."""
         self.folder, self.path, self.how, self.former = folder, folder / "tasks.csv", how, []
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
         if self.path.exists():

@@ -9,25 +9,25 @@ from dump_files import CaptureError, read_text, require
 
 
 class Conversation(NamedTuple):
-    """A template takes arguments of tool calls as objects, and contents as one text."""
+    """Messages as a chat template takes them: arguments of tool calls as objects, contents as one text."""
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None
-    options: dict[str, Any] = {}  # of the template, as a request's chat_template_kwargs has them
+    options: dict[str, Any] = {}  # template options: a request's chat_template_kwargs
 
     @staticmethod
     def of_user(text: str) -> Conversation:
         return Conversation([{"role": "user", "content": text}])
 
     def frame(self, tokenizer: Any, where: str) -> tuple[str, str]:
-        """The text up to where the model answers, and what it then said where the last turn is its own."""
+        """The text up to the model's answer, and the answer itself if the last turn is the assistant's."""
         answered = self.messages[-1]["role"] == "assistant"
         asked = self.messages[:-1] if answered else self.messages
         require(asked, where, "a conversation that somebody else begins", "only the assistant's turn")
         try:
             before = tokenizer.frame(asked, self.tools, True, **self.options)
             whole = tokenizer.frame(self.messages, self.tools, False, **self.options) if answered else before
-        except Exception as error:  # templates raise of all kinds
+        except Exception as error:  # templates raise all kinds of errors
             raise CaptureError(f"{where}: expected a conversation that the model's chat template takes, found {error}") from None
         require(before is not None, where, "a tokenizer with a chat template", "none")
         wanted = "an answer that the template has behind the prompt (leave the last turn out, and the model answers)"
@@ -36,7 +36,7 @@ class Conversation(NamedTuple):
 
 
 def read_conversations(path: str) -> list[Conversation]:
-    """Of a file with a list of messages, a request, a list of requests, or a request in every line."""
+    """Reads a file with a list of messages, a request, a list of requests, or one request per line."""
     text = read_text(path)
     try:
         found = json.loads(text)
@@ -58,7 +58,7 @@ def of_line(where: str, line: str) -> Any:
 
 
 def conversation_of(where: str, found: Any) -> Conversation:
-    """Of a list of messages, or of a request that has one: {"messages", "tools"}, or that as the "body" of a batch's line."""
+    """Parses a list of messages, a request {"messages", "tools"}, or a batch line with a request as its "body"."""
     request = found if isinstance(found, dict) else {"messages": found}
     request = request["body"] if isinstance(request.get("body"), dict) else request
     messages, tools, options = (request.get(key) for key in ("messages", "tools", "chat_template_kwargs"))
@@ -86,7 +86,7 @@ def message_of(where: str, message: Any) -> dict[str, Any]:
 
 
 def call_of(where: str, call: Any) -> Any:
-    """Clients write its arguments as a text of JSON."""
+    """A tool call with its arguments as an object. Clients send these as JSON text."""
     function = call.get("function", call) if isinstance(call, dict) else None
     require(isinstance(function, dict) and "name" in function, where, 'a function with a "name"', str(call)[:40])
     arguments = function.get("arguments")

@@ -1,5 +1,5 @@
-"""A model reads a prompt and decodes behind it, through its own generate(): that hands on caches, positions and masks by the names
-that the installed transformers has for them, which change between versions."""
+"""A model reads a prompt and decodes behind it, through its own generate(). The names of caches, positions and masks change between
+versions of transformers; generate() passes them on under the right names."""
 from __future__ import annotations
 
 import contextlib
@@ -14,8 +14,8 @@ from model_attention import input_device
 
 def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, seed: int | None,
          ends: Iterable[int] = (), enough: Callable[[list[int]], bool] | None = None) -> int | None:
-    """The prompt, then `decode` tokens one by one: the given ones, or the likeliest, or sampled. No token ends it, unless
-    `enough` says of those that were chosen whether they are: then one of `ends` does, too.
+    """Feeds the prompt, then `decode` tokens one by one: the given ones, then the likeliest or sampled ones. No token ends the
+    decoding early, unless `enough` is given: then one of `ends` does, or enough(chosen tokens).
     Returns the first step at which the model chose one of `ends`, if any."""
     prompt = torch.tensor([ids], device=input_device(model))
     if not getattr(model, "can_generate", bool)():  # an encoder has no cache
@@ -41,7 +41,7 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
         return torch.full_like(scores, -torch.inf).index_fill_(1, torch.tensor([token], device=scores.device), 0.0)
 
     def stop(ids: torch.Tensor, _scores: object, **_) -> torch.Tensor:
-        """Before the token that was chosen is fed."""
+        """Called before the chosen token is fed."""
         return torch.tensor([stopped], device=ids.device)
 
     steps = GenerationConfig(max_new_tokens=decode + 1, do_sample=False, use_cache=True)
@@ -52,8 +52,8 @@ def feed(model: torch.nn.Module, ids: list[int], given: list[int], decode: int, 
 
 @contextlib.contextmanager
 def without_defaults(model: torch.nn.Module) -> Iterator[None]:
-    """Inside, the model's own settings (penalties, ends, a static cache, ...) play no part in generate(), and no model drops its
-    cache on the way, as Phi-3 does to read the prompt anew where its rotation changes: it is prepared as others are."""
+    """Context: generate() ignores the model's own settings (penalties, ends, a static cache, ...), and no model drops its cache on
+    the way. Phi-3 would, to read the prompt anew when its rotation changes; it gets the inputs of other models."""
     own, prepare = model.generation_config, model.prepare_inputs_for_generation
 
     @functools.wraps(prepare)

@@ -18,7 +18,7 @@ QUERIES = "q_ref"  # of a second reading of the prompt
 ASKING = "h_ref_norm"  # of the hidden states that these queries are made of
 PROGRESS = "gradients.progress"  # in the dump's folder while they are not whole
 LARGEST_TEXT = 1 << 26  # bytes of a manifest, a prompt or ids
-WIDE = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # by their byte order marks
+WIDE = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # keyed by byte order mark
 
 
 class CaptureError(Exception):
@@ -59,7 +59,7 @@ def prepare_folder(folder: Path, force: bool, size: int) -> None:
 
 
 def require_folder(folder: Path, force: bool, emptied: bool = False) -> None:
-    """Refuses, before anything is computed, a folder with more in it than prepare_folder() removes."""
+    """Rejects a folder with files that prepare_folder() does not remove, before anything is computed."""
     require(folder.is_dir() or not folder.exists(), folder, "a folder", "a file")
     if not force and is_incomplete(folder):
         raise CaptureError(f"{folder}: expected an empty folder, found a dump whose capture was interrupted (--force captures it again)")
@@ -77,7 +77,7 @@ def files_of_dump(folder: Path) -> list[Path]:
 
 
 def is_incomplete(folder: Path) -> bool:
-    """Is there a dump whose capture was interrupted?"""
+    """True if the folder has a dump whose capture was interrupted."""
     try:
         manifest = read_json(folder / "manifest.json")
     except (CaptureError, OSError):

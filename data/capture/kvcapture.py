@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def left_behind(args: argparse.Namespace) -> str:
-    """How one goes on with the dump that was being written."""
+    """Tells how to continue the dump that was being written; empty if there is none."""
     out, args.writing = args.writing, None
     if out is None or not (out / "manifest.json").exists():
         return ""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 else:
     class _Pandas:
-        """pandas, imported when first used: that takes longer than all else here, and frames alone need it."""
+        """pandas, imported on first use: the import takes longer than everything else here, and only frames need pandas."""
 
         def __getattr__(self, name):
             import pandas

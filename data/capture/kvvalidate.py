@@ -54,18 +54,18 @@ COMPUTE = ("float32", "float64", "bfloat16", "float16")
 
 
 def read_arguments(arguments: list[str] | None, failed: str = "") -> argparse.Namespace:
-    """failed: the import that did."""
+    """failed: the error of the import that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--model", "--gguf", required=True, help="a folder, a name on the Hugging Face hub, or a GGUF file")
     add("--results", nargs="+", required=True, metavar="DIR", help="finished result folders, each of one dump or of several")
-    add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: from where run.json says that they are)")
-    add("--policy", nargs="+", metavar="NAME", help="only these, as validate.csv names them; * stands for anything")
-    add("--each-layer", action="store_true", help="every layer changed alone as well: validate_layers.csv")
-    add("--feedback", action="store_true", help="also with caches that the running model itself evicts from")
-    add("--resume", action="store_true", help="go on where a validation was cut short")
+    add("--dump", nargs="+", metavar="DUMP", help="the dumps (default: the paths in run.json)")
+    add("--policy", nargs="+", metavar="NAME", help="policies to validate, named as in validate.csv; * matches anything (default all)")
+    add("--each-layer", action="store_true", help="also validate every layer individually: validate_layers.csv")
+    add("--feedback", action="store_true", help="also let the running model evict from its own caches")
+    add("--resume", action="store_true", help="continue an interrupted validation")
     add("--force", action="store_true", help="replace a validation")
-    add("--compute", choices=COMPUTE, default="float32", help="what the model runs in (16 bits blur small losses)")
+    add("--compute", choices=COMPUTE, default="float32", help="dtype that the model computes in (16 bits blur small losses)")
     add("--device", help="cpu, cuda, ... (default cuda where there is one)")
     parser.error = refuse_arguments
     args = parser.parse_args(arguments)
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, progress: Progress) -> list[Target]:
-    """Validates all folders but those that are refused, and returns these. Folders alone are checked before the model is read."""
+    """Validates all folders, and returns those that were rejected. Checks that need no model come first."""
     targets = find_targets(args, progress)
     for target in targets:
         before = target.results.folder / "validate.json"

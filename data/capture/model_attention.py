@@ -145,7 +145,7 @@ def choose_layers(config: Any, layers: Iterable[int] | None, prompt_len: int, de
 
 
 def longest_text(config: Any) -> float:
-    """Positions that a model reads. A rotation that grows with the text (dynamic NTK) is for its factor times those it was trained on."""
+    """The model's longest text, in positions. Dynamic NTK multiplies the trained length by its factor."""
     longest = getattr(config, "max_position_embeddings", None) or np.inf
     scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     dynamic = scaling.get("rope_type", scaling.get("type")) == "dynamic"
@@ -222,7 +222,7 @@ def rotations(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
 
 
 def forget_lengths(model: torch.nn.Module) -> None:
-    """Rotations that depend on the longest text that was read are those of a model that has read none."""
+    """Resets rotations that depend on the longest text read so far, as in a model that has read none."""
     for owner, name in rotations(model):
         original = getattr(owner, name.replace("inv_freq", "original_inv_freq"), None)
         if torch.is_tensor(original):

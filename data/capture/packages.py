@@ -1,5 +1,5 @@
-"""The packages that capture and validation need, looked for before any of them is imported, and the versions of transformers that
-are tested. Needs none."""
+"""Packages that capture and validation need, checked before any of them is imported, and the tested versions of transformers. Needs
+no packages itself."""
 from __future__ import annotations
 
 import importlib.metadata
@@ -9,15 +9,15 @@ from typing import Iterable
 
 from dump_files import CaptureError, require
 
-TESTED = "5.2", "5.24"  # of transformers: the oldest and the newest; the pages name them
+TESTED = "5.2", "5.24"  # oldest and newest tested transformers; the pages name them
 TORCH = "numpy", "torch", "transformers"
-GGUF = "gguf", "accelerate"  # with which transformers reads a GGUF file
+GGUF = "gguf", "accelerate"  # transformers needs both to read a GGUF file
 TEXTS = ("tokenizers",)
 CHATS = ("jinja2",)
 
 
 def require_packages(names: Iterable[str], failed: str = "") -> None:
-    """Refuses in one line what is not installed, all of it, or what was installed and could not be imported (`failed`: how)."""
+    """Reports in one line all packages that are not installed, or the failed import of an installed one (`failed`: its error)."""
     lacking = [name for name in dict.fromkeys(names) if importlib.util.find_spec(name) is None]
     require(not lacking, "packages", f"{', '.join(lacking)} (pip install {' '.join(lacking)})", "none of them" if lacking[1:] else "none")
     if failed:
@@ -33,13 +33,13 @@ def transformers_version() -> str:
 
 
 def version_note(found: str | None = None) -> str:
-    """A note where transformers is older or newer than what is tested, or nothing."""
+    """A note if transformers is older or newer than the tested versions; else empty."""
     found, (oldest, newest) = found or transformers_version(), TESTED
     beyond = "older" if release(found) < release(oldest) else "newer" if release(found) > release(newest) else ""
     return beyond and f"transformers {found} is {beyond} than what was tested, {oldest} to {newest}: what it changed may be refused"
 
 
 def release(version: str) -> tuple[int, int]:
-    """The first two numbers."""
+    """The first two numbers of a version."""
     numbers = re.findall(r"\d+", version)
     return int(numbers[0]), int((numbers + ["0"])[1])

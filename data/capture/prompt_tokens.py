@@ -33,7 +33,7 @@ class Tokenizer:
         return self.frame([{"role": "user", "content": content}])
 
     def frame(self, messages: list[dict[str, Any]], tools: list[Any] | None = None, asks: bool = True, **options: Any) -> str | None:
-        """A conversation by the model's template; asks: up to where the model answers."""
+        """A conversation in the model's chat template; None without one. asks: the text ends where the model answers."""
         if not self.own.chat_template:
             return None
         options = {"enable_thinking": False, **options}
@@ -63,11 +63,11 @@ def find_tokenizer(model: str | None, gguf: Any, origin: dict[str, str]) -> Any:
 
 
 def own_tokenizer(model: str, auto: Any, origin: dict[str, str]) -> Any:
-    """A model's, which transformers may make of nothing where its files are missing."""
+    """A model's tokenizer. transformers may return an empty one if files are missing; that raises CaptureError."""
     wanted = f"{model}: expected a tokenizer with a vocabulary (tokenizer.json, ...; --ids takes token ids)"
     try:
         found = auto.from_pretrained(**origin)
-    except Exception as error:  # transformers raises of all kinds
+    except Exception as error:  # transformers raises all kinds of errors
         raise CaptureError(f"{wanted}, found none: {' '.join(str(error).split())[:200]}") from None
     if len(found) <= len(found.get_added_vocab()):
         raise CaptureError(f"{wanted}, found one of {len(found)} tokens")

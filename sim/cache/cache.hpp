@@ -60,8 +60,8 @@ struct CacheCase {
 };
 
 /// The cache that a case makes of a group. Quantization sees the kept tokens one behind the other, in order
-/// of position, and only what pruning left. Positions before HeadGroup::first_held(), which only rows of the
-/// prompt see, stay as they are: no cache is charged with them. O(T (d + d_v)) where it quantizes.
+/// of position, without pruned channels. Positions before HeadGroup::first_held(), which only rows of the
+/// prompt see, stay unchanged and cost no bytes. O(T (d + d_v)) where it quantizes.
 template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which);
 
@@ -76,7 +76,7 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache);
 template <class T>
 Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, RowRange rows);
 
-/// Bytes of a stored number that is not quantized, whatever the dump's: engines store 16 bits.
+/// Bytes of an unquantized number, regardless of the dump's dtype: engines store 16 bits.
 inline constexpr Index kElementBytes = 2;
 
 /// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A

@@ -116,8 +116,8 @@ std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budg
   if (candidates > budget) {
     EvictionRule within = rule_;
     within.window = within.pool_window = std::min(rule_.window, rows);
-    // KeyDiff and TriAttention take the cache's keys where they are. The others rank a copy of it, as KeyDiff
-    // does to say what is not finite.
+    // KeyDiff and TriAttention rank the cache's keys in place. All other rules rank a copy of the cache;
+    // KeyDiff also copies it to report a value that is not finite.
     Vector<double> scores;
     if (keydiff_) scores = keydiff_->scores(cache);
     if (triattention_) {

@@ -36,10 +36,10 @@ class BlockCuts {
   /// Refers to all of them. The group holds the queries of every block where needs_rows().
   BlockCuts(const HeadGroup<T>& group, const EvictionRule& rule, const Compute& compute);
 
-  void add(std::span<const Index> tokens);     ///< they join the cache
-  void remove(std::span<const Index> tokens);  ///< they leave it, not by a cut
-  /// What leaves a cache (positions, ascending), the last `rows` of which are the block: tokens that a
-  /// sliding window hides from all later rows, and what is above `budget`; ascending.
+  void add(std::span<const Index> tokens);     ///< tokens that join the cache
+  void remove(std::span<const Index> tokens);  ///< tokens that leave by other means than a cut
+  /// The positions that leave a cache, ascending: tokens hidden from all later rows by a sliding window, and
+  /// the excess over `budget`. The last `rows` of `cache` (ascending) are the block.
   std::vector<Index> cut(const std::vector<Index>& cache, Index budget, Index rows);
 
  private:

@@ -72,7 +72,7 @@ QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions
       rows.q.row(row) = group.q[g].row(i - first);
       rows.head.push_back(g);
       if (!shifted) {
-        // What a sliding window no longer holds is nothing that kept tokens could stand for.
+        // Kept tokens cannot stand in for positions that left the sliding window.
         rows.visible.push_back({std::min(std::max(group.first_visible(i), group.first_held()), l),
                                 std::min(group.end_visible(i), l)});
         continue;

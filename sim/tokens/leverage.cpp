@@ -20,8 +20,8 @@ constexpr Index kWidth = kPanelWidth<double>;
 constexpr Index kLeverageTokensPerItem = 256;
 constexpr Index kBlockOfEvictions = 64;  // evictions between two updates of the inverse
 
-/// L^-1 of G = L L^T over the tokens from position `begin` on; nothing where no row sees any of them, and
-/// nothing costs anything.
+/// L^-1 of G = L L^T over the tokens from position `begin` on. Nothing if no row sees any of these tokens:
+/// then every eviction costs 0.
 std::optional<Matrix<double>> inverse_factor(const HeadGroup<double>& group, Index begin, Workers& workers) {
   std::vector<Index> every(group.l - begin);
   std::iota(every.begin(), every.end(), begin);

@@ -33,9 +33,9 @@ std::optional<std::string> why_no_leverage(const Dump& dump);
 /// min E for each token alone, [l], in squared output. n l^2 + l^3 flops.
 Vector<double> leverage(const HeadGroup<double>& group, Workers& workers);
 
-/// Evicts one candidate at a time until `keep` are left, each time the one that costs least where all others are
-/// fitted anew; GreedyPath::error is min E after each. Ties, to rounding, evict the higher position.
-/// n l^2 + 2 l^3 flops, and a step O((l + d_v) l) in rank-one updates of G^-1 that are carried out in blocks.
+/// Evicts one candidate at a time until `keep` are left: each time the one of least cost, with all others
+/// refitted. GreedyPath::error is min E after each eviction. Ties, to rounding, evict the higher position.
+/// n l^2 + 2 l^3 flops, and per step O((l + d_v) l) in rank-one updates of G^-1, carried out in blocks.
 GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& workers);
 
 /// The judge: each token's min E by a system of its own over the others. O(l^4).

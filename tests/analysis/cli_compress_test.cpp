@@ -391,7 +391,7 @@ TEST_CASE("of several formats and budgets each format has a line and each budget
   for (const char* policy : {"h2o~16", "h2o~4", "tova~16", "tova~4"}) {
     REQUIRE(std::getline(text, line));
     INFO(line);
-    // policy, semantics, phase; then of every budget: error / median (recall) bytes %
+    // Columns: policy, semantics, phase; then for every budget: error / median (recall), bytes, %.
     const std::vector<std::string> found = fields(line);
     REQUIRE(found.size() == 3 + 3 * 6);
     CHECK(found[0] == policy);

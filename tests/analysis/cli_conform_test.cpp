@@ -159,7 +159,7 @@ TEST_CASE("the changes from kvpress 0.5.4 to 0.5.5 are named", "[cli][conform][g
           press == std::string("criticalkv") ? " with the settings of " : " with the budget rounded as in ";
       CHECK(contains(found.reading(0), press + std::string(what)));
       CHECK(contains(found.reading(0), other));
-      // One of the protected tokens, whichever of equal score.
+      // Only protected tokens differ, and their scores are equal.
       CHECK(found.one.at("readings").at(0).at("tokens_apart") == 0);
       CHECK(judge_mask(Mask(bits.begin(), bits.end()),
                        {"--as", press, "--semantics", other, "--sigma", "0.999"})
@@ -269,7 +269,7 @@ TEST_CASE("a named reading keeps exactly the same, anything else is the nearest"
   CHECK(reading(evicted(temp / "r", "h2o[recent=45]", "paper", "179"), "h2o", "0-1") ==
         "h2o with the last 45 protected");
 
-  // Dumps of the same numbers that say another scale.
+  // Dumps with equal numbers, but another scale in the manifest.
   fs::copy(sample_dump(), temp / "dump", fs::copy_options::recursive);
   Json manifest = Json::parse(file_text(temp / "dump/manifest.json"));
   for (const auto& [scale, named] : {std::pair(1.0, "tova with logits that are not scaled"),
@@ -288,7 +288,7 @@ TEST_CASE("a named reading keeps exactly the same, anything else is the nearest"
     CHECK(reading(scaled, "tova") == named);
   }
 
-  // One token for another is no reading's.
+  // One token replaced by another: no reading explains that.
   Mask other = streaming(5, 0);
   other[kTokens + 100] = 1, other[kTokens + 895] = 0;
   const Judged near = judge_mask(other, {"--as", "streaming", "--budget", "179"});
@@ -312,7 +312,7 @@ TEST_CASE("of more pinned tokens than stay the first go first, then the newest",
     CHECK(judge_mask(kept(kTokens - 20, 0), as).one.at("verdict") == "conforms");
     CHECK(judge_mask(kept(kTokens - 32, 0), as).one.at("tokens_apart") == 24 * kLayers * kHeads);
     CHECK(judge_mask(kept(kTokens - 20, kTokens - 25), as).one.at("tokens_apart") == 2);
-    // kvpress gives all that it protects one score: any of these stay.
+    // kvpress gives all protected tokens one score, so any of them may stay.
     CHECK(judge_mask(kept(kTokens - 32, 0),
                      [&] {
                        std::vector<std::string> theirs = as;
@@ -352,7 +352,7 @@ TEST_CASE("positions behind a sliding window are not compared", "[cli][conform]"
   CHECK(dropped.one.at("tokens_apart") == 1);
   CHECK(dropped.one.at("first").at("position") == first);
 
-  // Streaming keeps the first and the newest of what is held.
+  // Streaming keeps the first and the newest of the positions held.
   Mask streaming(2 * 2 * l, 0);
   for (std::size_t head = 0; head < 4; ++head) {
     const auto row = streaming.begin() + static_cast<std::ptrdiff_t>(head * l);
@@ -360,7 +360,7 @@ TEST_CASE("positions behind a sliding window are not compared", "[cli][conform]"
     std::fill_n(row + static_cast<std::ptrdiff_t>(l - 8), 8, std::uint8_t{1});
   }
   CHECK(judged(streaming, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "conforms");
-  streaming[3] = 1;  // hidden
+  streaming[3] = 1;  // a hidden position
   CHECK(judged(streaming, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "conforms");
   CHECK(judged(all, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "nothing was evicted");
   CHECK(judged(held, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "nothing was evicted");

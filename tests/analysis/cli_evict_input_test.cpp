@@ -72,7 +72,7 @@ TEST_CASE("what is no regular file is refused wherever one is read", "[cli]") {
       return joined({"evict", dump, "--out", temp / "x"}, more);
     };
     refused({"conform", dump, "--kept", odd, "--as", "h2o", "--budget", "20"}, odd);
-    if (!fs::is_directory(odd)) {  // which arrays and recipes may come from
+    if (!fs::is_directory(odd)) {  // arrays and recipes may be read from a folder
       refused(with({"--recipe", "r=" + odd}), odd);
       refused(with({"--policy", "score:mine", "--score", "mine=" + odd, "--budget", "20"}), odd);
       refused(with({"--policy", "none", "--kept", "mine=" + odd}), odd);
@@ -98,7 +98,7 @@ TEST_CASE("what is no regular file is refused wherever one is read", "[cli]") {
       refused({"recommend", copy, "--bytes", "50%"}, copy / name);
     }
   }
-  // Links to regular files are such files.
+  // Links to regular files count as regular files.
   fs::remove_all(temp / "copy");
   fs::copy(dump, temp / "copy", fs::copy_options::recursive);
   fs::remove(temp / "copy/manifest.json");

@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-// The line that a command ends with: what to type next.
+// The last line of a command's output: the commands to type next.
 
 using namespace kvreplay::test;
 namespace fs = std::filesystem;
 
 namespace {
 
-/// What stands behind "next: " on the last line.
+/// The text behind "next: " on the last line.
 std::string next_of(const std::string& out) {
   const std::string text = out.substr(0, out.size() - 1);
   const std::string last = text.substr(text.rfind('\n') + 1);
@@ -27,7 +27,7 @@ std::string next_of(const std::string& out) {
   return last.substr(6);
 }
 
-/// Types the first command of such a line in a shell.
+/// Runs the first command of a "next:" line in a shell.
 ProcessResult type(const std::string& next) {
   const std::string first = next.substr(0, next.find(", or "));
   INFO(first);
@@ -66,7 +66,7 @@ TEST_CASE("every command that writes results ends with what to type next", "[nex
     CHECK(succeed({command, b, "--out", temp / (command + "-quiet"), "--quiet"}).out.empty());
     CHECK_FALSE(contains(succeed({command, b, "--out", temp / (command + "-json"), "--json"}).out, "next:"));
   }
-  // Parts are joined.
+  // Results of several parts are joined first.
   for (const std::string part : {"1", "2"}) {
     const std::string next =
         next_of(succeed({"tokens", b, "--out", temp / ("part" + part), "--shard", part + "/2"}).out);
@@ -74,7 +74,7 @@ TEST_CASE("every command that writes results ends with what to type next", "[nex
   }
   CHECK(contains(next_of(succeed({"merge", temp / "part1", temp / "part2", "--out", temp / "whole"}).out),
                  "kvreplay report " + (temp / "whole").string()));
-  // What recommend cannot read is not sent there.
+  // Results that recommend cannot read get another next command.
   CHECK(next_of(succeed({"evict", b, "--out", temp / "oracle", "--policy", "oracle"}).out)
             .starts_with("kvreplay report"));
   CHECK(next_of(succeed({"evict", b, "--out", temp / "sinks", "--policy", "snapkv", "--sinks", "4"}).out)
@@ -97,7 +97,7 @@ TEST_CASE("recommend ends with how to validate its choice", "[next][recommend]")
   succeed(joined(joined({"evict"}, dumps),
                  {"--out", levers, "--policy", "none,streaming", "--keep", "50%", "--bits", "16,4",
                   "--residual", "0", "--prompt-len", "50", "--quiet"}));
-  // First the recipe's file, then the recipe on the dumps, then the model.
+  // First the command that writes the recipe, then the recipe on the dumps, then in the model.
   const std::string with_file =
       next_of(succeed({"recommend", levers, "--bytes", "60%", "--by", "worst"}).out);
   CHECK(with_file == "kvreplay recommend " + levers + " --bytes 60% --by worst --out recipe.json");
@@ -107,7 +107,7 @@ TEST_CASE("recommend ends with how to validate its choice", "[next][recommend]")
                             dumps[0], dumps[1], recipe, levers));
   const ProcessResult run = type(next.substr(0, next.find(" && ")));
   CHECK(next_of(run.out).starts_with(next.substr(next.find("python3"))));
-  // Where nothing fits, bytes into which something does.
+  // If nothing fits, the command has bytes that something fits into.
   type(next_of(run_kvreplay({"recommend", levers, "--bytes", "1%"}).out) + " --json");
   CHECK(succeed({"recommend", levers, "--bytes", "60%", "--quiet"}).out.empty());
 }

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-// `kvreplay recommend`: which bytes count, and how a choice is told.
+// `kvreplay recommend`: the bytes that count, and the text of a choice.
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;
@@ -25,7 +25,7 @@ constexpr int kLayers = 2, kHeads = 2, kDim = 32;
 struct DumpKind {
   int prompt = 96;
   bool gradients = true;
-  Json windows = nullptr;  // of every layer
+  Json windows = nullptr;  // one per layer
 };
 
 std::string dump_of(const TempDir& temp, int seed, const DumpKind& kind = {}) {
@@ -62,7 +62,7 @@ Json recommended(const fs::path& results, const std::vector<std::string>& more) 
 }
 const Json& candidates(const Json& found) { return found.at("recommendations").at(0).at("candidates"); }
 
-/// The candidate of these levers, the same everywhere.
+/// The uniform candidate of these technique names.
 Json everywhere(const Json& found, const std::string& levers) {
   for (const Json& one : candidates(found))
     if (one.at("where") == "everywhere" && one.at("levers") == levers) return one;
@@ -72,7 +72,7 @@ Json everywhere(const Json& found, const std::string& levers) {
 
 /// Bytes of a token of all heads in 16 bits.
 constexpr double kToken = kLayers * kHeads * 2.0 * kDim * 2;
-/// Of `tokens` tokens in KIVI's `bits` bits in groups of 32, the last `residual` of them exact.
+/// Bytes of `tokens` tokens in KIVI's `bits` bits in groups of 32; the last `residual` tokens are exact.
 double kivi_bytes(double tokens, double residual, double bits) {
   return kLayers * kHeads * 2.0 * kDim * ((tokens - residual) * (bits + 1) / 8 + residual * 2);
 }
@@ -85,7 +85,7 @@ TEST_CASE("bytes of a context are counted, not scaled", "[recommend]") {
   const fs::path results = evicted(
       temp, dumps,
       {"--policy", "none,streaming", "--keep", "50%,25%", "--bits", "16,4,2,q4_0", "--residual", "128"});
-  // At the prompts' own length it is what was measured.
+  // At the prompts' own length the counted bytes equal the measured ones.
   for (const std::string bytes : {"100%", "70%", "60%", "40%"}) {
     const Json measured = recommended(results, {"--bytes", bytes}),
                counted = recommended(results, {"--bytes", bytes, "--context", "256"});
@@ -107,7 +107,7 @@ TEST_CASE("bytes of a context are counted, not scaled", "[recommend]") {
     const Json one = everywhere(within(bytes + 1), "bits alone");
     CHECK(one.at("text") == fmt::format("all tokens in {:.0f}", bits));
     CHECK(one.at("bytes").get<double>() == Approx(bytes / (kContext * kToken)).epsilon(1e-12));
-    // Measured of 256 tokens, of which 128 are exact, it is a larger share, and both are told.
+    // Measured on 256 tokens, of which 128 are exact, the share is larger. The report has both shares.
     CHECK(one.at("bytes_of_prompts").at(0).get<double>() ==
           Approx(kivi_bytes(256, 128, bits) / (256 * kToken)).epsilon(1e-12));
     const std::string text = within(bytes + 1).at("report");
@@ -117,7 +117,7 @@ TEST_CASE("bytes of a context are counted, not scaled", "[recommend]") {
     for (const Json& other : candidates(less))
       CHECK_FALSE((other.at("where") == "everywhere" && other.at("text") == one.at("text")));
   }
-  // Shares are of the context, too; sequences are counted together.
+  // Shares also refer to the context. All sequences count together.
   CHECK(everywhere(recommended(results, {"--bytes", "32%", "--context", "32768"}), "bits alone").at("text") ==
         "all tokens in 4");
   CHECK(recommended(results, {"--bytes", fmt::format("{}KiB", 3 * 1000 * kToken / 1024 / 2), "--context",
@@ -144,11 +144,11 @@ TEST_CASE("a layer with a window holds what later rows see of a context", "[reco
   };
   CHECK(share(layer * 500, 4096) == Approx(500.0 / (4096 + 16)));
   CHECK(share(layer * 10, 12) == Approx(10.0 / (12 + 12)));  // shorter than the window
-  // Half of what each holds.
+  // Half of the positions that each layer holds.
   const Json half = everywhere(recommended(results, {"--bytes", "50%", "--context", "4096"}), "tokens alone");
   CHECK(half.at("text") == "streaming, kept 50 %");
   CHECK(half.at("bytes").get<double>() == Approx(0.5));
-  // Without windows nothing is said of them.
+  // Without windows the report does not mention them.
   const std::string plain = dump_of(temp, 4);
   CHECK_FALSE(contains(file_text(evicted(temp, {plain}, {"--policy", "streaming"}) / "summary.json"),
                        "sliding_window"));
@@ -165,7 +165,7 @@ TEST_CASE("a share of tokens meets the same share of bytes", "[recommend]") {
   CHECK(contains(found.at("report"), "25.35 %"));
   CHECK_FALSE(contains(found.at("report"), "exceeds"));
   CHECK(candidates(recommended(results, {"--bytes", "24.9%"})).empty());
-  // Of tokens that were asked for as such nothing is rounded.
+  // Budgets in tokens are not rounded.
   const fs::path tokens = evicted(temp, dumps, {"--policy", "streaming", "--budget", "18"});
   CHECK(candidates(recommended(tokens, {"--bytes", "25%"})).empty());
   CHECK(candidates(recommended(tokens, {"--bytes", "25.4%"})).size() == 1);
@@ -201,14 +201,14 @@ TEST_CASE("where nothing is as small, the smallest is named and no file is writt
   CHECK(least.at("bytes").get<double>() == Approx(least.at("share").get<double>() * 96 * kToken));
   CHECK(contains(none.out, "choose it with --bytes " + typed(small)));
   CHECK(succeed({"recommend", results, "--bytes", typed(small), "--out", temp / "a.json"}).err.empty());
-  // In bytes, of a context.
+  // A size in bytes, for a context length.
   const std::vector<std::string> context{"--context", "5000", "--batch", "2"};
   const std::string bytes = typed(recommended(results, joined({"--bytes", "1KiB"}, context)));
   CHECK(bytes.ends_with("iB"));
   succeed(joined({"recommend", results, "--bytes", bytes, "--out", temp / "b.json"}, context));
-  // Without a file to write there is nothing amiss.
+  // Without a file to write, the exit code is 0.
   CHECK(run_kvreplay({"recommend", results, "--bytes", "1%"}).code == 0);
-  // Of what an engine can run there may be none.
+  // An engine may be able to run none of the measured cases.
   const fs::path uniform = evicted(temp, dumps, {"--policy", "none", "--bits", "4"});
   const ProcessResult other =
       run_kvreplay({"recommend", uniform, "--bytes", "90%", "--for", "sglang", "--out", temp / "c.json"});
@@ -230,7 +230,7 @@ TEST_CASE("one budget everywhere is taken between two that were measured", "[rec
   CHECK(tokens.at("interpolated") == true);
   CHECK(tokens.at("text") == "snapkv[window=8], kept 42.2 % (interpolated between 30 % and 60 %)");
   CHECK(tokens.at("bytes").get<double>() == Approx(0.42));  // 84 tokens of 200
-  // Of each prompt, on lines through the logarithms of budgets and nats; the mean of these.
+  // Nats are log-log interpolated over the budget on each prompt, then averaged.
   double mean = 0, less = 0, more = 0;
   for (const std::string& name : names) {
     const Evictions table(results / name);
@@ -243,13 +243,13 @@ TEST_CASE("one budget everywhere is taken between two that were measured", "[rec
     more += loss("0.4") / 3;
   }
   CHECK(tokens.at("chosen_on_all").get<double>() == Approx(mean));
-  // Where the cheapest is a budget that nobody measured, it is not recommended yet.
+  // An interpolated budget that is cheapest is not recommended yet.
   const std::string text = found.at("report");
   if (candidates(found).at(0).at("interpolated")) {
     CHECK(contains(text, "its nats are interpolated: measure --keep "));
     CHECK_FALSE(contains(text, "recommended"));
   }
-  // Its recipe takes these bytes, also where groups of tokens that are not full stay as they are.
+  // The recipe takes the expected bytes, even if groups of tokens are incomplete and stay unquantized.
   for (const std::string levers : {"tokens", "both"}) {
     const fs::path recipe = temp / (levers + "-everywhere.json");
     if (!fs::exists(recipe)) continue;
@@ -265,7 +265,7 @@ TEST_CASE("one budget everywhere is taken between two that were measured", "[rec
     CHECK(bytes <= 0.42 + 1e-9);
     if (levers == "tokens") CHECK((more < nats && nats < less));
   }
-  // Where nothing larger was measured of a runner-up, its bytes are told.
+  // If no larger budget of the runner-up was measured, its bytes are reported.
   const fs::path coarse =
       evicted(temp, dumps,
               {"--policy", "snapkv[window=8]", "--keep", "30%,15%", "--bits", "16,4", "--residual", "0"});
@@ -278,7 +278,7 @@ TEST_CASE("one budget everywhere is taken between two that were measured", "[rec
 
 TEST_CASE("a prompt that exceeds the budget is named", "[recommend]") {
   const TempDir temp;
-  // Of 96 tokens all are in 4 bits, of 120 the last 24 keys are not.
+  // A prompt of 96 tokens is entirely in 4 bits; of 120 tokens, the last 24 keys are exact.
   const std::vector<std::string> dumps{dump_of(temp, 12), dump_of(temp, 13, {.prompt = 120})};
   const fs::path results = evicted(temp, dumps, {"--policy", "none", "--bits", "4", "--residual", "0"});
   const Json found = recommended(results, {"--bytes", "35.2%"});
@@ -318,7 +318,7 @@ TEST_CASE("what is not told apart is not recommended, and the worst prompt is na
     CHECK(contains(shown, "worst prompt"));
     CHECK(contains(shown, " " + candidates(found).at(0).at("worst").at("prompt").get<std::string>()));
   }
-  // By the worst prompt heads take what is best where it is worst: of one prompt that is the same.
+  // With `--by worst`, each head minimizes its worst prompt. On a single prompt, both objectives agree.
   const auto on_one = [&](const std::string& by) {
     return candidates(recommended(three / "dump14", {"--bytes", "30%", "--by", by}));
   };
@@ -363,7 +363,7 @@ TEST_CASE("the files that recommend names are recipes that evict takes", "[recom
   const Evictions table(run / "dump22");
   for (const std::string name : {"recipe_50", "recipe_20"})
     CHECK(table.at(",", fmt::format("recipe~{},given,prefill,", name), "", "bytes") > 0);
-  // Other names that files have; two that come to one are refused.
+  // File names become recipe names; two files with one recipe name are rejected.
   const Json recipe = Json::parse(file_text(temp / "recipe-50.json"));
   write_file(temp / "my best (20 %)é.json", recipe.dump());
   succeed({"evict", dumps[0], "--out", temp / "odd", "--recipe", temp / "my best (20 %)é.json", "--quiet"});
@@ -374,7 +374,7 @@ TEST_CASE("the files that recommend names are recipes that evict takes", "[recom
                fmt::format("{},{}", (temp / "recipe-50.json").string(), (temp / "recipe_50.json").string())},
               temp / "n"),
       "expected one recipe of a name (name=FILE.json), found 'recipe_50' twice"));
-  // Of another model, or with a key that there is not.
+  // A recipe of another model, or with an unknown key, is rejected.
   const auto refused = [&](const std::string& key, const Json& value) {
     Json other = recipe;
     other[key] = value;

@@ -155,13 +155,13 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
       nats += found.at(",", "recipe~it,given,prefill,", "future", "loss_step") / 3;
     }
     CHECK(bytes == Approx(one.at("bytes").get<double>()));
-    // Between two budgets that were measured nats are read off a line.
+    // Between two measured budgets, nats are interpolated.
     if (!one.at("interpolated"))
       CHECK(nats == Approx(one.at("chosen_on_all").get<double>())
                         .epsilon(one.at("where") == "everywhere" ? 1e-6 : 0.5));
   }
-  // What is allowed more costs no more than what was measured. A way that comes to what another one does is
-  // not listed twice.
+  // A candidate with more freedom costs no more than a measured uniform one. A candidate that coincides with
+  // another one is not listed twice.
   const auto on_all = [&](const std::string& levers, const std::string& where) {
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [name, one] : ways)
@@ -194,7 +194,7 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
   double everywhere = std::numeric_limits<double>::infinity();
   for (const auto& [way, one] : ways)
     if (way.ends_with("everywhere")) everywhere = std::min(everywhere, one.at("chosen_on_all").get<double>());
-  // Or one between two of these.
+  // The best may also be a budget between two measured ones.
   CHECK(everywhere <= least * (1 + 1e-6));
   CHECK(std::any_of(ways.begin(), ways.end(), [&](const auto& way) {
     return way.second.at("interpolated") || way.second.at("chosen_on_all") == Approx(least);

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <random>
 
-// Layers with a sliding window hold what a later row can see. For rows behind the prompt nothing is missing
-// in a dump that has only that, so both dumps have the same results.
+// Layers with a sliding window hold the positions that a later row can see. A dump with only these positions
+// has everything that rows behind the prompt need, so both dumps must give equal results.
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kPrompt = 60, kAll = 72, kWindow = 21, kHeld = kWindow - 1, kFirst = kPrompt - kHeld;
 constexpr std::size_t kKvHeads = 2, kQueryHeads = 4, kChannels = 8;
 
-/// Writes a tensor's positions from `first` on; the same numbers of a seed whatever `first` is.
+/// Writes a tensor's positions from `first` on. The numbers depend on the seed, not on `first`.
 void write_tensor(const fs::path& path, std::size_t heads, std::size_t first, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -63,7 +63,7 @@ ProcessResult evict(const TempDir& temp, const std::string& dump, const std::str
   return succeed(arguments);
 }
 
-/// The values of layer 0 and the future rows, or of no rows, by what they are of.
+/// Values of layer 0 on the future rows, or without rows, by their keys.
 std::map<std::string, std::string> of_layer_0(const fs::path& results) {
   std::map<std::string, std::string> values;
   for (const CsvRow& row : Evictions(results).rows())
@@ -132,8 +132,8 @@ TEST_CASE("budgets, kept sets and bytes are of what each layer holds", "[cli][wi
   CHECK(bytes("0,1", "none~8", "") == kHeld * (8 + 8 + 2 * 4));
   for (const std::string policy : {"snapkv~16", "h2o~16", "tova~16", "streaming~16"}) {
     INFO(policy);
-    CHECK(bytes("0,", policy, "0.5") == 2 * (kHeld / 2) * token);  // a share of what is held
-    CHECK(bytes("0,", policy, "30") == 2 * kHeld * token);         // tokens are cut to it
+    CHECK(bytes("0,", policy, "0.5") == 2 * (kHeld / 2) * token);  // a share of the positions held
+    CHECK(bytes("0,", policy, "30") == 2 * kHeld * token);         // budgets in tokens are capped at kHeld
     CHECK(bytes("1,", policy, "0.5") == 2 * (kPrompt / 2) * token);
     CHECK(bytes("2,", policy, "30") == 0);
     const std::string base = policy.substr(0, policy.find('~'));
@@ -141,11 +141,11 @@ TEST_CASE("budgets, kept sets and bytes are of what each layer holds", "[cli][wi
     for (std::size_t head = 0; head < kKvHeads; ++head)
       CHECK(ones(kept.data, head * kPrompt, head * kPrompt + kFirst) == 0);
   }
-  // Nothing is charged where the budget holds everything, on rows of the prompt either, which see more.
+  // Error 0 if the budget holds everything; on rows of the prompt too, although these rows see more.
   for (const char* rows : {"window", "future"})
     for (const char* scope : {"0,", "2,"})
       CHECK(evictions.at(scope, "snapkv~16,paper,prefill,30", rows, "output_error") == 0);
-  // Of each budget one row says which: the file names count as in a layer that holds most.
+  // File names use the token count of the layer that holds most, and each budget has one row in the file.
   CHECK(evictions.at("0,0", "streaming~16,paper,prefill,0.5", "future", "oracle_recall") <= 1);
 
   evict(temp, "dump", "reserved", {"--policy", "none", "--bits", "16", "--window-bytes", "reserved"});

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-// Tolerances of `conform`: scores that were formed in coarse numbers lie within them, and not far within.
+// Tolerances of `conform`: scores computed in coarse numbers lie within them, but not far within.
 
 using namespace kvreplay;
 using namespace kvreplay::conform;
@@ -24,8 +24,8 @@ double rounded(double x, Dtype numbers) {
                                : static_cast<double>(static_cast<float>(Eigen::bfloat16(single)));
 }
 
-/// [l]: sums of a^power over the last `window` rows, by the reference; of queries, keys, logits and weights
-/// in `numbers` where set.
+/// [l]: reference sums of a^power over the last `window` rows. Queries, keys, logits and weights are rounded
+/// to `numbers` if set.
 Vector<double> summed(HeadGroup<double> group, Index window, int power, std::optional<Dtype> numbers) {
   const auto to = [&](double x) { return numbers ? rounded(x, *numbers) : x; };
   Vector<double> sums = Vector<double>::Zero(group.l);

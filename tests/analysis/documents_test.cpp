@@ -100,7 +100,7 @@ TEST_CASE("every link and picture of every document is there", "[house]") {
   CHECK(seen > 50);
 }
 
-// Its C++ is a program that tests/consumer builds as it is printed.
+// The page's C++ is a program that tests/consumer builds as printed.
 TEST_CASE("the README shows the library as the consumer uses it", "[house]") {
   const fs::path root = kvreplay::test::source_dir();
   const std::string text = content(root / "README.md"),

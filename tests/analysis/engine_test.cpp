@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-// How engines store a cache: the table against what was read in their sources, and every printed command line
-// against the table.
+// KV cache formats of engines: the table is compared with values read in the engines' sources, and every
+// printed command line with the table.
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -39,7 +39,7 @@ DumpShape shape_of(Index layers, Index d) {
   return shape;
 }
 
-/// What `--bits WORD` and more come to.
+/// The runs of `--bits WORD` with further options.
 std::vector<CacheFormatRun> runs_of(const std::string& word, const DumpShape& shape,
                                     CacheFormatOptions options = {}) {
   options.formats = {OptionValue<CacheFormat>::parse(kBits, word)};
@@ -56,7 +56,7 @@ std::string mismatch(Engine engine, const CacheFormatRun& run, const DumpShape& 
   return found ? found->what + ": " + found->why : "";
 }
 
-/// "-ctk" of "llama-server .. -ctk q8_0 .."; empty where it is not there.
+/// The word after an option: "q8_0" for -ctk in "llama-server .. -ctk q8_0 .."; empty if absent.
 std::string behind(const std::string& line, const std::string& option) {
   std::istringstream words(line);
   for (std::string word; words >> word;)
@@ -64,7 +64,7 @@ std::string behind(const std::string& line, const std::string& option) {
   return "";
 }
 
-/// The names on a command line or in a configuration, of keys and of values.
+/// The names of the key and value formats on a command line or in a configuration.
 std::pair<std::string, std::string> names_in(Engine engine, const std::string& line) {
   const auto twice = [](const std::string& name) { return std::pair(name, name); };
   switch (engine) {
@@ -93,9 +93,9 @@ TEST_CASE("an engine's formats are what its source says", "[engine]") {
   // arg_groups/fields/model.py; TensorRT-LLM KvCacheConfig; llama.cpp common/arg.cpp, src/llama-kv-cache.cpp.
   struct Read {
     Engine engine;
-    std::string keys, values;  ///< the engine's names
-    std::string k, v;          ///< kvreplay's
-    double bytes = 0;          ///< of a key and a value of 128 numbers
+    std::string keys, values;  ///< in the engine's spelling
+    std::string k, v;          ///< in kvreplay's spelling
+    double bytes = 0;          ///< per key and value of 128 numbers
     Index ends = 0;
     Index k_turned = 0, v_turned = 0;
   };
@@ -161,7 +161,7 @@ TEST_CASE("an engine's formats are what its source says", "[engine]") {
     }
     CHECK(bytes == (24 - 2 * read.ends) * read.bytes + 2 * read.ends * 512);
   }
-  // No entry is missing in the list above; of llama.cpp's 36 pairs it has one a case.
+  // The list above is complete. Of llama.cpp's 36 pairs, it has one for each case.
   for (const Engine engine : kWithFormats)
     if (!kEngines[engine].keys_apart) CHECK(formats_of(engine).size() == count[engine]);
   CHECK(formats_of(Engine::llama_cpp).size() == 36);
@@ -183,7 +183,7 @@ TEST_CASE("every format that --bits ENGINE measures runs in the engine as it is"
           CHECK(names.insert(run.name).second);
           CHECK(mismatch(engine, run, shape).empty());
           CHECK_FALSE(engine_flags(engine, run.of_layers, shape).empty());
-          // A run's name asks for it again, with the group and residual of engines.
+          // A run's name parses to the run again, with the group and residual of engines.
           CacheFormatOptions again;
           again.keys = KeyGroups::token;
           again.group = d;
@@ -196,7 +196,7 @@ TEST_CASE("every format that --bits ENGINE measures runs in the engine as it is"
             CHECK((run.of_layers[layer] == same.of_layers[layer] ||
                    (run.of_layers[layer].stores_exactly() && same.of_layers[layer].stores_exactly())));
         }
-        // All of its formats are measured, or said to be left out.
+        // Every format of the engine is either measured or listed as left out.
         CHECK(names.size() + formats_left_out(options, shape).size() == formats_of(engine).size());
         CHECK(names.count("16") == 1);
       }
@@ -221,7 +221,7 @@ TEST_CASE("what differs from an engine's table is not run by the engine", "[engi
   const std::string turbo = "ktq4v4;0,1,-2,-1:16";
   CHECK(why(Engine::vllm, run_of(turbo, shape, engines)).empty());
   CHECK(why(Engine::vllm, run_of("fp8", shape, engines)).empty());
-  // Residual, group, missing ends, another format, several formats.
+  // Mismatches: residual, group, missing ends, another format, several formats.
   const CacheFormatOptions residual = with([](CacheFormatOptions& options) { options.residual = 256; });
   CHECK(why(Engine::vllm, run_of("fp8", shape, residual)) ==
         "fp8 with 256 recent tokens in 16 bits: vllm has no such window");
@@ -243,12 +243,12 @@ TEST_CASE("what differs from an engine's table is not run by the engine", "[engi
   CHECK(why(Engine::kvpress, run_of("8", shape, engines)) == "8: kvpress has no such format");
   CHECK(why(Engine::modelopt, run_of("fp8;3:nvfp4;4:16", shape, engines)).empty());
   CHECK(why(Engine::any, run_of("k4v2;3:nvfp4;4:16", shape, residual)).empty());
-  // A layer that the user skips; the ends are not named, as vLLM adds them.
+  // A layer that the user skips is named. The ends are not named, as vLLM skips them by default.
   const CacheFormatRun skips = run_of("ktq4v4;0,1,5,-2,-1:16", shape, engines);
   CHECK(why(Engine::vllm, skips).empty());
   CHECK(engine_flags(Engine::vllm, skips.of_layers, shape) ==
         "vllm serve MODEL --kv-cache-dtype turboquant_4bit_nc --kv-cache-dtype-skip-layers 5");
-  // llama.cpp rotates what it quantizes, unless it is told not to, and then neither keys nor values.
+  // llama.cpp rotates quantized heads, unless rotation is disabled, for keys and values together.
   const auto flags = [&](const std::string& word, const DumpShape& of, const CacheFormatOptions& options) {
     const CacheFormatRun run = run_of(word, of, options);
     REQUIRE(mismatch(Engine::llama_cpp, run, of).empty());
@@ -264,7 +264,7 @@ TEST_CASE("what differs from an engine's table is not run by the engine", "[engi
         "q8_0 with values not rotated: llama.cpp rotates blocks of 64");
   CHECK(why(Engine::llama_cpp, run_of("q8_0", shape, with(rotated("hadamard:32")))) ==
         "q8_0 with keys rotated in blocks of 32: llama.cpp rotates blocks of 64");
-  // Heads of 128: keys by one matrix, values in blocks of 64. Heads of 96 are not rotated.
+  // Heads of 128: one matrix for keys, blocks of 64 for values. Heads of 96 are not rotated.
   const DumpShape wide = shape_of(24, 128), odd = shape_of(24, 96);
   CHECK(mismatch(Engine::llama_cpp, run_of("q8_0", wide, with(rotated("hadamard"))), wide) ==
         "q8_0 with values rotated in blocks of 128: llama.cpp rotates blocks of 64");
@@ -324,7 +324,7 @@ TEST_CASE("what recommend prints of an engine's whole list is what the recipe st
       CHECK(told.at("left_out") == "");
       const std::string line = told.at("recommendations").at(0).at("told");
       CHECK(recipe.at("chosen").at("told") == line);
-      // Per layer: the engine's names, or the layer's of the configuration.
+      // For each layer: the engine's names, or the layer's entry in the configuration.
       const auto [keys, values] = names_in(engine, line);
       printed.insert({keys, values});
       std::set<std::string> skipped;
@@ -378,15 +378,15 @@ TEST_CASE("an engine's boundary layers count in bytes and in error", "[engine][r
   CHECK(found.at("2,0", turbo, "future", "output_error") > 0);
   CHECK(found.at(",", turbo, "", "bytes") == 2 * (2 * head + 4 * whole));
   CHECK(found.at(",", exact, "", "bytes") == 12 * whole);
-  // 75.8 % of the bytes, as vLLM takes them, and none below is promised under this name.
+  // 75.8 % of the bytes in vLLM. No command line promises a smaller share under this name.
   const std::string line =
       Json::parse(succeed({"recommend", results, "--bytes", "76%", "--for", "VLLM", "--json"}).out)
           .at("recommendations")
           .at(0)
           .at("told");
   CHECK(contains(line, "--kv-cache-dtype "));
-  // Options that an engine's list has no use for are refused; beside a format of one's own they are that
-  // one's.
+  // Options without effect on an engine's list are rejected. With a format of the user's, they apply to that
+  // format.
   CHECK(
       contains(run_kvreplay({"evict", dump, "--out", temp / "n", "--bits", "vllm", "--residual", "128"}).err,
                "--bits vllm: expected no rotation, keys, group or residual, which the engine's table says"));
@@ -412,7 +412,7 @@ TEST_CASE("cases that an engine cannot run are left out, with their number and t
   CHECK(contains(shown.out, "vllm serve MODEL --kv-cache-dtype auto"));
   CHECK_FALSE(contains(shown.out, "--kv-cache-dtype fp8"));
   CHECK_FALSE(contains(run_kvreplay({"recommend", results, "--bytes", "100%"}).out, "left out"));
-  // Which engines run a recipe that was chosen for none of them.
+  // The engines that run a recipe, for a recipe that was not chosen for one engine.
   const auto runs_in = [&](const std::string& bytes, const std::string& folder) {
     return Json::parse(succeed({"recommend", folder, "--bytes", bytes, "--json"}).out)
         .at("recommendations")

@@ -106,7 +106,7 @@ TEST_CASE("option: a policy reads back with options of its own", "[options]") {
   CHECK(read.policies == given.policies);
 }
 
-/// A name as others spell it.
+/// A name in a different spelling.
 std::string respelled(std::string_view name) {
   std::string other(name);
   for (char& c : other) c = c == '_' ? '-' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -150,7 +150,7 @@ TEST_CASE("option: names are understood in another spelling, and keep their own"
   CHECK(policy("H2O+Joint[page=32,Page-By=Max]") == "h2o+joint[page=32,page_by=max]");
   CHECK(policy("Exchange+SnapKV[by=LOSS]") == "exchange+snapkv[by=loss]");
   CHECK(policy("score:MINE") == "score:mine");
-  CHECK(policy("score:KNorm") == "score:KNorm");  // the user's own
+  CHECK(policy("score:KNorm") == "score:KNorm");  // a user score keeps its spelling
   CHECK(policy("knorm") == "knorm");
   const auto format = [](const char* text) { return OptionValue<CacheFormat>::parse({}, text).name; };
   CHECK(format("K8V4;0-1,LAST:KFP8VTQ4") == "k8v4;0-1,last:kfp8vtq4");
@@ -159,12 +159,12 @@ TEST_CASE("option: names are understood in another spelling, and keep their own"
   CHECK(OptionValue<Rotation>::parse({}, "Hadamard:16").name == "hadamard:16");
   CHECK(parse_order("SnapKV+Joint[Window=16]", {}).name == "snapkv+joint[window=16]");
   CHECK(parse_order("Attn_SQ", {}).name == "attn_sq");
-  // One letter off is no spelling, and neither is a point in a number.
+  // A wrong letter is not a different spelling, nor is a point in a number.
   for (const char* text : {"snapkvs", "snap+kv", "snapk"})
     CHECK_THROWS_AS(parse_policy(text, {}), OptionError);
   for (const char* text : {"1.6", "-4", "4.0", ".4"})
     CHECK_THROWS_AS(OptionValue<CacheFormat>::parse({}, text), OptionError);
-  // Which of two is meant stays open.
+  // A name that fits two scores is ambiguous.
   CHECK_THROWS_AS(parse_policy("score:MINE", {"mine", "Mine"}), OptionError);
   CHECK(parse_policy("score:Mine", {"mine", "Mine"}).given == std::size_t{1});
 }

@@ -239,13 +239,13 @@ class Judged(unittest.TestCase):
         self.ask(3)
 
     def ask(self, behind):
-        """A prompt, so many tokens behind it, and the answer to both."""
+        """Makes a prompt, `behind` tokens after it, and the answer to both."""
         self.begin = PROMPT + behind
         self.ids = prompt(self.begin)[0].tolist()
         self.ids += self.said(lambda layer, head, k, v: (k, v), self.ANSWER)
 
     def said(self, cache, count):
-        """What the model says where the answer begins, over such a cache. A prompt itself is read over the whole cache."""
+        """The model's answer over such a cache. The prompt itself is read over the whole cache."""
         ids = self.ids[: self.begin]
         for _ in range(count):
             steps = len(ids) > PROMPT
@@ -262,7 +262,7 @@ class Judged(unittest.TestCase):
         with ModelLoop(self.model) as loop:
             full, changes = loop.read(self.ids, PROMPT), {0: Change(kept=kept_sets(2, 2, 1, share=0.2)[0])}
             kl = figures_of_steps(full, loop.feed(changes))[0]
-            question = Question("t", ["w1"], (PROMPT, PROMPT + 1), [], 12)  # of the prompt's own prediction alone
+            question = Question("t", ["w1"], (PROMPT, PROMPT + 1), [], 12)  # predicted by the prompt only
             found = Judge(question, loop, self.ids[: PROMPT + 1], PROMPT, Letters()).judge(changes, loop.feed(changes), kl, lambda layer: 2)
             self.assertEqual([found[name] for name in ("first_other", "nll", "margin", "kl_question", "kl_answer")], [None] * 5)
             self.assertEqual(found["answer"], f"w{self.ids[PROMPT]}")

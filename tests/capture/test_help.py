@@ -40,7 +40,7 @@ class Help(unittest.TestCase):
             self.assertRegex(found.stderr, rf"^kvcapture: expected {missing}, found none \(--help lists the options\)\n$")
 
     def test_packages_of_a_gguf_file(self):
-        """All of them, before any is imported."""
+        """Missing packages are all named, before any is imported."""
         file = str(Path(__file__).resolve())
         for script, arguments, expected in (
                 ("kvcapture.py", ("--gguf", file, "--prompt", "y", "--out", "z"), "numpy torch transformers gguf accelerate tokenizers"),

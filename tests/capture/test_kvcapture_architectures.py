@@ -145,7 +145,7 @@ def without_bias(projection, y):
 
 
 def cells():
-    """By architecture, what this transformers' is captured with; none where it has no such."""
+    """The table cells of each architecture with the installed transformers; None if it lacks the architecture."""
     found = {}
     for kind in ARCHITECTURES:
         with tempfile.TemporaryDirectory(prefix="kvcapture-") as place:
@@ -154,7 +154,8 @@ def cells():
 
 
 def table(by_version):
-    """The page's, of cells by version, the newest last: whether each captures it, then what the newest has, and others otherwise."""
+    """The page's table, from cells by version, the newest last: a column of results per version, then facts of the newest version,
+    with deviations of older ones."""
     *others, newest = by_version
     head = ["architecture", *(f"transformers {version}" for version in by_version), "wo", "residual_norm, output_multiplier", "rope"]
     lines = [head, ["---"] * len(head)]
@@ -178,7 +179,7 @@ def read_page():
 
 class Architectures(unittest.TestCase):
     def test_the_page(self):
-        """Word for word of a version that the page has; of another, is the same captured as of the page's newest?"""
+        """A version on the page must match word for word; any other must capture what the page's newest version captures."""
         versions, page = read_page()
         at = versions.index(transformers.__version__) if transformers.__version__ in versions else None
         self.assertEqual(list(page), list(ARCHITECTURES))

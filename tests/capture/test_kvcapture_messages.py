@@ -58,7 +58,7 @@ class Template(Case):
 
 class Messages(Template):
     def framed(self, content):
-        """The ids of the prompt and of the answer behind it."""
+        """The ids of the prompt and of the answer."""
         return [[i for i, _, _ in self.tokenizer.spans(part)] for part in self.one(content).frame(self.tokenizer, "chat.json")]
 
     def one(self, content):
@@ -134,7 +134,7 @@ class Several(Template):
         self.prompts = [self.write(f"{name}.txt", f"{text} w{i}") for i, name in enumerate(("a", "b", "c"), 31)]
 
     def test_each_is_the_dump_that_it_would_be_alone(self):
-        """Read once, by whatever model was read before; in lines, or in files."""
+        """The model is read once. Each dump is independent of the prompts before, with one prompt per line or per file."""
         with mock.patch.object(kvcapture.Request, "load", autospec=True, side_effect=kvcapture.Request.load) as reading:
             status, text = self.main("--prompt", *self.prompts[:2], "--prompt", self.prompts[2], "--out", self.dump)
         self.assertEqual((status, reading.call_count), (0, 1), text)
@@ -153,7 +153,7 @@ class Several(Template):
             self.assertEqual(self.ids(self.dump / f"log-0{i}")[:18], [42, *range(i + 1, i + 16), 46, 43])
 
     def test_the_others_go_on(self):
-        """Whether one is refused before the model is read or while it reads."""
+        """The others go on if a prompt is rejected, before the model is read or while it reads."""
         few, none = self.write("few.txt", "w1"), str(self.folder / "none.txt")
         taken = kvcapture.feed
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which packages are missing, and which versions of transformers are tested.
+"""Reports of missing packages, and the tested versions of transformers.
 
   python3 tests/capture/test_packages.py
 """

@@ -49,7 +49,7 @@ struct OneLayer {
   std::vector<std::size_t> q, k, v, o = {};
 };
 
-/// A dump of it, opened; with so many labels.
+/// Opens a dump of these shapes with the given number of labels.
 Dump open_layer(const OneLayer& shapes, const std::string& manifest = "{}", std::size_t labels = 0) {
   const TempDir dir;
   std::filesystem::create_directory(dir / "layer_00");
@@ -217,10 +217,10 @@ TEST_CASE("positions behind the channels are refused where something contradicts
   const auto refuse = [](const std::function<void()>& open, const std::string& of = "") {
     expect_error(open, {fmt::format("the axes {}look like [heads, d, positions]: swap the last two", of)});
   };
-  // Positions are the last axis of all: 100 of them, of heads of 64 channels.
+  // Positions are the last axis of all tensors: 100 positions, heads of 64 channels.
   for (const char* stated : {R"({"head_dim": 64})", R"({"total_len": 100})", R"({"prompt_len": 80})"})
     refuse([&] { open_shapes({4, 64, 100}, {2, 64, 100}, stated); });
-  refuse([] { open_shapes({4, 64, 10}, {2, 64, 100}); });  // queries of the last 10
+  refuse([] { open_shapes({4, 64, 10}, {2, 64, 100}); });  // queries of the last 10 positions only
   refuse([] { open_shapes({4, 9, 8}, {2, 8, 9}); }, "of k, v or of q ");
   for (const auto& [shapes, of] : {std::pair{OneLayer{{4, 9, 8}, {2, 8, 9}, {2, 9, 8}}, "k"},
                                    {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 8, 9}}, "v"},
@@ -231,7 +231,7 @@ TEST_CASE("positions behind the channels are refused where something contradicts
     refuse([&] { open_layer(shapes); }, fmt::format("of {} ", of));
   // Keys of 12 channels, values of 8.
   refuse([] { open_layer({{4, 12, 9}, {2, 12, 9}, {2, 8, 9}}); });
-  // Labels are one a position.
+  // There must be one label for each position.
   refuse([] { open_layer({{4, 8, 9}, {2, 8, 9}, {2, 8, 9}}, "{}", 9); });
   CHECK_NOTHROW(open_layer({{4, 8, 9}, {2, 8, 9}, {2, 8, 9}}, "{}", 8));
   expect_error(
@@ -248,7 +248,7 @@ TEST_CASE("more channels than positions are asked for or noted where nothing is 
       return note.find("head_dim or total_len in manifest.json would tell") != std::string::npos;
     });
   };
-  // Hardly any model has heads of 100 channels, and most have heads of 64.
+  // Heads of 100 channels are rare; heads of 64 are common.
   expect_error(
       [] {
         open_shapes({4, 64, 100}, {2, 64, 100});

@@ -678,7 +678,7 @@ class Refusals(unittest.TestCase):
 
 
 class Keywords(unittest.TestCase):
-    """One list makes what a function's help says and what it takes."""
+    """One list serves a function's help and the check of its keywords."""
 
     def setUp(self):
         random = np.random.default_rng(1)

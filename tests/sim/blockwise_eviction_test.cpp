@@ -162,7 +162,7 @@ KeptSet evicted_naively(const Group& group, const EvictionRule& rule, Index budg
       for (std::size_t c = 0; c < cache.size(); ++c)
         scores[c] /= static_cast<double>(
             std::count_if(rows.begin(), rows.end(), [&](Index i) { return i >= cache[c]; }));
-    // No row from `end` on sees what comes before its window.
+    // Rows from `end` on do not see positions before their window.
     while (group.rule.sliding_window && !cache.empty() && cache.front() + *group.rule.sliding_window <= end) {
       cache.erase(cache.begin());
       scores.erase(scores.begin());

@@ -83,7 +83,7 @@ Vector<double> weights_of(const HeadGroup<double>& group, const QueryRows<double
   return attention_weights(group, rows.head[r], z);
 }
 
-/// Every third token of those that the cache holds.
+/// Every third of the tokens that the cache holds.
 KeptSet third_of(const HeadGroup<double>& group) {
   KeptSet kept = every(group.l, 3, 1);
   std::fill_n(kept.begin(), group.first_held(), std::uint8_t{0});
@@ -271,7 +271,7 @@ TEST_CASE("The terms of an error are those of the definition and add up to it", 
   for (const Case& c : cases()) {
     const HeadGroup<double> group = random_group(c.spec);
     const ReferenceRows<double> reference = reference_rows(group, c.reference, workers);
-    // Rows of the prompt see what a window no longer holds, too.
+    // Rows of the prompt also see positions that left a window.
     const RowRange rows{group.first_held() > 0 ? group.l : group.first_query(), group.T_all()};
     const QueryRows<double> own = own_rows(group, rows);
     const RowLogits<double> logits = row_logits(group, own, workers);

@@ -304,7 +304,7 @@ TEST_CASE("keys without channels are attended to alike", "[compressed_outputs]")
       const HeadGroup<double> group = random_group(spec);
       const KeptSet kept = every(40, 3, 0);
       auto cache = compressed_cache(group, {kept, every(group.d(), 1, 0), kept});
-      cache.kept = kept;  // nor what a window no longer holds
+      cache.kept = kept;  // without positions that left a window, either
       const CacheOutputs<double> outputs(group, {0, 40}, workers);
       const auto change = outputs.change(cache, true);
       for (std::size_t g = 0; g < 2; ++g)

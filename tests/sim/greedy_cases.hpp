@@ -41,7 +41,7 @@ class SetErrorJudge {
     for (const Matrix<Wide>& g : g_) longest = std::max(longest, static_cast<double>(g.norm()));
     if (gradients != nullptr) rounding_ *= longest;
   }
-  /// Where the candidates begin.
+  /// The first candidate's position.
   std::size_t begin() const { return begin_; }
   double error(const KeptSet& kept) const {
     Wide sum = 0;
@@ -61,7 +61,7 @@ class SetErrorJudge {
  private:
   Vector<Wide> weights(std::size_t r, const KeptSet& kept) const {
     Vector<Wide> w = z_[r];
-    for (std::size_t p = begin_; p < kept.size(); ++p)  // what comes before is always seen
+    for (std::size_t p = begin_; p < kept.size(); ++p)  // earlier positions are always visible
       if (kept[p] == 0) w[static_cast<Index>(p)] = -std::numeric_limits<Wide>::infinity();
     const Wide largest = std::max<Wide>(sinks_[r], w.maxCoeff());
     if (std::isinf(largest)) return Vector<Wide>::Zero(w.size());
@@ -70,7 +70,7 @@ class SetErrorJudge {
   }
 
   Matrix<Wide> v_;
-  std::size_t begin_;  // of the candidates
+  std::size_t begin_;  // first candidate
   std::vector<Vector<Wide>> z_, weights_;
   std::vector<Matrix<Wide>> g_;  // of each row, [S, d_v]
   std::vector<Wide> sinks_;

@@ -72,7 +72,7 @@ inline KeptSet random_set(const HeadGroup<double>& group, Index keep, std::mt199
   return largest(score, keep, group.first_held());
 }
 
-/// A path's kept set of so many candidates, or of all there are.
+/// A path's kept set of `keep` candidates, or of all candidates if there are fewer.
 inline KeptSet left_by(const GreedyPath& path, const HeadGroup<double>& group, Index keep) {
   return kept_by(path, group.l, std::min(keep, group.held()), group.first_held());
 }

@@ -9,7 +9,7 @@
 
 #include <numeric>
 
-// What a cache of a layer with a sliding window holds: the positions that a later row can see.
+// Positions that a cache of a layer with a sliding window holds: those that a later row can see.
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -20,8 +20,8 @@ constexpr Index kPrompt = 60, kAll = 70, kWindow = 21, kHeld = kWindow - 1, kFir
 
 GroupSpec windowed() { return {.l = kPrompt, .T = kAll, .sliding_window = kWindow, .seed = 61}; }
 
-/// A dump of the held positions and the decoded ones alone, at their places in the model's sequence: for the
-/// decoding steps nothing is missing.
+/// A dump of the held and the decoded positions only, at their places in the model's sequence. The decoding
+/// steps need no other positions.
 HeadGroup<double> trimmed(const HeadGroup<double>& group) {
   HeadGroup<double> only = group;
   const Index first = group.first_held();
@@ -64,7 +64,7 @@ TEST_CASE("a window of w holds the last w - 1 positions of a prompt", "[held]") 
   const HeadGroup<double> group = random_group(windowed());
   CHECK(group.first_held() == kFirst);
   CHECK(group.held() == kHeld);
-  CHECK(group.first_visible(group.l) == group.first_held());  // the first row that is not of the prompt
+  CHECK(group.first_visible(group.l) == group.first_held());  // the first row after the prompt
   CHECK(trimmed(group).first_held() == 0);
   CHECK(cache_group(group, {3, 41, 50, 59}, 1).first_held() == 1);
 }
@@ -110,7 +110,7 @@ TEST_CASE("rows of the prompt keep seeing what the window held for them", "[held
   const std::vector<Cache<double>> caches{compressed_cache<double>(group, {all_from(kFirst, kPrompt)})};
   CHECK(output_changes(group, window, caches, false, workers).change_sq.front() == 0);
 
-  // The search on these rows is the judge's, which evicts candidates alone.
+  // The search on these rows agrees with the reference, which evicts candidates only.
   const GreedyPath fast = greedy_exact(group, window, 4, workers);
   const GreedyPath judge = greedy_exact_reference(group, window, 4);
   CHECK(fast.evicted == judge.evicted);
@@ -165,7 +165,7 @@ TEST_CASE("a decoding cache drops what the window hides, and only that where the
   CHECK(std::ssize(replay.left) == kAll - kPrompt);
   for (std::size_t n = 0; n < replay.left.size(); ++n)
     CHECK(replay.left[n] == DecodeMove{static_cast<Index>(n), kFirst + static_cast<Index>(n)});
-  // What a start set has beyond the window is never there.
+  // Positions of a start set before the window never enter the cache.
   const DecodeReplay<double> more = decode_replay_reference(group, rule, KeptSet(kPrompt, 1), kWindow, {});
   CHECK(more.left == replay.left);
   CHECK(more.kept == replay.kept);

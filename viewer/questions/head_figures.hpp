@@ -44,7 +44,7 @@ std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);
 struct HeadSummaryOptions {
   Index window = 32;
   MetricSet metrics = MetricSet::standard();  ///< must be available (metrics_of)
-  Index first_held = 0;     ///< where the candidates begin
+  Index first_held = 0;                       ///< the first candidate's position
   bool keep_tokens = true;  ///< else only the figures: some kilobytes a head instead of 8 l bytes a metric
 };
 

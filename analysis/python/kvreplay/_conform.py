@@ -31,8 +31,8 @@ class Conformance(str):
 @takes(program=True)
 def conform(dump: Union[AnyPath, Dump], policy: str, kept: Any = None, *, cache: Any = None, scores: Any = None, budgets: Any = None,
             **options: Any) -> Conformance:
-    """Judges what an implementation of a policy kept of a dump's prompt: `kvreplay conform`, with its options as keywords (keep=0.2, sigma=0.8,
-    semantics="kvpress", numbers="float16", variants=0).
+    """Checks the kept sets of an implementation of a policy on a dump's prompt: `kvreplay conform`, with its options as keywords
+    (keep=0.2, sigma=0.8, semantics="kvpress", numbers="float16", variants=0).
 
     kept: what kept_of() found; booleans [layers, n_kv, l]; positions [layers, n_kv, n], or lists of them; a file; of several
     budgets a list of files. cache: the folder of what is held, or what kept_of() found. scores: what was ranked by,

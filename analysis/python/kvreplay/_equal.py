@@ -8,7 +8,7 @@ import numpy as np
 
 
 class ByContent:
-    """Equal where all fields are, arrays by their numbers (NaN equals NaN)."""
+    """True if all fields are equal. Arrays are compared by their numbers, and NaN equals NaN."""
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

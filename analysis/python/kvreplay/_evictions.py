@@ -116,7 +116,7 @@ class OutputError(ByContent):
 
 
 def keep_as_fourth(function: Function) -> Function:
-    """Also takes `keep` in the fourth place, where it stood before prompt_len did."""
+    """Also accepts `keep` as the fourth argument: its place before prompt_len was added."""
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         if len(arguments) == 4 and arguments[3] is not None and not is_whole(arguments[3]):
@@ -165,7 +165,7 @@ def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int]
 
 
 def prompt_of(q: Any, prompt_len: Optional[int], keep: Any) -> Optional[int]:
-    """The prompt's length, which an eviction of it knows."""
+    """The prompt's length, taken from the eviction."""
     return keep.kept.shape[1] if prompt_len is None and isinstance(keep, Eviction) and not isinstance(q, Layer) else prompt_len
 
 

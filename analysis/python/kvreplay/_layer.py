@@ -11,7 +11,7 @@ import numpy as np
 from . import _core
 from ._options import KeywordError, keywords_of, takes
 
-Positions = Union[int, str]  # so many, a share of the prompt as "5%", or "all"
+Positions = Union[int, str]  # a number, a share of the prompt as "5%", or "all"
 
 
 class Layer(_core.Layer):
@@ -82,8 +82,8 @@ def _layer_again(arrays: tuple[Any, Any, Any], given: Mapping[str, Any]) -> Laye
 
 class Dump(_core.Dump):
     """A dump folder, or a .npz in its place, opened and checked (data/DUMP-FORMAT.md). dump[3] is layer 3 as a Layer, read into
-    memory; len(dump), dump[0:2] and `for layer in dump` are as a list's. A dump pickles as its path. .texts: its tokens', where it has them. prompt_len splits prompt and
-    decoding steps elsewhere than its manifest does: behind so many tokens, or at an end that its prompt_ends names ("question").
+    memory; len(dump), dump[0:2] and `for layer in dump` are as a list's. A dump pickles as its path. .texts: its tokens' texts, if it
+    has them. prompt_len overrides the manifest's prompt length: a number of tokens, or a name in its prompt_ends ("question").
     """
 
     @takes()
@@ -158,7 +158,7 @@ def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[s
 
 
 def numpy_of(array: Any) -> np.ndarray:
-    """Any array that a Layer takes as NumPy's, bfloat16 as float32."""
+    """Converts any array that a Layer accepts to NumPy; bfloat16 becomes float32."""
     array = array.detach().cpu() if hasattr(array, "detach") else array.get() if hasattr(array, "get") else array
     if "bfloat16" not in str(getattr(array, "dtype", "")):
         return np.asarray(array)

@@ -24,7 +24,7 @@ def set_biases(module: torch.nn.Module, cache: Any, biases: torch.Tensor) -> Non
 
 
 def cache_of(kwargs: Mapping[str, Any]) -> Optional[Cache]:
-    """Among the arguments of a layer's attention, whatever it is called there."""
+    """The cache among the keyword arguments of a layer's attention, under any name."""
     return next((value for value in kwargs.values() if isinstance(value, Cache)), None)
 
 

@@ -1,4 +1,4 @@
-"""Keywords of the package's functions: one list makes what help() says and what a call takes."""
+"""Keywords of the package's functions. One list serves help() and the check of every call."""
 from __future__ import annotations
 
 import functools
@@ -12,12 +12,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class KeywordError(_core.InputError, TypeError):
-    """A keyword that a call does not take: an InputError, and a TypeError as Python's own."""
+    """A keyword that a function does not take: an InputError and, as in Python itself, a TypeError."""
 
 
 def takes(options: Sequence[Tuple[str, str]] = (), more: Iterable[str] = (), program: bool = False) -> Callable[[Function], Function]:
-    """Makes a function refuse keywords that are neither its own nor among `more`, which its **keywords collect. options: name
-    and meaning of those that the library reads, for its docstring. program: the **keywords are the program's, which refuses others."""
+    """Makes a function reject unknown keywords. Known are its own and those in `more`, which its **keywords collect. options: name
+    and meaning of the library's keywords, for the docstring. program: the kvreplay program checks the **keywords instead."""
     def checked(function: Function) -> Function:
         names = {*keywords_of(function), *more}
         called = function.__qualname__.removesuffix(".__init__")
@@ -30,7 +30,7 @@ def takes(options: Sequence[Tuple[str, str]] = (), more: Iterable[str] = (), pro
             try:
                 return function(*arguments, **keywords)
             except _core.InputError as error:
-                found = program and re.search("unknown option '--(.*)'$", str(error))  # near none of the program's
+                found = program and re.search("unknown option '--(.*)'$", str(error))  # not close to any option of the program
                 if not found:
                     raise
                 raise KeywordError(f"{error}{_core.alternatives(found[1], sorted(names))}") from None
@@ -48,6 +48,6 @@ def require_shape(name: str, fits: bool, wanted: str, found: Any) -> None:
 
 
 def keywords_of(function: Callable[..., Any]) -> list[str]:
-    """What may be given by name."""
+    """The names of a function's keyword parameters."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [name for name, one in inspect.signature(function).parameters.items() if one.kind in kinds and name != "self"]

@@ -30,10 +30,10 @@ class CachePress(BasePress):
 
     kept: dict[int, np.ndarray]  # of each layer last read the positions that its caches hold, bool [batch, n_kv, l]
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # kvpress' compares no fields
+    __eq__, __hash__ = object.__eq__, object.__hash__  # kvpress' own equality compares no fields
 
     def forward_hook(self, module, input, kwargs, output):
-        """As kvpress names a layer's arguments; transformers 5.24 calls the cache otherwise and tells no positions."""
+        """Renames a layer's arguments for kvpress. transformers 5.24 has another name for the cache, and passes no positions."""
         cache = cache_of(kwargs)
         at = cache.get_seq_length(module.layer_idx) - 1 if cache is not None else -1
         return super().forward_hook(module, input, {"cache_position": torch.tensor([at]), **kwargs, "past_key_values": cache}, output)
@@ -80,7 +80,7 @@ class Press(CachePress):
     """What evict() keeps, of every layer that is read with `with press(model):`, and what compensate() makes of it."""
 
     policy: str
-    compression_ratio: Optional[float] = 0.5  # share evicted of every head; None: budgets or options say how much
+    compression_ratio: Optional[float] = 0.5  # share evicted of every head; None: given by budgets or options
     budgets: Any = None  # [layers, n_kv], tokens of every head in its place
     options: Mapping[str, Any] = field(default_factory=dict)  # of evict()
     compensation: Optional[Mapping[str, Any]] = None  # options of compensate(); None: nothing is made up for
@@ -126,7 +126,7 @@ class Press(CachePress):
 
 
 def kept_by_heads(arrays, facts, asked) -> np.ndarray:
-    """bool [n_kv, l]: what evict() keeps of each KV head where it is asked so; None: all. A budget of 0 keeps nothing."""
+    """bool [n_kv, l]: tokens that evict() keeps. asked: the options of each KV head; None keeps all. A budget of 0 keeps nothing."""
     q, k, v = arrays
     group = q.shape[0] // k.shape[0]
     own = {name: fact for name, fact in facts.items() if name != "sink_logit"}
@@ -225,7 +225,7 @@ def case_press(results: Results, name: str) -> ResultsPress:
 
 
 def policy_press(policy: Optional[str], given: Mapping[str, Any]) -> Press:
-    """given: press()'s other arguments. Refuses what evict() and compensate() would refuse in the model's first forward."""
+    """given: press()'s other arguments. Rejects at once what evict() and compensate() would reject in the model's first forward pass."""
     options = {"semantics": "kvpress", **given}
     scores = named_scores(options.pop("score", None))
     for name, score in scores.items():

@@ -74,8 +74,8 @@ Rows = Union[str, Mapping[str, Any], None]
 @takes(program=True)
 def compare(a: Union[AnyPath, Results, ResultsOverDumps], b: Union[AnyPath, Results, ResultsOverDumps, None] = None, *,
             left: Rows = None, right: Rows = None, **options: Any) -> Comparison:
-    """Two results, a and b, side by side, prompt by prompt where they are over several dumps; or, of one, its rows `left` against its rows
-    `right`: {"policy": "score:mine"} against {"policy": "snapkv"}. `kvreplay compare`, with its options as keywords.
+    """Compares two results, a and b, prompt by prompt if they are over several dumps; or two selections of rows of one result,
+    `left` and `right`: {"policy": "score:mine"} and {"policy": "snapkv"}. `kvreplay compare`, with its options as keywords.
     """
     folders = [os.fspath(getattr(one, "folder", one)) for one in (a, a if b is None else b)]
     chosen = {name: rows if isinstance(rows, str) else ",".join(f"{key}={value}" for key, value in rows.items())

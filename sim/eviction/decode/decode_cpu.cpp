@@ -34,7 +34,7 @@ class RankedCache {
   const bool append_only_;
   const Index interval_;
   const std::optional<Index> window_;
-  const Index sinks_end_;  // positions from here on are no sinks
+  const Index sinks_end_;  // positions from here on are not sinks
   TokenSlots<T> slots_;
   std::optional<ScoreSums> sums_;
   std::optional<RowScores<T>> row_scores_;
@@ -157,7 +157,7 @@ void RankedCache<T>::rank() {
   }
 }
 
-/// Tokens that a sliding window hides from all later rows leave, whatever the budget.
+/// Removes tokens that a sliding window hides from all later rows, whatever the budget.
 template <class T>
 void RankedCache<T>::drop_hidden(Index step, std::vector<DecodeMove>& left) {
   const Index first = group_.first_seen_from(slots_.position(by_position_.back()) + 1);
@@ -313,7 +313,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
     if (i >= steps.begin) {
       const auto step = static_cast<std::size_t>(i - steps.begin);
       attend(attention, cache.slots(), i);
-      // Tokens that left the window have moved the others to slots in another order.
+      // Removals by the sliding window have changed the order of the slots.
       const Index first = group.first_visible(i);
       const bool sees_all = group.rule.sliding_window && cache.slots().size() == i + 1 - first &&
                             group.first_seen_from(i) == first;

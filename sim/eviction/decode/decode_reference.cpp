@@ -26,9 +26,9 @@ struct Run {
   std::map<Index, std::vector<Vector<double>>> rows;  // by position, oldest first
   std::map<Index, Vector<double>> prompt;             // by position: the prompt's sums, where they count
   Index prompt_rows = 0;
-  Index sinks_end = 0;  // positions from here on are no sinks
+  Index sinks_end = 0;  // positions from here on are not sinks
 
-  /// Whether no row at `next` or later sees p.
+  /// True if no row at `next` or later sees p.
   bool hidden_from(Index next, Index p) const {
     if (!group.rule.sliding_window) return false;
     const auto at = [&](Index row) { return group.position.empty() ? row : group.position[row]; };

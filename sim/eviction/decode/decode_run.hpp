@@ -115,7 +115,7 @@ Index width_of_sums(const HeadGroup<T>& group, const Decoding& decoding) {
   return by_query_head(decoding.rank) ? group.G() : sums_rows(decoding) ? 1 : 0;
 }
 
-/// The tokens that a run begins with: of `start` those that a later row can see, ascending.
+/// The initial tokens of a run: the tokens of `start` that a later row can see, ascending.
 template <class T>
 std::vector<Index> start_tokens(const HeadGroup<T>& group, const KeptSet& start) {
   std::vector<Index> tokens = positions(start);
@@ -123,8 +123,8 @@ std::vector<Index> start_tokens(const HeadGroup<T>& group, const KeptSet& start)
   return tokens;
 }
 
-/// Where the pinned first tokens of a run that begins with `tokens` end: a position. Those that a sliding
-/// window hides are not replaced.
+/// The position where the pinned first tokens of a run end; the run begins with `tokens`. Pinned tokens that
+/// a sliding window hides are not replaced.
 template <class T>
 Index end_of_sinks(const HeadGroup<T>& group, const EvictionRule& rule, const std::vector<Index>& tokens,
                    Index budget) {

@@ -32,7 +32,7 @@ ErrorProblem::ErrorProblem(const HeadGroup<double>& group, RowRange asked, const
     }
     if (wanted != 0) kept = std::ssize(position);
   }
-  // No set changes what a row sees of the others: what a window no longer holds, and decoded tokens.
+  // Positions outside the candidates are in every set: those that left a window, and decoded tokens.
   for (Index p = 0; p < T; ++p)
     if (p < begin || p >= l) position.push_back(p);
   const Vector<double> mean = group.v.colwise().mean();

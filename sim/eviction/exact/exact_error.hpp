@@ -56,13 +56,13 @@ struct ErrorProblem {
   Index candidates, T;
   double scale, softcap;             ///< softcap 0: none
   Index width, key_width, kept = 0;  ///< of values, of keys; |M|
-  std::vector<Index> position;       ///< of a column: M, the other candidates, all that is always seen
+  std::vector<Index> position;       ///< of a column: M, the other candidates, then positions always seen
   std::vector<Index> column;         ///< of a candidate's position
   Numbers keys, values;              ///< [T][..] by column; values less `centre`
   Numbers centre;                    ///< [width], the mean value
   Numbers queries;                   ///< [rows][key_width]
-  /// The rows that see a candidate: for the others no kept set makes a difference. Only what they see is
-  /// known yet.
+  /// The rows that see a candidate; kept sets make no difference to any other row. So far only the candidates
+  /// that each row sees are known.
   std::vector<ErrorRowState> rows;
   std::vector<double> sink;  ///< [rows] sink logit, -inf: none
   Index samples = 0;         ///< S, padded as vectors are

@@ -376,7 +376,7 @@ class Replay : public Rows<kHeads> {
     return true;
   }
 
-  /// Tokens that no row behind i sees leave, whatever the budget.
+  /// Removes tokens that no row behind i sees, whatever the budget.
   KVREPLAY_DEVICE void drop_hidden(int i) {
     const int first = in_.first_seen_from[i + 1 - in_.l];
     for (;;) {
