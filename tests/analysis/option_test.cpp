@@ -2,8 +2,8 @@
 
 #include "analysis/budgets/budget_options.hpp"
 #include "analysis/channels/channel_options.hpp"
-#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/engine/engine.hpp"
+#include "analysis/eviction/eviction_options.hpp"
 #include "analysis/tokens/token_stage.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -136,9 +136,9 @@ TEST_CASE("option: names are understood in another spelling, and keep their own"
   check_respelled<Compensation>(kCompensations);
   check_respelled<Reference>(kReferences);
   check_respelled<BudgetSemantics>(kBudgetSemantics);
-  check_respelled<recommend::Engine>(recommend::kEngines);
+  check_respelled<Engine>(kEngines);
   for (const char* engine : {"llamacpp", "llama-cpp", "llama_cpp", "Llama.cpp"})
-    CHECK(OptionValue<recommend::Engine>::parse({}, engine) == recommend::Engine::llama_cpp);
+    CHECK(OptionValue<Engine>::parse({}, engine) == Engine::llama_cpp);
   for (const BudgetMethodFacts& facts : kBudgetMethods)
     if (!facts.needs_profile)
       CHECK(OptionValue<BudgetDivision>::parse({}, respelled(facts.name)).name == facts.name);

@@ -87,7 +87,7 @@ TEST_CASE("pairs come with every reserve, another window's metrics in place of t
   const auto pairs = token_pairs({TokenMetric::key, TokenMetric::oracle_next});
   REQUIRE(pairs.size() == 1);
   const GivenScores none;
-  TokenRankings rankings(none, workers);
+  TokenRankings rankings(none, workers, 0);
   rankings.rank(first);
   const auto at_first = rankings.agreements(pairs, {0, 1});
   REQUIRE(at_first.size() == 2);

@@ -168,7 +168,7 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
     const ChannelHead head = channel_head(group, plan, job);
     int refusals = 0;
     for (const double ratio : {1.0, -0.1, std::numeric_limits<double>::quiet_NaN()}) try {
-        channel_prunings(group, plan, head, nullptr, ratio, {}, job);
+        channel_prunings(group, plan, head, nullptr, ratio, job);
       } catch (const InputError&) {
         ++refusals;
       }
