@@ -85,8 +85,12 @@ class Workflows(unittest.TestCase):
 
     def test_every_step_has_a_job(self):
         asked = " ".join(parsed(".github/workflows/test.yml")["jobs"]["steps"]["strategy"]["matrix"]["steps"]).split()
-        needs_nvcc = {"issue_slots", "ptx"}
-        self.assertEqual(sorted(asked), sorted(set(found(r"^run_(\w+)\(\) \{", ".ci/run")) - needs_nvcc))
+        needs_nvcc, nightly = {"issue_slots", "ptx"}, {"architectures"}
+        part_of_another = set(found(r"^ +run_(\w+)$", ".ci/run"))
+        steps = set(found(r"^run_(\w+)\(\) \{", ".ci/run"))
+        self.assertEqual(sorted(asked), sorted(steps - needs_nvcc - nightly - part_of_another))
+        for step in nightly:
+            self.assertIn(f".ci/run {step}", (ROOT / ".github/workflows/nightly.yml").read_text())
 
 
 class Packages(unittest.TestCase):
