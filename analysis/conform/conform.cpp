@@ -59,6 +59,7 @@ struct Asked {
     ReadingSetting mine = setting;
     mine.budget = options.budgets[which];
     mine.l = held;
+    mine.first_held = setting.l - held;
     mine.rows = std::min(setting.rows, held);
     return mine;
   }

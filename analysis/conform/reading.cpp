@@ -107,6 +107,7 @@ Reading reading_of(const ReadingSetting& setting, const Policy& policy, Semantic
   reading.budget = tokens_within(policy, kept, setting.l);
   reading.rule =
       rule_of(policy, semantics, setting.overrides, setting.l, reading.budget, setting.projects_values);
+  reading.rule.sinks = std::max<Index>(reading.rule.sinks - setting.first_held, 0);
   reading.sigma = setting.budget.ratio(setting.l);
   reading.divides = semantics;
   return reading;

@@ -69,6 +69,7 @@ struct ReadingSetting {
   PolicyOverrides overrides;
   Budget budget;
   Index l = 0, rows = 0;  ///< the positions that the layer's caches hold; those with a query
+  Index first_held = 0;   ///< the prompt's positions before these
   Index group = 1, n_kv = 1;
   Index layers = 1;  ///< layers with caches of their own
   bool has_rope = false, projects_values = false, causal = true;

@@ -130,6 +130,7 @@ class Planner {
     choose_rows();
     plan_.kept = std::move(kept);
     add_given_kept();
+    add_windowed_layers();
     return std::move(plan_);
   }
 

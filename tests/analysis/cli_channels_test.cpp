@@ -387,9 +387,8 @@ TEST_CASE("the settings of three sources differ as they say", "[cli][channels]")
     CHECK(a == b);
   }
   CHECK(usual.at("0,0", "iap-0.5", "", "bytes") - kvpress.at("0,0", "iap-0.5", "", "bytes") ==
-        kRecent * 4 * sizeof(float));
-  CHECK(recent.at("0,0", "iap-0.5", "", "bytes") - kvpress.at("0,0", "iap-0.5", "", "bytes") ==
-        5 * 4 * sizeof(float));
+        kRecent * 4 * 2);
+  CHECK(recent.at("0,0", "iap-0.5", "", "bytes") - kvpress.at("0,0", "iap-0.5", "", "bytes") == 5 * 4 * 2);
   // ThinK's code: every query head has its own; its cache, too, counts as one of its own
   for (const std::size_t layer : {0, 1}) {
     const Npy H = channel_array(temp / "o", layer, "interaction");

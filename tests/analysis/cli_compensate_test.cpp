@@ -93,17 +93,17 @@ TEST_CASE("what compensates is measured beside what is kept as it was", "[cli][c
         CHECK(reference("mass", "bound") == reference("fit", "bound"));
         for (const std::string method : {"none", "mass", "values", "fit"})
           CHECK(reference(method, "bound") <= reference(method, "output_error"));
-        // 8 + 8 numbers of four bytes a token, and one more for a bias.
+        // 8 + 8 numbers of two bytes a token, and four bytes for a bias.
         const double tokens = std::stod(budget) * (scope == ","          ? 4
                                                    : scope.back() == ',' ? 2
                                                                          : 1),
                      heads = scope == ","          ? 4
                              : scope.back() == ',' ? 2
                                                    : 1;
-        CHECK(csv.at(scope, run + ",none", "", "bytes") == tokens * 64);
-        CHECK(csv.at(scope, run + ",values", "", "bytes") == tokens * 64);
-        CHECK(csv.at(scope, run + ",fit", "", "bytes") == tokens * 68);
-        CHECK(csv.at(scope, run + ",mean", "", "bytes") == (tokens + heads) * 68);
+        CHECK(csv.at(scope, run + ",none", "", "bytes") == tokens * 32);
+        CHECK(csv.at(scope, run + ",values", "", "bytes") == tokens * 32);
+        CHECK(csv.at(scope, run + ",fit", "", "bytes") == tokens * 36);
+        CHECK(csv.at(scope, run + ",mean", "", "bytes") == (tokens + heads) * 36);
       }
   for (const CsvRow& row : csv.rows()) {
     CHECK(row.at("reference") == "shifted");

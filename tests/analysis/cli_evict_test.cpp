@@ -26,7 +26,7 @@ namespace {
 const std::vector<std::string> kHeads = {"0,0", "0,1", "1,0", "1,1"};
 const std::vector<std::string> kRowSets = {"window", "future"};
 constexpr std::size_t kTokens = 61, kSteps = 9;
-constexpr double kBytesPerToken = 8 * 4 * 2;  // key and value of 8 channels, float32
+constexpr double kBytesPerToken = 8 * 2 * 2;  // key and value of 8 channels, in 16 bits
 
 /// A folder with a small dump and results of `evict` on it.
 class EvictRuns {

@@ -165,7 +165,8 @@ TEST_CASE("pruned and quantized caches on a device agree with brute force, besid
                                   {odd, channels, without_recent(odd, 3), Quantization::kivi(2, 4, 5)}),
           {all, {}, {}, group.k, group.v},  // as it was, but of its own
       };
-      for (Index p = 0; p < l; p += 2) {  // nobody looks at what an evicted token's rows hold
+      for (Index p = 0; p < l; ++p) {  // nobody looks at what an evicted token's rows hold
+        if (caches[5].kept[p] != 0) continue;
         caches[5].k.row(p).setConstant(std::numeric_limits<float>::quiet_NaN());
         caches[5].v.row(p).setConstant(std::numeric_limits<float>::quiet_NaN());
       }

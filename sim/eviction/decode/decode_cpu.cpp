@@ -180,12 +180,12 @@ void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
     evict(n - budget_, step, left);
     return;
   }
-  const double own = rank_[n - 1];  // the newest; a tie goes to the other
-  Index before = 0;
-  for (Index p = 0; p < n - 1; ++p) before += rank_[p] >= own ? 1 : 0;
+  const Index newest = by_position_.back();
+  Index before = -1;  // a tie goes to the other; the newest counts itself
+  for (Index p = 0; p < n; ++p) before += rank_[p] >= rank_[newest] ? 1 : 0;
   if (before < budget_) return;
-  left.push_back({step, slots_.position(n - 1)});
-  remove(n - 1);
+  left.push_back({step, slots_.position(newest)});
+  remove(newest);
 }
 
 template <class T>

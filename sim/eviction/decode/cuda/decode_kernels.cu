@@ -376,22 +376,27 @@ class Replay : public Rows<kHeads> {
     return true;
   }
 
+  /// The token of the highest position for which is(position) holds; slot -1 where there is none.
+  template <class Is>
+  KVREPLAY_DEVICE Least last_that(Is is) {
+    Least own = Least::none();
+    each_slot([&](int slot) {
+      const int p = run_.position[slot];
+      if (is(p)) own = own.join({0, p, slot});
+    });
+    join_warps(own, n(), s_.least);
+    sync_block();
+    const Least found = joined(s_.least, n());
+    sync_block();
+    return found;
+  }
+
   /// Removes tokens that no row behind i sees, whatever the budget.
   KVREPLAY_DEVICE void drop_hidden(int i) {
     const int first = in_.first_seen_from[i + 1 - in_.l];
-    for (;;) {
-      Least own = Least::none();
-      each_slot([&](int slot) {
-        const int p = run_.position[slot];
-        if (p < first) own = own.join({0, p, slot});
-      });
-      join_warps(own, n(), s_.least);
-      sync_block();
-      const Least hidden = joined(s_.least, n());
-      sync_block();
-      if (hidden.slot < 0) return;
+    const auto is_hidden = [first](int p) { return p < first; };
+    for (Least hidden = last_that(is_hidden); hidden.slot >= 0; hidden = last_that(is_hidden))
       remove(hidden.slot, hidden.position, i);
-    }
   }
 
   /// Back to the budget.
@@ -425,7 +430,7 @@ class Replay : public Rows<kHeads> {
 
   /// The newest leaves at once where it is not among the first; a tie goes to the other.
   KVREPLAY_DEVICE void keep_newest_or_not(int i) {
-    const int newest = n() - 1;
+    const int newest = last_that([i](int p) { return p == i; }).slot;
     const double rank_of_newest = run_.rank_by[newest];
     take_sums([&](int h, int slot) {
       return h == 0 && slot != newest && run_.rank_by[slot] >= rank_of_newest ? 1.0 : 0.0;
