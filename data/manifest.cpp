@@ -503,9 +503,8 @@ AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, I
   rule.softcap = manifest.logit_softcap;
   if (!manifest.sliding_window.empty()) {
     rule.sliding_window = manifest.sliding_window[manifest.sliding_window_per_layer ? i : 0];
-    // "None" is sometimes written as the largest integer there is: positions can still be added to this one.
-    constexpr Index kLongest = std::numeric_limits<Index>::max() / 4;
-    if (rule.sliding_window) rule.sliding_window = std::min(*rule.sliding_window, kLongest);
+    // "None" is sometimes written as the largest integer there is. Positions are below all of these.
+    if (rule.sliding_window >= std::numeric_limits<std::int32_t>::max()) rule.sliding_window.reset();
     rule.two_sided = rule.sliding_window && manifest.two_sided.value_or(false);
   }
   if (!manifest.sink_logit.empty()) rule.sink_logit = manifest.sink_logit[i];

@@ -105,7 +105,8 @@ struct EvictionPlan {
   /// The plan that applies to a head group's layer.
   template <class T>
   const EvictionPlan& of(const HeadGroup<T>& group) const {
-    return group.held() == l ? *this : *std::ranges::find(of_windowed, group.held(), &EvictionPlan::l);
+    const auto windowed = std::ranges::find(of_windowed, group.held(), &EvictionPlan::l);
+    return windowed == of_windowed.end() ? *this : *windowed;
   }
 
   /// The rule of a case whose rows read less of a prompt that stays whole; null of all others.

@@ -352,11 +352,11 @@ TEST_CASE("positions behind a sliding window are not compared", "[cli][conform]"
   CHECK(dropped.one.at("tokens_apart") == 1);
   CHECK(dropped.one.at("first").at("position") == first);
 
-  // Streaming keeps the first and the newest of the positions held.
+  // Streaming keeps the first positions where the layer holds them, and the newest.
   Mask streaming(2 * 2 * l, 0);
   for (std::size_t head = 0; head < 4; ++head) {
     const auto row = streaming.begin() + static_cast<std::ptrdiff_t>(head * l);
-    std::fill_n(row + static_cast<std::ptrdiff_t>(head < 2 ? first : 0), 4, std::uint8_t{1});
+    std::fill_n(row + static_cast<std::ptrdiff_t>(head < 2 ? l - 12 : 0), 4, std::uint8_t{1});
     std::fill_n(row + static_cast<std::ptrdiff_t>(l - 8), 8, std::uint8_t{1});
   }
   CHECK(judged(streaming, {"--as", "streaming", "--budget", "12"}).one.at("verdict") == "conforms");

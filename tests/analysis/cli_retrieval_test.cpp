@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr Index kTokens = 61, kSteps = 9;
-constexpr double kKeyBytes = 8 * 4, kTokenBytes = 2 * kKeyBytes;  // 8 channels, float32
+constexpr double kKeyBytes = 8 * 2, kTokenBytes = 2 * kKeyBytes;  // 8 channels, in 16 bits
 
 std::vector<std::string> arguments(const fs::path& temp, const std::string& out,
                                    const std::vector<std::string>& more) {
@@ -84,8 +84,8 @@ TEST_CASE("what rows read, its errors and its bytes", "[cli][evict][retrieval]")
   };
   const double pages = 2 * 16 * kKeyBytes;
   for (const Policy& policy :
-       {Policy{"quest[page=4]", 16, pages, pages, false}, Policy{"sparq", 18, 0, 2 * kTokens * 4},
-        Policy{"double_sparsity[r=3]", 18, 3 * kTokens * 4, 3 * kTokens * 4}, Policy{"top_k", 18},
+       {Policy{"quest[page=4]", 16, pages, pages, false}, Policy{"sparq", 18, 0, 2 * kTokens * 2},
+        Policy{"double_sparsity[r=3]", 18, 3 * kTokens * 2, 3 * kTokens * 2}, Policy{"top_k", 18},
         Policy{"top_p", 18, 0, 0, false}}) {
     INFO(policy.name);
     const std::string run = policy.name + ",paper,prefill,18",

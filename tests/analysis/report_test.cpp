@@ -408,7 +408,7 @@ TEST_CASE("what is no finished result folder is refused in one line", "[report]"
   write_file(temp / "r/files.csv", record.substr(0, record.rfind('\n', record.size() - 2) + 1));
   refused("/r/files.csv: expected the record that summary.json was written with, found another");
   fs::remove(temp / "r/files.csv");
-  refused("/r/files.csv: expected a file, found none");
+  refused("/r/files.csv: expected a readable file");
   CHECK(contains(complaint({"tokens", temp / "dump", "--out", temp / "r", "--resume"}), "/r/files.csv"));
 
   forget_record(temp / "r");

@@ -113,7 +113,7 @@ TEST_CASE("a table that is cut, torn or another is an error in one line", "[resu
   message(kAgreement + "1,0,at\"tn,exact_key,window,32,0,spearman,0.5\n", {"line 2: expected quotes around"});
   message(kAgreement + row, {"agreement.csv: expected 2 rows, as summary.json says, found 1"});
   expect_error([&] { rows_of(results_with(dir, kAgreement), Table::heads); },
-               {"heads.csv: expected a file, found none"});
+               {"heads.csv: expected a readable file"});
 
   const ResultReader results = results_with(dir, kAgreement + row + "x,-1,a,b,c,32,0,d,0.5z\n");
   const auto read = [&](const char* column, bool whole) {
@@ -159,7 +159,8 @@ TEST_CASE("a summary that is broken or of another schema is an error in one line
   write_file(dir / "file", "text");
   expect_error([&] { ResultReader results(dir.path() / "file"); }, {"a result folder", "found a file"});
   std::filesystem::create_directory(dir / "summary.json");
-  expect_error([&] { ResultReader results(dir.path()); }, {"summary.json: expected a file, found something"});
+  expect_error([&] { ResultReader results(dir.path()); },
+               {"summary.json: expected a regular file, found a folder"});
   CHECK_FALSE(ResultReader::is_results(dir.path()));
 }
 
@@ -210,7 +211,7 @@ TEST_CASE("results have what files.csv names, whatever lies in the folder", "[re
   CHECK(results.map_names() == std::vector<std::string>{"attn"});
   CHECK(results.array_names() == std::vector<std::string>{"layer_01/tokens/key.npy", "maps/attn.npy"});
   expect_error([&] { (void)results.map("attn"); }, {"maps/attn.npy"});
-  expect_error([&] { (void)rows_of(results, Table::heads); }, {"heads.csv: expected a file, found none"});
+  expect_error([&] { (void)rows_of(results, Table::heads); }, {"heads.csv: expected a readable file"});
   write_file(dir / "summary.json", replaced(kSummary, "{", R"({"files_xxh3": "00", )"));
   expect_error([&] { ResultReader other(dir.path()); }, {"files.csv: expected the record that summary.json"});
   write_file(dir / "files.csv", "name\n");

@@ -58,11 +58,13 @@ class Attention:
         return found
 
     def output_error(self, kept, rows):
-        """kept bool [n_kv, l]."""
+        """kept bool [n_kv, l]. What a sliding window no longer holds behind the prompt is never missing."""
+        l = kept.shape[1]
+        held = max(l - self.sliding_window + 1, 0) if self.sliding_window is not None and not self.two_sided else 0
         change = full = 0.0
         for head in range(self.q.shape[0]):
             gone = np.zeros(self.T, bool)
-            gone[:kept.shape[1]] = ~kept[head // self.group]
+            gone[held:l] = ~kept[head // self.group][held:]
             for i in range(*rows):
                 z = self.row(head, i)[1]
                 o = self.output(head, z)

@@ -73,6 +73,7 @@ TEST_CASE("the exact error on a device stays right while all leave and return", 
   on_a_device([&] {
     std::mt19937_64 bits(9);
     for_cases(21, part, 8, [&](const HeadGroup<double>& group, RowRange rows) {
+      if (group.held() == 0) return;  // searches end before they make a state of nothing
       const SetErrorJudge judge(group, rows);
       const KeptSet all(static_cast<std::size_t>(group.l), 1);
       DeviceExactError state(group, rows, all, true);
