@@ -89,9 +89,9 @@ TEST_CASE("a windowed layer has the results of a dump that ends where it does", 
   const std::vector<std::vector<std::string>> runs = {
       {"--policy", "knorm,streaming,score:knorm", "--sinks", "0", "--keep", "50%,25%,5,20"},
       {"--policy", "oracle,oracle_exact,greedy_exact,exchange", "--on", "future", "--keep", "50%,3"},
-      {"--policy", "none,knorm", "--bits", "4,k2v4,q8_0", "--group", "8", "--residual", "4", "--keep", "50%"},
-      {"--policy", "knorm,streaming", "--phase", "decode,append-only", "--keep", "50%,3"},
-      {"--policy", "knorm", "--compensate", "mean,cam", "--keep", "50%"},
+      {"--policy", "none,knorm", "--bits", "4,k2v4,fp8", "--group", "8", "--residual", "4", "--keep", "50%"},
+      {"--policy", "knorm,streaming", "--sinks", "0", "--phase", "decode,append-only", "--keep", "50%,3"},
+      {"--policy", "knorm", "--compensate", "mean", "--keep", "50%"},
       {"--policy", "quest[page=4],top_k", "--keep", "40%"},
       {"--policy", "knorm[page=4],score:knorm[page=1]", "--keep", "8"}};
   for (std::size_t n = 0; n < runs.size(); ++n) {
@@ -105,6 +105,10 @@ TEST_CASE("a windowed layer has the results of a dump that ends where it does", 
     for (const auto& [what, value] : held) {
       INFO(what);
       REQUIRE(whole.contains(what));
+      if (value.empty()) {  // the recall of nothing
+        CHECK(whole.at(what).empty());
+        continue;
+      }
       CHECK(std::stod(whole.at(what)) == Approx(std::stod(value)).epsilon(1e-9).margin(1e-14));
     }
   }
