@@ -62,7 +62,7 @@ KeptSet keep_later_first(EvictionRule rule, const Vector<double>& scores, Index 
 /// Gives every cache the set that was chosen for the cache `by` places further on, cyclically.
 std::vector<ReadCache> turned(std::vector<ReadCache> all, Index by) {
   const Index n = std::ssize(all);
-  std::ranges::rotate(all, all.begin() + (by % n + n) % n);
+  std::rotate(all.begin(), all.begin() + (by % n + n) % n, all.end());
   return all;
 }
 
