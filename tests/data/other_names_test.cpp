@@ -228,7 +228,7 @@ TEST_CASE("positions behind the channels are refused where something contradicts
                                    {OneLayer{{4, 9, 8}, {2, 9, 8}, {2, 9, 8}, {4, 8, 9}}, "o or of q, k, v"},
                                    {OneLayer{{4, 8, 9}, {2, 9, 8}, {2, 9, 8}}, "k, v or of q"},
                                    {OneLayer{{4, 8, 9}, {2, 8, 9}, {2, 8, 9}, {4, 9, 8}}, "o or of q, k, v"}})
-    refuse([&] { open_layer(shapes); }, fmt::format("of {} ", of));
+    refuse([&layer = shapes] { open_layer(layer); }, fmt::format("of {} ", of));
   // Keys of 12 channels, values of 8.
   refuse([] { open_layer({{4, 12, 9}, {2, 12, 9}, {2, 8, 9}}); });
   // There must be one label for each position.
@@ -303,7 +303,8 @@ TEST_CASE("files of other formats are named with how they are converted", "[dump
     expect_error(
         [&] { Dump::open(dir.path()); },
         {"q, k and v for each layer", std::string("layer_00/k") + ending, "and 2 more", kind, "numpy.save"});
-    expect_error([&] { Dump::open(dir / (std::string("layer_00/k") + ending)); }, {kind, "numpy.save"});
+    expect_error([&, end = ending] { Dump::open(dir / (std::string("layer_00/k") + end)); },
+                 {kind, "numpy.save"});
     for (const char* name : {"q", "k"})
       write_array(dir / (std::string("layer_00/") + name + ".npy"), {2, 9, 8});
     std::filesystem::remove(dir / (std::string("layer_00/q") + ending));
