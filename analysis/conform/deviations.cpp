@@ -197,8 +197,8 @@ class Deviations {
   }
 
   void logits() {
-    const auto set = [&](const char* aspect, std::string text, auto member, auto value) {
-      add(aspect, std::move(text), [member, value](Reading& reading) { reading.inputs.*member = value; });
+    const auto set = [&](const char* aspect, const std::string& text, auto member, auto value) {
+      add(aspect, text, [member, value](Reading& reading) { reading.inputs.*member = value; });
     };
     if (setting_.group > 1) {
       const bool pools = meant_.rule.pool.kind != Pooling::Kind::none;
