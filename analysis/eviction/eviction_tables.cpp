@@ -98,6 +98,8 @@ std::optional<double> EvictionTable::residual_error(std::size_t which, Scope sco
 }
 
 std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
+  // Layers with a sliding window hold and keep fewer: the model's number is that of the other layers.
+  if (!scope.layer && !plan_.of_windowed.empty()) return plan_.cases[which].kept;
   const auto tokens = scoped_.common(scope, columns_.of(which, C::tokens));
   if (!tokens || *tokens != std::floor(*tokens)) return std::nullopt;
   return static_cast<Index>(*tokens);
