@@ -3,21 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <tuple>
 #include <utility>
 
 namespace kvreplay {
 namespace {
-
-/// Letters and digits in lower case.
-std::string bare(std::string_view word) {
-  std::string letters;
-  for (const char c : word)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return letters;
-}
 
 /// "fp8", "kfp8v4".
 std::string name_of_both(NumberFormat k, NumberFormat v) {
@@ -88,7 +78,7 @@ Layers layers_of(Engine engine, std::span<const Quantization> of_layers) {
 
 std::optional<Engine> engine_named(std::string_view word) {
   for (const EngineFacts& facts : kEngines)
-    if (bare(word) == bare(facts.name) || bare(word) == bare(facts.title)) return facts.id;
+    if (same_name(word, facts.name) || same_name(word, facts.title)) return facts.id;
   return std::nullopt;
 }
 

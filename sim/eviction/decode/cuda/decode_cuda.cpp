@@ -108,7 +108,8 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   const EvictionRule& rule = *run.rule;
   const RowRange steps = decode_steps(group);
   const std::optional<Index> window = steps_counted(rule, run.options);
-  const Index budget = std::max<Index>(run.budget, 0), n_start = std::ssize(start_tokens(group, *run.start));
+  const std::vector<Index> tokens = start_tokens(group, *run.start);
+  const Index budget = std::max<Index>(run.budget, 0), n_start = std::ssize(tokens);
   const Index sinks = std::min(rule.sinks, budget),
               capacity = narrow(most_tokens(group, *run.start, budget, run.options));
   DecodeTask task{};
@@ -123,7 +124,7 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   task.budget = narrow(std::min(budget, group.T_all()));
   task.recent = narrow(std::min(std::min(rule.recent, budget - sinks), group.T_all()));
   task.n_start = narrow(n_start);
-  task.sinks_end = narrow(end_of_sinks(group, rule, start_tokens(group, *run.start), budget));
+  task.sinks_end = narrow(end_of_sinks(group, rule, tokens, budget));
   task.prompt_rows = window ? 0 : narrow(window_rows(group.l, group.first_query(), rule.window).count());
 
   task.capacity = narrow(capacity);

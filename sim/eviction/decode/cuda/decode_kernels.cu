@@ -430,7 +430,9 @@ class Replay : public Rows<kHeads> {
 
   /// The newest leaves at once where it is not among the first; a tie goes to the other.
   KVREPLAY_DEVICE void keep_newest_or_not(int i) {
-    const int newest = last_that([i](int p) { return p == i; }).slot;
+    // Without a window no token has left since it joined, behind all others.
+    const int newest =
+        in_.first_seen_from == nullptr ? n() - 1 : last_that([i](int p) { return p == i; }).slot;
     const double rank_of_newest = run_.rank_by[newest];
     take_sums([&](int h, int slot) {
       return h == 0 && slot != newest && run_.rank_by[slot] >= rank_of_newest ? 1.0 : 0.0;
