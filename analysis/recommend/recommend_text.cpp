@@ -1,5 +1,6 @@
 #include "analysis/recommend/left_out.hpp"
 #include "analysis/recommend/recommend.hpp"
+#include "analysis/results/figure_table.hpp"
 #include "analysis/results/kept_text.hpp"
 #include "data/number_text.hpp"
 
@@ -131,12 +132,6 @@ std::string lengths_text(const MeasuredLevers& measured) {
   return least.l == most.l ? counted(least.l, "token") : fmt::format("{} to {} tokens", least.l, most.l);
 }
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
 std::string nothing_fits(const Recommended& found, const Recommendation& one) {
   constexpr std::string_view kNothing = "  nothing that was measured is as small";
   const EngineFacts& engine = kEngines[found.engine];
@@ -169,7 +164,7 @@ std::string candidates_text(const MeasuredLevers& measured, const Recommended& f
                                                   measured.prompts[*candidate.worst].name)
                                     : "-");
     row.push_back(bytes_percent(candidate.chosen.bytes));
-    if (found.context) row.push_back(bytes_percent(mean_of(candidate.bytes_of_prompts)));
+    if (found.context) row.push_back(bytes_percent(mean(candidate.bytes_of_prompts)));
     row.push_back(candidate.where == Where::everywhere ? chosen_text(measured, candidate) : "");
   }
   return columns_text(rows);
