@@ -274,9 +274,8 @@ BudgetProfile make_profile(const BudgetFrame& frame,
   return profile;
 }
 
-BudgetProfile lu_profile(const BudgetFrame& frame, const LossCurves& curves) {
-  assert(curves.all_heads() == frame.all_heads() && curves.l() == frame.l);
-  const HullGreedy greedy(curves, frame.lower);
+BudgetProfile lu_profile(const BudgetFrame& frame, const LossCurves& curves, const HullGreedy& greedy) {
+  assert(curves.all_heads() == frame.all_heads() && curves.l() == frame.l && greedy.lower() == frame.lower);
   return make_profile(frame, [&](const BudgetFrame& at) {
     // A total that cannot hold the lower bound gives all heads what it can: their curves begin lower there.
     if (at.lower < greedy.lower()) return HullGreedy(curves, at.lower).budgets(at.total);

@@ -34,8 +34,8 @@ BudgetProfile make_profile(const BudgetFrame& frame,
                            const std::function<Budgets(const BudgetFrame&)>& allocate);
 
 /// LU-KV's profile: one sorted list of hull blocks for all sigmas. Every head keeps `frame.lower` tokens, or
-/// fewer where a total does not reach so far.
-BudgetProfile lu_profile(const BudgetFrame& frame, const LossCurves& curves);
+/// fewer where a total does not reach so far. `greedy`: of these curves, from frame.lower on.
+BudgetProfile lu_profile(const BudgetFrame& frame, const LossCurves& curves, const HullGreedy& greedy);
 
 /// The mean over calibration prompts; all of one shape, at least one.
 BudgetProfile mean_profile(std::span<const BudgetProfile> profiles);

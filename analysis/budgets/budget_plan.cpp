@@ -275,6 +275,16 @@ LossCurves part_of(const LossCurves& curves, const EqualCaches& equal, Index n_k
   return part;
 }
 
+/// The group's rows of [caches n_kv, l], over the positions that its caches hold; empty if there are none.
+Matrix<double> part_of(const Matrix<double>& scores, const EqualCaches& equal, Index n_kv) {
+  if (scores.size() == 0) return {};
+  Matrix<double> part(std::ssize(equal.caches) * n_kv, equal.held);
+  for (Index at = 0; at < part.rows(); ++at)
+    part.row(at) =
+        scores.row(equal.caches[static_cast<std::size_t>(at / n_kv)] * n_kv + at % n_kv).head(equal.held);
+  return part;
+}
+
 /// The group's rows of a profile, [ratios][caches n_kv].
 BudgetProfile part_of(const BudgetProfile& profile, const EqualCaches& equal) {
   BudgetProfile part{std::ssize(equal.caches), profile.heads, {}};
@@ -306,24 +316,30 @@ void place(const std::vector<T>& part, const EqualCaches& equal, Index rows, Ind
 
 }  // namespace
 
-Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
-                    const HullGreedy& greedy, const Matrix<double>& scores) {
+OrderCurves::OrderCurves(const BudgetPlan& plan, std::size_t order, Index n_kv, LossCurves all)
+    : n_kv_(n_kv), all_(std::move(all)) {
+  if (plan.equal.size() > 1 || plan.equal.front().held < all_.l())
+    for (const EqualCaches& equal : plan.equal) parts_.push_back(part_of(all_, equal, n_kv));
+  for (std::size_t group = 0; group < plan.equal.size(); ++group)
+    greedy_.emplace_back(curves(group), plan.equal[group].orders[order].lower);
+}
+
+std::size_t OrderCurves::bytes() const {
+  std::size_t bytes = 0;
+  for (const HullGreedy& greedy : greedy_) bytes += greedy.blocks() * sizeof(HullBlock);
+  for (const LossCurves& part : parts_)
+    bytes += static_cast<std::size_t>(part.all_heads() * (2 * part.l() + 1)) * sizeof(double);
+  return bytes;
+}
+
+Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, const OrderCurves& curves,
+                    const Matrix<double>& scores) {
+  const Index n_kv = curves.n_kv();
   const Matrix<double> of_caches = plan.caches.of_caches(scores);
-  Allocation all{Budgets(curves.all_heads()), std::vector<double>(curves.all_heads())};
-  for (const EqualCaches& equal : plan.equal) {
-    const bool whole = plan.equal.size() == 1 && equal.held == curves.l();
-    const CandidateOrder& order = equal.orders[which.order];
-    const LossCurves part = whole ? LossCurves(0, 0) : part_of(curves, equal, n_kv);
-    const HullGreedy part_greedy(part, whole ? 0 : order.lower);
-    Matrix<double> part_scores;
-    if (!whole && of_caches.size() > 0) {
-      part_scores.resize(part.all_heads(), equal.held);
-      for (Index at = 0; at < part.all_heads(); ++at)
-        part_scores.row(at) =
-            of_caches.row(equal.caches[static_cast<std::size_t>(at / n_kv)] * n_kv + at % n_kv)
-                .head(equal.held);
-    }
-    const Matrix<double>& ranked = whole ? of_caches : part_scores;
+  Allocation all{Budgets(curves.all().all_heads()), std::vector<double>(curves.all().all_heads())};
+  for (std::size_t group = 0; group < plan.equal.size(); ++group) {
+    const EqualCaches& equal = plan.equal[group];
+    const Matrix<double> ranked = part_of(of_caches, equal, n_kv);
     BudgetProfile profile;
     if (!plan.profiles.empty()) profile = part_of(plan.profiles.at(which.order), equal);
     const double sigma =
@@ -333,9 +349,9 @@ Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv,
     const Allocation found =
         allocate(which.division, {frame_of(equal, which.order, n_kv, sigma),
                                   plan.divides,
-                                  order.pinned(),
-                                  whole ? curves : part,
-                                  whole ? greedy : part_greedy,
+                                  equal.orders[which.order].pinned(),
+                                  curves.curves(group),
+                                  curves.greedy(group),
                                   {ranked.data(), static_cast<std::size_t>(ranked.size())},
                                   plan.profiles.empty() ? nullptr : &profile});
     place(found.budgets, equal, 1, n_kv, all.budgets);
@@ -344,14 +360,16 @@ Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv,
   return {plan.caches.of_layers<Index>(all.budgets, false), plan.caches.of_layers<double>(all.loss, false)};
 }
 
-BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves) {
+BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, const OrderCurves& curves) {
+  const Index n_kv = curves.n_kv();
   BudgetProfile all{plan.caches.caches(), n_kv,
-                    std::vector<double>(BudgetProfile::kRatios * curves.all_heads())};
-  for (const EqualCaches& equal : plan.equal) {
+                    std::vector<double>(BudgetProfile::kRatios * curves.all().all_heads())};
+  for (std::size_t group = 0; group < plan.equal.size(); ++group) {
+    const EqualCaches& equal = plan.equal[group];
     BudgetFrame every_sigma = frame_of(equal, order, n_kv, 0.5);
     every_sigma.lower = equal.orders[order].lower;  // each sigma caps `lower` at its own total
-    place(lu_profile(every_sigma, part_of(curves, equal, n_kv)).pruned, equal, BudgetProfile::kRatios, n_kv,
-          all.pruned);
+    place(lu_profile(every_sigma, curves.curves(group), curves.greedy(group)).pruned, equal,
+          BudgetProfile::kRatios, n_kv, all.pruned);
   }
   return of_layers(plan, all);
 }

@@ -68,13 +68,35 @@ struct BudgetPlan {
 /// are those of the run.
 BudgetPlan budget_plan(const Dump& dump, const BudgetOptions& options, const std::vector<Index>& layers);
 
-/// The budgets of a case, by the curves of all caches' heads under its order: [layers, n_kv], nothing for a
-/// layer that reads the cache of an earlier one. `greedy` is of these curves, from the order's lower on;
-/// `scores` [layers n_kv, l] as ada() has them.
-Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, Index n_kv, const LossCurves& curves,
-                    const HullGreedy& greedy, const Matrix<double>& scores);
+/// The loss curves of one order, and the greedy division of every group of equal caches: made once for any
+/// number of cases.
+class OrderCurves {
+ public:
+  /// `all`: of all caches' heads, [caches n_kv].
+  OrderCurves(const BudgetPlan& plan, std::size_t order, Index n_kv, LossCurves all);
+
+  const LossCurves& all() const { return all_; }
+  Index n_kv() const { return n_kv_; }
+  /// Of the group's heads, over the tokens that its caches hold. `group`: a place in BudgetPlan::equal.
+  const LossCurves& curves(std::size_t group) const { return parts_.empty() ? all_ : parts_[group]; }
+  /// Of curves(group), from the order's lower on.
+  const HullGreedy& greedy(std::size_t group) const { return greedy_[group]; }
+  /// Bytes besides those of all().
+  std::size_t bytes() const;
+
+ private:
+  Index n_kv_;
+  LossCurves all_;
+  std::vector<LossCurves> parts_;  ///< empty if one group holds the whole prompt: its curves are all_
+  std::vector<HullGreedy> greedy_;
+};
+
+/// The budgets of a case, by the curves of its order: [layers, n_kv], nothing for a layer that reads the
+/// cache of an earlier one. `scores` [layers n_kv, l] as ada() has them.
+Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, const OrderCurves& curves,
+                    const Matrix<double>& scores);
 /// How LU-KV divides by the same curves at every compression ratio.
-BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, Index n_kv, const LossCurves& curves);
+BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, const OrderCurves& curves);
 /// A profile of caches as one of the run's layers, which say that of their cache.
 BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches);
 

@@ -329,12 +329,12 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
   });
   if (only_profiles) return Json::object();  // which nothing of these curves went into
   for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
-    const LossCurves all = curves(o, figures);
+    const OrderCurves of_order(plan_, o, figures.n_kv, curves(o, figures));
     const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),
                                  static_cast<std::size_t>(l + 1)};
     write_npy(folder.file(fmt::format("curves/{}.npy", plan_.orders[o].file_name())), shape,
-              std::span<const double>(plan_.caches.of_layers<double>(all.losses(), false)));
-    const BudgetProfile profile = lu_profile(plan_, o, figures.n_kv, all);
+              std::span<const double>(plan_.caches.of_layers<double>(of_order.all().losses(), false)));
+    const BudgetProfile profile = lu_profile(plan_, o, of_order);
     if (o == 0) save_profile(folder.file("budget_curves.npy"), profile);
     save_profile(folder.file(fmt::format("curves/{}~lu.npy", plan_.orders[o].file_name())), profile);
   }
@@ -345,12 +345,10 @@ std::unique_ptr<Stage> BudgetStage::follow_up(const HeadFigures& figures) const 
   const Index l = dump_.shape().l;
   std::vector<Allocation> allocations(plan_.cases.size());
   for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
-    const LossCurves all = curves(o, figures);
+    const OrderCurves of_order(plan_, o, figures.n_kv, curves(o, figures));
     const Matrix<double> scores = figures.values.middleCols((2 * static_cast<Index>(o) + 1) * l, l);
-    const HullGreedy greedy(all, plan_.orders[o].lower);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      if (plan_.cases[c].order == o)
-        allocations[c] = allocate(plan_, plan_.cases[c], figures.n_kv, all, greedy, scores);
+      if (plan_.cases[c].order == o) allocations[c] = allocate(plan_, plan_.cases[c], of_order, scores);
   }
   return std::make_unique<BudgetMeasureStage>(dump_, plan_, figures.layers, std::move(allocations), compute_);
 }

@@ -33,7 +33,7 @@ TEST_CASE("a profile gives back the budgets it was made of", "[budgets]") {
     for (Index lower : {0, 3}) {
       const LossCurves curves = random_curves(kind, 6, 211, draw);
       const BudgetFrame any = frame_of(2, 3, 211, 0, lower);
-      save_profile(folder / "budget_curves.npy", lu_profile(any, curves));
+      save_profile(folder / "budget_curves.npy", lu_profile(any, curves, HullGreedy(curves, any.lower)));
       const BudgetProfile profile = load_profile(folder / "budget_curves.npy", 2, 3);
       for (Index row = 0; row < 99; ++row) {
         const BudgetFrame frame = budget_frame(2, 3, 211, BudgetProfile::sigma(row), lower);
@@ -86,7 +86,7 @@ TEST_CASE("the mean of profiles", "[budgets]") {
 TEST_CASE("a profile prunes what sigma says", "[budgets]") {
   Draw draw(14);
   const LossCurves curves = random_curves("heavy", 6, 1000, draw);
-  const BudgetProfile profile = lu_profile(frame_of(2, 3, 1000, 0), curves);
+  const BudgetProfile profile = lu_profile(frame_of(2, 3, 1000, 0), curves, HullGreedy(curves, 0));
   REQUIRE(profile.pruned.size() == 99 * 6);
   for (std::size_t row = 0; row < 99; ++row) {
     const double* first = profile.pruned.data() + row * 6;

@@ -80,7 +80,7 @@ TEST_CASE("budget view: the curves, budgets, losses and errors of kvreplay budge
 
   const Npy curves = npy_file(dir / ("r/curves/" + settings.order.name + ".npy"));
   REQUIRE(curves.shape == std::vector<std::size_t>{6, 2, 897});
-  CHECK(curves.as<double>() == all.curves.curves.losses());
+  CHECK(curves.as<double>() == all.curves.of_order.all().losses());
   const auto profile = npy_file(dir / ("r/curves/" + settings.order.name + "~lu.npy")).as<float>();
   const std::vector<double> kept = shares_kept(all.curves.profile, 7);
   REQUIRE(kept.size() == 99);
@@ -146,7 +146,7 @@ TEST_CASE("budget view: not normalised, a head's own curve is that of all") {
   const Heads heads = all_heads(dump, plan);
   const Computed whole = computed(dump, plan, heads);
   const std::vector<double> own = loss_of(*heads[6]);
-  const auto among_all = whole.curves.curves.loss(6);
+  const auto among_all = whole.curves.of_order.all().loss(6);
   CHECK(std::equal(own.begin(), own.end(), among_all.begin(), among_all.end()));
 }
 

@@ -82,10 +82,10 @@ BudgetCurves budget_curves(const BudgetPlan& plan, const DumpShape& shape,
   LossCurves curves = loss_curves(plan.caches.of_caches(rows_of(heads, shape.l, &HeadWorth::worth)), 0,
                                   shape.l, shape.n_kv, plan.normalise_by_layer);
   job.check();
-  HullGreedy greedy(curves, plan.orders.front().lower);
+  OrderCurves of_order(plan, 0, shape.n_kv, std::move(curves));
   job.check();
-  BudgetProfile profile = lu_profile(plan, 0, shape.n_kv, curves);
-  return {shape.n_kv, std::move(heads), std::move(curves), std::move(greedy), std::move(profile)};
+  BudgetProfile profile = lu_profile(plan, 0, of_order);
+  return {std::move(heads), std::move(of_order), std::move(profile)};
 }
 
 std::vector<double> shares_kept(const BudgetProfile& profile, Index head) {
@@ -103,9 +103,9 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
   share.method = asked.division.name;
   job.check();
   const Matrix<double> scores = kBudgetMethods[asked.division.method].needs_scores
-                                    ? rows_of(curves.heads, curves.curves.l(), &HeadWorth::scores)
+                                    ? rows_of(curves.heads, curves.of_order.all().l(), &HeadWorth::scores)
                                     : Matrix<double>();
-  Allocation found = allocate(plan, asked, curves.n_kv, curves.curves, curves.greedy, scores);
+  Allocation found = allocate(plan, asked, curves.of_order, scores);
   share.total = std::accumulate(found.budgets.begin(), found.budgets.end(), Index{0});
   share.total_loss = compensated_sum(found.loss);
   share.budgets = std::move(found.budgets);
@@ -114,9 +114,10 @@ BudgetShare budget_share(const BudgetPlan& plan, std::size_t which, const Budget
 }
 
 std::size_t bytes_of(const BudgetCurves& curves) {
-  return sizeof(curves) + curves.greedy.blocks() * sizeof(HullBlock) +
-         curves.heads.size() * (sizeof(curves.heads.front()) +
-                                static_cast<std::size_t>(2 * curves.curves.l() + 1) * sizeof(double)) +
+  return sizeof(curves) + curves.of_order.bytes() +
+         curves.heads.size() *
+             (sizeof(curves.heads.front()) +
+              static_cast<std::size_t>(2 * curves.of_order.all().l() + 1) * sizeof(double)) +
          curves.profile.pruned.size() * sizeof(double);
 }
 
@@ -407,8 +408,8 @@ const std::vector<double>& BudgetFigures::loss(Index head) {
   std::vector<double>& known = losses_[h];
   if (!known.empty()) return known;
   if (curves_ != nullptr) {
-    const Index n_kv = curves_->n_kv;
-    const auto curve = curves_->curves.loss(plan_->caches.cache(head / n_kv) * n_kv + head % n_kv);
+    const Index n_kv = curves_->of_order.n_kv();
+    const auto curve = curves_->of_order.all().loss(plan_->caches.cache(head / n_kv) * n_kv + head % n_kv);
     known.assign(curve.begin(), curve.end());
   } else if (worths_[h] != nullptr && !settings_.normalised()) {
     known = loss_of(*worths_[h]);

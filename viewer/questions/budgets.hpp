@@ -54,10 +54,8 @@ HeadWorth head_worth(const HeadGroup<float>& group, const BudgetPlan& plan, JobC
 std::vector<double> loss_of(const HeadWorth& worth);
 /// The curves of all heads: 16 l bytes a head besides the heads' own, which it shares.
 struct BudgetCurves {
-  Index n_kv = 0;
   std::vector<std::shared_ptr<const HeadWorth>> heads;  ///< [layers, n_kv]
-  LossCurves curves;
-  HullGreedy greedy;
+  OrderCurves of_order;
   BudgetProfile profile;  ///< of lu
 };
 /// The share of its tokens that a head keeps at sigma 0.01 .. 0.99 by a profile: [99].
