@@ -158,6 +158,8 @@ struct AttentionRule {
   Index first_held(Index l) const {
     return sliding_window && !two_sided ? std::max<Index>(l - (*sliding_window - 1), 0) : 0;
   }
+  /// The number of positions of a prompt of l tokens that a cache holds for later rows.
+  Index held(Index l) const { return l - first_held(l); }
 };
 
 /// Bytes of a manifest.json that are read; far more than any has.

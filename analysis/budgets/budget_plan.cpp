@@ -132,7 +132,7 @@ void find_equal_caches(BudgetPlan& plan, const Dump& dump, const std::vector<Ind
   const Index l = dump.shape().l;
   for (Index at = 0; at < std::ssize(layers); ++at) {
     if (!plan.caches.is_first(at)) continue;
-    const Index held = l - dump.rule(layers[static_cast<std::size_t>(at)]).first_held(l);
+    const Index held = dump.rule(layers[static_cast<std::size_t>(at)]).held(l);
     auto equal = std::ranges::find(plan.equal, held, &EqualCaches::held);
     if (equal == plan.equal.end()) equal = plan.equal.insert(equal, {held, {}, {}});
     equal->caches.push_back(plan.caches.cache(at));

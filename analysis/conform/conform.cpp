@@ -248,7 +248,7 @@ class Referee {
   }
 
   Index first_held(Index layer) const { return dump_.rule(layer).first_held(asked_.setting.l); }
-  Index held(Index layer) const { return asked_.setting.l - first_held(layer); }
+  Index held(Index layer) const { return dump_.rule(layer).held(asked_.setting.l); }
 
   void compare_all() {
     const Index l = asked_.setting.l;
@@ -481,16 +481,23 @@ class Referee {
       const Reading reading = reading_with(meant, deviations, found.chosen);
       LeftBy by;
       for (const Index layer : searched) add_left(c, reading, layer, loaded, true, by);
-      // A reading is named only if it keeps equal sets in every head that departs.
-      if (by.left == 0 && there.size() > searched.size())
-        for (const Index layer : there) {
+      // A reading is exact only if it keeps equal sets in every head that departs; and it is what the whole
+      // implementation does only if the other heads keep the same, too, but for rounding.
+      LeftBy elsewhere;
+      if (by.left == 0)
+        for (const Index layer : asked_.layers) {
+          if (held(layer) != of_held) continue;
           Loaded one_by_one;
           add_left(c, reading, layer, one_by_one, true, by);
+          add_left(c, reading, layer, one_by_one, true, elsewhere, false);
         }
+      if (by.apart > 0 && by.left >= one.searched) continue;  // the policy itself is as near
       one.readings.push_back({reading_text(options_.as, deviations, found.chosen), by.left, by.unequal,
-                              by.apart, rounding_of(reading.numbers) > rounding_of(meant.numbers)});
+                              by.apart, elsewhere.apart,
+                              rounding_of(reading.numbers) > rounding_of(meant.numbers)});
     }
-    std::ranges::stable_sort(one.readings, {}, [](const TriedReading& r) { return r.left > 0; });
+    std::ranges::stable_sort(one.readings, {},
+                             [](const TriedReading& r) { return std::pair(r.left > 0, r.elsewhere > 0); });
   }
 
   /// Layers by number, loaded on first use.
@@ -501,8 +508,9 @@ class Referee {
     Index unequal = 0;  ///< tokens whose score differs from the score across the cut
     Index apart = 0;    ///< tokens that rounding cannot explain
   };
+  /// Over the layer's heads that depart from the policy, or over the others.
   void add_left(std::size_t c, const Reading& reading, Index layer, Loaded& loaded, bool with_rounding,
-                LeftBy& sum) {
+                LeftBy& sum, bool departing = true) {
     if (compute_.workers.stopping()) throw Interrupted{};
     const Index places = std::ssize(asked_.layers),
                 place = std::ranges::lower_bound(asked_.layers, layer) - asked_.layers.begin(),
@@ -511,8 +519,10 @@ class Referee {
     if (!caches_of)
       caches_of = std::make_unique<LayerCaches>(dump_, of, asked_.per_query_head, asked_.scores, compute_);
     const std::vector<ReadCache> read = caches_of->read(reading, chosen, places);
-    for (const auto& [apart, g] : compared_[c].apart) {
-      if (apart != layer) continue;
+    for (Index g = 0; g < caches(); ++g) {
+      if ((std::ranges::find(compared_[c].apart, std::pair(layer, g)) != compared_[c].apart.end()) !=
+          departing)
+        continue;
       const KeptSet found = asked_.found_of(c, layer, g, first_held(layer));
       const Mismatch here = mismatch(read[g], found, with_rounding);
       sum.left += here.count();

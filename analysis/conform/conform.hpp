@@ -102,6 +102,7 @@ struct TriedReading {
   Index left = 0;        ///< tokens kept by only one of the two, among the tokens searched
   Index unequal = 0;     ///< of these: the score differs from the score across the cut
   Index apart = 0;       ///< of these: rounding cannot explain the difference
+  Index elsewhere = 0;   ///< as apart, in heads that do not depart; counted where left is 0
   bool excuses = false;  ///< the reading uses coarser numbers, which make scores equal
 };
 

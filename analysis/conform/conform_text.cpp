@@ -113,10 +113,14 @@ std::string plain_text(const ConformResult& result) {
     for (std::size_t r = 0; r < one.readings.size(); ++r) {
       const TriedReading& reading = one.readings[r];
       const bool exact = reading.left == 0;
-      text += fmt::format(
-          "  {} {}", exact ? (r == 0 ? "what it keeps is" : "or it is") : (r == 0 ? "nearest:" : "then   "),
-          reading.text);
-      if (exact)
+      text += fmt::format("  {} {}",
+                          exact && reading.elsewhere > 0 ? "the heads that depart keep"
+                          : exact                        ? (r == 0 ? "what it keeps is" : "or it is")
+                                                         : (r == 0 ? "nearest:" : "then   "),
+                          reading.text);
+      if (reading.elsewhere > 0)
+        text += " (the others do not)";
+      else if (exact)
         text += r == 0 ? "" : " (which keeps the same)";
       else if (reading.excuses)
         text += fmt::format(" (its rounding may explain all of {} tokens)", one.searched);
@@ -182,6 +186,7 @@ Json json_of(const ConformResult& result) {
       entry["readings"].push_back({{"text", reading.text},
                                    {"tokens_left", reading.left},
                                    {"tokens_apart", reading.apart},
+                                   {"tokens_apart_elsewhere", reading.elsewhere},
                                    {"of", one.searched}});
     for (const ConformCost& cost : one.costs) {
       Json& to = entry["costs"][cost.name];

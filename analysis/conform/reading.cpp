@@ -105,10 +105,10 @@ Reading reading_of(const ReadingSetting& setting, const Policy& policy, Semantic
   Reading reading;
   const Index kept = std::min(setting.budget.kept(setting.l, semantics), setting.l);
   reading.budget = tokens_within(policy, kept, setting.l);
-  reading.rule =
-      rule_of(policy, semantics, setting.overrides, setting.l, reading.budget, setting.projects_values);
-  reading.rule.sinks = std::max<Index>(reading.rule.sinks - setting.first_held, 0);
-  reading.sigma = setting.budget.ratio(setting.l);
+  reading.rule = rule_of(policy, semantics, setting.overrides, setting.l, reading.budget,
+                         setting.projects_values, setting.first_held);
+  // A budget above what the layer holds keeps all of it.
+  reading.sigma = std::max(setting.budget.ratio(setting.l), 0.0);
   reading.divides = semantics;
   return reading;
 }

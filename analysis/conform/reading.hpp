@@ -123,7 +123,9 @@ class LayerCaches {
 
   Index count() const { return std::ssize(caches_); }
   Index first_held() const { return caches_.front()->rule.first_held(caches_.front()->l); }
-  Index held() const { return caches_.front()->l - first_held(); }  ///< number of candidates of a policy
+  Index held() const {
+    return caches_.front()->rule.held(caches_.front()->l);
+  }  ///< number of candidates of a policy
   const HeadGroup<double>& cache(Index c) const { return *caches_[c]; }
   /// The kept set of each cache under a reading whose setting has held() candidates. The layer is number
   /// `place` of `places`.

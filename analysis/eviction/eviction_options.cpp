@@ -206,12 +206,6 @@ Phase OptionValue<Phase>::parse(const OptionFacts& option, const std::string& gi
                     fmt::format("'{}'", word));
 }
 
-double Budget::ratio(Index l) const {
-  return tokens ? rest_of(static_cast<double>(*tokens) / static_cast<double>(l)) : sigma;
-}
-
-std::string Budget::label() const { return tokens ? fmt::format("{}", *tokens) : shortest(sigma); }
-
 std::optional<Budget> budget_labelled(const std::string& label) {
   if (const auto tokens = index_in(label, kNoLimit)) return Budget{tokens, 0};
   if (!OptionValue<double>::complaint(evict_option::sigma, label).empty()) return std::nullopt;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/channels/channel_options.hpp"
+#include "analysis/eviction/budget.hpp"
 #include "analysis/eviction/cache_format.hpp"
 #include "analysis/eviction/recipe.hpp"
 #include "analysis/given/given_arrays.hpp"
@@ -25,17 +26,6 @@ struct Phase {
   std::string file_name() const;  ///< "blockwise_32"
 };
 
-/// A budget as it was asked for: tokens, or a compression ratio.
-struct Budget {
-  std::optional<Index> tokens;
-  double sigma = 0;
-  const OptionFacts* asked_by = nullptr;  ///< null: by none that messages could name
-  Index kept(Index l, Semantics semantics) const {
-    return tokens ? *tokens : kept_tokens(sigma, l, semantics);
-  }
-  double ratio(Index l) const;  ///< of compression, where tokens were asked for, too
-  std::string label() const;    ///< "80" or "0.9": tokens are whole, a ratio never is
-};
 /// The budget that a label says; nothing where it is none.
 std::optional<Budget> budget_labelled(const std::string& label);
 /// Tokens that a budget as it was asked for comes to, of `l`: "448" is 448 tokens, "0.5" a compression ratio.

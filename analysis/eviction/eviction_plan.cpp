@@ -187,7 +187,7 @@ class Planner {
   void choose_rows() {
     const DumpShape& shape = dump_.shape();
     for (Index layer = 0; layer < shape.layers; ++layer)
-      plan_.l = std::max(plan_.l, shape.l - dump_.rule(layer).first_held(shape.l));
+      plan_.l = std::max(plan_.l, dump_.rule(layer).held(shape.l));
     plan_.with_residual = dump_.has(Tensor::residual_norm);
     plan_.on_future = options_.on == SearchRows::future;
     plan_.per_query_head = options_.per_query_head;
@@ -270,12 +270,10 @@ class Planner {
   /// prompt's first positions are pinned if the cache holds them.
   PolicyRun run_for(const Policy& policy, Semantics semantics, Index held) const {
     PolicyRun run{policy, semantics, {}};
-    for (const Budget& budget : plan_.budgets) {
+    for (const Budget& budget : plan_.budgets)
       run.rules.push_back(rule_of(policy, semantics, overrides_, held,
-                                  kept_of(policy, semantics, budget, held), dump_.projects_values()));
-      Index& sinks = run.rules.back().sinks;
-      sinks = std::max<Index>(sinks - (dump_.shape().l - held), 0);
-    }
+                                  kept_of(policy, semantics, budget, held), dump_.projects_values(),
+                                  dump_.shape().l - held));
     if (policy.own.chunk) take_chunks(run, held);
     return run;
   }
@@ -316,8 +314,8 @@ class Planner {
       const std::string text = to_json(recipe).dump();
       plan_.recipes.push_back({named.name, contents_fingerprint(std::as_bytes(std::span(text))), {}});
       for (const Recipe::Layer& layer : recipe.layers)
-        for (const double sigma : layer.sigma)
-          if (sigma > 0) add_once(plan_.budgets, Budget{{}, sigma}, &Budget::label);
+        for (const Budget& budget : layer.budgets)
+          if (budget.evicts()) add_once(plan_.budgets, budget, &Budget::label);
     }
     for (std::size_t r = 0; r < recipes.size(); ++r) add_recipe(recipes[r], r);
   }
@@ -330,14 +328,13 @@ class Planner {
     for (const Recipe::Layer& layer : recipe.layers) {
       stored.of_layers.push_back(layer.stored);
       std::vector<PlannedRecipe::Head>& heads = planned.heads.emplace_back();
-      for (const double sigma : layer.sigma) {
+      for (const Budget& budget : layer.budgets) {
         PlannedRecipe::Head& head = heads.emplace_back();
         head.kept = plan_.l;
-        if (sigma > 0) {
+        if (budget.evicts()) {
           head.run = number_of_run(*layer.policy, layer.semantics);
           head.budget = static_cast<std::size_t>(
-              std::ranges::find(plan_.budgets, Budget{{}, sigma}.label(), &Budget::label) -
-              plan_.budgets.begin());
+              std::ranges::find(plan_.budgets, budget.label(), &Budget::label) - plan_.budgets.begin());
           head.kept = kept_of(*layer.policy, layer.semantics, plan_.budgets[head.budget]);
         }
         counts.insert(head.kept);
@@ -575,7 +572,7 @@ class Planner {
     std::vector<Index> windowed;
     std::vector<EvictionPlan> plans;
     for (Index layer = 0; layer < shape.layers; ++layer) {
-      const Index held = shape.l - dump_.rule(layer).first_held(shape.l);
+      const Index held = dump_.rule(layer).held(shape.l);
       if (held < shape.l) windowed.push_back(held);
       if (held < plan_.l && std::ranges::none_of(plans, [&](const EvictionPlan& p) { return p.l == held; }))
         plans.push_back(plan_for(held));

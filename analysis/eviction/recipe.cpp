@@ -34,7 +34,7 @@ std::optional<Policy> policy_in(const std::string& name, const std::string& wher
 Recipe::Layer layer_in(const Json& json, const std::string& where) {
   if (!json.is_object()) throw InputError(where, "an object", json_text(json));
   const JsonFields fields(json, where);
-  constexpr std::string_view kKnown[] = {"policy", "semantics", "sigma", "stored"};
+  constexpr std::string_view kKnown[] = {"policy", "semantics", "sigma", "tokens", "stored"};
   fields.check_keys(kKnown);
   Recipe::Layer layer;
   layer.policy = policy_in(fields.text("policy").value_or("none"), fields.where("policy"));
@@ -45,16 +45,36 @@ Recipe::Layer layer_in(const Json& json, const std::string& where) {
                        fmt::format("'{}'", *name));
     layer.semantics = *semantics;
   }
-  if (const Json& sigma = fields.at("sigma"); !sigma.is_null()) {
-    if (!sigma.is_array())
-      throw InputError(fields.where("sigma"), "a list, of every KV head", json_text(sigma));
-    layer.sigma = fields.numbers(sigma, fields.where("sigma"), true);
-  }
-  for (const double sigma : layer.sigma)
+  const auto list_of = [&](const char* key) -> const Json& {
+    const Json& list = fields.at(key);
+    if (!list.is_null() && !list.is_array())
+      throw InputError(fields.where(key), "a list, of every KV head", json_text(list));
+    return list;
+  };
+  if (const Json& sigma = list_of("sigma"); !sigma.is_null())
+    for (const double one : fields.numbers(sigma, fields.where("sigma"), true))
+      layer.budgets.push_back({std::nullopt, one});
+  for (const auto& [tokens, sigma, asked_by] : layer.budgets)
     if (sigma >= 1 || (sigma > 0 && !layer.policy))
       throw InputError(fields.where("sigma"),
                        layer.policy ? "compression ratios, at least 0 and below 1" : "0 without a policy",
                        fmt::format("{}", sigma));
+  if (const Json& tokens = list_of("tokens"); !tokens.is_null()) {
+    if (tokens.size() != layer.budgets.size())
+      throw InputError(fields.where("tokens"), fmt::format("{} as of sigma", layer.budgets.size()),
+                       fmt::format("{}", tokens.size()));
+    for (std::size_t g = 0; g < tokens.size(); ++g) {
+      if (tokens[g].is_null()) continue;
+      const bool whole = tokens[g].is_number_unsigned() && tokens[g].get<Index>() >= 1;
+      if (!whole || !layer.policy || layer.budgets[g].sigma > 0)
+        throw InputError(fields.where("tokens"),
+                         !whole         ? "whole numbers of at least 1, or null"
+                         : layer.policy ? "null where sigma is above 0"
+                                        : "null without a policy",
+                         json_text(tokens[g]));
+      layer.budgets[g].tokens = tokens[g].get<Index>();
+    }
+  }
   layer.stored.residual = 0;
   if (const Json& stored = fields.at("stored"); !stored.is_null())
     layer.stored = quantization_in(stored, fields.where("stored"));
@@ -66,11 +86,19 @@ Recipe::Layer layer_in(const Json& json, const std::string& where) {
 Json to_json(const Recipe& recipe) {
   Json json = {{"program", "kvreplay"}, {"kind", kKind}, {"schema", 1}, {"model", recipe.model}};
   Json& layers = json["layers"] = Json::array();
-  for (const Recipe::Layer& layer : recipe.layers)
-    layers.push_back({{"policy", layer.policy ? layer.policy->name : "none"},
-                      {"semantics", name_of(layer.semantics)},
-                      {"sigma", layer.sigma},
-                      {"stored", to_json(layer.stored)}});
+  for (const Recipe::Layer& layer : recipe.layers) {
+    Json sigma = Json::array(), tokens = Json::array();
+    for (const Budget& budget : layer.budgets) {
+      sigma.push_back(budget.sigma);
+      tokens.push_back(budget.tokens ? Json(*budget.tokens) : Json());
+    }
+    Json& one = layers.emplace_back(Json{{"policy", layer.policy ? layer.policy->name : "none"},
+                                         {"semantics", name_of(layer.semantics)},
+                                         {"sigma", std::move(sigma)}});
+    if (std::ranges::any_of(layer.budgets, [](const Budget& b) { return b.tokens.has_value(); }))
+      one["tokens"] = std::move(tokens);
+    one["stored"] = to_json(layer.stored);
+  }
   return json;
 }
 
@@ -105,7 +133,7 @@ void require_of_dump(const Recipe& recipe, const std::string& where, const Dump&
                      fmt::format("{}", recipe.layers.size()));
   for (std::size_t l = 0; l < layers; ++l) {
     const std::string layer = fmt::format("{}: layer {}", where, l);
-    if (const std::size_t found = recipe.layers[l].sigma.size(); found != heads)
+    if (const std::size_t found = recipe.layers[l].budgets.size(); found != heads)
       throw InputError(layer + ": sigma", fmt::format("the dump's {}", counted(shape.n_kv, "KV head")),
                        fmt::format("{}", found));
     if (const auto wanted = why_not_stored(recipe.layers[l].stored, shape))

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "analysis/eviction/budget.hpp"
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/options/option.hpp"
 #include "data/dump.hpp"
@@ -21,8 +22,8 @@ struct Recipe {
   struct Layer {
     std::optional<Policy> policy;  ///< nothing: the whole prompt stays
     Semantics semantics = Semantics::paper;
-    std::vector<double> sigma;  ///< of every KV head, the share that is evicted; 0: none
-    Quantization stored;        ///< of what stays
+    std::vector<Budget> budgets;  ///< of every KV head; more tokens than the cache holds: all stay
+    Quantization stored;          ///< of what stays
     bool operator==(const Layer&) const = default;
   };
   std::string model;  ///< that it was chosen for; may be empty

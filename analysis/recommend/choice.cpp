@@ -11,8 +11,10 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace kvreplay::recommend {
@@ -59,30 +61,47 @@ double cost_over(const MeasuredLevers& measured, const Means& means, const Chose
 }
 
 /// The share of the bytes that a configuration takes at another budget, counted as in `means`.
-double share_at(const MeasuredLevers& measured, const Means& means, const Lever& lever, double sigma) {
-  if (means.context) return counted_bytes(measured, lever, sigma, *means.context).bytes;
+double share_at(const MeasuredLevers& measured, const Means& means, const Lever& lever, const Budget& keeps) {
+  if (means.context) return counted_bytes(measured, lever, keeps, *means.context).bytes;
   double sum = 0;
   for (const std::size_t p : means.prompts)
-    sum += counted_bytes(measured, lever, sigma, measured.prompts[p].l).bytes;
+    sum += counted_bytes(measured, lever, keeps, measured.prompts[p].l).bytes;
   return sum / static_cast<double>(means.prompts.size());
 }
 
+/// The number of tokens of the longest prompt that bytes are counted at.
+Index longest(const MeasuredLevers& measured, const Means& means) {
+  if (means.context) return *means.context;
+  Index tokens = 0;
+  for (const std::size_t p : means.prompts) tokens = std::max(tokens, measured.prompts[p].l);
+  return tokens;
+}
+
 /// The largest budget that fits into the bytes, between two neighbours of `levers`. All of these have one
-/// policy and format, in ascending order of budget. Shares of tokens are whole thousandths.
+/// policy and format, and budgets of one kind, in ascending order. Shares of tokens are whole thousandths.
 std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means, const Numbers& levers,
                               double bytes) {
   for (std::size_t n = 0; n + 1 < levers.size(); ++n) {
     if (!(sum_of(means.asked, levers[n]) < bytes && bytes < sum_of(means.asked, levers[n + 1]))) continue;
     const Lever &less = measured.levers[levers[n]], &more = measured.levers[levers[n + 1]];
-    for (auto kept = static_cast<Index>(std::ceil(1000 * more.kept_share())) - 1;
-         static_cast<double>(kept) > 1000 * less.kept_share(); --kept) {
-      const double sigma = rest_of(static_cast<double>(kept) / 1000);
-      const double share = share_at(measured, means, less, sigma);
-      if (share > bytes) continue;
-      return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
-                    .bytes = share,
-                    .between = Between{levers[n + 1], sigma}};
+    const bool in_tokens = less.keeps.tokens.has_value();
+    const Index steps = in_tokens ? longest(measured, means) : 1000;
+    const auto budget_of = [&](Index step) {
+      return in_tokens ? Budget{step} : Budget{{}, rest_of(static_cast<double>(step) / 1000)};
+    };
+    // Bytes grow with the budget: `least` fits, or was measured, and `above` does not.
+    Index least = less.keeps.tokens.value_or(static_cast<Index>(std::floor(1000 * less.kept_share(1))));
+    Index above = more.keeps.tokens.value_or(
+        static_cast<Index>(std::ceil(static_cast<double>(steps) * more.kept_share(1))));
+    const Index was_measured = least;
+    while (above - least > 1) {
+      const Index middle = std::midpoint(least, above);
+      (share_at(measured, means, less, budget_of(middle)) <= bytes ? least : above) = middle;
     }
+    if (least == was_measured) continue;
+    return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
+                  .bytes = share_at(measured, means, less, budget_of(least)),
+                  .between = Between{levers[n + 1], budget_of(least)}};
   }
   return std::nullopt;
 }
@@ -90,17 +109,20 @@ std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means
 std::optional<Chosen> cheapest_everywhere(const MeasuredLevers& measured, const Means& means,
                                           const Numbers& levers, double bytes) {
   std::vector<Chosen> all;
-  std::map<std::pair<std::string, std::string>, Numbers> series;  // key: format, policy
+  std::map<std::tuple<std::string, std::string, bool>, Numbers> series;  // key: format, policy, in tokens
   for (const std::size_t n : levers) {
     const Lever& lever = measured.levers[n];
     if (sum_of(means.asked, n) <= bytes)
       all.push_back(Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), n)});
-    if (!lever.keeps_all()) series[{lever.format, policy_name(lever)}].push_back(n);
+    if (!lever.keeps_all())
+      series[{lever.format, policy_name(lever), lever.keeps.tokens.has_value()}].push_back(n);
   }
   for (auto& [key, budgets] : series) {
     for (const std::size_t n : levers)
-      if (measured.levers[n].keeps_all() && measured.levers[n].format == key.first) budgets.push_back(n);
-    std::ranges::sort(budgets, {}, [&](std::size_t n) { return measured.levers[n].kept_share(); });
+      if (measured.levers[n].keeps_all() && measured.levers[n].format == std::get<0>(key))
+        budgets.push_back(n);
+    const Index tokens = longest(measured, means);
+    std::ranges::sort(budgets, {}, [&](std::size_t n) { return measured.levers[n].kept_share(tokens); });
     if (auto between = filling(measured, means, budgets, bytes)) all.push_back(std::move(*between));
   }
   std::optional<Chosen> best;
@@ -244,7 +266,7 @@ Means means_of(const MeasuredLevers& measured, By by, std::optional<Index> conte
 
 CountedBytes bytes_on(const MeasuredLevers& measured, const Chosen& chosen, const MeasuredPrompt& prompt) {
   if (const auto& between = chosen.between)
-    return counted_bytes(measured, measured.levers[chosen.levers.front()], between->sigma, prompt.l);
+    return counted_bytes(measured, measured.levers[chosen.levers.front()], between->keeps, prompt.l);
   return {sum_on(chosen, prompt.bytes), sum_on(chosen, prompt.asked)};
 }
 
@@ -252,8 +274,9 @@ double nats_on(const MeasuredLevers& measured, const Chosen& chosen, const Measu
   if (!chosen.between) return sum_on(chosen, prompt.nats);
   const std::size_t less = chosen.levers.front(), more = chosen.between->more;
   const double from = sum_of(prompt.nats, less), to = sum_of(prompt.nats, more);
-  const double begin = measured.levers[less].kept_share(), end = measured.levers[more].kept_share(),
-               at = rest_of(chosen.between->sigma);
+  const double begin = measured.levers[less].kept_share(prompt.l),
+               end = measured.levers[more].kept_share(prompt.l),
+               at = std::min(rest_of(chosen.between->keeps.ratio(prompt.l)), 1.0);
   if (!(from > 0 && to > 0)) return std::lerp(from, to, (at - begin) / (end - begin));
   return from * std::pow(to / from, std::log(at / begin) / std::log(end / begin));
 }
@@ -286,7 +309,7 @@ Recipe recipe_of(const MeasuredLevers& measured, const Chosen& chosen) {
     Recipe::Layer& layer = recipe.layers.emplace_back();
     for (std::size_t g = 0; g < n_kv; ++g) {
       const Lever& lever = measured.levers[chosen.levers[l * n_kv + g]];
-      layer.sigma.push_back(chosen.between ? chosen.between->sigma : lever.sigma);
+      layer.budgets.push_back(chosen.between ? chosen.between->keeps : lever.keeps);
       layer.stored = lever.stored[l];
       if (!lever.evicts) continue;
       layer.policy = lever.evicts;

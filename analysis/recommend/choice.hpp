@@ -62,7 +62,7 @@ Means means_of(const MeasuredLevers& measured, By by, std::optional<Index> conte
 /// A budget between two measured ones, of one policy and format, for all heads.
 struct Between {
   std::size_t more = 0;  ///< the configuration with the larger budget
-  double sigma = 0;
+  Budget keeps;
   bool operator==(const Between&) const = default;
 };
 

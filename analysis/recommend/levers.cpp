@@ -188,8 +188,9 @@ class Folder {
       }
       const auto budget = budget_labelled(lever.budget);
       if (!budget || kBases[lever.evicts->base].searches) return std::nullopt;
-      lever.sigma = budget->ratio(results_.shape().l);
-      if (lever.sigma <= 0 || lever.sigma >= 1) return std::nullopt;
+      lever.keeps = *budget;
+      if (const double sigma = budget->ratio(results_.shape().l); sigma <= 0 || sigma >= 1)
+        return std::nullopt;
     }
     if (format.empty() && formats_.size() == 1) format = formats_.begin()->first;
     if (const auto stored = formats_.find(format); stored != formats_.end()) {
@@ -287,17 +288,18 @@ struct KeptOf {
   Index tokens = 0;
   double asked = 1;
 };
-KeptOf kept_of(const Lever& lever, double sigma, Index held) {
+KeptOf kept_of(const Lever& lever, const Budget& keeps, Index held) {
   if (lever.keeps_all()) return {held, 1};
-  const Index kept = tokens_within(*lever.evicts, kept_tokens(sigma, held, lever.semantics), held);
-  const double exact = rest_of(sigma) * static_cast<double>(held);
+  const Index kept = tokens_within(*lever.evicts, std::min(keeps.kept(held, lever.semantics), held), held);
+  const double exact =
+      keeps.tokens ? static_cast<double>(kept) : rest_of(keeps.sigma) * static_cast<double>(held);
   return {kept, exact < static_cast<double>(kept) ? exact / static_cast<double>(kept) : 1};
 }
 
 /// Bytes of one head's cache of `held` positions.
-CountedBytes bytes_of_head(const MeasuredLevers& measured, const Lever& lever, double sigma, Index layer,
-                           Index held) {
-  const KeptOf kept = kept_of(lever, sigma, held);
+CountedBytes bytes_of_head(const MeasuredLevers& measured, const Lever& lever, const Budget& keeps,
+                           Index layer, Index held) {
+  const KeptOf kept = kept_of(lever, keeps, held);
   const double bytes = cache_bytes(kept.tokens, lever.stored[static_cast<std::size_t>(layer)],
                                    measured.shape.d, measured.shape.d_v);
   return {bytes, bytes * kept.asked};
@@ -333,17 +335,6 @@ void take_windows(const ResultReader& results, MeasuredLevers& measured) {
   if (all) measured.windows.clear();
 }
 
-/// Notes that budgets in tokens become shares, as recipes have shares only.
-void note_budgets_in_tokens(MeasuredLevers& measured) {
-  const auto in_tokens = [](const Lever& lever) {
-    const auto budget = budget_labelled(lever.budget);
-    return budget && budget->tokens;
-  };
-  if (!std::ranges::any_of(measured.levers, in_tokens)) return;
-  measured.notes.push_back(fmt::format("budgets in tokens become shares of {} tokens, the prompt of {}",
-                                       measured.prompts.front().l, measured.prompts.front().name));
-}
-
 }  // namespace
 
 bool Lever::is_exact() const { return std::ranges::all_of(stored, &Quantization::stores_exactly); }
@@ -351,7 +342,7 @@ bool Lever::is_exact() const { return std::ranges::all_of(stored, &Quantization:
 Index MeasuredLevers::held(Index layer, Index tokens) const {
   AttentionRule rule;
   if (!windows.empty()) rule.sliding_window = windows[static_cast<std::size_t>(layer)];
-  return tokens - rule.first_held(tokens);
+  return rule.held(tokens);
 }
 
 double MeasuredLevers::whole_bytes(Index tokens) const {
@@ -362,10 +353,11 @@ double MeasuredLevers::whole_bytes(Index tokens) const {
   return bytes;
 }
 
-CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, double sigma, Index tokens) {
+CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, const Budget& keeps,
+                           Index tokens) {
   CountedBytes sum;
   for (Index layer = 0; layer < measured.shape.layers; ++layer) {
-    const CountedBytes head = bytes_of_head(measured, lever, sigma, layer, measured.held(layer, tokens));
+    const CountedBytes head = bytes_of_head(measured, lever, keeps, layer, measured.held(layer, tokens));
     sum.bytes += static_cast<double>(measured.shape.n_kv) * head.bytes;
     sum.asked += static_cast<double>(measured.shape.n_kv) * head.asked;
   }
@@ -382,14 +374,14 @@ LeverBytes bytes_at(const MeasuredLevers& measured, Index tokens) {
     for (Index layer = 0; layer < shape.layers; ++layer) {
       const Lever& lever = measured.levers[static_cast<std::size_t>(n)];
       const CountedBytes head =
-          bytes_of_head(measured, lever, lever.sigma, layer, measured.held(layer, tokens));
+          bytes_of_head(measured, lever, lever.keeps, layer, measured.held(layer, tokens));
       at.bytes.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(head.bytes / whole);
       at.asked.row(n).segment(layer * shape.n_kv, shape.n_kv).setConstant(head.asked / whole);
     }
   return at;
 }
 
-double Lever::kept_share() const { return rest_of(sigma); }
+double Lever::kept_share(Index held) const { return std::min(rest_of(keeps.ratio(held)), 1.0); }
 
 std::string Lever::text() const { return text(kept_text(budget)); }
 
@@ -485,10 +477,9 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
       prompt.bytes.row(n) = found->bytes.transpose() / whole;
       prompt.asked.row(n) = prompt.bytes.row(n);
       const Lever& lever = found->lever;
-      if (const auto budget = budget_labelled(lever.budget); budget && !budget->tokens)
-        for (Index layer = 0; layer < measured.shape.layers; ++layer)
-          prompt.asked.row(n).segment(layer * measured.shape.n_kv, measured.shape.n_kv) *=
-              kept_of(lever, lever.sigma, measured.held(layer, prompt.l)).asked;
+      for (Index layer = 0; layer < measured.shape.layers; ++layer)
+        prompt.asked.row(n).segment(layer * measured.shape.n_kv, measured.shape.n_kv) *=
+            kept_of(lever, lever.keeps, measured.held(layer, prompt.l)).asked;
       if (measured.in_nats)
         prompt.nats.row(n) = with_interactions(*found, measured.shape.n_kv).transpose();
       else
@@ -503,7 +494,6 @@ MeasuredLevers read_levers(std::span<const std::filesystem::path> folders) {
       throw InputError(by[p].second.front().folder().string(), "layers that each have a cache",
                        "some that read another's");
   }
-  note_budgets_in_tokens(measured);
   return measured;
 }
 

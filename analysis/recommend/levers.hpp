@@ -19,16 +19,16 @@ namespace kvreplay::recommend {
 /// A case of evictions.csv that a recipe can do to a head.
 struct Lever {
   std::string policy;  ///< as exported, "snapkv~4+hadamard"
-  std::string budget;  ///< its label; empty where the whole prompt stays
+  std::string budget;  ///< the label of `keeps`; empty where the whole prompt stays
   std::optional<Policy> evicts;
   Semantics semantics = Semantics::paper;
-  double sigma = 0;                  ///< compression ratio; budgets in tokens: on the first prompt
+  Budget keeps;                      ///< as asked for
   std::string format;                ///< "4+hadamard"; "16" where caches are as they are
   std::vector<Quantization> stored;  ///< [layers]
 
   bool keeps_all() const { return !evicts; }
-  bool is_exact() const;      ///< 16 bits in every layer
-  double kept_share() const;  ///< 1 if nothing is evicted
+  bool is_exact() const;                ///< 16 bits in every layer
+  double kept_share(Index held) const;  ///< of `held` tokens; 1 if nothing is evicted
   /// "snapkv, kept 20 % in 4+hadamard"
   std::string text() const;
   std::string text(std::string_view kept) const;  ///< with a given share, as "kept 62.3 %"
@@ -82,13 +82,13 @@ struct MeasuredLevers {
   double whole_bytes(Index tokens) const;
 };
 
-/// Shares as in MeasuredPrompt, for a prompt of a given length: counted, not measured. Budgets in tokens
-/// count as the shares that recipes convert them to.
+/// Shares as in MeasuredPrompt, for a prompt of a given length: counted, not measured.
 struct CountedBytes {
   double bytes = 0, asked = 0;
 };
-/// Bytes of a configuration in every head, at a compression ratio that may differ from its own.
-CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, double sigma, Index tokens);
+/// Bytes of a configuration in every head, with a budget that may differ from its own.
+CountedBytes counted_bytes(const MeasuredLevers& measured, const Lever& lever, const Budget& keeps,
+                           Index tokens);
 struct LeverBytes {
   Matrix<double> bytes, asked;
 };

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -28,9 +29,10 @@ std::optional<Memory> memory_in(const std::string& word) {
   if (error != std::errc() || !(value > 0) || !std::isfinite(value)) return std::nullopt;
   const std::string_view unit(end, static_cast<std::size_t>(word.data() + word.size() - end));
   if (unit == "%" && value <= 100) return Memory{value / 100, 0, word};
-  if (unit.empty() && value <= 1) return Memory{value, 0, word};
+  if (unit.empty() && value < 1) return Memory{value, 0, word};  // "1" is the beginning of "1,5GiB"
+  const auto lower = [](char a) { return static_cast<char>(std::tolower(static_cast<unsigned char>(a))); };
   for (const auto& [name, bytes] : kUnits)
-    if (unit == name) return Memory{0, value * bytes, word};
+    if (std::ranges::equal(unit, name, {}, lower, lower)) return Memory{0, value * bytes, word};
   return std::nullopt;
 }
 
@@ -108,10 +110,18 @@ Recommendation recommended(const MeasuredLevers& measured, const Means& all, con
     }
   std::ranges::stable_sort(found.candidates, {}, [&](const Candidate& one) { return one.cost(all.by); });
   if (found.candidates.size() < 2 || others.empty()) return found;
-  found.against_second =
-      paired(found.candidates[0].held_out, found.candidates[1].held_out, Better::smaller, FigureScale::log);
-  if (!found.told_apart())
-    found.prompts_needed = prompts_needed(std::span(&*found.against_second, 1)).front();
+  // The data choose which two are shown, so all pairs are asked.
+  std::vector<Paired> pairs;
+  std::vector<double> p;
+  for (std::size_t i = 0; i < found.candidates.size(); ++i)
+    for (std::size_t j = i + 1; j < found.candidates.size(); ++j) {
+      pairs.push_back(paired(found.candidates[i].held_out, found.candidates[j].held_out, Better::smaller,
+                             FigureScale::log));
+      p.push_back(pairs.back().p);
+    }
+  found.against_second = pairs.front();
+  found.against_second->p = holm(p).front();
+  if (!found.told_apart()) found.prompts_needed = prompts_needed(pairs).front();
   return found;
 }
 
@@ -244,10 +254,10 @@ namespace kvreplay {
 
 std::string OptionValue<recommend::Memory>::complaint(const OptionFacts&, const std::string& word) {
   if (recommend::memory_in(word)) return "";
-  return fmt::format(
-      "expected a share above 0 and of at most 1, as 20% or 0.2, or bytes as 1.5GiB or "
-      "800MiB, found '{}'",
-      word);
+  return fmt::format("expected a share as 20% or 0.2, or bytes as 1.5GiB or 800MiB, found '{}'{}", word,
+                     index_in(word, kNoLimit)
+                         ? " (a comma separates budgets; 1.5GiB has a decimal point, all bytes are 100%)"
+                         : "");
 }
 
 recommend::Memory OptionValue<recommend::Memory>::parse(const OptionFacts&, const std::string& word) {

@@ -70,7 +70,8 @@ struct Recommendation {
   double share = 0;
   std::vector<Candidate> candidates;  ///< the cheapest first; empty where nothing is as small
   std::optional<Smallest> smallest;   ///< set if nothing fits, unless the engine can run none
-  /// The first over the second, within each prompt; nothing without one.
+  /// The first over the second, within each prompt; nothing without one. `p` is adjusted by Holm over all
+  /// pairs of candidates.
   std::optional<Paired> against_second;
   std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
 

@@ -81,6 +81,16 @@ std::string not_told_apart(const Recommendation& of) {
   return text;
 }
 
+/// A budget as --keep takes it: "80", "20.5%".
+std::string keep_word(const Budget& budget) {
+  return budget.tokens ? budget.label() : shortest(std::round(1000 * rest_of(budget.sigma)) / 10) + "%";
+}
+
+/// "80 tokens", "20 %"
+std::string amount_text(const Budget& budget) {
+  return budget.tokens ? counted(*budget.tokens, "token") : percent(rest_of(budget.sigma));
+}
+
 /// Warns if the runner-up leaves bytes unused, which can inflate its cost. Else empty.
 std::string unequal_bytes(const MeasuredLevers& measured, const Recommendation& of) {
   if (of.candidates.size() < 2) return "";
@@ -91,9 +101,12 @@ std::string unequal_bytes(const MeasuredLevers& measured, const Recommendation& 
   std::string text = fmt::format("not at equal bytes: {} takes {} of them", name_of(second),
                                  bytes_percent(second.chosen.bytes));
   if (second.where == Where::everywhere && !lever.keeps_all()) {
-    const double kept = lever.kept_share() * first.chosen.bytes / second.chosen.bytes;
-    text +=
-        fmt::format("; measure --keep {} too", kept < 1 ? shortest(std::round(100 * kept)) + "%" : "none");
+    const double more = first.chosen.bytes / second.chosen.bytes, kept = more * rest_of(lever.keeps.sigma);
+    text += fmt::format("; measure --keep {} too",
+                        lever.keeps.tokens
+                            ? fmt::format("{:.0f}", more * static_cast<double>(*lever.keeps.tokens))
+                        : kept < 1 ? shortest(std::round(100 * kept)) + "%"
+                                   : "none");
   }
   return text;
 }
@@ -191,8 +204,8 @@ std::string recommendation_text(const MeasuredLevers& measured, const Recommende
       *std::ranges::min_element(one.candidates, {}, [&](const Candidate& c) { return c.cost(other); });
   if (&lowest != &best && best.worst) line(kBy[other].lowest, lowest);
   if (best.chosen.between)
-    text += fmt::format("  its nats are interpolated: measure --keep {}% to be sure\n",
-                        shortest(std::round(1000 * rest_of(best.chosen.between->sigma)) / 10));
+    text += fmt::format("  its nats are interpolated: measure --keep {} to be sure\n",
+                        keep_word(best.chosen.between->keeps));
   for (const std::string& more : {!one.against_second ? std::string()
                                   : one.told_apart()  ? over_runner_up(one)
                                                       : not_told_apart(one),
@@ -265,19 +278,22 @@ std::string chosen_text(const MeasuredLevers& measured, const Candidate& candida
   const std::vector<std::size_t>& levers = candidate.chosen.levers;
   if (const auto& between = candidate.chosen.between)
     return fmt::format("{} (interpolated between {} and {})",
-                       measured.levers[levers.front()].text(kept_text(shortest(between->sigma))),
-                       percent(measured.levers[levers.front()].kept_share()),
-                       percent(measured.levers[between->more].kept_share()));
+                       measured.levers[levers.front()].text(kept_text(between->keeps.label())),
+                       amount_text(measured.levers[levers.front()].keeps),
+                       amount_text(measured.levers[between->more].keeps));
   if (candidate.where == Where::everywhere) return measured.levers[levers.front()].text();
   std::map<std::string, Index> formats, policies;
   double least = 1, most = 0, sum = 0;
+  bool in_tokens = false;
   const Recipe recipe = recipe_of(measured, candidate.chosen);
   for (std::size_t l = 0; l < recipe.layers.size(); ++l) {
     const std::string& format = measured.levers[levers[l * n_kv]].format;
     ++formats[format == "16" ? "16 bits" : format];
     if (const auto& policy = recipe.layers[l].policy) ++policies[policy->name];
-    for (const double sigma : recipe.layers[l].sigma) {
-      const double kept = rest_of(sigma);
+    for (const Budget& budget : recipe.layers[l].budgets) {
+      const Index held = measured.held(static_cast<Index>(l), measured.prompts.front().l);
+      const double kept = std::min(rest_of(budget.ratio(held)), 1.0);
+      in_tokens = in_tokens || budget.tokens;
       least = std::min(least, kept);
       most = std::max(most, kept);
       sum += kept;
@@ -286,9 +302,13 @@ std::string chosen_text(const MeasuredLevers& measured, const Candidate& candida
   std::string text = shares_text(formats);
   if (policies.empty()) return text;
   text += "; " + shares_text(policies);
-  if (least == most) return text + fmt::format(", {} of every head's tokens kept", percent(least));
-  return text + fmt::format(", {} to {} of a head's tokens kept, {} on average", percent(least),
-                            percent(most), rounded_percent(sum / static_cast<double>(levers.size())));
+  const auto share_text = in_tokens ? rounded_percent : percent;
+  if (least == most)
+    text += fmt::format(", {} of every head's tokens kept", share_text(least));
+  else
+    text += fmt::format(", {} to {} of a head's tokens kept, {} on average", share_text(least),
+                        share_text(most), rounded_percent(sum / static_cast<double>(levers.size())));
+  return in_tokens ? text + fmt::format(" (budgets in tokens: on {})", measured.prompts.front().name) : text;
 }
 
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found) {

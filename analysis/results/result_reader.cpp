@@ -2,6 +2,7 @@
 
 #include "analysis/results/recorded_files.hpp"
 #include "analysis/results/result_folder.hpp"
+#include "analysis/results/text_file.hpp"
 #include "data/error.hpp"
 #include "data/npy_header.hpp"
 #include "data/npy_read.hpp"
@@ -136,15 +137,18 @@ bool ResultReader::is_results(const fs::path& folder) {
 
 std::vector<fs::path> ResultReader::dump_paths() const {
   fs::path dump, directory, from_here;
+  const fs::path name = folder_ / "run.json";
+  const std::optional<Json> run = json_object_in(name);
+  if (!run) return {};  // results are complete without run.json
   try {
-    const std::string name = (folder_ / "run.json").string();
-    const Json run = parse_json_object(file_text(name, kMostJson), name);
-    const auto path = [&](const char* key) { return fs::path(JsonFields(run, name).text(key).value_or("")); };
+    const auto path = [&](const char* key) {
+      return fs::path(JsonFields(*run, name.string()).text(key).value_or(""));
+    };
     dump = path("dump");
     directory = path("directory");
     from_here = path("dump_from_results");
   } catch (const InputError&) {
-    return {};  // results are complete without run.json
+    return {};
   }
   if (dump.empty()) return {};
   const fs::path folder = fs::absolute(folder_).lexically_normal();

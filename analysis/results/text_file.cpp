@@ -8,6 +8,9 @@ namespace kvreplay {
 
 std::optional<Json> json_object_in(const std::filesystem::path& path) {
   constexpr std::uintmax_t kMost = std::uintmax_t{1} << 28;
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    static_cast<void>(file_text(path, kMost));  // throws
   try {
     auto json = parse_json(file_text(path, kMost), path.string());
     if (json.is_object()) return json;

@@ -10,7 +10,7 @@
 namespace kvreplay {
 
 /// The JSON object that a file holds; nothing where it holds none, is damaged (parse_json()) or has more than
-/// 256 MiB.
+/// 256 MiB. Throws InputError where a folder, pipe or device is in its place.
 std::optional<Json> json_object_in(const std::filesystem::path& path);
 
 /// A string as it is, any other value as JSON.

@@ -126,7 +126,7 @@ bool evicts_nothing(std::string_view policy) {
 }
 
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
-                     Index budget, bool has_wo) {
+                     Index budget, bool has_wo, Index hidden) {
   const PolicyOverrides overrides = policy.own.before(of_all);
   const auto chosen = [&](const std::optional<Positions>& asked, Index own) {
     return asked ? asked->of(l) : own;
@@ -202,7 +202,7 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
   rule.window = std::min(chosen(overrides.window, rule.window), l);
   rule.pool_window = rule.window;
   if (kBases[base].pins_window) rule.recent = rule.window;
-  rule.sinks = chosen(overrides.sinks, rule.sinks);
+  rule.sinks = std::max<Index>(chosen(overrides.sinks, rule.sinks) - hidden, 0);
   rule.recent = chosen(overrides.recent, rule.recent);
   rule.pool = overrides.pool.value_or(rule.pool);
   rule.expected.n_sink = overrides.n_sink.value_or(rule.expected.n_sink);

@@ -103,8 +103,10 @@ struct EvictionRule {
 /// The rows of the window that a policy looks at unless it has a reading of its own.
 inline constexpr Index kUsualWindow = 32;
 
+/// The rule for a cache of l tokens. `hidden`: the number of earlier positions of the prompt that a sliding
+/// window hides; the first positions that a policy pins are the prompt's, so pins among these fall away.
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
-                     Index budget, bool has_wo);
+                     Index budget, bool has_wo, Index hidden = 0);
 
 /// How many of l tokens are pinned with `sinks` first and `recent` last ones: whole pages, and the last one
 /// where it is not full; of pages of one token sinks + recent, as asked for.

@@ -296,6 +296,21 @@ TEST_CASE("a named reading keeps exactly the same, anything else is the nearest"
   CHECK(near.left(0) == 2);
   CHECK(contains(near.all.at("report").get<std::string>(),
                  "nearest: streaming with the first 5 protected (2 of 26 tokens differ)"));
+
+  // One head alone keeps what another reading does.
+  Mask one_head = streaming(4, 0);
+  one_head[kTokens + 4] = 1, one_head[2 * kTokens - 175] = 0;
+  CHECK(contains(
+      judge_mask(one_head, {"--as", "streaming", "--budget", "179"}).all.at("report").get<std::string>(),
+      "  the heads that depart keep streaming with the first 5 protected (the others do not)\n"));
+
+  // Of a head that keeps too few, no reading is called near that is farther than the policy.
+  Mask fewer = streaming(4, 0);
+  fewer[kTokens + 800] = fewer[kTokens + 810] = 0;
+  const Judged few = judge_mask(fewer, {"--as", "streaming", "--budget", "179"});
+  for (const Json& one : few.one.value("readings", Json::array()))
+    CHECK(one.at("tokens_left").get<int>() < one.at("of").get<int>());
+  CHECK(few.one.at("tokens_apart") == 2);
 }
 
 TEST_CASE("of more pinned tokens than stay the first go first, then the newest", "[cli][conform]") {

@@ -169,7 +169,46 @@ TEST_CASE("a share of tokens meets the same share of bytes", "[recommend]") {
   const fs::path tokens = evicted(temp, dumps, {"--policy", "streaming", "--budget", "18"});
   CHECK(candidates(recommended(tokens, {"--bytes", "25%"})).empty());
   CHECK(candidates(recommended(tokens, {"--bytes", "25.4%"})).size() == 1);
-  CHECK(contains(recommended(tokens, {"--bytes", "25.4%"}).at("notes").at(0), "become shares of 71 tokens"));
+}
+
+TEST_CASE("budgets in tokens stay tokens, in layers with a window, too", "[recommend]") {
+  const TempDir temp;
+  const std::vector<std::string> dumps{dump_of(temp, 30, {.windows = {17, nullptr}}),
+                                       dump_of(temp, 31, {.windows = {17, nullptr}})};
+  // The windowed layer holds 16 tokens.
+  const fs::path results = evicted(temp, dumps, {"--policy", "none,streaming", "--budget", "10,32"});
+  const auto recipe_of = [&](const std::string& bytes) {
+    const std::string file = temp / "recipe.json";
+    const Json found = recommended(results, {"--bytes", bytes, "--out", file});
+    return std::pair(found, Json::parse(file_text(file)));
+  };
+  const auto ran = [&](const Json& recipe) {
+    write_file(temp / "run.json", recipe.dump());
+    return Evictions(evicted(temp, {dumps[0]}, {"--recipe", "it=" + (temp / "run.json").string()}));
+  };
+  const Json layer = {{"policy", "streaming"}, {"sigma", {0, 0}}, {"tokens", {32, 32}}};
+  const Json recipe = {{"kind", "recipe"}, {"schema", 1}, {"layers", {layer, layer}}};
+  const Evictions measured(results / "dump30"), run = ran(recipe);
+  for (const std::string place : {",", "0,", "1,"})
+    CHECK(run.at(place, "recipe~it,given,prefill,", "", "bytes") ==
+          measured.at(place, "streaming,paper,prefill,32", "", "bytes"));
+  CHECK(run.at("0,", "recipe~it,given,prefill,", "", "bytes") == 16 * kToken / kLayers);
+  CHECK(run.at("1,", "recipe~it,given,prefill,", "", "bytes") == 32 * kToken / kLayers);
+  // 16 and 32 of 16 and 96 tokens are 42.9 %.
+  const auto [found, written] = recipe_of("43%");
+  CHECK(everywhere(found, "tokens alone").at("text") == "streaming, kept 32 tokens");
+  CHECK(written.at("layers").at(1).contains("tokens"));
+  CHECK(ran(written).at(",", "recipe~it,given,prefill,", "", "bytes") <= 0.43 * 112 * kToken / kLayers);
+  const auto [less, between] = recipe_of("30%");  // 10 and 23
+  CHECK(everywhere(less, "tokens alone").at("text") ==
+        "streaming, kept 17 tokens (interpolated between 10 tokens and 32 tokens)");
+  CHECK(contains(less.at("report"), "--keep 17 to be sure"));
+  CHECK(everywhere(less, "tokens alone").at("bytes").get<double>() == Approx(33.0 / 112));
+  // A longer context holds as many tokens.
+  const Json longer =
+      everywhere(recommended(results, {"--bytes", "9%", "--context", "1000"}), "tokens alone");
+  CHECK(longer.at("text") == "streaming, kept 32 tokens");
+  CHECK(longer.at("bytes").get<double>() == Approx(48.0 / 1016));
 }
 
 TEST_CASE("where nothing is as small, the smallest is named and no file is written", "[recommend]") {

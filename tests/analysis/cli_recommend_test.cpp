@@ -225,7 +225,7 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
   CHECK(one.best().at("of_prompts").empty());
   CHECK(one.best().at("nats").at("low").is_null());
   CHECK(
-      contains(succeed({"recommend", all / "dump5", "--bytes", "30%"}).out, "fewer than 3 have no interval"));
+      contains(succeed({"recommend", all / "dump5", "--bytes", "30%"}).out, "fewer than 4 have no interval"));
   CHECK(
       contains(succeed({"recommend", all, "--bytes", "0.1%"}).out, "nothing that was measured is as small"));
 }
@@ -316,6 +316,11 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
       {with("sigma", Json({0.5, -1})), "layer 1: sigma"},
       {with("sigma", 0.5), "layer 1: sigma: expected a list, of every KV head, found 0.5"},
       {with("policy", "none"), "layer 1: sigma: expected 0 without a policy, found 0.5"},
+      {with("tokens", Json::array({8, nullptr})),
+       "layer 1: tokens: expected null where sigma is above 0, found 8"},
+      {with("tokens", Json::array({nullptr})), "layer 1: tokens: expected 2 as of sigma, found 1"},
+      {with("tokens", Json::array({nullptr, 0.5})),
+       "layer 1: tokens: expected whole numbers of at least 1, or null, found 0.5"},
       {with("policy", "snapkvv"), "layer 1: policy: expected a policy that ranks tokens and evicts, or none"},
       {with("policy", "quest"),
        "layer 1: policy: expected a policy that ranks tokens and evicts, or none, found 'quest'"},
@@ -358,8 +363,13 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
   const fs::path all = levers(temp, {dump});
   CHECK(contains(refused({all}), "--bytes is required"));
   CHECK(contains(refused({all, "--bytes", "120%"}),
-                 "--bytes: expected a share above 0 and of at most 1, as 20% or 0.2, or bytes as 1.5GiB or "
+                 "--bytes: expected a share as 20% or 0.2, or bytes as 1.5GiB or "
                  "800MiB, found '120%'"));
+  CHECK(contains(refused({all, "--bytes", "1,5GiB"}),
+                 "found '1' (a comma separates budgets; 1.5GiB has a "
+                 "decimal point, all bytes are 100%)"));
+  for (const std::string bytes : {"1KiB", "1kib", "1024e-3kb"})
+    CHECK_FALSE(contains(complaint({"recommend", all, "--bytes", bytes}), "expected a share"));
   CHECK(contains(refused({all, "--bytes", "1GiB"}),
                  "--context: expected how many tokens of a sequence these bytes are for, found none"));
   CHECK(contains(refused({all, "--bytes", "20%", "--for", "tgi"}), "--for: expected any, kvpress, vllm"));
@@ -399,7 +409,10 @@ TEST_CASE("the schema has the fields and formats that recipes have", "[recommend
   const Json& layer = schema.at("layers").at("items").at("properties");
   const Json& stored_as = layer.at("stored").at("properties");
   CHECK(keys(recipe) == keys(schema));
-  CHECK(keys(recipe.at("layers").at(0)) == keys(layer));
+  Json of_layer = recipe.at("layers").at(0);
+  CHECK_FALSE(of_layer.contains("tokens"));  // there only where budgets are in tokens
+  of_layer["tokens"] = nullptr;
+  CHECK(keys(of_layer) == keys(layer));
   CHECK(keys(recipe.at("layers").at(0).at("stored")) == keys(stored_as));
   // What is none of these is refused with all there are.
   const auto refused = [&](const Json& of_layer) {

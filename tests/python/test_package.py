@@ -1014,7 +1014,7 @@ class Process(unittest.TestCase):
             self.assertEqual(json.loads((here / "60.json").read_text())["layers"][1]["policy"], "snapkv")
             self.assertIn("llama-server", str(kvreplay.recommend(kvreplay.analyze(dumps, here / "bits", only="evict", policy="none", **{
                 "evict.bits": "16,q8_0"}), "60%", engine="llama.cpp")))
-            with self.assertRaisesRegex(kvreplay.InputError, "bytes: expected a share above 0 and of at most 1"):
+            with self.assertRaisesRegex(kvreplay.InputError, "bytes: expected a share as 20% or 0.2"):
                 kvreplay.recommend(run, 2)
             # A run that goes on: the scores are the same, wherever they were written.
             kvreplay.analyze(dumps, here / "out", score={"norm": lambda q, k, v: np.linalg.norm(k, axis=-1)}, resume=True, **options)

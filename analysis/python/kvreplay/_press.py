@@ -167,7 +167,11 @@ class RecipePress(CachePress):
         layer = self.layers[module.layer_idx]
         queries, facts = rotated_queries(module, hidden_states, kwargs), facts_of(module, kwargs)
         stored = Stored(**{**layer["stored"], "turned": tuple(layer["stored"]["turned"])})
-        asked = [{"policy": layer["policy"], "semantics": layer["semantics"], "sigma": sigma} if sigma else None for sigma in layer["sigma"]]
+        asked = []
+        for sigma, tokens in zip(layer["sigma"], layer.get("tokens") or [None] * len(layer["sigma"])):
+            budget = {"sigma": sigma} if tokens is None else {"budget": tokens}
+            all_stay = sigma == 0 if tokens is None else tokens >= keys.shape[2]
+            asked.append(None if all_stay else {"policy": layer["policy"], "semantics": layer["semantics"], **budget})
         return [Change(kept=kept_by_heads([states.detach()[one] for states in (queries, keys, values)], facts, asked), stored=stored)
                 for one in range(keys.shape[0])]
 
