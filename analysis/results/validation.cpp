@@ -203,8 +203,9 @@ Validation read_validation(const ResultReader& results) {
 }
 
 std::span<const FigureFacts* const> measured_figures(Table table) {
-  static constexpr std::array kCompared{&facts_of(ValidationFigure::kl), &facts_of(ValidationFigure::right),
-                                        &facts_of(ValidationFigure::kl_answer)};
+  static constexpr std::array kCompared{
+      &facts_of(ValidationFigure::kl), &facts_of(ValidationFigure::perplexity),
+      &facts_of(ValidationFigure::right), &facts_of(ValidationFigure::kl_answer)};
   return is_in(kValidatedTables, table) ? std::span<const FigureFacts* const>(kCompared)
                                         : std::span<const FigureFacts* const>();
 }

@@ -13,7 +13,10 @@ reads. RESULTS/validate.csv has, for every case,
   kl, kl_median, kl_p95   KL(full || changed) of the next-token distributions in nats: over the steps the mean, the
                           median and the 95th percentile
   dnll                    what the change adds to the negative log-likelihood of the text's tokens: mean over the steps
+  perplexity              of the text's tokens behind what the case left: exp of the mean negative log-likelihood
   same_top1               the share of steps at which the likeliest token stays the same
+  accept                  mean over the steps of the sum over tokens of min(p, p'): how often a token drawn behind what the
+                          case left would be accepted by the full model
 
 validate_steps.npy the KL of every step, and validate.json what they were computed with and which steps cost most. Of a dump
 of a question (kvcapture.py --task) answers.csv says whether the model still answers it (answers.py).

@@ -31,7 +31,7 @@ from changed_cache import Change
 from dump_files import require
 from model_attention import cache_for, forget_lengths, input_device, own_attention, stand_in, window_of
 
-FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "same_top1")
+FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "perplexity", "same_top1", "accept")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
 PROBED = 8  # tokens by which a model shows how it attends
 ROWS_OF_CHUNK = 512  # that attend at once
@@ -331,27 +331,32 @@ def attend(q: torch.Tensor, at: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
 
 def figures_of_steps(full: torch.Tensor, changed: torch.Tensor,
                      following: Sequence[int] = ()) -> tuple[np.ndarray, ...]:
-    """Of every decoding step: KL(full || changed) in nats, whether both put the same token first, and, where the token
-    that followed is known, what the change adds to its negative log-likelihood."""
-    kl, same, added = [], [], []
+    """Of every decoding step: KL(full || changed) in nats, whether both put the same token first, the sum over tokens of the
+    smaller of both probabilities, and, where the token that followed is known, what the change adds to its negative
+    log-likelihood, and the changed model's negative log-likelihood."""
+    kl, same, shared, added, nll = [], [], [], [], []
     for begin in range(0, len(full), ROWS_AT_ONCE):
         p, q = (x[begin : begin + ROWS_AT_ONCE] for x in (full, changed))
         same.append(p.argmax(-1) == q.argmax(-1))
         p, q = p.double(), q.double()
         # log p - log q is the logits' difference and one number a row; a vocabulary is passed through as seldom as can be.
         shift, ahead = q.logsumexp(-1) - p.logsumexp(-1), p - q
-        kl.append((p.softmax(-1) * ahead).sum(-1) + shift)
+        chance = p.softmax(-1)
+        kl.append((chance * ahead).sum(-1) + shift)
+        shared.append(torch.minimum(chance, (q - q.logsumexp(-1, keepdim=True)).exp()).sum(-1))
         next_ids = torch.tensor(following[begin : begin + ROWS_AT_ONCE], dtype=torch.long, device=p.device)
         rows = torch.arange(len(next_ids), device=p.device)
         added.append(ahead[rows, next_ids] + shift[rows])
-    return tuple(torch.cat(parts).cpu().numpy() for parts in (kl, same, added))
+        nll.append(q.logsumexp(-1)[rows] - q[rows, next_ids])
+    return tuple(torch.cat(parts).cpu().numpy() for parts in (kl, same, shared, added, nll))
 
 
 def figures(full: torch.Tensor, changed: torch.Tensor, following: Sequence[int]) -> dict[str, float | None]:
-    """What validate.csv has of a case, by FIGURES; dnll has no value where no following token is known."""
+    """What validate.csv has of a case, by FIGURES; dnll and perplexity have no value where no following token is known."""
     return over_steps(*figures_of_steps(full, changed, following))
 
 
-def over_steps(kl: np.ndarray, same: np.ndarray, added: np.ndarray) -> dict[str, float | None]:
-    values = (kl.mean(), np.median(kl), np.quantile(kl, 0.95), added.mean() if len(added) else None, same.mean())
+def over_steps(kl: np.ndarray, same: np.ndarray, shared: np.ndarray, added: np.ndarray, nll: np.ndarray) -> dict[str, float | None]:
+    of_text = (added.mean(), np.exp(nll.mean())) if len(nll) else (None, None)
+    values = (kl.mean(), np.median(kl), np.quantile(kl, 0.95), *of_text, same.mean(), shared.mean())
     return {name: None if value is None else float(value) for name, value in zip(FIGURES, values)}

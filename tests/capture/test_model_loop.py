@@ -120,7 +120,9 @@ class BruteForce:
             "kl_median": np.median(kl),
             "kl_p95": low + (0.95 * (len(kl) - 1) % 1) * (high - low),
             "dnll": sum(added) / len(added),
+            "perplexity": np.exp(-np.mean([q[i, ids[l + 1 + i]] for i in range(len(added))])),
             "same_top1": np.mean(p.argmax(-1) == q.argmax(-1)),
+            "accept": np.minimum(np.exp(p), np.exp(q)).sum(-1).mean(),
         }
 
 
@@ -489,7 +491,10 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(found["kl"], np.mean(kl), places=7)
         self.assertAlmostEqual(found["kl_median"], np.median(kl), places=7)
         self.assertAlmostEqual(found["dnll"], np.log(2) / 2, places=7)  # the third step's follower is not known
+        self.assertAlmostEqual(found["perplexity"], (0.25 * 0.1) ** -0.5, places=5)
         self.assertAlmostEqual(found["same_top1"], 1 / 3)  # of equals the first is the likeliest
+        self.assertAlmostEqual(found["accept"], (0.75 + 1 + 0.6) / 3, places=6)
+        self.assertIsNone(figures(full, changed, [])["perplexity"])
 
     def test_more_steps_than_are_looked_at_at_once(self):
         logits = torch.randn(2, 100, 13, generator=torch.Generator().manual_seed(1))
