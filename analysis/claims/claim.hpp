@@ -72,7 +72,7 @@ ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_o
 std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables);
 
 enum class Verdict {
-  none,       ///< fewer than three prompts, or no number
+  none,       ///< fewer than kFewestPrompts prompts, or no number
   holds,      ///< the interval lies where the claim has the effect
   fails,      ///< it lies on the other side
   alike,      ///< it holds no effect, and nothing large

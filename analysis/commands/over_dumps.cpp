@@ -230,8 +230,9 @@ void finish(const std::string& command, const CommonOptions& options, const Dump
     for (const std::string& line : left_out_lines(left_out)) say("left out: {}\n", line);
     say("\nmeans over the dumps{}, by Student's t over dumps, not over "
         "heads (of errors\ngeometric means, on the scale of ratios; of rank correlations by Fisher's z)\n",
-        std::ssize(set.entries()) < kFewestPrompts ? " (fewer than three have no confidence intervals)"
-                                                   : " and their 95 % confidence intervals");
+        std::ssize(set.entries()) < kFewestPrompts
+            ? fmt::format(" (fewer than {} have no confidence intervals)", kFewestPrompts)
+            : " and their 95 % confidence intervals");
     if (!report.empty()) say("\n{}", report);
     if (totals.contains("budgets_over_dumps_rows")) say("\n{}\n", oracles_of_budgets());
     say("\nresults: {} ({:.1f} s), of each dump in {}\n", displayable(options.out), seconds,

@@ -75,7 +75,7 @@ constexpr const char* kOnePrompt = "One prompt decides nothing; a run over sever
 constexpr const char* kVerdicts =
     "It is averaged over the prompts (ratios by their logarithms, correlations by Fisher's z) with its 95 % "
     "interval by Student's t. A claim holds where the interval lies on its side, and does not where it lies "
-    "on the other; an interval that holds no effect says how large one could be. Below three prompts nothing "
+    "on the other; an interval that holds no effect says how large one could be. Below four prompts nothing "
     "is decided. A verdict speaks of this model and these prompts, each interval for itself.";
 
 Section section_of(const std::vector<ClaimEffect>& effects, const std::vector<std::string>& dumps) {

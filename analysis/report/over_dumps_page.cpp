@@ -452,7 +452,7 @@ std::vector<std::string> common_remarks(const OverDumpsReader& results) {
                   "positive, they are of the geometric mean, on the scale of ratios, of rank correlations on "
                   "that of Fisher's z, and none goes beyond what the figure can be.{}",
                   n,
-                  n < kFewestPrompts    ? " Fewer than three dumps have none."
+                  n < kFewestPrompts    ? fmt::format(" Fewer than {} dumps have none.", kFewestPrompts)
                   : n == kFewestPrompts ? " Of so few dumps they are wide."
                                         : ""),
       how_large(judged_over_dumps(results))};

@@ -214,6 +214,15 @@ const Item* best_of(const ComparedItems& items, const Counts& counts) {
   return best;
 }
 
+/// The pairs that are `shown`, adjusted over all of them.
+template <class Shown>
+std::vector<Comparison> adjusted(std::vector<Comparison> pairs, const Shown& shown) {
+  adjust(pairs);
+  foresee(pairs);
+  std::erase_if(pairs, [&](const Comparison& one) { return !shown(one); });
+  return pairs;
+}
+
 std::string name_in(const Comparison& comparison, const Item& item) {
   return comparison.left->semantics == comparison.right->semantics || item.semantics.empty()
              ? item.name
@@ -245,11 +254,19 @@ std::vector<Standing> standings_of(const ComparedItems& items) {
     const auto mine = [&](const Item& item) { return item.semantics == one || item.semantics == "given"; };
     Standing standing{&items, one, best_of(items, mine), {}};
     if (standing.best == nullptr) continue;
+    // The data choose the best, so a pair with it is any pair: all pairs are asked.
+    std::vector<const Item*> asked;
     for (const Item& item : items.items)
-      if (mine(item) && &item != standing.best)
-        standing.others.push_back({&items, &item, standing.best, items.pair(item, *standing.best)});
-    adjust(standing.others);
-    foresee(standing.others);
+      if (mine(item)) asked.push_back(&item);
+    std::vector<Comparison> pairs;
+    for (std::size_t i = 0; i < asked.size(); ++i)
+      for (std::size_t j = i + 1; j < asked.size(); ++j) {
+        const auto [left, right] =
+            asked[i] == standing.best ? std::pair(asked[j], asked[i]) : std::pair(asked[i], asked[j]);
+        pairs.push_back({&items, left, right, items.pair(*left, *right)});
+      }
+    standing.others =
+        adjusted(std::move(pairs), [&](const Comparison& one) { return one.right == standing.best; });
     if (!standing.others.empty()) all.push_back(std::move(standing));
   }
   return all;
@@ -275,7 +292,9 @@ std::string verdict(const Comparison& comparison) {
   if (comparison.told_apart()) return text;
   if (over.prompts < kFewestPrompts)
     return fmt::format("{}; {} nothing apart", text,
-                       over.prompts == 1 ? "one prompt tells" : "two prompts tell");
+                       over.prompts == 1   ? "one prompt tells"
+                       : over.prompts == 2 ? "two prompts tell"
+                                           : "three prompts tell");
   if (over.p < kToldApart)
     return text +
            fmt::format("; not told apart: of {} pairs asked at once, one may look so by chance (p {:.2g})",
@@ -313,18 +332,19 @@ std::string verdict(const Standing& standing) {
 }
 
 std::vector<Comparison> own_against_best(const ComparedItems& items, const std::set<std::string>& names) {
-  std::vector<Comparison> all;
+  std::vector<Comparison> pairs;
+  std::map<const Item*, const Item*> best;
   for (const Item& item : items.items) {
     if (!holds(item.name, names)) continue;
-    const Item* const best = best_of(items, [&](const Item& other) {
+    const auto beside = [&](const Item& other) {
       return !holds(other.name, names) &&
              (other.semantics == item.semantics || item.semantics == "given" || other.semantics == "given");
-    });
-    if (best != nullptr) all.push_back({&items, &item, best, items.pair(item, *best)});
+    };
+    for (const Item& other : items.items)
+      if (beside(other)) pairs.push_back({&items, &item, &other, items.pair(item, other)});
+    best[&item] = best_of(items, beside);
   }
-  adjust(all);
-  foresee(all);
-  return all;
+  return adjusted(std::move(pairs), [&](const Comparison& one) { return one.right == best.at(one.left); });
 }
 
 std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all) {
@@ -402,8 +422,8 @@ std::string text_of(const StandingTable& table) {
 namespace {
 
 constexpr const char* kElsewhere =
-    "how large is large: output errors below 1.1 times apart order SmolLM2's KL rightly in 62 % of pairs, "
-    "above 1.5 in 91 %";
+    "how large is large: on three models of 135 to 494 million parameters output errors less than 1.1 times "
+    "apart order the true KL rightly in 52 to 62 % of pairs, more than 1.5 times apart in 71 to 94 %";
 constexpr double kNear = 1.1, kFar = 1.5;
 
 /// Pairs that lie so far apart, and those of them that both figures order alike.

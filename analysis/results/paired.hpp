@@ -70,9 +70,9 @@ std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired
 /// The confidence of every interval that the program states.
 inline constexpr double kConfidence = 0.95;
 
-/// With fewer prompts no interval is stated and nothing is told apart: with one degree of freedom t is 12.7,
-/// and two values that lie close by chance would look certain.
-inline constexpr std::ptrdiff_t kFewestPrompts = 3;
+/// With fewer prompts no interval is stated and nothing is told apart: two or three values that lie close by
+/// chance would look certain, and what skews their distribution cannot be seen.
+inline constexpr std::ptrdiff_t kFewestPrompts = 4;
 
 /// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with
 /// `freedom` >= 1 degrees of freedom: to within a few units in the last place of what the distribution
