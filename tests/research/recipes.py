@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import fill, table, times, with_interval
-from orders import interval
+from analysis import fill, significant, table, times, with_interval
 from answer_record import PROTOCOLS
+from intervals import FEWEST, interval
 from prompts import PROMPTS
 from study import HERE, STEPS, Steps, common_options, label_panel, read, save_panels, shorter, write_csv
 
@@ -68,8 +68,8 @@ def main() -> int:
         gather(args, "recipe_answers", ANSWER_COLUMNS, "recipe_answers/answers.csv")
         return 0
     chosen = [prompt for prompt in PROMPTS if prompt.name in (args.prompt or CHOSEN)]
-    if len(chosen) < 3:
-        parser.error(f"--prompt: expected three at least, each is judged by what the others choose, found {len(chosen)}")
+    if len(chosen) < FEWEST:
+        parser.error(f"--prompt: expected {FEWEST} at least, an interval is over them, found {len(chosen)}")
     for model, file in models:
         measure(args, model, file, chosen)
     gather(args, "recipes", COLUMNS, "recipes/cases.csv")
@@ -205,7 +205,7 @@ def tables(rows):
         for way, said in WAYS.items():
             cells = [logs(model, within, lambda ways: ways[way]["true_kl"] if way in ways else None) for model in prompts]
             if any(cells):
-                costs.append([f"{within} %", said, *(significant(found) for found in cells)])
+                costs.append([f"{within} %", said, *(significant(found) if found else "" for found in cells)])
     for model in prompts:
         for within in BYTES:
             def over_best(others):
@@ -282,14 +282,6 @@ def draw(rows, path) -> None:
         count = len({row["prompt"] for row in rows if row["model"] == model})
         label_panel(panel, model, count, {0.1: "10 %", 0.2: "20 %", 0.5: "50 %"})
     save_panels(figure, panels, path, 3, 0.1)
-
-
-def significant(found):
-    """The geometric mean and its interval, two digits each."""
-    if not found:
-        return ""
-    mean, low, high = np.exp(interval(found))
-    return f"{mean:.2g} [{low:.2g}, {high:.2g}]"
 
 
 if __name__ == "__main__":
