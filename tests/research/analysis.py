@@ -4,7 +4,7 @@
   analysis.py [DIR]              prints them
   analysis.py [DIR] --write      puts them into DIR/README.md, between its marks
 
-Orders are compared within a model, a prompt and a budget, never across. Intervals over prompts are those of intervals.py. Needs NumPy.
+Orders are compared within a model, a prompt and a budget, never across. Intervals are over prompts (intervals.py). Needs NumPy.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Means over prompts and their 95 % intervals: the one rule of every page. Standard library only.
 
 Student's t over prompts, on logarithms of positive figures (the caller takes them), none below FEWEST prompts. Of counts (part, whole)
-the ratio of their sums, with the standard error of the linearised ratio over prompts. test_intervals.py measures the coverage.
+the ratio of their sums, with the standard error of the linearised ratio over prompts, on logits. test_intervals.py measures the coverage.
 """
 import math
 import statistics
@@ -45,11 +45,12 @@ def interval(values, least=-math.inf, most=math.inf):
 
 
 def share_interval(counts):
-    """(share, low, high) of counts (part, whole) by prompt."""
+    """(share, low, high) of counts (part, whole) by prompt; low and high are not numbers of a share of 0 or 1, too. Near 1 logits keep the
+    coverage that shares themselves lose."""
     counts = [(float(part), float(whole)) for part, whole in counts]
     part, whole = map(sum, zip(*counts))
-    if not whole:
-        return 0.0, math.nan, math.nan
-    share, mean_whole = part / whole, whole / len(counts)
-    _, low, high = interval([share + (a - share * b) / mean_whole for a, b in counts], 0, 1)
-    return share, low, high
+    share, mean_whole = part / max(whole, 1), whole / len(counts)
+    if not 0 < share < 1:
+        return share, math.nan, math.nan
+    half = half_width([(a - share * b) / mean_whole for a, b in counts]) / (share * (1 - share))
+    return share, *(1 / (1 + (1 - share) / share * math.exp(-by)) for by in (-half, half))
