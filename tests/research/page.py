@@ -102,8 +102,8 @@ class Study:
     def each(self, model, of, over, budget):
         """Of every table that has both, the one with the most prompts first: the logarithms of the ratio by prompt."""
         found = []
-        for table in self.tables:
-            a, b = (table.get((model, policy, budget), {}) for policy in (of, over))
+        for cases in self.tables:
+            a, b = (cases.get((model, policy, budget), {}) for policy in (of, over))
             if both := [prompt for prompt in a if prompt in b]:
                 found.append([np.log(a[prompt] / b[prompt]) for prompt in both])
         return sorted(found, key=len, reverse=True)
@@ -127,8 +127,8 @@ class Study:
     def nats(self, policy, budget):
         """{model: true KL of its prompts}"""
         found = {}
-        for table in self.tables:
-            for (model, name, at), kl in table.items():
+        for cases in self.tables:
+            for (model, name, at), kl in cases.items():
                 if (name, at) == (policy, budget) and len(kl) > len(found.get(model, ())):
                     found[model] = list(kl.values())
         return found
