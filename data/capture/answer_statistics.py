@@ -29,6 +29,15 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(2 * tail, 1.0)
 
 
+def holm(ps: Sequence[float]) -> list[float]:
+    """Every p of a family of tests, corrected for their number (Holm 1979): below 0.05 the family errs in at most one of twenty."""
+    found, largest = [0.0] * len(ps), 0.0
+    for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        largest = max(largest, min((len(ps) - rank) * ps[i], 1.0))
+        found[i] = largest
+    return found
+
+
 def auc(figure: Sequence[float], flips: Sequence[bool]) -> float:
     """The chance that a figure is larger of an answer that flips than of one that does not; ties count half. No value (nan)
     without both."""
@@ -40,15 +49,23 @@ def auc(figure: Sequence[float], flips: Sequence[bool]) -> float:
     return float(below.mean() / 2 / len(stayed))
 
 
-def auc_interval(figure: Sequence[float], flips: Sequence[bool], samples: Sequence[object]) -> tuple[float, float, float]:
-    """The AUC, and its interval of 95 % by a bootstrap of whole samples, each with all its cases."""
-    figure, flips = np.asarray(figure, float), np.asarray(flips, bool)
+def auc_interval(figure: Sequence[float], flips: Sequence[bool], samples: Sequence[object],
+                 base: Sequence[float] | None = None) -> tuple[float, float, float]:
+    """The AUC, or what it is above that of another figure, and its interval of 95 % by a bootstrap of whole samples, each with all its
+    cases. Samples are many, and an AUC is no mean: Student's t over prompts is not for it."""
+    figures = [np.asarray(some, float) for some in (figure, base) if some is not None]
+    flips = np.asarray(flips, bool)
     _, sample = np.unique(np.asarray(samples, str), return_inverse=True)
     cases = [np.flatnonzero(sample == s) for s in range(sample.max() + 1)]
+
+    def value(some):
+        first, *other = (auc(each[some], flips[some]) for each in figures)
+        return first - other[0] if other else first
+
     draws = np.random.default_rng(0).integers(0, len(cases), (RESAMPLES, len(cases)))
-    found = [auc(figure[some], flips[some]) for draw in draws for some in [np.concatenate([cases[s] for s in draw])]]
+    found = [value(np.concatenate([cases[s] for s in draw])) for draw in draws]
     low, high = np.nanquantile(found, (0.025, 0.975)) if np.isfinite(found).any() else (math.nan, math.nan)
-    return auc(figure, flips), float(low), float(high)
+    return value(np.arange(len(flips))), float(low), float(high)
 
 
 class Bin(NamedTuple):

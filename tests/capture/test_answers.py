@@ -22,7 +22,7 @@ import answer_tasks
 import kvcapture
 import kvvalidate
 from answer_tasks import TASKS, Haystack, read_samples, samples, score, stays_right
-from answer_statistics import auc, auc_interval, curve, mcnemar, safe_below, wilson
+from answer_statistics import auc, auc_interval, curve, holm, mcnemar, safe_below, wilson
 from answers import Judge, Question
 from capture_tasks import Framed
 from changed_cache import Change
@@ -490,6 +490,12 @@ class Statistics(unittest.TestCase):
         self.assertEqual(mcnemar(0, 6), 2 / 2**6)
         self.assertAlmostEqual(mcnemar(2, 8), 2 * (1 + 10 + 45) / 2**10)
         self.assertEqual(mcnemar(3, 3), 1.0)
+
+    def test_holm_corrects_for_the_number_of_tests(self):
+        for found, expected in zip(holm([0.01, 0.04, 0.03, 0.5]), (0.04, 0.09, 0.09, 0.5)):
+            self.assertAlmostEqual(found, expected)
+        self.assertEqual(holm([0.6, 0.7]), [1.0, 1.0])
+        self.assertEqual(holm([]), [])
 
     def test_auc_is_the_share_of_pairs(self):
         rng = np.random.default_rng(1)

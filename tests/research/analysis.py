@@ -4,8 +4,7 @@
   analysis.py [DIR]              prints them
   analysis.py [DIR] --write      puts them into DIR/README.md, between its marks
 
-Orders are compared within a model, a prompt and a budget, never across. Intervals are 95 %, by a bootstrap of whole
-prompts. Needs NumPy.
+Orders are compared within a model, a prompt and a budget, never across. Intervals are over prompts (intervals.py). Needs NumPy.
 """
 from __future__ import annotations
 
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, METHODS, RECENT, SAMPLES, Cases, clear, interval,
-                    orders, read, spearman)
+from intervals import interval, share_interval
+from orders import (BINS, BUDGETS, CLEAR, FIGURES, FORESEE, IN_NATS, METHODS, RECENT, SAMPLES, Cases, clear, orders, read,
+                    spearman)
 
 KINDS_ORDER = ("output_error", "residual_error", "loss_row", "loss_layer, loss_step", "loss_step")
 KINDS_NATS = ("loss_layer", "loss_step")
@@ -29,7 +29,7 @@ def rho_table(cases, truth, keep=lambda policy: True, figures=FIGURES):
     for figure in figures:
         each = np.array([[spearman(cases.values[figure][some], cases.values[truth][some]) for prompt in cases.prompts
                           for some in [cases.only(cases.groups[prompt, budget], keep)]] for budget in BUDGETS])
-        rows.append([f"`{figure}`", *(with_interval(interval(found)) for found in (*each, each.mean(0)))])
+        rows.append([f"`{figure}`", *(with_interval(interval(found, -1, 1)) for found in (*each, each.mean(0)))])
     return table(["figure", *(f"{b} evicted" for b in BUDGETS), "mean of the three"], rows)
 
 
@@ -56,7 +56,7 @@ def clear_table(cases, found):
              f"{CLEAR}, both can be run": {"some": lambda i, j: runs[i] & runs[j]},
              f"{CLEAR}, both keep the last": {"some": lambda i, j: recent[i] & recent[j]},
              f"{CLEAR}, one of them does": {"some": lambda i, j: runs[i] & runs[j] & (recent[i] != recent[j])}}
-    rows = [[f"`{figure}`", *(with_interval(interval(clear(found[figure], **kind)), 100, 1) for kind in kinds.values())]
+    rows = [[f"`{figure}`", *(with_interval(share_interval(clear(found[figure], **kind)), 100, 1) for kind in kinds.values())]
             for figure in FIGURES]
     counts = [int(np.sum(clear(found[FIGURES[0]], **kind), 0)[1]) for kind in kinds.values()]
     return table(["share in %", *kinds], [["pairs", *map(str, counts)], *rows]), counts[0]
@@ -64,7 +64,7 @@ def clear_table(cases, found):
 
 def samples_table(found):
     """The same by how many samples of the gradients there are."""
-    rows = [[f"`{figure}`", *(with_interval(interval(clear(found[name])), 100, 1) for name in names)]
+    rows = [[f"`{figure}`", *(with_interval(share_interval(clear(found[name])), 100, 1) for name in names)]
             for figure, names in SAMPLES.items()]
     return table(["figure", "6 samples", "12", "24"], rows)
 
@@ -172,7 +172,7 @@ def summary_table(all_cases):
     found = [orders(cases) for cases in all_cases.values()]
     rows = []
     for figure in FIGURES:
-        shares = [with_interval(interval(clear(each[figure])), 100, 1) for each in found]
+        shares = [with_interval(share_interval(clear(each[figure])), 100, 1) for each in found]
         rhos, nats = [], []
         for cases in all_cases.values():
             rho = [np.mean([spearman(cases.values[figure][some], cases.values["true_kl"][some])
@@ -192,7 +192,7 @@ def kinds_table(running, copied):
     for name in copied:
         for what, cases in (("running text", running[name]), ("copied", copied[name])):
             found = orders(cases)
-            cells = [with_interval(interval(clear(found[figure])), 100, 1) for figure in KINDS_ORDER]
+            cells = [with_interval(share_interval(clear(found[figure])), 100, 1) for figure in KINDS_ORDER]
             for figure in KINDS_NATS:
                 ratio = (cases.values[figure] / cases.values["true_kl"])[cases.inside()]
                 cells.append(f"{np.median(ratio):.2f}, {100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f} %")
@@ -207,8 +207,15 @@ def times(logs):
 
 
 def with_interval(found, factor=1, digits=2):
+    """The mean alone where it has no interval."""
     middle, low, high = (f"{factor * x:.{digits}f}" for x in found)
-    return f"{middle} [{low}, {high}]"
+    return middle if np.isnan(found[1]) else f"{middle} [{low}, {high}]"
+
+
+def significant(logs, digits=2):
+    """The geometric mean and its interval, so many digits each."""
+    middle, low, high = (f"{x:.{digits}g}" for x in np.exp(interval(logs)))
+    return middle if low == "nan" else f"{middle} [{low}, {high}]"
 
 
 def table(header, rows):

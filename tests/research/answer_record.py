@@ -24,7 +24,7 @@ from analysis import fill, table, with_interval
 from papers import rows_of_model
 from study import HERE, Steps, read, shorter, write_csv
 
-from answer_statistics import auc_interval, curve, mcnemar, safe_below, wilson  # noqa: E402  data/capture
+from answer_statistics import auc_interval, curve, holm, mcnemar, safe_below, wilson  # noqa: E402  data/capture
 from answer_tasks import TASKS  # noqa: E402
 
 ASKED = ("niah_single_2", "niah_multikey_1", "niah_multikey_2", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe")
@@ -81,7 +81,7 @@ PAIRS = {
     "pyramidkv": [("snapkv~pyramid", "snapkv~uniform")],
     "iap": [("snapkv, iap 50 %", "snapkv, think 50 %"), ("snapkv, iap 50 %", "snapkv")],
 }
-CLEAR = 0.05  # McNemar's p below which a difference is counted
+CLEAR = 0.05  # McNemar's p, by Holm over its family, below which a difference is counted
 PROTOCOLS = {"agnostic": (), "aware": ("--prompt-len", "question")}
 FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
 JUDGED = ("right", "score", "nll", "margin", "kl_question", "kl_answer", "needles_kept", "needles_anywhere")
@@ -89,6 +89,8 @@ COLUMNS = ("model", "task", "sample", "protocol", "policy", "budget", *JUDGED, *
 ASKED_COLUMNS = ("model", "task", "sample", "tokens", "right")
 FIFTH = "0.8"  # what is evicted where a fifth stays
 FORESEE = ("kl_answer", "kl_question", *FIGURES, "needles_lost")  # what may say that an answer flips
+RATES = {"others": "flips of other samples, no dump", "all": "flips of all samples, no dump"}  # of one method at one budget
+LEVELS = (0, 0.001, 0.005, 0.34, np.inf)  # nats on the answer's rows
 EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, np.inf)  # nats on the answer's rows
 
 
@@ -198,6 +200,7 @@ def tables(folder):
         rows = read(folder / "paper_answers.csv")
         for name, pairs in PAIRS.items():
             found[f"answers {name}"] = pairs_table(rows, pairs)
+        found["answers levels"] = levels_table(read(folder / "answers.csv") + rows)
         found["answers bits"] = accuracy_table([row for row in rows if row["policy"].startswith("none~")])
     return found
 
@@ -232,38 +235,43 @@ def differ(*pairs):
     return more, fewer, mcnemar(more, fewer)
 
 
-def bold_if_clear(text, p):
-    return f"**{text}**" if p < CLEAR else text
+def bold_where_clear(column):
+    """Of (text, p) the texts, bold where p is clear; the column is the family. None: no test."""
+    corrected = iter(holm([cell[1] for cell in column if cell]))
+    return [(f"**{cell[0]}**" if next(corrected) < CLEAR else cell[0]) if cell else "" for cell in column]
 
 
 def pairs_table(rows, pairs):
     """Of how many samples both answer what, budget by budget, and over all."""
     found = dict(pairs_of(rows, pairs))
-    budgets, lines = sorted({b for by_budget in found.values() for b in by_budget}), []
-    for (model, protocol, of, over), by_budget in found.items():
-        cells = []
-        for budget in budgets:
-            if budget not in by_budget:
-                cells.append("")
-                continue
-            mine, base = by_budget[budget]
-            more, fewer, p = differ((mine, base))
-            cells.append(bold_if_clear(f"{sum(base.values())} to {sum(mine.values())} (+{more} -{fewer}, p = {p:.2g})", p))
-        if len(budgets) > 1:
-            more, fewer, p = differ(*by_budget.values())
-            cells.append(bold_if_clear(f"+{more} -{fewer}, p = {p:.2g}", p))
-        oracle = " (oracle)" if of.endswith("~lu") else ""
-        lines.append([f"`{of}`{oracle} over `{over}`", model, "seen" if protocol == "aware" else "unseen", *cells])
-    count = len({(row["task"], row["sample"]) for row in rows})
+    budgets = sorted({b for by_budget in found.values() for b in by_budget})
+
+    def of_budget(by_budget, budget):
+        if budget not in by_budget:
+            return None
+        mine, base = by_budget[budget]
+        more, fewer, p = differ((mine, base))
+        return f"{sum(base.values())} to {sum(mine.values())} (+{more} -{fewer}, p = {p:.2g})", p
+
+    def of_all(by_budget):
+        more, fewer, p = differ(*by_budget.values())
+        return f"+{more} -{fewer}, p = {p:.2g}", p
+
+    columns = [bold_where_clear([of_budget(by_budget, budget) for by_budget in found.values()]) for budget in budgets]
     together = ["samples, all budgets"] if len(budgets) > 1 else []
+    if together:
+        columns.append(bold_where_clear([of_all(by_budget) for by_budget in found.values()]))
+    lines = [[f"`{of}`{' (oracle)' if of.endswith('~lu') else ''} over `{over}`", model, "seen" if protocol == "aware" else "unseen", *cells]
+             for (model, protocol, of, over), cells in zip(found, zip(*columns))]
+    count = len({(row["task"], row["sample"]) for row in rows})
     return table([f"right answers of {count}", "model", "question", *(f"{budget} evicted" for budget in budgets), *together], lines)
 
 
 def pairs_cells(rows, pairs):
-    """Of how many pairs the method answers clearly more over all budgets, clearly fewer, and neither."""
-    counts = defaultdict(lambda: [0, 0, 0])
-    for (model, protocol, *_), by_budget in pairs_of(rows, pairs):
-        more, fewer, p = differ(*by_budget.values())
+    """Of how many pairs the method answers clearly more over all budgets, clearly fewer, and neither. All of them are one family."""
+    found, counts = dict(pairs_of(rows, pairs)), defaultdict(lambda: [0, 0, 0])
+    tests = [differ(*by_budget.values()) for by_budget in found.values()]
+    for (model, protocol, *_), (more, fewer, _), p in zip(found, tests, holm([p for *_, p in tests])):
         counts[model, protocol][2 if p >= CLEAR else 0 if more > fewer else 1] += 1
     return "; ".join(f"{model}, question {'seen' if protocol == 'aware' else 'unseen'} {' / '.join(map(str, found))}"
                      for (model, protocol), found in counts.items()) or "not measured yet"
@@ -313,25 +321,51 @@ def tasks_table(rows):
     return table(["policy", "evicted", *(f"{model}: `{task}`" if several else f"`{task}`" for model, task in tasks)], lines)
 
 
+def rates_of(rows):
+    """How often a method flips answers at its budget: of the other samples, and of all. What is known without a dump."""
+    flips = defaultdict(dict)
+    for i, row in enumerate(rows):
+        flips[row["policy"], row["budget"]][i] = row["right"] == "0"
+    found = {"others": [0.0] * len(rows), "all": [0.0] * len(rows)}
+    for mine in flips.values():
+        for i, flip in mine.items():
+            found["all"][i] = sum(mine.values()) / len(mine)
+            found["others"][i] = (sum(mine.values()) - flip) / (len(mine) - 1) if len(mine) > 1 else np.nan
+    return found
+
+
 def foreseen_table(rows):
     """How well a figure tells answers that flip from answers that stay: of all cases, and of one budget's alone."""
     lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
-        for name in FORESEE:
-            mine = [row for row in rows if row["model"] == model and not np.isnan(number(row, name))]
+        of_model = [row for row in rows if row["model"] == model]
+        rates = rates_of(of_model)
+        known = {f"`{name}`": [number(row, name) for row in of_model] for name in FORESEE} | {RATES[name]: rates[name] for name in RATES}
+        for name, figures in known.items():
+            mine = [i for i, figure in enumerate(figures) if not np.isnan(figure)]
             if not mine:
                 continue
-            figures, right = [number(row, name) for row in mine], [row["right"] == "1" for row in mine]
-            least, below = safe_below(figures, right)
-            fifth = [row for row in mine if row["budget"] == FIFTH]
-            lines.append([model, f"`{name}`", auc_of(mine, name), auc_of(fifth, name) if fifth else "",
-                          f"{least:.3g} ({below} of {len(mine)} cases)"])
-    return table(["model", "figure", "AUC of a flip", "of a fifth kept", "no answer flips below"], lines)
+            fifth = [i for i in mine if of_model[i]["budget"] == FIFTH]
+            least, below = safe_below([figures[i] for i in mine], [of_model[i]["right"] == "1" for i in mine])
+            lines.append([model, name, auc_of(of_model, figures, mine), auc_of(of_model, figures, mine, rates["all"]) if name[0] == "`" else "",
+                          auc_of(of_model, figures, fifth) if fifth else "", f"{least:.3g} ({below} of {len(mine)} cases)"])
+    return table(["model", "figure", "AUC of a flip", "above that of the method's flips", "AUC, a fifth kept", "no answer flips below"], lines)
 
 
-def auc_of(rows, name):
-    flips = [row["right"] == "0" for row in rows]
-    return with_interval(auc_interval([number(row, name) for row in rows], flips, [f"{row['task']} {row['sample']}" for row in rows]))
+def auc_of(rows, figures, some, base=None):
+    flips, samples = [rows[i]["right"] == "0" for i in some], [f"{rows[i]['task']} {rows[i]['sample']}" for i in some]
+    return with_interval(auc_interval([figures[i] for i in some], flips, samples, base and [base[i] for i in some]))
+
+
+def levels_table(rows):
+    """Of how many answers how many flip, by the KL on their rows; each answer counted once."""
+    rows = list({tuple(row[name] for name in COLUMNS[:6]): row for row in rows if row["right"]}.values())
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model]
+        bins = curve([number(row, "kl_answer") for row in mine], [row["right"] == "1" for row in mine], LEVELS)
+        lines.append([model, *(f"{b.count - b.right} of {b.count}" for b in bins), f"{sum(b.count - b.right for b in bins)} of {len(mine)}"])
+    return table(["model", *(f"{low:g} to {high:g}" for low, high in zip(LEVELS, LEVELS[1:])), "all"], lines)
 
 
 def nats_table(rows):

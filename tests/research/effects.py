@@ -5,34 +5,20 @@ import csv
 import math
 import statistics
 
+from intervals import half_width
+
 SENTENCE = ("id", "paper", "figure", "claim", "claimed")
 EFFECT = ("model", "prompt", "id", "setting", "effect")
 ROWS = {"future": "decoding steps", "window": "window"}
-FEWEST = 3
 ALIKE = {"ratio": 0.2, "difference": 0.05}
 NO_EFFECT = {"ratio": 1, "difference": 0}
 
 
 def within_one(value):
-    return min(1.0, max(-1.0, value))
+    return min(max(value, -1.0), 1.0)  # what is no number stays none
 
 
 SCALES = {"ratio": (math.log, math.exp), "difference": (float, within_one), "correlation": (math.atanh, math.tanh)}
-
-
-def t_quantile(freedom, share=0.95):
-    """The t such that |T| <= t has this probability: the density, integrated by Simpson's rule in the angle."""
-    constant = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
-
-    def within(angle, steps=400):  # t = sqrt(freedom) tan(angle)
-        values = [math.cos(angle * i / steps) ** (freedom - 1) for i in range(steps + 1)]
-        return 2 * constant * angle / steps / 3 * (values[0] + values[-1] + 4 * sum(values[1::2]) + 2 * sum(values[2:-1:2]))
-
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle) < share else (low, middle)
-    return math.sqrt(freedom) * math.tan(high)
 
 
 class Summary:
@@ -46,10 +32,8 @@ class Summary:
         to, back = (float, within_one) if plain else SCALES[self.kind]
         scaled = [to(value) for value in values]
         middle = statistics.fmean(scaled)
-        self.effect, self.low, self.high = back(middle), math.nan, math.nan
-        if self.prompts >= FEWEST:
-            half = t_quantile(self.prompts - 1) * statistics.stdev(scaled) / math.sqrt(self.prompts)
-            self.low, self.high = back(middle - half), back(middle + half)
+        half = half_width(scaled)
+        self.effect, self.low, self.high = back(middle), back(middle - half), back(middle + half)
 
     @property
     def verdict(self):

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from analysis import fill, table, with_interval
-from orders import CLEAR, interval
+from intervals import FEWEST, interval, share_interval
+from orders import CLEAR
 from papers import Study, measure, rows_of_model
 from prompts import PROMPTS
 from study import HERE, STEPS, common_options, label_panel, read, save_panels, shorter, write_csv
@@ -79,8 +80,8 @@ def main() -> int:
         draw(rows, HERE / "levers.svg")
         return 0
     chosen = [prompt for prompt in PROMPTS if prompt.name in (args.prompt or CHOSEN)]
-    if len(chosen) < 3:
-        parser.error(f"--prompt: expected three at least, an interval is over them, found {len(chosen)}")
+    if len(chosen) < FEWEST:
+        parser.error(f"--prompt: expected {FEWEST} at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
         measure(args, model, Path(file), chosen, LEVERS._replace(
             runs=SHORT if args.short else RUNS, captured=(*LEVERS.captured, "--decode", args.steps)))
@@ -216,7 +217,7 @@ def figures_table(cases):
                 for figure in FIGURES:
                     right[figure].append(count[figure])
             lines.append([model, "of one kind" if alike else "of two kinds",
-                          *(with_interval(interval(found), 100, 0) + " %" for found in right.values())])
+                          *(with_interval(share_interval(found), 100, 0) + " %" for found in right.values())])
     return table(["model", "pairs", *(f"{said}: in the right order" for said in FIGURES.values())], lines)
 
 

@@ -1,4 +1,4 @@
-"""Orders of policies within a model, a prompt and a budget: the cases, what is compared, and intervals over prompts."""
+"""Orders of policies within a model, a prompt and a budget: the cases, and what is compared."""
 from __future__ import annotations
 
 import csv
@@ -28,7 +28,6 @@ BINS = ((1, 1.1), (1.1, 1.2), (1.2, 1.5), (1.5, 2), (2, 4), (4, np.inf))
 CLEAR = 1.5  # of two true KL: the larger over the smaller
 RANGE = (0.005, 0.2)  # nats
 TRUE = ("true_kl", "true_kl_median", "true_dnll")
-RESAMPLES = 2000
 
 
 class Cases:
@@ -65,20 +64,6 @@ def ranks(x):
 def spearman(x, y):
     x, y = ranks(x), ranks(y)
     return float(np.corrcoef(x, y)[0, 1]) if x.std() and y.std() else np.nan
-
-
-def interval(of_prompts):
-    """The mean over prompts, and its interval. of_prompts [prompts, n]: of sums, ratios of the columns' sums are formed
-    (the first over the second) where n is 2."""
-    values = np.array(of_prompts, float)
-    draws = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-    if values.ndim == 2:
-        sums = values[draws].sum(1)
-        whole, drawn = values.sum(0), sums[:, 0] / np.maximum(sums[:, 1], 1)
-        middle = whole[0] / max(whole[1], 1)
-    else:
-        middle, drawn = values.mean(), values[draws].mean(1)
-    return (middle, *np.quantile(drawn, (0.025, 0.975)))
 
 
 def pairs(cases, prompt):

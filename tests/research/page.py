@@ -7,7 +7,8 @@
 A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
 
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
-  cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it
+  cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it; in how many
+                   the other of TABLES says the same, of those that it has
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
@@ -33,14 +34,16 @@ PAGE = ROOT / "analysis" / "PAPERS.md"
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import answer_record  # noqa: E402
-from analysis import table, times  # noqa: E402
-from orders import BUDGETS, interval, read  # noqa: E402
+from analysis import significant, table, times  # noqa: E402
+from effects import ALIKE  # noqa: E402
+from intervals import FEWEST, interval  # noqa: E402
+from orders import BUDGETS, read  # noqa: E402
 import sample_channels_budgets  # noqa: E402,F401
 import sample_evictions  # noqa: E402,F401
 from sample import FOUND  # noqa: E402
 
-# Of the study; the first that has both methods of a model is taken. What cases.csv divides it divides as the bare problem is
-# (budget --semantics raw), which is no paper's setting.
+# Of the study; of a model, pair and budget that which has both methods on more prompts answers, of equals the first. What cases.csv
+# divides it divides as the bare problem is (budget --semantics raw), which is no paper's setting.
 TABLES = ("cases.csv", "papers.csv")
 # Runs of papers.csv that give policies of others another setting, by what stands behind their names here.
 SETTINGS = {"budget_raw": "[raw]", "blocks": "[blocks]"}
@@ -96,13 +99,17 @@ class Study:
             self.tables.append(found)
         self.models = list(dict.fromkeys(model for found in self.tables for model, *_ in found))
 
-    def logs(self, model, of, over, budget):
-        """Of the prompts that both were measured on: the logarithms of the ratio; none where there are none."""
-        for found in self.tables:
-            a, b = (found.get((model, policy, budget), {}) for policy in (of, over))
+    def each(self, model, of, over, budget):
+        """Of every table that has both, the one with the most prompts first: the logarithms of the ratio by prompt."""
+        found = []
+        for cases in self.tables:
+            a, b = (cases.get((model, policy, budget), {}) for policy in (of, over))
             if both := [prompt for prompt in a if prompt in b]:
-                return [np.log(a[prompt] / b[prompt]) for prompt in both]
-        return []
+                found.append([np.log(a[prompt] / b[prompt]) for prompt in both])
+        return sorted(found, key=len, reverse=True)
+
+    def logs(self, model, of, over, budget):
+        return next(iter(self.each(model, of, over, budget)), [])
 
     def rows(self, pairs):
         """(model, of, over, logarithms by budget) of what there is."""
@@ -112,11 +119,19 @@ class Study:
                 if all(logs):
                     yield model, of, over, logs
 
+    def agreement(self, model, of, over):
+        """Of how many budgets the other table says the same side, and of how many it has the pair."""
+        both = [each for budget in budgets_of(of) if len(each := self.each(model, of, over, budget)) > 1]
+        return sum(side(one) == side(other) for one, other in both), len(both)
 
     def nats(self, policy, budget):
         """{model: true KL of its prompts}"""
-        return {model: list(kl.values()) for found in reversed(self.tables) for (model, name, at), kl in found.items()
-                if (name, at) == (policy, budget)}
+        found = {}
+        for cases in self.tables:
+            for (model, name, at), kl in cases.items():
+                if (name, at) == (policy, budget) and len(kl) > len(found.get(model, ())):
+                    found[model] = list(kl.values())
+        return found
 
 
 def budgets_of(policy):
@@ -130,18 +145,26 @@ def side(logs):
 
 
 def kl_table(study, name):
-    rows = [[model, f"`{of}` over `{over}`", *map(times, logs)] for model, of, over, logs in study.rows(PAIRS[name])]
+    rows = [[model, f"`{of}` over `{over}`", *map(times, logs), "{} of {}".format(*study.agreement(model, of, over))]
+            for model, of, over, logs in study.rows(PAIRS[name])]
     if not rows:
         return "(not measured yet)"
     what = "pruned" if name == "iap" else "evicted"
-    return table(["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0]))], rows)
+    header = ["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0])), "other file agrees"]
+    if all(row[-1] == "0 of 0" for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return table(header, [[*row[:-1], ""] if row[-1] == "0 of 0" else row for row in rows])
 
 
 def kl_cells(study, name):
-    of_models = {}
-    for model, *_, all_logs in study.rows(PAIRS[name]):
+    of_models, agreed = {}, {}
+    for model, of, over, all_logs in study.rows(PAIRS[name]):
         of_models.setdefault(model, []).extend(map(side, all_logs))
-    found = [f"{model} {sides.count(-1)} / {sides.count(1)} / {sides.count(0)}" for model, sides in of_models.items()]
+        agreed.setdefault(model, []).append(study.agreement(model, of, over))
+    found = []
+    for model, sides in of_models.items():
+        agree, both = map(sum, zip(*agreed[model]))
+        found.append(f"{model} {sides.count(-1)} / {sides.count(1)} / {sides.count(0)}" + f" (other file: {agree} of {both})" * (both > 0))
     return "; ".join(found) or "not measured yet"
 
 
@@ -151,8 +174,10 @@ def verdict(all_logs):
     said = [f"{word} at {sides.count(which)} of {len(sides)}" for which, word in ((-1, "less"), (1, "more")) if which in sides]
     if said:
         return ", ".join(said)
+    if min(map(len, all_logs)) < FEWEST:
+        return f"fewer than {FEWEST} prompts"
     most = max(abs(np.exp(bound) - 1) for logs in all_logs for bound in interval(logs)[1:])
-    return f"no difference, up to {100 * most:.0f} %"
+    return f"{'no difference' if most <= ALIKE['ratio'] else 'undecided'}, up to {100 * most:.0f} %"
 
 
 def kl_short(study, pair):
@@ -167,10 +192,7 @@ def kl_short(study, pair):
 
 def nats(study, what):
     policy, budget = what.split(" at ")
-    found = []
-    for model, kl in study.nats(policy, budget).items():
-        middle, low, high = (f"{x:.3g}" for x in np.exp(interval(np.log(kl))))
-        found.append(f"{model} {middle} [{low}, {high}] ({len(kl)} prompts)")
+    found = [f"{model} {significant(np.log(kl), 3)} ({len(kl)} prompts)" for model, kl in study.nats(policy, budget).items()]
     return "; ".join(found) or "not measured yet"
 
 

@@ -19,6 +19,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from analysis import fill, table, times
+from intervals import FEWEST
 from orders import BUDGETS
 from prompts import MODULES, PROMPTS
 from study import HERE, Steps, common_options, read, shorter, write_csv
@@ -113,8 +114,8 @@ def main() -> int:
         return 0
     prompts = MODULES if args.modules else [prompt for prompt in PROMPTS if prompt.tokens <= LONGEST]
     chosen = [prompt for prompt in prompts if not args.prompt or prompt.name in args.prompt]
-    if len(chosen) < 3:
-        parser.error(f"--prompt: expected three at least, an interval is over them, found {len(chosen)}")
+    if len(chosen) < FEWEST:
+        parser.error(f"--prompt: expected {FEWEST} at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
         measure(args, model, Path(file), chosen, PAPERS)
     rows = [row for path in sorted(args.work.glob("*/papers/cases.csv")) for row in read(path)]
@@ -215,7 +216,7 @@ def tables(rows):
                 for budget in BUDGETS:
                     logs = [np.log(kl[model, prompt, run, of, budget] / kl[model, prompt, base_run, over, budget])
                             for prompt in names if (model, prompt, run, of, budget) in kl]
-                    cells.append(times(logs) if len(logs) > 2 else "")
+                    cells.append(times(logs) if logs else "")
                 if any(cells):
                     lines.append([f"`{of}` over `{over}`" + SAID.get(run, ""), model, *cells])
         found[name] = table(["true KL of", "model", *(f"{budget} evicted" for budget in BUDGETS)], lines)

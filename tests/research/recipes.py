@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import fill, table, times, with_interval
-from orders import interval
+from analysis import fill, significant, table, times, with_interval
 from answer_record import PROTOCOLS
+from intervals import FEWEST, interval
 from prompts import PROMPTS
 from study import HERE, STEPS, Steps, common_options, label_panel, read, save_panels, shorter, write_csv
 
@@ -35,8 +35,7 @@ BYTES = ("50", "20", "10")
 WAYS = {"both-each": "tokens and bits, each head its own", "tokens-each": "tokens alone, each head its own",
         "bits-each": "bits alone, each layer its own", "both-everywhere": "tokens and bits, the same everywhere",
         "tokens-everywhere": "tokens alone, the same everywhere", "bits-everywhere": "bits alone, the same everywhere"}
-JOINT, SINGLE = "both-each", ("tokens-everywhere", "bits-everywhere")
-SUITED = (*SINGLE, "tokens-each", "bits-each")
+JOINT, SINGLE, EACH = "both-each", ("tokens-everywhere", "bits-everywhere"), ("tokens-each", "bits-each")
 # summed: what the heads cost one by one, as recommend has it; together: all at once (loss_step)
 FIGURES = ("share", "promised", "summed", "together", "output_error", "true_kl", "true_same_top1")
 COLUMNS = ("model", "prompt", "way", "within", *FIGURES)
@@ -68,8 +67,8 @@ def main() -> int:
         gather(args, "recipe_answers", ANSWER_COLUMNS, "recipe_answers/answers.csv")
         return 0
     chosen = [prompt for prompt in PROMPTS if prompt.name in (args.prompt or CHOSEN)]
-    if len(chosen) < 3:
-        parser.error(f"--prompt: expected three at least, each is judged by what the others choose, found {len(chosen)}")
+    if len(chosen) < FEWEST:
+        parser.error(f"--prompt: expected {FEWEST} at least, an interval is over them, found {len(chosen)}")
     for model, file in models:
         measure(args, model, file, chosen)
     gather(args, "recipes", COLUMNS, "recipes/cases.csv")
@@ -183,14 +182,21 @@ def tables(rows):
         prompts.setdefault(model, {})[prompt] = None
     prompts = dict(sorted(prompts.items(), key=lambda item: -len(item[1])))  # the most first
 
-    def logs(model, within, of):
-        """Of each prompt, the logarithm of what `of` makes of its cases by way, where it makes something of them."""
-        found = []
-        for prompt in prompts[model]:
-            value = of({way: at[key] for way in WAYS if (key := (model, prompt, way, within)) in at})
-            if value is not None:
-                found.append(np.log(value))
-        return found
+    def points(model, prompt, way):
+        """Logarithms of shares and of KL where it was measured."""
+        measured = [at[key] for within in BYTES if (key := (model, prompt, way, within)) in at]
+        return np.log(sorted((case["share"], case["true_kl"]) for case in measured)).T
+
+    def over(model, prompt, within, others):
+        """The logarithm of the joint recipe's KL over that of the best of the others at equal bytes: those of the recipe, or the most that
+        the other takes; between budgets linear in the logarithms. None where there is nothing to compare."""
+        ratios = []
+        for way in others:
+            if (model, prompt, way, within) in at and (key := (model, prompt, JOINT, within)) in at:
+                mine, its = points(model, prompt, JOINT), points(model, prompt, way)
+                share = min(np.log(at[key]["share"]), its[0, -1])
+                ratios.append(np.interp(share, *mine) - np.interp(share, *its))
+        return max(ratios, default=None)
 
     def ratios(model, way, above, below):
         """[prompts][budgets]: of a way's cases."""
@@ -200,22 +206,20 @@ def tables(rows):
     def cell(found):
         return with_interval(np.exp(interval(found))) if found else ""
 
-    costs, over = [], []
+    costs, overs = [], []
     for within in BYTES:
         for way, said in WAYS.items():
-            cells = [logs(model, within, lambda ways: ways[way]["true_kl"] if way in ways else None) for model in prompts]
-            if any(cells):
-                costs.append([f"{within} %", said, *(significant(found) for found in cells)])
+            of_models = [[case for prompt in prompts[model] if (case := at.get((model, prompt, way, within)))] for model in prompts]
+            if any(of_models):
+                costs.append([f"{within} %", said, *(f"{significant([np.log(case['true_kl']) for case in cases])}, "
+                                                     f"{100 * np.mean([case['share'] for case in cases]):.1f} %" if cases else "" for cases in of_models)])
     for model in prompts:
         for within in BYTES:
-            def over_best(others):
-                return lambda ways: ways[JOINT]["true_kl"] / min(ways[way]["true_kl"] for way in others if way in ways) \
-                    if JOINT in ways and any(way in ways for way in others) else None
             cells = []
-            for others in (SINGLE, SUITED, ("both-everywhere",)):
-                found = logs(model, within, over_best(others))
+            for others in (("both-everywhere",), EACH, SINGLE):
+                found = [log for prompt in prompts[model] if (log := over(model, prompt, within, others)) is not None]
                 cells.append(times(found) if found else "")
-            over.append([model, f"{within} %", *cells])
+            overs.append([model, f"{within} %", *cells])
     near = []
     for model in prompts:
         for way in (JOINT, "both-everywhere", "tokens-everywhere", "bits-everywhere"):
@@ -230,14 +234,15 @@ def tables(rows):
     for (model, prompt, way, within), case in at.items():
         if way != JOINT:
             continue
-        best = min(at[key]["true_kl"] for other in SINGLE if (key := (model, prompt, other, within)) in at)
-        if case["true_kl"] >= best or abs(np.log(case["true_kl"] / case["together"])) > np.log(2):
-            failed.append([model, prompt, f"{within} %", *(f"{value:.2g}" for value in (case["true_kl"], best, case["together"], case["promised"]))])
+        log = over(model, prompt, within, SINGLE)
+        if log >= 0 or abs(np.log(case["true_kl"] / case["together"])) > np.log(2):
+            failed.append([model, prompt, f"{within} %", f"{case['true_kl']:.2g}", f"{np.exp(log):.2f}",
+                           *(f"{case[name]:.2g}" for name in ("together", "promised"))])
     return {
-        "recipes failed": table(["model", "prompt", "bytes", "true KL", "of the best single lever", "predicted", "promised"], failed),
-        "recipes cost": table(["bytes", "recipe", *prompts], costs),
-        "recipes over": table(["model", "bytes", "over the best single lever, the same everywhere", "over the best single lever, each head or layer its own",
-                               "over the best of both, the same everywhere"], over),
+        "recipes failed": table(["model", "prompt", "bytes", "true KL", "over the best single lever", "predicted", "promised"], failed),
+        "recipes cost": table(["within", "recipe", *(f"{model}, {len(names)} prompts: nats, bytes taken" for model, names in prompts.items())], costs),
+        "recipes over": table(["model", "bytes", "over the best setting of both, the same everywhere",
+                               "over the best single lever, chosen by head or layer", "over the best single lever, the same everywhere"], overs),
         "recipes near": table(["model", "recipe", "true KL over predicted, all heads at once; within a factor of 2",
                                "over what the other prompts promised; within a factor of 2", "all at once over the sum of heads"], near)}
 
@@ -282,14 +287,6 @@ def draw(rows, path) -> None:
         count = len({row["prompt"] for row in rows if row["model"] == model})
         label_panel(panel, model, count, {0.1: "10 %", 0.2: "20 %", 0.5: "50 %"})
     save_panels(figure, panels, path, 3, 0.1)
-
-
-def significant(found):
-    """The geometric mean and its interval, two digits each."""
-    if not found:
-        return ""
-    mean, low, high = np.exp(interval(found))
-    return f"{mean:.2g} [{low:.2g}, {high:.2g}]"
 
 
 if __name__ == "__main__":

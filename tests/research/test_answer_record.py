@@ -40,8 +40,10 @@ class Tables(unittest.TestCase):
         self.assertIn("| `h2o` | 0.8 | 100 [44, 100] | +2 -0, p = 0.5 |", found["answers aware"])
         self.assertNotIn("quest", found["answers aware"])  # nobody knows whether it answers
         self.assertIn("| `snapkv` | 0.8 | 1 of 3 |", found["answers aware tasks"])
-        self.assertIn("| m | `kl_answer` | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 0.5 (4 of 6 cases) |", found["answers aware foreseen"])
-        self.assertIn("| m | `output_error` | 0.00 [0.00, 0.00] | 0.00 [0.00, 0.00] | 0.3 (0 of 6 cases) |", found["answers aware foreseen"])
+        self.assertIn("| m | `kl_answer` | 1.00 [1.00, 1.00] | 0.12 [0.00, 0.20] | 1.00 [1.00, 1.00] | 0.5 (4 of 6 cases) |", found["answers aware foreseen"])
+        self.assertIn("| m | `output_error` | 0.00 [0.00, 0.00] | -0.88 [-1.00, -0.80] | 0.00 [0.00, 0.00] | 0.3 (0 of 6 cases) |",
+                      found["answers aware foreseen"])
+        self.assertIn("| m | flips of other samples, no dump | 0.75 ", found["answers aware foreseen"])
         self.assertIn("| m |  |  |  | 2 of 2 | 2 of 2 |  | 0 of 2 |  |", found["answers aware nats"])
         self.assertNotIn("answers agnostic", found)
 
@@ -56,6 +58,13 @@ class Tables(unittest.TestCase):
                                      "| `c` over `a` | m | seen | 8 to 7 (+0 -1, p = 1) |"])
         self.assertEqual(answer_record.pairs_cells(rows, pairs), "m, question seen 1 / 1 / 1")
         self.assertEqual(answer_record.pairs_cells(rows, pairs[3:]), "not measured yet")
+        # One family of tests, whose number p is corrected for.
+        self.assertEqual(answer_record.pairs_cells(rows + [case(i, f"c{n}", int(i < 7), 0.1) for n in range(4) for i in range(9)],
+                                                   [("a", "b"), *((f"c{n}", "a") for n in range(4))]), "m, question seen 0 / 0 / 5")
+
+    def test_every_answer_counts_once(self):
+        rows = [case(0, "a", "1", 0.0005), case(0, "a", "1", 0.0006), case(1, "a", "0", 0.0007), case(1, "b", "0", 0.5)]
+        self.assertIn("| m | 1 of 2 | 0 of 0 | 0 of 0 | 1 of 1 | 2 of 3 |", answer_record.levels_table(rows))
 
     def test_runs_are_named_apart(self):
         """All of a model write into one folder, and what is there is not done again."""

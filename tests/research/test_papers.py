@@ -17,6 +17,7 @@ except ImportError as missing:
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import page  # noqa: E402
+from intervals import t_quantile  # noqa: E402
 from sample import FOUND  # noqa: E402
 
 TEXT = page.PAGE.read_text(encoding="utf-8")
@@ -93,6 +94,27 @@ class Ratios(unittest.TestCase):
             np.testing.assert_allclose(np.exp(study.logs("m", "x", "z", "0.5")), [3])
             np.testing.assert_allclose(np.exp(study.logs("m", "x", "y", "0.5")), [0.5, 0.125])  # y is in one table only
 
+    def test_the_table_with_more_prompts_answers_and_the_other_agrees_or_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            few, many = ([(f"p{i}", policy, kl * (1 + 0.01 * i)) for i in range(n) for policy, kl in (("x", of), ("y", 1 + 0.001 * i))]
+                         for n, of in ((4, 0.5), (5, 2)))
+            self.table(folder, "cases.csv", [("m", prompt, policy, budget, kl) for prompt, policy, kl in few for budget in page.BUDGETS])
+            self.table(folder, "papers.csv", [("m", prompt, policy, budget, kl) for prompt, policy, kl in many for budget in page.BUDGETS])
+            study = page.Study(Path(folder))
+            self.assertEqual(len(study.logs("m", "x", "y", "0.5")), 5)
+            self.assertEqual(study.agreement("m", "x", "y"), (0, 3))
+            self.assertEqual(study.agreement("m", "x", "x"), (3, 3))
+            self.assertEqual(len(study.nats("x", "0.5")["m"]), 5)
+
+    def test_intervals_hold_the_mean_of_the_study_s_own_prompts(self):
+        """Prompts drawn anew from those of every pair and budget that has ten and more: their mean is the truth."""
+        study, draw = page.Study(), np.random.default_rng(0)
+        own = [np.array(logs) for pairs in page.PAIRS.values() for *_, all_logs in study.rows(pairs) for logs in all_logs if len(logs) > 9]
+        for prompts in (4, 6, 10):
+            drawn = [(logs[draw.integers(0, len(logs), (500, prompts))], logs.mean()) for logs in own]
+            held = [abs(x.mean(1) - truth) <= t_quantile(prompts - 1) * x.std(1, ddof=1) / np.sqrt(prompts) for x, truth in drawn]
+            self.assertTrue(0.91 <= np.mean(held) <= 0.95, (prompts, np.mean(held)))
+
     def test_what_is_divided_as_the_bare_problem_is_named_so(self):
         with tempfile.TemporaryDirectory() as folder:
             self.table(folder, "cases.csv", [("m", "a", "x~lu", "0.5", 1), ("m", "a", "x", "0.5", 4)])
@@ -109,13 +131,16 @@ class Ratios(unittest.TestCase):
 
     def test_a_side_is_where_the_whole_interval_lies(self):
         logs = np.log
-        self.assertEqual([page.side(logs(x)) for x in ([0.5, 0.6, 0.7], [0.5, 0.9, 1.8], [1.1, 1.2, 1.3])], [-1, 0, 1])
+        self.assertEqual([page.side(logs(x)) for x in ([0.5, 0.6, 0.6, 0.7], [0.5, 0.9, 1.3, 1.8], [1.1, 1.2, 1.2, 1.3], [0.5] * 3)],
+                         [-1, 0, 1, 0])
 
     def test_what_the_budgets_say_together(self):
-        down, up, none = (np.log(x) for x in ([0.5, 0.6, 0.7], [1.1, 1.2, 1.3], [0.8, 1.0, 1.2]))
+        down, up, none = (np.log(x) for x in ([0.5, 0.6, 0.6, 0.7], [1.1, 1.2, 1.2, 1.3], [0.9, 1.0, 1.0, 1.1]))
         self.assertEqual(page.verdict([down, down, none]), "less at 2 of 3")
         self.assertEqual(page.verdict([up, down, none]), "less at 1 of 3, more at 1 of 3")
-        self.assertEqual(page.verdict([none, none, none]), "no difference, up to 20 %")
+        self.assertEqual(page.verdict([none, none, none]), "no difference, up to 14 %")
+        self.assertEqual(page.verdict([none, 3 * none, none]), "undecided, up to 47 %")
+        self.assertEqual(page.verdict([none, none[:3]]), "fewer than 4 prompts")
 
     def test_a_page_is_filled_in_lines_and_around_them(self):
         text = "a <!-- cells caote -->?<!-- end --> b\n<!-- table caote -->\n<!-- end -->\n<!-- quoted X -->as it is<!-- end -->"
