@@ -219,7 +219,7 @@ TEST_CASE("lines by layer and head have every prompt and their mean", "[report][
                 "head,tokens ranked by,line,\"sigma, the share of all tokens that is evicted\",value"))
     if (row.at("head") == "layer 1, head 0" && row.at("tokens ranked by") == "keydiff")
       kept[row.at("line")].push_back(number(row.at("value")));
-  REQUIRE(kept.size() == 5);
+  REQUIRE(kept.size() == 6);
   std::vector<double> mean(99);
   for (const std::string& name : kNames) {
     const auto profile = npy_file(folder / name / "curves" / "keydiff~lu.npy").as<float>();
