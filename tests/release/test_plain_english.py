@@ -51,7 +51,8 @@ def blocks(text):
                 if not re.fullmatch(r"[\s:-]*", cell):
                     yield "cell", [(number, cell)]
         elif line.strip() and not line.startswith("    "):
-            block.append((number, ITEM.sub("", line)))
+            item = ITEM.match(line)
+            block.append((number, line[item.end() if item else 0:]))
 
 
 def sentences(block):
@@ -116,7 +117,8 @@ class Check(unittest.TestCase):
         self.assertEqual(self.lines("# What is it?\n\nFine.\nWhat it is.\n\n- Whether it is.\n\n| That it is | fine |\n"),
                          ["page.md:4", "page.md:6", "page.md:8"])
         self.assertEqual(self.lines("A link [How it is made](a.md). `What` is code.\n\n```text\nWhat it says\n```\n"), [])
-        self.assertEqual(self.lines("| What is lost? | *Which* head is it. |\n"), [])
+        self.assertEqual(self.lines("| What is lost? | *Which* head is it. |\n\n- **It** is **not** that.\n"), [])
+        self.assertEqual(self.lines("- **What** is **not** that.\n"), ["page.md:1"])
 
     def test_length(self):
         self.assertEqual(self.lines("Short.\n\nOne\n" + "word " * 39 + ".\n"), [])
