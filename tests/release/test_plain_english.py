@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "AGENTS.md", "analysis/GLOSSARY.md", "analysis/commands/COMMANDS.md", "analysis/package/INSTALL.md",
          "analysis/recommend/RECOMMEND.md", "analysis/report/REPORT.md", "viewer/DASHBOARD.md")
 LONGEST, MEAN, CELL = 40, 25, 20  # words
-OPENINGS = re.compile(r"(What|Whether|Whose|How|That)\b")  # a question is none: it ends with ?
+OPENINGS = re.compile(r"(What(?! if\b)|Whether|Whose|How|That)\b")  # but for questions, and the panel What if
 PRIVATE = re.compile(r"\b(told|settled|veil|dear|dearer|foretells?|whoever|for want of)\b", re.I)
 README_CHARACTERS, README_LINES = 7000, 100
 
