@@ -66,7 +66,8 @@ Document read_document(const fs::path& file) {
 std::map<fs::path, Document> all_documents() {
   const fs::path root = kvreplay::test::source_dir();
   std::map<fs::path, Document> documents;
-  for (const char* page : {"README.md", "CHANGELOG.md", "AGENTS.md"}) documents[root / page] = read_document(root / page);
+  for (const char* page : {"README.md", "CHANGELOG.md", "AGENTS.md"})
+    documents[root / page] = read_document(root / page);
   for (const char* folder : {".github", "data", "sim", "analysis", "viewer", "tests"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       if (entry.path().extension() == ".md") documents[entry.path()] = read_document(entry.path());
