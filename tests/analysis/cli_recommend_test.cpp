@@ -413,7 +413,13 @@ TEST_CASE("the schema has the fields and formats that recipes have", "[recommend
   CHECK_FALSE(of_layer.contains("tokens"));  // there only where budgets are in tokens
   of_layer["tokens"] = nullptr;
   CHECK(keys(of_layer) == keys(layer));
-  CHECK(keys(recipe.at("layers").at(0).at("stored")) == keys(stored_as));
+  Json stored = recipe.at("layers").at(0).at("stored");
+  CHECK_FALSE(stored.contains("centered"));  // there only where keys are centered
+  stored["centered"] = nullptr;
+  std::vector<std::string> in_schema = keys(stored_as), of_recipe = keys(stored);
+  std::sort(in_schema.begin(), in_schema.end());
+  std::sort(of_recipe.begin(), of_recipe.end());
+  CHECK(of_recipe == in_schema);
   // What is none of these is refused with all there are.
   const auto refused = [&](const Json& of_layer) {
     write_file(temp / "bad.json", recipe_of({of_layer}).dump());
