@@ -46,7 +46,7 @@ class Page(unittest.TestCase):
     def test_true_kl_is_that_of_the_study(self):
         study = page.Study()
         for kind, what, held in MARKS:
-            if kind in ("table", "cells", "kl", "nats", "answers"):
+            if kind in ("table", "cells", "kl", "nats", "answers", "divisions"):
                 self.assertEqual(held, page.value_of(kind, what, study, None), f"{kind} {what}")
                 self.assertTrue(held, f"{kind} {what}")
 
@@ -68,7 +68,7 @@ class Page(unittest.TestCase):
     def test_scripts_that_it_names_have_the_options(self):
         for command in re.findall(r"`python3 ([^`]+)`", TEXT):
             script, *words = command.split()
-            source = (page.ROOT / script).read_text(encoding="utf-8")
+            source = "".join(path.read_text(encoding="utf-8") for path in (page.ROOT / script).parent.glob("*.py"))
             for option in (word for word in words if word.startswith("--")):
                 self.assertIn(f'"{option}"', source, command)
 
