@@ -158,25 +158,34 @@ def measure(args, model, file, prompts, study, only=()) -> None:
         dumps.append(folder / "dumps" / prompt.name)
         Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1], *study.captured)
     run = Steps(args, folder)
-    rows = []
+    done, left = {}, {False: [], True: []}  # by run its prompts; runs to be fed to the model, by whether it evicts itself
     for name, (command, *options) in study.runs.items():
-        long = [i for i, prompt in enumerate(prompts) if prompt.tokens >= SHORTEST.get(name, 0)]
-        if only and name not in only and not (run.marks / f"validate_{name}").exists() or not long:
-            continue
+        of = [i for i, prompt in enumerate(prompts) if prompt.tokens >= SHORTEST.get(name, 0)]
         if name in args.again:
             for step in (name, f"validate_{name}"):
                 (run.marks / step).unlink(missing_ok=True)
-        results = folder / name
-        of, at = [prompts[i] for i in long], [dumps[i] for i in long]
-        run(name, args.program, command, *at, "--out", results, "--force", "--quiet", "--threads", args.threads, *options)
-        resumed = "--resume" if any(results.glob("**/validate.json")) and name not in args.again else "--force"
-        fed_back = ["--feedback"] if name in FEEDBACK else []
-        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *at, "--results", results, resumed, *fed_back)
-        for prompt, dump in zip(of, at):
-            for part in (results / prompt.name, results / "leave_one_out" / prompt.name):
+        validated = (run.marks / f"validate_{name}").exists()
+        if not of or only and name not in only and not validated:
+            continue
+        done[name] = of
+        run(name, args.program, command, *(dumps[i] for i in of), "--out", folder / name, "--force", "--quiet", "--threads", args.threads, *options)
+        if not validated:
+            left[name in FEEDBACK].append(name)
+    for fed_back, names in left.items():  # a prompt is read once for all of its cases
+        for some, how in ((args.again, "--force"), ([name for name in names if name not in args.again], "--resume")):
+            together = [name for name in names if name in some]
+            if together:
+                run(f"validate_{together[0]}", "kvvalidate.py", "--model", file, "--results", *(folder / name for name in together), how,
+                    *["--feedback"] * fed_back)
+            for name in together:
+                (run.marks / f"validate_{name}").touch()
+    rows = []
+    for name, of in done.items():
+        for i in of:
+            for part in (folder / name / prompts[i].name, folder / name / "leave_one_out" / prompts[i].name):
                 if part.exists():
-                    rows += study.cases(model, prompt, name, part, dump)
-        write_csv(folder / "cases.csv", study.columns, rows)
+                    rows += study.cases(model, prompts[i], name, part, dumps[i])
+    write_csv(folder / "cases.csv", study.columns, rows)
 
 
 def cases_of(model, prompt, run, results, _dump):
