@@ -12,6 +12,7 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   divisions NAME   of the importance that divisions of the budget lose: divisions.py's tables
+  passkey N        the recall of passkey.csv with N tokens reserved: of attention sums, and by how much a score has more
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
@@ -102,7 +103,8 @@ class Study:
     def __init__(self, folder=Path(__file__).resolve().parent):
         answers = folder / "paper_answers.csv"
         self.answers = read(answers) if answers.exists() else []
-        self.divisions, self.shares = (read(folder / name) if (folder / name).exists() else [] for name in ("divisions.csv", "shares.csv"))
+        self.divisions, self.shares, self.passkey = (read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else []
+                                                     for name in ("divisions", "shares", "passkey"))
         self.tables = []
         for name in TABLES:
             found = {}
@@ -232,6 +234,22 @@ def divisions(study, what):
     return table(header, rows) if rows else "(not measured yet)"
 
 
+def passkey(study, reserve):
+    values = {}
+    for row in study.passkey:
+        if row["reserve"] == reserve:
+            values.setdefault(row["model"], {}).setdefault(row["window"], {}).setdefault(row["score"], []).append(float(row["recall"]))
+    rows = [[model, window, f"{np.mean(of['attn']):.3f}", *(difference(np.subtract(of[score], of["attn"])) for score in
+             ("attn_sq", "value", "key", "joint", "exact_joint"))] for model, windows in values.items() for window, of in windows.items()]
+    header = ["model", "rows that score", "`attn`", *(f"`{score}` - `attn`" for score in ("attn_sq", "value", "key", "joint", "exact_joint"))]
+    return table(header, rows) if rows else "(not measured yet)"
+
+
+def difference(values):
+    middle, low, high = interval(values)
+    return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}], more in {sum(value > 0 for value in values)} of {len(values)}"
+
+
 def nats(study, what):
     policy, budget = what.split(" at ")
     found = [f"{model} {significant(np.log(kl), 3)} ({len(kl)} prompts)" for model, kl in study.nats(policy, budget).items()]
@@ -272,6 +290,8 @@ def value_of(kind, what, study, results):
         return answer_record.pairs_cells(study.answers, answer_record.PAIRS[what])
     if kind == "divisions":
         return divisions(study, what)
+    if kind == "passkey":
+        return passkey(study, what)
     if kind == "nats":
         return nats(study, what)
     if kind == "sample":
