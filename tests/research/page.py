@@ -13,6 +13,7 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   divisions NAME   of the importance that divisions of the budget lose: divisions.py's tables
   passkey N        the recall of passkey.csv with N tokens reserved: of attention sums, and by how much a score has more
+  depth COLUMN     a column of depth.csv: the mean over prompts, by model
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
@@ -103,8 +104,8 @@ class Study:
     def __init__(self, folder=Path(__file__).resolve().parent):
         answers = folder / "paper_answers.csv"
         self.answers = read(answers) if answers.exists() else []
-        self.divisions, self.shares, self.passkey = (read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else []
-                                                     for name in ("divisions", "shares", "passkey"))
+        self.divisions, self.shares, self.passkey, self.depth = (
+            read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else [] for name in ("divisions", "shares", "passkey", "depth"))
         self.tables = []
         for name in TABLES:
             found = {}
@@ -245,6 +246,17 @@ def passkey(study, reserve):
     return table(header, rows) if rows else "(not measured yet)"
 
 
+def depth(study, column):
+    values, layers = {}, {}
+    for row in study.depth:
+        values.setdefault(row["model"], []).append(float(row[column]))
+        layers[row["model"]] = row["layers"]
+    if column.startswith("spread"):
+        return "; ".join("{} {:.0f} % [{:.0f}, {:.0f}]".format(model, *(100 * x for x in interval(of))) for model, of in values.items())
+    return "; ".join("{} ({} layers, {} prompts) {:.2f} [{:.2f}, {:.2f}]".format(model, layers[model], len(of), *interval(of, -1, 1))
+                     for model, of in values.items()) or "not measured yet"
+
+
 def difference(values):
     middle, low, high = interval(values)
     return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}], more in {sum(value > 0 for value in values)} of {len(values)}"
@@ -290,6 +302,8 @@ def value_of(kind, what, study, results):
         return answer_record.pairs_cells(study.answers, answer_record.PAIRS[what])
     if kind == "divisions":
         return divisions(study, what)
+    if kind == "depth":
+        return depth(study, what)
     if kind == "passkey":
         return passkey(study, what)
     if kind == "nats":
