@@ -148,8 +148,9 @@ class Ratios(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             own, score = "h2o[window=16,recent=16]", "h2o+joint[window=16,recent=16]"
             (Path(folder) / "papers.csv").write_text("model,prompt,run,policy,budget,true_kl\n" + "".join(
-                f'm,p{i},{run},"{policy}",{budget},{kl}\n' for i in range(4) for run, budget, times in (("per_head", "0.5", 2), ("per_head_2", "0.98", 3),
-                                                                                                ("evict", "0.5", 5)) for policy, kl in ((own, 1), (score, times))))
+                f'm,p{i},{run},"{policy}",{budget},{kl}\n' for i in range(4)
+                for run, budget, times in (("per_head", "0.5", 2), ("per_head_2", "0.98", 3), ("evict", "0.5", 5))
+                for policy, kl in ((own, 1), (score, times))))
             study = page.Study(Path(folder))
             np.testing.assert_allclose(np.exp(study.logs("m", score + page.PER_HEAD, own + page.PER_HEAD, "0.98")), 4 * [3])
             np.testing.assert_allclose(np.exp(study.logs("m", score, own, "0.5")), 4 * [5])
