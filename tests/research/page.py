@@ -13,6 +13,7 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   divisions NAME   of the importance that divisions of the budget lose: divisions.py's tables
   passkey N        the recall of passkey.csv with N tokens reserved: of attention sums, and by how much a score has more
+  passkey answers  how many of passkey_answers.csv's are right, and how many times the base's nats on the answer a score's are
   depth COLUMN     a column of depth.csv: the mean over prompts, by model
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
@@ -106,6 +107,7 @@ class Study:
         self.answers = read(answers) if answers.exists() else []
         self.divisions, self.shares, self.passkey, self.depth = (
             read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else [] for name in ("divisions", "shares", "passkey", "depth"))
+        self.passkey_answers = read(folder / "passkey_answers.csv") if (folder / "passkey_answers.csv").exists() else []
         self.tables = []
         for name in TABLES:
             found = {}
@@ -235,6 +237,22 @@ def divisions(study, what):
     return table(header, rows) if rows else "(not measured yet)"
 
 
+def passkey_answers(study):
+    values = {}
+    for row in study.passkey_answers:
+        case = values.setdefault((row["model"], row["caches"], row["policy"]), {}).setdefault(row["budget"], {})
+        case[row["prompt"]] = int(row["right"]), np.log(float(row["kl_answer"]))
+    rows = []
+    for (model, caches, policy), of in values.items():
+        base = re.sub(r"\+\w+", "", policy)
+        cells = [f"{sum(right for right, _ in case.values())} of {len(case)}" + (
+            "" if base == policy else "; " + times([kl - values[model, caches, base][at][prompt][1] for prompt, (_, kl) in case.items()]))
+            for at, case in of.items()]
+        rows.append([model, caches, f"`{policy}`", *cells])
+    budgets = list(next(iter(values.values()), {}))
+    return table(["model", "a cache for", "right answers; KL over the base's", *(f"{at} evicted" for at in budgets)], rows) if rows else "(not measured yet)"
+
+
 def passkey(study, reserve):
     values = {}
     for row in study.passkey:
@@ -305,7 +323,7 @@ def value_of(kind, what, study, results):
     if kind == "depth":
         return depth(study, what)
     if kind == "passkey":
-        return passkey(study, what)
+        return passkey_answers(study) if what == "answers" else passkey(study, what)
     if kind == "nats":
         return nats(study, what)
     if kind == "sample":
