@@ -21,10 +21,10 @@ add_test(NAME "consumer: add_subdirectory"
          COMMAND ${build_and_test} ${CMAKE_CURRENT_LIST_DIR}/consumer ${CMAKE_CURRENT_BINARY_DIR}/consumer_with_sources
                  --build-noclean --build-target lengths ${objects} ${options} -DKVREPLAY_SOURCE=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON
                  --test-command lengths ${PROJECT_SOURCE_DIR}/data/samples/pystdlib-lm)
-add_test(NAME "consumer: README.md's program" COMMAND ${CMAKE_CURRENT_BINARY_DIR}/consumer/snippet ${PROJECT_SOURCE_DIR}/data/samples/pystdlib-lm)
+add_test(NAME "consumer: INSTALL.md's program" COMMAND ${CMAKE_CURRENT_BINARY_DIR}/consumer/snippet ${PROJECT_SOURCE_DIR}/data/samples/pystdlib-lm)
 set_tests_properties("consumer: install" PROPERTIES FIXTURES_SETUP installed)
 set_tests_properties("consumer: find_package" PROPERTIES FIXTURES_SETUP consumer)
-set_tests_properties("consumer: README.md's program" PROPERTIES FIXTURES_REQUIRED consumer)
+set_tests_properties("consumer: INSTALL.md's program" PROPERTIES FIXTURES_REQUIRED consumer)
 set_tests_properties("consumer: find_package" "consumer: each public header on its own" PROPERTIES FIXTURES_REQUIRED installed)
 set_tests_properties("consumer: find_package" PROPERTIES PASS_REGULAR_EXPRESSION "224 of 896 tokens kept: output error 0\\.3[23]")
 set_tests_properties("consumer: add_subdirectory" PROPERTIES PASS_REGULAR_EXPRESSION "896 candidates, 128 decoding steps")

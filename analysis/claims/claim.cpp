@@ -121,8 +121,8 @@ double reduced(const FigureEntry& entry, Reduced how) {
       return mean(entry.heads);
     case Reduced::median_of_heads:
       return median(entry.heads);
-    case Reduced::largest_layer:
-      return largest(entry.layers);
+    case Reduced::largest_head:
+      return largest(entry.heads);
   }
   return kNan;
 }

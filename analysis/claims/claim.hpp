@@ -23,7 +23,7 @@ enum class Effect {
 };
 
 /// Which number of a figure counts.
-enum class Reduced { model, mean_of_heads, median_of_heads, largest_layer };
+enum class Reduced { model, mean_of_heads, median_of_heads, largest_head };
 
 /// Values of columns of a table, one each.
 using Keys = std::vector<std::pair<std::string_view, std::string>>;

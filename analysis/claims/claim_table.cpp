@@ -4,6 +4,8 @@ namespace kvreplay {
 namespace {
 
 constexpr const char* kNeedsBudgets = "kvreplay budget --method uniform,ada,lu,optimal, and decoding steps";
+constexpr const char* kNeedsProfile =
+    "kvreplay budget --method uniform,pyramid,ada of several dumps, with decoding steps";
 constexpr const char* kNeedsChannels = "kvreplay channels --method think,iap,output";
 
 /// One token of 40.
@@ -150,22 +152,26 @@ const std::vector<ClaimFacts>& claim_table() {
       {.id = "lukv-3",
        .paper = "LU-KV",
        .figure = "fig. 3",
-       .sentence = "lu loses less importance than ada, and ada less than uniform",
+       .sentence = "A budget divided by the profile of other prompts loses less importance than ada's and "
+                   "than an even one, and an even one less than pyramid's",
        .table = Table::budgets,
        .of = kImportance,
-       .sides = {{method("lu"), method("ada")}, {method("ada"), method("uniform")}},
+       .sides = {{method("profile"), method("ada")},
+                 {method("profile"), method("uniform")},
+                 {method("uniform"), method("pyramid")}},
        .each = {{"order", {}}, {"sigma", {}}},
-       .needs = kNeedsBudgets},
+       .needs = kNeedsProfile},
       {.id = "lukv-4",
        .paper = "LU-KV",
        .figure = "fig. 4",
-       .sentence = "lu's worst layer loses less than that of ada and of uniform",
+       .sentence = "Under the profile of other prompts the worst head loses less importance than under ada's "
+                   "budgets and even ones",
        .table = Table::budgets,
        .of = kImportance,
-       .sides = {{method("lu"), method("ada")}, {method("lu"), method("uniform")}},
+       .sides = {{method("profile"), method("ada")}, {method("profile"), method("uniform")}},
        .each = {{"order", {}}, {"sigma", {}}},
-       .reduced = Reduced::largest_layer,
-       .needs = kNeedsBudgets},
+       .reduced = Reduced::largest_head,
+       .needs = kNeedsProfile},
       {.id = "lukv-2a",
        .paper = "LU-KV",
        .figure = "fig. 2a",
@@ -193,7 +199,7 @@ const std::vector<ClaimFacts>& claim_table() {
        .table = Table::budgets,
        .sides = {{method("profile"), method("ada")}, {method("profile"), method("uniform")}},
        .each = {{"order", {}}, {"sigma", {}}, {"metric", {"output_error", "kl"}}},
-       .needs = "kvreplay budget of several dumps, with decoding steps"},
+       .needs = kNeedsProfile},
       {.id = "iap-3",
        .paper = "IAP",
        .figure = "fig. 3",

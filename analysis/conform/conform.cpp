@@ -198,6 +198,10 @@ Asked settled(const Dump& dump, const ConformOptions& options) {
     return !rule.metric || !why_unavailable(*rule.metric, dump);
   };
   asked.numbers = options.numbers.value_or(numbers_of(dump));
+  for (const Centering& centering : options.stored.centerings)
+    if (centering.from)
+      throw OptionError(evict_option::center, "none: rows of a cache are compared as they are read",
+                        centering.name);
   if (!options.stored.formats.empty()) {
     const auto runs = cache_format_runs(options.stored, shape, evict_option::bits, evict_option::rotate);
     if (!with_cache || runs.size() > 1)

@@ -46,6 +46,8 @@ std::optional<Mismatch> difference(const EngineFacts& engine, const Quantization
     if (kNumberFormats[as.format].uniform && stored.group < n)
       return Mismatch{fmt::format("with groups of {}", stored.group),
                       fmt::format("those of {} are a head's {} numbers", engine.name, n)};
+    if (as.centered)
+      return Mismatch{fmt::format("with {} centered", side), fmt::format("{} centers none", engine.name)};
     if (as.turned == wanted.turned || as_turned) continue;
     return Mismatch{as.turned == 0 ? fmt::format("with {} not rotated", side)
                                    : fmt::format("with {} rotated in blocks of {}", side, as.turned),

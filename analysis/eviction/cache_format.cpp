@@ -148,6 +148,18 @@ Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::stri
   return rotation;
 }
 
+Centering OptionValue<Centering>::parse(const OptionFacts& option, const std::string& given) {
+  const std::string word = in_known_spelling(given, {"none", "k"});
+  if (word == "none") return {};
+  const auto from = word == "k"              ? std::optional<Index>(0)
+                    : word.starts_with("k:") ? index_in(std::string_view(word).substr(2), kNoLimit)
+                                             : std::nullopt;
+  if (!from)
+    throw OptionError(option, "none, k, or k:N for the mean without the first N tokens",
+                      fmt::format("'{}'", word));
+  return {from, *from == 0 ? "k" : word};
+}
+
 KeyGroups OptionValue<KeyGroups>::parse(const OptionFacts& option, const std::string& word) {
   for (const KeyGroups groups : {KeyGroups::channel, KeyGroups::token})
     if (same_name(word, text(groups))) return groups;
@@ -222,10 +234,11 @@ void require_other_formats(const CacheFormatOptions& asked, const OptionFacts& b
   const CacheFormatOptions as_given;
   const auto is_engine = [](const CacheFormat& format) { return format.engine.has_value(); };
   if (asked.formats.empty() || !std::ranges::all_of(asked.formats, is_engine)) return;
-  if (asked.rotations != as_given.rotations || asked.keys != as_given.keys || asked.group != as_given.group ||
-      asked.residual.value_or(0) != 0)
+  if (asked.rotations != as_given.rotations || asked.centerings != as_given.centerings ||
+      asked.keys != as_given.keys || asked.group != as_given.group || asked.residual.value_or(0) != 0)
     throw OptionError(option_text("{} {}", bits, asked.formats.front().name),
-                      "no rotation, keys, group or residual, which the engine's table says", "some");
+                      "no rotation, centering, keys, group or residual, which the engine's table says",
+                      "some");
 }
 
 }  // namespace
@@ -250,9 +263,10 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
     for (Index layer = 0; layer < shape.layers; ++layer)
       for (const NumberFormat one : {format.of(layer, shape.layers).k, format.of(layer, shape.layers).v})
         all_uniform = all_uniform && (kNumberFormats[one].uniform || one == NumberFormat::exact);
-    for (const Rotation& rotation : asked.rotations) {
-      CacheFormatRun run;
-      run.name = rotation.name == "none" ? format.name : fmt::format("{}+{}", format.name, rotation.name);
+    const auto add_one = [&](const Rotation& rotation, const Centering& centering) {
+      CacheFormatRun run{format.name, {}};
+      if (rotation.name != "none") run.name += "+" + rotation.name;
+      if (centering.from) run.name += "+center" + centering.name.substr(1);
       for (Index layer = 0; layer < shape.layers; ++layer) {
         const auto [k, v] = format.of(layer, shape.layers);
         Quantization as{{k, asked.keys == KeyGroups::channel && kNumberFormats[k].uniform}, {v}};
@@ -261,12 +275,15 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
             throw OptionError(option_text("{} {}", bits, format.name), *wanted, fmt::format("{}", n));
         as.k = turned(as.k, rotation.k, rotation.k_block, shape.d, rotate, rotation.name);
         as.v = turned(as.v, rotation.v, rotation.v_block, shape.d_v, rotate, rotation.name);
+        if (k != NumberFormat::exact) as.k.centered = centering.from;
         as.group = asked.group;
         as.residual = asked.residual.value_or(all_uniform ? Quantization{}.residual : 0);
         run.of_layers.push_back(as);
       }
       add_run(runs, std::move(run), bits);
-    }
+    };
+    for (const Rotation& rotation : asked.rotations)
+      for (const Centering& centering : asked.centerings) add_one(rotation, centering);
   }
   return runs;
 }
@@ -284,18 +301,20 @@ std::vector<std::pair<std::string, std::string>> formats_left_out(const CacheFor
 }
 
 Json to_json(const Quantization& stored) {
-  return {{"k", name_of(stored.k.format)},
-          {"v", name_of(stored.v.format)},
-          {"keys", stored.k.per_channel ? "channel" : "token"},
-          {"turned", {stored.k.turned, stored.v.turned}},
-          {"group", stored.group},
-          {"residual", stored.residual}};
+  Json json = {{"k", name_of(stored.k.format)},
+               {"v", name_of(stored.v.format)},
+               {"keys", stored.k.per_channel ? "channel" : "token"},
+               {"turned", {stored.k.turned, stored.v.turned}},
+               {"group", stored.group},
+               {"residual", stored.residual}};
+  if (stored.k.centered) json["centered"] = *stored.k.centered;
+  return json;
 }
 
 Quantization quantization_in(const Json& json, const std::string& where) {
   if (!json.is_object()) throw InputError(where, "an object", json_text(json));
   const JsonFields fields(json, where);
-  constexpr std::string_view kKnown[] = {"k", "v", "keys", "turned", "group", "residual"};
+  constexpr std::string_view kKnown[] = {"k", "v", "keys", "turned", "group", "residual", "centered"};
   fields.check_keys(kKnown);
   const auto format = [&](const char* key) {
     const std::string name = fields.text(key).value_or("16");
@@ -317,6 +336,8 @@ Quantization quantization_in(const Json& json, const std::string& where) {
   stored.k.per_channel = keys == "channel" && kNumberFormats[stored.k.format].uniform;
   if (const Json& residual = fields.at("residual"); !residual.is_null())
     stored.residual = whole(residual, "residual");
+  if (const Json& centered = fields.at("centered"); !centered.is_null())
+    stored.k.centered = whole(centered, "centered");
   if (const Json& turned = fields.at("turned"); !turned.is_null()) {
     if (!turned.is_array() || turned.size() != 2)
       throw InputError(fields.where("turned"), "two sizes, of keys and of values", json_text(turned));
@@ -354,6 +375,7 @@ std::string format_text(const Quantization& quantization) {
       text += fmt::format(" per {} (groups of {} {})", as.per_channel ? "channel" : "token",
                           quantization.group, as.per_channel ? "tokens" : "numbers");
     if (as.turned > 0) text += fmt::format(", turned by a Hadamard matrix of {}", as.turned);
+    if (as.centered) text += ", around their mean";
     return text;
   };
   return side("keys", quantization.k) + "; " + side("values", quantization.v) +

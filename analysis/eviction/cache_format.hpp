@@ -45,6 +45,14 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
+/// Whether the mean of a head's prompt keys is subtracted before they are stored: "none", "k", or "k:4" for
+/// the mean without the first 4 tokens.
+struct Centering {
+  std::optional<Index> from;  ///< first position of the mean; unset: no centering
+  std::string name = "none";
+  bool operator==(const Centering&) const = default;
+};
+
 /// What groups of uniform formats of keys lie along.
 enum class KeyGroups { channel, token };
 
@@ -61,26 +69,32 @@ struct OptionValue<Rotation> {
   static std::string text(const Rotation& rotation) { return rotation.name; }
 };
 template <>
+struct OptionValue<Centering> {
+  static Centering parse(const OptionFacts& option, const std::string& given);
+  static std::string text(const Centering& centering) { return centering.name; }
+};
+template <>
 struct OptionValue<KeyGroups> {
   static KeyGroups parse(const OptionFacts& option, const std::string& word);
   static std::string text(KeyGroups groups) { return groups == KeyGroups::channel ? "channel" : "token"; }
 };
 
-/// What a run stores its caches as: a format and a rotation.
+/// What a run stores its caches as: a format, a rotation and a centering.
 struct CacheFormatRun {
-  std::string name;                     ///< "k8v4", "k8v4+hadamard"
+  std::string name;                     ///< "k8v4", "k8v4+hadamard", "q4_0+center:4"
   std::vector<Quantization> of_layers;  ///< [layers]
 };
 struct CacheFormatOptions {
   std::vector<CacheFormat> formats;
   std::vector<Rotation> rotations = {{}};
+  std::vector<Centering> centerings = {{}};
   KeyGroups keys = KeyGroups::channel;
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
 };
-/// Every format under every rotation. An engine's formats are stored as the engine does, regardless of all
-/// other options. Throws OptionError for layers or head sizes that the dump does not support, and for options
-/// that have no effect because only engines' formats are given.
+/// Every format under every rotation and centering. An engine's formats are stored as the engine does,
+/// regardless of all other options. Throws OptionError for layers or head sizes that the dump does not
+/// support, and for options that have no effect because only engines' formats are given.
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate);
 

@@ -122,7 +122,9 @@ BoundOption bound_formats(CacheFormatOptions& stored) {
 
 BoundOptions bound(CacheFormatOptions& stored) {
   using namespace evict_option;
-  BoundOptions all = {bound_formats(stored), bind_option(rotate, stored.rotations).needing(bits),
+  BoundOptions all = {bound_formats(stored),
+                      bind_option(rotate, stored.rotations).needing(bits),
+                      bind_option(center, stored.centerings).needing(bits),
                       bind_option(keys, stored.keys).needing(bits),
                       bind_option(group, stored.group).needing(bits),
                       bind_option(residual, stored.residual).needing(bits)};

@@ -167,6 +167,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     rotate{"rotate", "LIST",
            "Turn keys and values by a Hadamard matrix before they are stored: none, hadamard, k, v; of N "
            "numbers as in hadamard:64, of keys and values apart as in hadamard:128:64"},
+    center{"center", "LIST",
+           "Subtract the mean of a head's prompt keys before they are stored: none, k; without the first N "
+           "tokens as in k:N"},
     keys{"keys", "WHAT", "What groups of 2 to 8 bits of keys share a step along: channel or token"},
     group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
     residual{"residual", "N", "The most recent tokens kept are stored as they are",

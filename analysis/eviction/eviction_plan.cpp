@@ -71,10 +71,12 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
       cache_format_runs(options.stored, dump.shape(), evict_option::bits, evict_option::rotate);
   for (const CacheFormatRun& run : compression.formats)
     for (const Quantization& stored : run.of_layers)
-      if (options.channels && (stored.k.turned > 0 || (stored.k.format != NumberFormat::exact &&
-                                                       !kNumberFormats[stored.k.format].uniform)))
+      if (options.channels &&
+          (stored.k.turned > 0 || stored.k.centered ||
+           (stored.k.format != NumberFormat::exact && !kNumberFormats[stored.k.format].uniform)))
         throw OptionError(option_text("{} and {}", evict_option::channels, evict_option::bits),
-                          "keys in 2 to 8 bits that nothing turns, which can lack channels", run.name);
+                          "keys in 2 to 8 bits that nothing turns or centers, which can lack channels",
+                          run.name);
   for (const Phase& phase : phases)
     if (phase.decodes())
       throw OptionError(option_text("{} and {}", evict_option::channels, evict_option::bits),

@@ -42,6 +42,7 @@ Keywords<Asked<OutputOptions>> g_output_keywords(options_of);
 std::optional<Quantization> stored_of(const CacheFormatOptions& stored, const DumpShape& shape) {
   if (stored.formats.empty()) return std::nullopt;
   require_one(evict_option::rotate, stored.rotations.size());
+  require_one(evict_option::center, stored.centerings.size());
   const auto runs = cache_format_runs(stored, shape, evict_option::bits, evict_option::rotate);
   require_one(evict_option::bits, runs.size());
   return runs.front().of_layers.front();

@@ -1,5 +1,5 @@
-"""Questions whose answers can be checked: RULER's tasks (arXiv 2404.06654) that need no download, in words of our own, and
-those of a user's file.
+"""Questions whose answers can be checked: RULER's tasks (arXiv 2404.06654) that need no download, in words of our own, tasks of
+LongBench's shapes made of local text, and those of a user's file.
 
   for sample in samples("niah_multikey_1", 10, Haystack.own(), fits=lambda sample: count(sample) <= 2048):
       print(sample.context, sample.question, sample.prefix, sample.references)
@@ -187,6 +187,89 @@ def frequent_words(draw: random.Random, size: int, _haystack: Haystack, *, alpha
                   f"The {asked} coded words that stand most often in the text are", tuple(made[:asked]), (), 32)
 
 
+# Tasks of LongBench's shapes (arXiv 2308.14508), of local text.
+
+LABELED = {  # kinds of questions, each with ways to ask
+    "a number": ("How many {}s are in the {}?", "How much does the {} beside the {} weigh?"),
+    "a place": ("Where is the {} of the {} kept?", "In which town was the {} found beside a {}?"),
+    "a person": ("Who carried the {} to the {}?", "Which painter chose a {} and a {}?"),
+    "a time": ("When did the {} reach the {}?", "In which year was the {} lost with its {}?"),
+    "a reason": ("Why was the {} hidden below the {}?", "For what reason do a {} and a {} match?"),
+}
+
+
+def document(draw: random.Random, size: int, haystack: Haystack) -> Sample:
+    """Single-document QA: one paragraph of a text tells a story; a question asks for one of its facts in other words."""
+    maker, new, old, gift = distinct(draw, lambda d: d.choice(NOUNS).capitalize(), 4)
+    year, price = str(draw.randrange(1700, 1990)), str(draw.randrange(110, 990))
+    story = (f"In {year} the clockmaker {maker} gave up her workshop in {old}. She bought an empty mill in {new} for {price} crowns, "
+             f"and the first clock that she made there was a present for her neighbour {gift}.")
+    asked = {"To which town did the clockmaker move?": new, "Which town did the clockmaker leave?": old,
+             "How many crowns did the mill cost?": price, "Who was given the first clock from the mill?": gift}
+    question = draw.choice(sorted(asked))
+    context, spans = hidden(draw, haystack.some(draw, size), [story], [0], "Read the following document.\n\n")
+    return Sample("", context, question, "The answer is", (asked[question],), spans, 32)
+
+
+def classes(draw: random.Random, size: int, _haystack: Haystack) -> Sample:
+    """Few-shot classification: questions, each with a made-up name of the kind of its answer, which only the examples give away."""
+    names = dict(zip(LABELED, distinct(draw, lambda d: "".join(d.choice(string.ascii_lowercase) for _ in range(5)), len(LABELED))))
+
+    def example(kind: str) -> str:
+        return draw.choice(LABELED[kind]).format(draw.choice(NOUNS), draw.choice(NOUNS))
+
+    kinds = [*LABELED, *(draw.choice(list(LABELED)) for _ in range(size))]
+    asked = draw.choice(list(LABELED))
+    context = "Every question has a label. Learn the labels from the examples.\n\n" + "\n".join(
+        f"Question: {example(kind)} Label: {names[kind]}." for kind in kinds)
+    return Sample("", context, f"What is the label of this question? {example(asked)}", "The label is", (names[asked],), (), 24)
+
+
+def passages(draw: random.Random, haystack: Haystack, count: int, sentences: int = 3) -> list[str]:
+    """Different ones, as far as the haystack has so many."""
+    return [" ".join(haystack.some(draw, sentences)) for _ in range(count)]
+
+
+def passage_retrieval(draw: random.Random, size: int, haystack: Haystack) -> Sample:
+    """Numbered paragraphs; a question quotes a sentence that was added to one of them and asks for its number."""
+    texts = passages(draw, haystack, size + 2)
+    at, (owner, thing) = draw.randrange(len(texts)), distinct(draw, word_pair, 2)
+    clue = f"The {owner} was exchanged for the {thing}."
+    parts, spans = ["Here are numbered paragraphs."], ()
+    for i, text in enumerate(texts):
+        part = f"Paragraph {i + 1}: {text}"
+        if i == at:
+            begin = sum(len(one) + 2 for one in parts) + len(part) + 1
+            part, spans = f"{part} {clue}", ((begin, begin + len(clue)),)
+        parts.append(part)
+    return Sample("", "\n\n".join(parts), f"In which paragraph was the {owner} exchanged? Give its number.", "It was in paragraph",
+                  (str(at + 1),), spans, 16)
+
+
+def passage_count(draw: random.Random, size: int, haystack: Haystack) -> Sample:
+    """Numbered paragraphs, some of which stand there again: how many different ones are there?"""
+    texts = passages(draw, haystack, size + 2, sentences=1)
+    listed = list(dict.fromkeys(texts))
+    different = max(2 * len(listed) // 3, 1)
+    listed = listed[:different] + [draw.choice(listed[:different]) for _ in range(len(texts) - different)]
+    draw.shuffle(listed)
+    context = "Here are numbered paragraphs. Some stand there more than once.\n\n" + "\n\n".join(
+        f"Paragraph {i + 1}: {text}" for i, text in enumerate(listed))
+    return Sample("", context, "How many different paragraphs are there, if each is counted once?", "The number of different paragraphs is",
+                  (str(different),), (), 16)
+
+
+def completion(draw: random.Random, size: int, _haystack: Haystack) -> Sample:
+    """Code completion: the last line of a program calls one of its functions, whose constant is to be written."""
+    names = [pair.replace("-", "_") for pair in distinct(draw, word_pair, size + 4)]
+    values = distinct(draw, number, len(names))
+    at, begin = draw.randrange(len(names)), "The following is a Python program.\n\n"
+    lines = [f"def {name}():\n    return {value}\n" for name, value in zip(names, values)]
+    before = len(begin) + sum(len(line) + 1 for line in lines[:at])
+    return Sample("", begin + "\n".join(lines), f"Complete the last line of the program: assert {names[at]}() ==", f"assert {names[at]}() ==",
+                  (values[at],), ((before, before + len(lines[at]) - 1),), 24)
+
+
 TASKS: dict[str, Callable[[random.Random, int, Haystack], Sample]] = {
     "niah_single_1": partial(needles, stack="noise"),
     "niah_single_2": needles,
@@ -199,6 +282,11 @@ TASKS: dict[str, Callable[[random.Random, int, Haystack], Sample]] = {
     "vt": variables,
     "cwe": common_words,
     "fwe": frequent_words,
+    "document_qa": document,
+    "few_shot": classes,
+    "passage_retrieval": passage_retrieval,
+    "passage_count": passage_count,
+    "code_completion": completion,
 }
 
 

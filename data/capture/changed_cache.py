@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from kvresults import Compensated
-from number_formats import Stored, quantize
+from number_formats import Stored, center_of, quantize
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Change:
         kept = self.kept if self.last is None else self.last[:, : len(k)] >= len(k)
         if kept is not None:
             at = at[torch.from_numpy(kept[head]).to(k.device)]
+        center = None if self.stored is None else center_of(k, self.stored)
         k, v = k[at], v[at]
         if self.pruned is None and self.stored is None:
             return at, k, v, None
@@ -45,7 +46,7 @@ class Change:
             lost[: max(len(at) - self.recent, 0)] = torch.from_numpy(self.pruned[head]).to(k.device)
             k[lost] = 0
         if self.stored is not None:
-            quantize(k, v, lost, self.stored)
+            quantize(k, v, lost, self.stored, center)
         return at, k, v, None
 
     def heads(self, n_kv: int) -> int:

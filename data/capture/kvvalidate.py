@@ -26,6 +26,10 @@ blockwise:N, decode, decode:N and append-only once more with caches that really 
 it a token, at a time over the cut caches, and every next cut is decided by what it makes of them. validate.csv calls their
 phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
 
+Formats are stored behind the prompt, which was read exactly. --written measures whole caches in formats once more as engines
+run them: every key and value is stored when the model makes it, so the prompt, too, is read from what was stored. Their
+phase is prefill+written.
+
 The model runs in float32, whatever the checkpoint's dtype (--compute);
 figures are formed in float64. Needs torch, numpy, xxhash and transformers (tested with 5.2 to 5.24; GGUF: also gguf and
 accelerate), and the files beside this one. A request that cannot be met is one line and exit status 2.
@@ -66,6 +70,7 @@ def read_arguments(arguments: list[str] | None, failed: str = "") -> argparse.Na
     add("--policy", nargs="+", metavar="NAME", help="policies to validate, named as in validate.csv; * matches anything (default all)")
     add("--each-layer", action="store_true", help="also validate every layer individually: validate_layers.csv")
     add("--feedback", action="store_true", help="also let the running model evict from its own caches")
+    add("--written", action="store_true", help="also store every key and value when the model makes it, as engines do (whole caches in a format)")
     add("--resume", action="store_true", help="continue an interrupted validation")
     add("--force", action="store_true", help="replace a validation")
     add("--compute", choices=COMPUTE, default="float32", help="dtype that the model computes in (16 bits blur small losses)")
@@ -184,9 +189,11 @@ def find_targets(args: argparse.Namespace, progress: Progress) -> list[Target]:
         known.update(case.keys[0] for target in found for case in target.cases)
         chosen = (target._replace(cases=[case for case in target.cases if is_chosen(case, args.policy)]) for target in found)
         mine = [target for target in chosen if target.cases]
-        fed_back = any(case.grow for target in mine for case in target.cases)
+        fed_back, written = (any(getattr(case, name) for target in mine for case in target.cases) for name in ("grow", "written"))
         require(fed_back or not mine or not args.feedback, folder,
                 "with --feedback a phase blockwise:N, decode, decode:N or append-only", "none")
+        require(written or not mine or not args.written, folder,
+                "with --written the policy none in a format that is stored token by token (--bits vllm, or q8_0)", "none")
         targets += mine
     require(targets, f"--policy {' '.join(args.policy or [])}", f"some of {', '.join(sorted(known))}", "none")
     return targets
@@ -209,7 +216,7 @@ def targets_of(folder: Path, args: argparse.Namespace, open_dump: Callable[[Path
     first = {name: results for name, (results, *_) in parts.items()}
     for name, dump in find_dumps(folder, first, args.dump, open_dump, progress):
         for results in parts[name]:
-            cases, left_out = cases_of(results, args.feedback)
+            cases, left_out = cases_of(results, args.feedback, args.written)
             cases = leave_out_what_parts_a_cache(cases, left_out, dump, results.layers)
             why = "; ".join(f"{what}: {reason}" for what, reason in list(left_out.items())[:2]) or "none"
             wanted = "kept sets, head budgets or channel selections, as kvreplay evict, budget and channels write them"

@@ -5,6 +5,7 @@
       changed = loop.feed({3: Change(kept=kept)})    # layer 3 holds only kept [n_kv, l] of the prompt
       changed = loop.feed({3: Change(last=last)})    # and what it holds changes while it decodes
       changed = loop.feed_growing({3: caches})       # caches that decide themselves what to evict
+      changed = loop.feed_written({3: stored})       # every key and value is stored in a format as it is made
       ids = loop.generate({3: Change(kept=kept)}, begin, stop=lambda said: len(said) == 8)   # what the model says over it
       print(figures(full, changed, ids[prompt_len + 1:]))
 
@@ -30,6 +31,7 @@ import torch
 from changed_cache import Change
 from dump_files import require
 from model_attention import cache_for, forget_lengths, input_device, own_attention, stand_in, window_of
+from number_formats import Stored, center_of, quantize
 
 FIGURES = ("kl", "kl_median", "kl_p95", "dnll", "perplexity", "same_top1", "accept")
 ROWS_AT_ONCE = 32  # of float64 log-probabilities
@@ -203,6 +205,12 @@ class ModelLoop:
             text.end += ids.shape[1]
         return logits
 
+    def feed_written(self, stored: Mapping[int, Stored]) -> torch.Tensor:
+        """The logits [steps, vocabulary] behind the decoding steps of a model that stores the keys and values of these layers as it
+        makes them, and reads what it stored: prompt and steps alike, as engines do. Centers are those of the exact prompt."""
+        self._written, self._as = stored, self._attend_written
+        return self._forward_own(0, len(self._ids), len(self._ids) - self._l)
+
     def feed_growing(self, caches: Mapping[int, GrowingCaches]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps once the whole text is read a chunk at a time, in these
         layers over the caches that evict behind each; caches serve once. All have their chunks in common."""
@@ -263,6 +271,14 @@ class ModelLoop:
             sinks, unread = layer.sinks_of(head, heads), change.unread(head, before)
             outputs.append(attend(q, before, mine.k, mine.v, text.end, layer, sinks, mine.bias, last, unread))
         return torch.cat(outputs)
+
+    def _attend_written(self, module, query, key, value, mask, called):
+        stored, exact = self._written.get(module.layer_idx), self.layers[module.layer_idx]
+        if stored is not None:
+            key, value = key.clone(), value.clone()
+            for head, (k, v) in enumerate(zip(key[0], value[0])):
+                quantize(k, v, None, stored, center_of(exact.k[head], stored))
+        return own_attention(self.own, module)(module, query, key, value, mask, **called)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):
         layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin

@@ -19,18 +19,35 @@ class Stored(NamedTuple):
     turned: tuple[int, int] = (0, 0)  # sizes of the Hadamard matrices that turn keys and values; 0: none
     group: int = 32
     residual: int = 128
+    centered: int | None = None  # first position of the mean that is subtracted from keys; None: none is
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Stored:
     return Stored(str(bits), str(bits), group=group, residual=residual)
 
 
-def quantize(k: torch.Tensor, v: torch.Tensor, lost: torch.Tensor, stored: Stored) -> None:
+def center_of(k: torch.Tensor, stored: Stored) -> torch.Tensor | None:
+    """The mean of a prompt's keys [l, d] that the format subtracts; None: none."""
+    if stored.centered is None or stored.k == "16":
+        return None
+    return k[stored.centered :].double().mean(0).to(k.dtype) if stored.centered < len(k) else torch.zeros_like(k[0])
+
+
+def quantize(k: torch.Tensor, v: torch.Tensor, lost: torch.Tensor | None, stored: Stored, center: torch.Tensor | None = None) -> None:
     """Keys [n, d] of the cache's tokens but for those numbers that are `lost`, which are not stored, and values [n, d_v]."""
     old = max(len(k) - stored.residual, 0)
     whole = old // stored.group * stored.group if stored.keys == "channel" and uniform(stored.k) else old
-    read_back(k[:whole], stored.k, stored.turned[0], stored.group, stored.keys == "channel", lost[:whole])
+    if center is not None:
+        k[:whole] -= center
+    read_back(k[:whole], stored.k, stored.turned[0], stored.group, stored.keys == "channel", None if lost is None else lost[:whole])
+    if center is not None:
+        k[:whole] += center
     read_back(v[:old], stored.v, stored.turned[1], stored.group, False)
+
+
+def token_by_token(stored: Stored) -> bool:
+    """True if every key and value is stored when it is made: no group of tokens, no recent ones that stay as they are."""
+    return stored.k == stored.v == "16" or stored.residual == 0 and not (stored.keys == "channel" and uniform(stored.k))
 
 
 def uniform(name: str) -> bool:

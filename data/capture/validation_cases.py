@@ -16,11 +16,12 @@ from dump_check import StoredArray, as_float64
 from dump_files import read_json, require
 from kvresults import Results, ResultsError
 from model_loop import GrowingCaches, Layer, ModelLoop
-from number_formats import Stored, kivi
+from number_formats import Stored, kivi, token_by_token
 
 KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case, as validate.csv has them
 DECODES = ("decode", "append-only")  # phases that evict while they decode; decode:N too
 FEEDBACK = "+feedback"  # behind a phase: the model decides about its own caches
+WRITTEN = "+written"  # behind a phase: keys and values are stored as the model makes them
 # Options of `evict` that make a policy's rule.
 CACHE_OPTIONS = ("window", "sinks", "recent", "pool", "per_query_head", "decode_window", "prompt")
 DUMPED = ("gate", "k", "o", "q", "residual_norm", "v", "wo")
@@ -38,6 +39,7 @@ class Case:
     keys: tuple[str, ...]
     change: Callable[[int], Change] | None = None
     grow: Callable[[Layer, int], GrowingCaches] | None = None
+    written: Sequence[Stored] = ()  # of every layer of the dump, in place of both
 
     def changes(self, layers: Mapping[int, int]) -> dict[int, Change] | None:
         """Of these of the dump's layers, by their numbers in the model; None where caches change as the model runs."""
@@ -45,17 +47,19 @@ class Case:
 
     def feed(self, loop: ModelLoop, layers: Mapping[int, int]) -> torch.Tensor:
         """The logits behind the decoding steps, with these of the dump's layers changed, each with its number in the model."""
+        if self.written:
+            return loop.feed_written({of_model: self.written[layer] for layer, of_model in layers.items()})
         if self.grow is None:
             return loop.feed(self.changes(layers))
         return loop.feed_growing({at: self.grow(loop.layers[at], loop.positions) for at in layers.values()})
 
 
-def cases_of(results: Results, feedback: bool = False) -> tuple[list[Case], dict[str, str]]:
+def cases_of(results: Results, feedback: bool = False, written: bool = False) -> tuple[list[Case], dict[str, str]]:
     """All that can be validated, in the order of the tables, and why what else there is cannot; with feedback also the
-    evictions whose caches the model's own numbers decide about."""
+    evictions whose caches the model's own numbers decide about, with written also formats that are stored token by token."""
     cases, left_out = {}, {}
     finders = [("evictions", evictions), ("budgets", budgets), ("channels", channels), ("compensation", compensation)]
-    for name, find in finders + [("evictions", with_feedback)] * feedback:
+    for name, find in finders + [("evictions", with_feedback)] * feedback + [("evictions", as_written)] * written:
         if name not in results.tables:
             continue
         rows = (row for row in results.rows(name) if not row["layer"] and not row["kv_head"])  # of the whole model
@@ -158,6 +162,20 @@ def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:
         yield name, Case(name, (policy, semantics, phase + FEEDBACK, budget, kept), grow=grow)
 
 
+def as_written(results: Results, rows: Iterator[dict[str, str]]) -> Found:
+    """Whole caches in a format, every key and value stored as the model makes it."""
+    formats = stored_formats(results.summary.get("options", {}).get("evict", {}), results.summary["dump"]["layers"])
+    for policy, semantics, phase, budget, kept in once(rows):
+        base, _, name = policy.partition("~")
+        stored = formats.get(name) or next(iter(formats.values()), None)
+        if base != "none" or phase != "prefill" or stored is None:
+            continue
+        if all(map(token_by_token, stored)):
+            yield policy, Case(f"{policy}{WRITTEN}", (policy, semantics, phase + WRITTEN, budget, kept), written=stored)
+        else:
+            yield f"{policy}{WRITTEN}", "groups of tokens and recent tokens in 16 bits are not stored token by token"
+
+
 def growing_caches(asked: dict[str, Any], l: int, rule: Layer, T: int) -> GrowingCaches:
     import kvreplay  # where it is missing was found before
 
@@ -220,6 +238,8 @@ def leave_out_what_parts_a_cache(cases: list[Case], left_out: dict[str, str], du
 def apart(case: Case, group: list[int], layers: Sequence[int]) -> str:
     """Why a case cannot be one of the cache that these of the dump's layers read, if so."""
     one_cache = f"layers {', '.join(map(str, group[:-1]))} and {group[-1]} read one cache and"
+    if case.written:
+        return ""
     if case.change is None:
         return f"{one_cache} would each evict from it"
     if not set(group) <= set(layers):

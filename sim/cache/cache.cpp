@@ -3,6 +3,7 @@
 #include "sim/simd/panel.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <vector>
 
 namespace kvreplay {
@@ -20,6 +21,31 @@ Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache) {
 }
 
 template <class T>
+Vector<T> key_center(const HeadGroup<T>& group, Index from) {
+  const Index rows = std::max<Index>(group.l - from, 0);
+  if (rows == 0) return Vector<T>::Zero(group.d());
+  const Vector<double> sum = group.k.middleRows(from, rows).template cast<double>().colwise().sum();
+  return (sum / static_cast<double>(rows)).template cast<T>();
+}
+
+namespace {
+
+/// quantize_keys(), around the head's mean key where the format is centered.
+template <class T>
+void store_keys(const HeadGroup<T>& group, Matrix<T>& k, const std::vector<Index>& tokens,
+                const CacheCase& which) {
+  const Quantization& stored = *which.quantization;
+  const Index quantized = stored.k.centered ? quantized_keys(std::ssize(tokens), stored) : 0;
+  const Vector<T> center = quantized > 0 ? key_center(group, *stored.k.centered) : Vector<T>();
+  assert(quantized == 0 || which.pruned.empty());
+  for (Index n = 0; n < quantized; ++n) k.row(tokens[n]) -= center.transpose();
+  quantize_keys(k, tokens, which.pruned, which.prunable, stored);
+  for (Index n = 0; n < quantized; ++n) k.row(tokens[n]) += center.transpose();
+}
+
+}  // namespace
+
+template <class T>
 Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   Cache<T> cache{
       .kept = which.kept, .pruned = which.pruned, .prunable = which.prunable, .pages = which.pages};
@@ -28,7 +54,7 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which) {
   const std::vector<Index> tokens = positions(which.kept);
   cache.k = keys_held(group, cache);
   cache.v = group.v;
-  quantize_keys(cache.k, tokens, which.pruned, which.prunable, *which.quantization);
+  store_keys(group, cache.k, tokens, which);
   quantize_values(cache.v, tokens, *which.quantization);
   return cache;
 }
@@ -39,7 +65,7 @@ Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, 
   if (!which.quantization) return changes;
   const std::vector<Index> tokens = positions(which.kept);
   Matrix<T> held = keys_held<T>(group, {which.kept, which.pruned, which.prunable});
-  quantize_keys(held, tokens, which.pruned, which.prunable, *which.quantization);
+  store_keys(group, held, tokens, which);
   for (const HeadMatrix<T>& q : group.q)
     for (Index i = rows.begin; i < rows.end; ++i)
       queries += q.row(i - group.first_query()).transpose().template cast<double>().cwiseAbs2();
@@ -71,9 +97,10 @@ double cache_bytes(Index tokens, const Quantization& quantization, Index d, Inde
   const double value_scales =
       static_cast<double>(quantized_v) * token_scales(quantization.v, d_v, quantization.group);
   const Index exact_keys = (tokens - quantized_k) * d, exact_values = (tokens - quantized_v) * d_v;
+  const Index center = quantization.k.centered && quantized_k > 0 ? d : 0;
   return static_cast<double>(quantized_k * d) * k.bits / 8 +
          static_cast<double>(quantized_v * d_v) * v.bits / 8 + (key_scales + value_scales) +
-         static_cast<double>((exact_keys + exact_values) * kElementBytes);
+         static_cast<double>((exact_keys + exact_values + center) * kElementBytes);
 }
 
 double cache_bytes(const CacheCase& which, Index d, Index d_v) {
@@ -109,6 +136,8 @@ double cache_bytes(const CacheCase& which, Index d, Index d_v) {
          scales + static_cast<double>((plain_keys + plain_values) * kElementBytes);
 }
 
+template decltype(key_center<float>) key_center<float>;
+template decltype(key_center<double>) key_center<double>;
 template decltype(keys_held<float>) keys_held<float>;
 template decltype(keys_held<double>) keys_held<double>;
 template decltype(channel_costs<float>) channel_costs<float>;

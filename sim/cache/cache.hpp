@@ -59,6 +59,10 @@ struct CacheCase {
   bool operator==(const CacheCase&) const = default;
 };
 
+/// The mean of the prompt's keys from position `from` on, [d], in double; 0 where there are none.
+template <class T>
+Vector<T> key_center(const HeadGroup<T>& group, Index from);
+
 /// The cache that a case makes of a group. Quantization sees the kept tokens one behind the other, in order
 /// of position, without pruned channels. Positions before HeadGroup::first_held(), which only rows of the
 /// prompt see, stay unchanged and cost no bytes. O(T (d + d_v)) where it quantizes.
@@ -82,7 +86,8 @@ inline constexpr Index kElementBytes = 2;
 /// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
 /// quantized number takes the bits of its format, each group or block that holds one the bytes of its scale
 /// (a step and a minimum in 16 bits each, of uniform formats); every other number takes
-/// kElementBytes. Which channels are pruned is not counted (d / 8 bytes a head).
+/// kElementBytes. A vector that is subtracted from a head's keys is counted once. Which channels are pruned
+/// is not counted (d / 8 bytes a head).
 double cache_bytes(const CacheCase& which, Index d, Index d_v);
 /// The bytes of any `tokens` tokens of one head, all channels. O(1).
 double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v);

@@ -4,6 +4,7 @@
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
 
+#include <optional>
 #include <vector>
 
 // Quantization, replayed: what is read back replaces what was stored. Uniform formats (2 to 8 bits) are
@@ -19,6 +20,9 @@ struct StoredAs {
   NumberFormat format = NumberFormat::exact;
   bool per_channel = false;  ///< groups lie along tokens, not along channels; of uniform formats
   Index turned = 0;          ///< a Hadamard matrix of this size turns them before they are stored; 0: none
+  /// Of keys: the mean of the prompt's keys from this position on is subtracted first, and added when they
+  /// are read. Every logit of a row changes by the same number, so the softmax does not.
+  std::optional<Index> centered = {};
   bool operator==(const StoredAs&) const = default;
 };
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kT2 = 4.302652729749464;  // of 95 % with two degrees of freedom
+constexpr double kT3 = 3.182446305284263;  // Student's t of 95 % with three degrees of freedom
 
 ClaimFacts claim_of(Effect effect, Better better, double bound) {
   return {.id = "x",
@@ -108,25 +108,25 @@ TEST_CASE("a verdict is where the interval lies", "[claims]") {
 
 TEST_CASE("effects are formed within a prompt and averaged on their scale", "[claims]") {
   const ClaimFacts ratio = claim_of(Effect::ratio, Better::smaller, 1);
-  const ClaimEffect halved = over(ratio, {{1, 2}, {10, 40}, {300, 2400}});  // 1/2, 1/4, 1/8
-  CHECK(halved.prompts == 3);
-  CHECK(halved.dumps == std::vector<double>{0.5, 0.25, 0.125});
+  const ClaimEffect halved = over(ratio, {{1, 2}, {10, 40}, {300, 2400}, {1, 4}});  // 1/2, 1/4, 1/8, 1/4
+  CHECK(halved.prompts == 4);
+  CHECK(halved.dumps == std::vector<double>{0.5, 0.25, 0.125, 0.25});
   CHECK(halved.mean == Approx(0.25));
-  const double half = kT2 * std::log(2) / std::sqrt(3);
+  const double half = kT3 * std::log(2) * std::sqrt(2.0 / 3) / 2;
   CHECK(halved.low == Approx(0.25 * std::exp(-half)));
   CHECK(halved.high == Approx(0.25 * std::exp(half)));
-  CHECK(halved.verdict() == Verdict::undecided);
-  CHECK(halved.text() == "0.25 [0.0447, 1.4]");
+  CHECK(halved.verdict() == Verdict::holds);
+  CHECK(halved.text() == "0.25 [0.102, 0.615]");
 
   // The other way round the ratio is its inverse, and prompts may come in any order.
-  const ClaimEffect doubled = over(ratio, {{2400, 300}, {2, 1}, {40, 10}});
+  const ClaimEffect doubled = over(ratio, {{2400, 300}, {2, 1}, {4, 1}, {40, 10}});
   CHECK(doubled.mean == Approx(1 / halved.mean));
   CHECK(doubled.low == Approx(1 / halved.high));
 
   const ClaimFacts difference = claim_of(Effect::difference, Better::larger, 0);
-  const ClaimEffect more = over(difference, {{0.5, 0.4}, {0.6, 0.4}, {0.4, 0.1}});
+  const ClaimEffect more = over(difference, {{0.5, 0.4}, {0.6, 0.4}, {0.4, 0.1}, {0.3, 0.1}});
   CHECK(more.mean == Approx(0.2));
-  CHECK(more.low == Approx(0.2 - kT2 * 0.1 / std::sqrt(3)));
+  CHECK(more.low == Approx(0.2 - kT3 * 0.1 * std::sqrt(2.0 / 3) / 2));
 
   const ClaimFacts correlation = claim_of(Effect::correlation, Better::larger, 0.95);
   const ClaimEffect rho = over(correlation, {{0.97, 0}});
@@ -134,10 +134,11 @@ TEST_CASE("effects are formed within a prompt and averaged on their scale", "[cl
   CHECK(rho.text() == "0.970");
 }
 
-TEST_CASE("one prompt or two have effects and no verdict", "[claims]") {
+TEST_CASE("fewer than four prompts have effects and no verdict", "[claims]") {
   const ClaimFacts claim = claim_of(Effect::ratio, Better::smaller, 1);
-  for (const auto& sides :
-       {std::vector<std::pair<double, double>>{{1, 2}}, {{1, 2}, {1, 2}}, {{1, 2}, {kNan, 0}, {1, 2}}}) {
+  for (const auto& sides : {std::vector<std::pair<double, double>>{{1, 2}},
+                            {{1, 2}, {1, 2}},
+                            {{1, 2}, {kNan, 0}, {1, 2}, {1, 2}}}) {
     const ClaimEffect effect = over(claim, sides);
     CHECK(effect.mean == Approx(0.5));
     CHECK(std::isnan(effect.low));
@@ -147,8 +148,8 @@ TEST_CASE("one prompt or two have effects and no verdict", "[claims]") {
     CHECK(effect.dumps.size() == sides.size());
   }
   // Equal sides are a ratio of 1, even of zeros; a zero on one side alone has no ratio.
-  const ClaimEffect zeros = over(claim, {{0, 0}, {0, 1}, {1, 0}, {2, 2}, {3, 3}});
-  CHECK(zeros.prompts == 3);
+  const ClaimEffect zeros = over(claim, {{0, 0}, {0, 1}, {1, 0}, {2, 2}, {3, 3}, {4, 4}});
+  CHECK(zeros.prompts == 4);
   CHECK(zeros.mean == 1);
   CHECK(zeros.verdict() == Verdict::alike);
 }
@@ -275,8 +276,8 @@ TEST_CASE("a claim about divided budgets says what departs from the papers' sett
     std::size_t found = 0;
     for (const CsvRow& row :
          csv_rows(fs::path(temp / "r") / "report/figures/papers-claims.csv", kClaims + ",prompt"))
-      found += row.at("setting") == "lu / ada, keydiff, kept 50 %, loss" + said;
+      found += row.at("setting") == "lu / ada, keydiff, kept 50 %, output_error" + said;
     INFO(said);
-    CHECK(found == 2);  // of the model, and of its worst layer
+    CHECK(found == 1);
   }
 }

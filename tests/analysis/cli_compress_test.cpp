@@ -368,6 +368,44 @@ TEST_CASE("several formats in one run are the runs of each", "[cli][compress]") 
   CHECK(stored["8;0,last:k16v4+hadamard"][2]["turned"] == Json({0, 32}));
 }
 
+TEST_CASE("centered keys are a format of their own, and cost the outputs no bias", "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  succeed({"synth", dump, "--layers", "1", "--q-heads", "2", "--kv-heads", "1", "--head-dim", "32",
+           "--prompt", "61", "--decode", "9"});
+  const fs::path keys = fs::path(dump) / "layer_00/k.npy";
+  Npy k = npy_file(keys);
+  std::vector<float> biased = k.as<float>();
+  for (std::size_t i = 5; i < biased.size(); i += 32) biased[i] += 30;
+  write_file(keys, npy("<f4", k.shape, biased).bytes());
+  const Evictions all = evict(dump, temp / "all",
+                              {"--policy", "none", "--bits", "k4v16,kq4_0v16", "--residual", "0", "--rotate",
+                               "none,hadamard", "--center", "none,k,k:4", "--keys", "token"});
+  const auto value = [&](const std::string& format, const char* rows, const char* metric) {
+    return all.at(",", "none~" + format + ",paper,prefill,", rows, metric);
+  };
+  for (const std::string format : {"k4v16", "kq4_0v16", "k4v16+hadamard", "kq4_0v16+hadamard"}) {
+    INFO(format);
+    CHECK(value(format + "+center", "future", "output_error") <
+          0.2 * value(format, "future", "output_error"));
+    CHECK(value(format + "+center:4", "future", "output_error") <
+          0.2 * value(format, "future", "output_error"));
+    CHECK(value(format + "+center", "", "bytes") == value(format, "", "bytes") + 32 * 2);
+  }
+  const Json stored = Json::parse(file_text(temp / "all/summary.json"))["options"]["evict"]["stored"];
+  CHECK(stored["kq4_0v16+hadamard+center:4"][0]["centered"] == 4);
+  CHECK_FALSE(stored["kq4_0v16+hadamard"][0].contains("centered"));
+  const auto refused = [&](const std::vector<std::string>& more) {
+    return complaint(joined({"evict", dump, "--out", temp / "x"}, more));
+  };
+  CHECK(contains(refused({"--policy", "none", "--bits", "4", "--center", "v"}),
+                 "--center: expected none, k, or k:N for the mean without the first N tokens, found 'v'"));
+  CHECK(contains(refused({"--policy", "none", "--bits", "vllm", "--center", "k"}), "no rotation, centering"));
+  CHECK(contains(refused({"--policy", "h2o", "--center", "k"}), "--center requires --bits"));
+  CHECK(contains(refused({"--policy", "none", "--bits", "4", "--channels", "think:0.5", "--center", "k"}),
+                 "nothing turns or centers"));
+}
+
 TEST_CASE("of several formats and budgets each format has a line and each budget a column",
           "[cli][compress]") {
   const TempDir temp;

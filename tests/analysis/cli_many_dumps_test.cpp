@@ -32,16 +32,19 @@ const std::vector<std::string> kTokens = {"--metrics", "attn,exact_key,exact_rem
 
 TEST_CASE("several dumps have a folder each, as alone, and their means over all", "[many]") {
   const ThreeDumps dumps;
+  const std::string fourth = dumps.temp / "dumps/d";
+  make_small_dump(fourth, {"--seed", "4"});
   const std::string out = dumps.temp / "out";
-  const ProcessResult ran = succeed(joined({"tokens", dumps.a, dumps.b, dumps.again, "--out", out}, kTokens));
-  CHECK(contains(ran.out, "1/3 a: 61 candidates, 9 decoding steps"));
-  CHECK(contains(ran.out, "2/3 b: 47 candidates, 9 decoding steps"));
-  CHECK(contains(ran.out, "3/3 a-2: 61 candidates"));
+  const ProcessResult ran =
+      succeed(joined({"tokens", dumps.a, dumps.b, dumps.again, fourth, "--out", out}, kTokens));
+  CHECK(contains(ran.out, "1/4 a: 61 candidates, 9 decoding steps"));
+  CHECK(contains(ran.out, "2/4 b: 47 candidates, 9 decoding steps"));
+  CHECK(contains(ran.out, "3/4 a-2: 61 candidates"));
   CHECK(contains(ran.out, "Student's t over dumps, not over heads"));
   CHECK(contains(ran.out, "]\n"));
   std::vector<fs::path> singles;
-  for (const auto& [name, dump] :
-       {std::pair("a", dumps.a), std::pair("b", dumps.b), std::pair("a-2", dumps.again)}) {
+  for (const auto& [name, dump] : {std::pair("a", dumps.a), std::pair("b", dumps.b),
+                                   std::pair("a-2", dumps.again), std::pair("d", fourth)}) {
     const fs::path alone = dumps.temp / (std::string("alone_") + name);
     succeed(joined({"tokens", dump, "--out", alone, "--quiet"}, kTokens));
     CHECK(difference(fs::path(out) / name, alone).empty());
@@ -49,7 +52,7 @@ TEST_CASE("several dumps have a folder each, as alone, and their means over all"
   }
 
   const auto dumps_csv = csv_rows(fs::path(out) / "dumps.csv", "name,model,fingerprint,l,steps");
-  REQUIRE(dumps_csv.size() == 3);
+  REQUIRE(dumps_csv.size() == 4);
   CHECK(dumps_csv[1].at("name") == "b");
   CHECK(dumps_csv[1].at("l") == "47");
   CHECK(dumps_csv[2].at("steps") == "9");
@@ -81,16 +84,16 @@ TEST_CASE("several dumps have a folder each, as alone, and their means over all"
     for (const double value : these) sum += value;
     const double n = static_cast<double>(these.size()), mean = sum / n;
     for (const double value : these) squares += (value - mean) * (value - mean);
-    const double sd = std::sqrt(squares / (n - 1)), t = 4.302652729749464;
+    const double sd = std::sqrt(squares / (n - 1)), t = 3.182446305284263;
     CHECK(row.at("n") == std::to_string(these.size()));
     CHECK(std::stod(row.at("sd")) == Approx(sd).epsilon(1e-9).margin(1e-15));
-    if (these.size() < 3) CHECK(row.at("ci_low") + row.at("ci_high") == "");
+    if (these.size() < 4) CHECK(row.at("ci_low") + row.at("ci_high") == "");
     if (row.at("metric") == "spearman" && std::abs(*std::max_element(these.begin(), these.end())) < 1) {
       double zs = 0, z_squares = 0;
       for (const double value : these) zs += std::atanh(value) / n;
       for (const double value : these) z_squares += std::pow(std::atanh(value) - zs, 2);
       CHECK(std::stod(row.at("mean")) == Approx(std::tanh(zs)).epsilon(1e-9));
-      if (these.size() < 3) continue;
+      if (these.size() < 4) continue;
       const double half = t * std::sqrt(z_squares / (n - 1)) / std::sqrt(n);
       CHECK(std::stod(row.at("ci_low")) == Approx(std::tanh(zs - half)).epsilon(1e-9));
       CHECK(std::stod(row.at("ci_high")) == Approx(std::tanh(zs + half)).epsilon(1e-9));
@@ -105,12 +108,12 @@ TEST_CASE("several dumps have a folder each, as alone, and their means over all"
       for (const double value : these) log_squares += (std::log(value) - logs) * (std::log(value) - logs);
       const double half = t * std::sqrt(log_squares / (n - 1)) / std::sqrt(n);
       CHECK(std::stod(row.at("geometric_mean")) == Approx(std::exp(logs)).epsilon(1e-9));
-      if (these.size() < 3) continue;
+      if (these.size() < 4) continue;
       CHECK(std::stod(row.at("ci_low")) == Approx(std::exp(logs - half)).epsilon(1e-9));
       CHECK(std::stod(row.at("ci_high")) == Approx(std::exp(logs + half)).epsilon(1e-9));
       continue;
     }
-    if (these.size() < 3) continue;
+    if (these.size() < 4) continue;
     const double half = t * sd / std::sqrt(n), least = row.at("metric") == "spearman" ? -1 : 0,
                  most = row.at("metric") == "rel_l1" ? HUGE_VAL : 1;
     CHECK(std::stod(row.at("ci_low")) == Approx(std::max(mean - half, least)).epsilon(1e-9).margin(1e-15));
@@ -122,10 +125,10 @@ TEST_CASE("several dumps have a folder each, as alone, and their means over all"
 
   // The same once more is the same to the byte; --resume finds nothing left to do.
   const std::string twin = dumps.temp / "twin";
-  succeed(joined({"tokens", dumps.a, dumps.b, dumps.again, "--out", twin, "--quiet"}, kTokens));
+  succeed(joined({"tokens", dumps.a, dumps.b, dumps.again, fourth, "--out", twin, "--quiet"}, kTokens));
   CHECK(difference(out, twin).empty());
-  const ProcessResult again =
-      run_kvreplay(joined({"tokens", dumps.a, dumps.b, dumps.again, "--out", out, "--resume"}, kTokens));
+  const ProcessResult again = run_kvreplay(
+      joined({"tokens", dumps.a, dumps.b, dumps.again, fourth, "--out", out, "--resume"}, kTokens));
   CHECK(again.code == 0);
   CHECK(contains(again.out, "already finished"));
   CHECK(difference(out, twin).empty());
@@ -227,9 +230,11 @@ TEST_CASE("dumps that do not go together are refused before anything is computed
 
 TEST_CASE("policies are set against each other within every dump, and so are two folders", "[many]") {
   const ThreeDumps dumps;
+  const std::string fourth = dumps.temp / "dumps/d";
+  make_small_dump(fourth, {"--seed", "4"});
   const std::string out = dumps.temp / "out", wider = dumps.temp / "wider";
   const auto evict = [&](const std::string& to, const std::string& window) {
-    return run_kvreplay({"evict", dumps.a, dumps.b, dumps.again, "--out", to, "--policy",
+    return run_kvreplay({"evict", dumps.a, dumps.b, dumps.again, fourth, "--out", to, "--policy",
                          "h2o,snapkv,oracle_exact", "--keep", "50%,12", "--window", window});
   };
   const ProcessResult ran = evict(out, "8");
@@ -250,18 +255,18 @@ TEST_CASE("policies are set against each other within every dump, and so are two
     ++found;
     double sum = 0;
     int wins = 0;
-    for (const char* name : {"a", "b", "a-2"}) {
+    for (const char* name : {"a", "b", "a-2", "d"}) {
       const Evictions evictions(fs::path(out) / name);
       const double h2o = evictions.at(",", "h2o,paper,prefill,0.5", "future", "output_error"),
                    snapkv = evictions.at(",", "snapkv,paper,prefill,0.5", "future", "output_error");
       sum += std::log(h2o / snapkv);
       wins += h2o < snapkv;
     }
-    CHECK(row.at("prompts") == "3");
+    CHECK(row.at("prompts") == "4");
     CHECK(row.at("kept_share") == "0.5");
     CHECK(std::stoi(row.at("wins")) == wins);
-    CHECK(std::stod(row.at("log_ratio")) == Approx(sum / 3).epsilon(1e-12));
-    CHECK((std::stod(row.at("low")) + std::stod(row.at("high"))) / 2 == Approx(sum / 3).epsilon(1e-9));
+    CHECK(std::stod(row.at("log_ratio")) == Approx(sum / 4).epsilon(1e-12));
+    CHECK((std::stod(row.at("low")) + std::stod(row.at("high"))) / 2 == Approx(sum / 4).epsilon(1e-9));
   }
   CHECK(found == 1);
 
@@ -274,7 +279,7 @@ TEST_CASE("policies are set against each other within every dump, and so are two
   };
   CHECK(contains(compared({out, out}), "no main figure of the model differs"));
   const std::string two = compared({out, out, "--left", "policy=h2o", "--right", "policy=snapkv"});
-  CHECK(contains(two, "3 prompts in both: a, b, a-2"));
+  CHECK(contains(two, "4 prompts in both: a, b, a-2, d"));
   CHECK(contains(two, "A better in"));
   REQUIRE(evict(wider, "16").code == 0);
   const std::string page = dumps.temp / "page.html", csv = dumps.temp / "csv";

@@ -22,8 +22,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> kNames = {"a", "b", "c"};
-const std::string kFigureHeader = "item,n,mean,ci_low,ci_high,a,b,c";
+const std::vector<std::string> kNames = {"a", "b", "c", "d"};
+constexpr double kT = 3.182446305284263;  // of 95 % with three degrees of freedom
+const std::string kFigureHeader = "item,n,mean,ci_low,ci_high,a,b,c,d";
 const std::string kOver = ",n,mean,sd,geometric_mean,ci_low,ci_high";
 
 void make_results(const std::string& out, const std::vector<std::string>& command,
@@ -35,14 +36,15 @@ void make_results(const std::string& out, const std::vector<std::string>& comman
   succeed(arguments);
 }
 
-/// Three dumps of everything, made once; b has a shorter prompt.
+/// Four dumps of everything, made once; b has a shorter prompt.
 const std::string& whole_results() {
   static const TempDir temp;
   static const std::string folder = [] {
     make_small_dump(temp / "a", {"--seed", "1"});
     make_small_dump(temp / "b", {"--seed", "2", "--prompt", "47"});
     make_small_dump(temp / "c", {"--seed", "3"});
-    make_results(temp / "all", {"analyze"}, {temp / "a", temp / "b", temp / "c"});
+    make_small_dump(temp / "d", {"--seed", "4"});
+    make_results(temp / "all", {"analyze"}, {temp / "a", temp / "b", temp / "c", temp / "d"});
     return temp / "all";
   }();
   return folder;
@@ -103,7 +105,7 @@ TEST_CASE("a report over dumps is one page that refers to nothing elsewhere", "[
                                        "better-channels", "better-evictions", "budget-by-layer",
                                        "budget-gains", "budgets", "papers-claims", "policies", "recipes",
                                        "recipes-by-prompt", "selection-by-layer", "selections"});
-  CHECK(contains(html, "3 dumps of one model"));
+  CHECK(contains(html, "4 dumps of one model"));
   CHECK(contains(html, "prompts of 47 to 61 tokens, 9 decoding steps"));
   const auto dumps = csv_rows(fs::path(whole_results()) / "dumps.csv", "name,model,fingerprint,l,steps");
   for (const CsvRow& dump : dumps)
@@ -137,7 +139,7 @@ TEST_CASE("means, intervals and dots over dumps are those of the tables", "[repo
     CHECK(std::stod(row.at("mean")) >= last);  // the best first
     last = std::stod(row.at("mean"));
     const auto shown = [&](const char* column) { return kvreplay::short_number(std::stod(row.at(column))); };
-    CHECK(contains(html, fmt::format("data-tip=\"{}: {}, 95 % from {} to {}, n 3&#10;a: {}&#10;", policy,
+    CHECK(contains(html, fmt::format("data-tip=\"{}: {}, 95 % from {} to {}, n 4&#10;a: {}&#10;", policy,
                                      shown("mean"), shown("ci_low"), shown("ci_high"), shown("a"))));
   }
 
@@ -180,10 +182,9 @@ TEST_CASE("gains of divided budgets are formed dump by dump", "[report][many]") 
       CHECK(number(row.at(name)) == Approx(gain).epsilon(1e-12).margin(1e-15));
       sum += gain, squares += gain * gain;
     }
-    const double mean = sum / 3, sd = std::sqrt((squares - 3 * mean * mean) / 2);
+    const double mean = sum / 4, sd = std::sqrt((squares - 4 * mean * mean) / 3);
     CHECK(number(row.at("mean")) == Approx(mean).epsilon(1e-12).margin(1e-15));
-    CHECK(number(row.at("ci_high")) ==
-          Approx(std::min(1.0, mean + 4.302652729749464 * sd / std::sqrt(3))).epsilon(1e-6).margin(1e-9));
+    CHECK(number(row.at("ci_high")) == Approx(std::min(1.0, mean + kT * sd / 2)).epsilon(1e-6).margin(1e-9));
   }
 }
 
@@ -207,10 +208,10 @@ TEST_CASE("lines by layer and head have every prompt and their mean", "[report][
     const std::vector<double>& of = layers.at(row.at("layer"));
     const auto dump = std::find(kNames.begin(), kNames.end(), row.at("line"));
     CHECK(number(row.at("value")) ==
-          Approx(dump != kNames.end() ? of[dump - kNames.begin()] : (of[0] + of[1] + of[2]) / 3));
+          Approx(dump != kNames.end() ? of[dump - kNames.begin()] : (of[0] + of[1] + of[2] + of[3]) / 4));
     ++compared;
   }
-  CHECK(compared == 8);
+  CHECK(compared == 10);
 
   std::map<std::string, std::vector<double>> kept;  // of layer 1, head 0
   for (const CsvRow& row :
@@ -218,14 +219,14 @@ TEST_CASE("lines by layer and head have every prompt and their mean", "[report][
                 "head,tokens ranked by,line,\"sigma, the share of all tokens that is evicted\",value"))
     if (row.at("head") == "layer 1, head 0" && row.at("tokens ranked by") == "keydiff")
       kept[row.at("line")].push_back(number(row.at("value")));
-  REQUIRE(kept.size() == 5);
+  REQUIRE(kept.size() == 6);
   std::vector<double> mean(99);
   for (const std::string& name : kNames) {
     const auto profile = npy_file(folder / name / "curves" / "keydiff~lu.npy").as<float>();
     REQUIRE(kept.at(name).size() == 99);
     for (std::size_t i = 0; i < 99; ++i) {
       CHECK(kept.at(name)[i] == Approx(1 - static_cast<double>(profile[4 * i + 2])).margin(1e-12));
-      mean[i] += kept.at(name)[i] / 3;
+      mean[i] += kept.at(name)[i] / 4;
     }
   }
   for (std::size_t i = 0; i < 99; ++i) CHECK(kept.at("mean")[i] == Approx(mean[i]).margin(1e-12));
@@ -247,10 +248,10 @@ TEST_CASE("claims have their effects, intervals and verdicts over dumps", "[repo
                 std::stod(row.at(metric));
   std::map<std::string, CsvRow> claims;
   std::set<std::string> ids;
-  for (const CsvRow& row : csv_rows(folder / "report/figures/papers-claims.csv", kClaims + ",a,b,c")) {
+  for (const CsvRow& row : csv_rows(folder / "report/figures/papers-claims.csv", kClaims + ",a,b,c,d")) {
     CHECK(claims.emplace(row.at("id") + ": " + row.at("setting"), row).second);
     ids.insert(row.at("id"));
-    if (row.at("prompts") == "3" && !row.at("low").empty()) {
+    if (row.at("prompts") == "4" && !row.at("low").empty()) {
       CHECK(number(row.at("low")) <= number(row.at("effect")));
       CHECK(number(row.at("effect")) <= number(row.at("high")));
       CHECK_FALSE(row.at("verdict").empty());
@@ -263,7 +264,8 @@ TEST_CASE("claims have their effects, intervals and verdicts over dumps", "[repo
     CHECK(ids.contains(id));
   }
   for (const auto& [key, left, right, metric] :
-       {std::array<std::string, 4>{"lukv-3: lu / ada, snapkv, kept 50 %, loss", "lu", "ada", "loss"},
+       {std::array<std::string, 4>{"lukv-3: profile / ada, snapkv, kept 50 %, loss", "profile", "ada",
+                                   "loss"},
         {"lukv-profile: profile / uniform, snapkv, kept 50 %, output_error", "profile", "uniform",
          "output_error"}}) {
     INFO(key);
@@ -277,7 +279,7 @@ TEST_CASE("claims have their effects, intervals and verdicts over dumps", "[repo
       CHECK(number(row.at(name)) == Approx(ratio).epsilon(1e-12));
       sum += std::log(ratio), squares += std::log(ratio) * std::log(ratio);
     }
-    const double mean = sum / 3, half = 4.302652729749464 * std::sqrt((squares - 3 * mean * mean) / 2 / 3);
+    const double mean = sum / 4, half = kT * std::sqrt((squares - 4 * mean * mean) / 3 / 4);
     CHECK(number(row.at("effect")) == Approx(std::exp(mean)).epsilon(1e-9));
     CHECK(number(row.at("low")) == Approx(std::exp(mean - half)).epsilon(1e-6));
     CHECK(number(row.at("high")) == Approx(std::exp(mean + half)).epsilon(1e-6));

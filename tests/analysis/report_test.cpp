@@ -310,17 +310,17 @@ TEST_CASE("claims are effects of one prompt, without verdicts", "[report]") {
   CHECK_FALSE(contains(html, "class=\"holds-"));
   const Json summary = Json::parse(file_text(fs::path(whole_results()) / "summary.json"));
   const Json& losses = summary["totals"]["budget_losses"];
-  const double ratio = losses["snapkv-lu-0.5"].get<double>() / losses["snapkv-ada-0.5"].get<double>();
+  const double ratio = losses["snapkv-uniform-0.5"].get<double>() / losses["snapkv-pyramid-0.5"].get<double>();
   std::size_t found = 0;
   for (const CsvRow& row :
        csv_rows(fs::path(whole_results()) / "report/figures/papers-claims.csv", kClaims + ",prompt")) {
     CHECK(row.at("prompts") == "1");
     for (const char* none : {"low", "high", "verdict"}) CHECK(row.at(none).empty());
     CHECK(row.at("effect") == row.at("prompt"));
-    if (row.at("id") != "lukv-3" || row.at("setting") != "lu / ada, snapkv, kept 50 %, loss") continue;
+    if (row.at("id") != "lukv-3" || row.at("setting") != "uniform / pyramid, snapkv, kept 50 %, loss") continue;
     ++found;
     CHECK(std::stod(row.at("effect")) == Approx(ratio).epsilon(1e-12));
-    CHECK(contains(html, "<td>lu / ada, snapkv, kept 50 %, loss</td><td>one prompt: "));
+    CHECK(contains(html, "<td>uniform / pyramid, snapkv, kept 50 %, loss</td><td>one prompt: "));
   }
   CHECK(found == 1);
 }

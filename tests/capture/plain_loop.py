@@ -37,6 +37,29 @@ def evicting(model, ids, chunks, leaving):
     return torch.cat(logits)
 
 
+def writing(model, ids, quantized):
+    """Logits [T, vocabulary] of the text, read a token at a time over transformers' own cache, into which quantized(layer, head, x, is_key)
+    puts what is to be read of one key or value x [channels]."""
+    from transformers import DynamicCache
+
+    class Cache(DynamicCache):
+        def update(self, keys, values, layer, *more, **named):
+            kept = []
+            for states, is_key in ((keys, True), (values, False)):
+                x = states.clone()
+                for head in range(x.shape[1]):
+                    x[0, head, 0] = torch.from_numpy(quantized(layer, head, x[0, head, 0].double().numpy(), is_key))
+                kept.append(x)
+            return super().update(*kept, layer, *more, **named)
+
+    cache, logits = Cache(config=model.config), []
+    for at, token in enumerate(ids):
+        with torch.no_grad():
+            out = model(input_ids=torch.tensor([[token]]), past_key_values=cache, position_ids=torch.tensor([[at]]), use_cache=True)
+        logits.append(out.logits[0, -1])
+    return torch.stack(logits)
+
+
 class H2O:
     """The attention that every token got: of all rows so far, or in blocks of the block's rows; the last half of the budget
     stays."""

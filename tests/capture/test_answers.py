@@ -21,7 +21,7 @@ import transformers
 import answer_tasks
 import kvcapture
 import kvvalidate
-from answer_tasks import TASKS, Haystack, read_samples, samples, score, stays_right
+from answer_tasks import LABELED, TASKS, Haystack, read_samples, samples, score, stays_right
 from answer_statistics import auc, auc_interval, curve, holm, mcnemar, safe_below, wilson
 from answers import Judge, Question
 from capture_tasks import Framed
@@ -47,9 +47,9 @@ class Tasks(unittest.TestCase):
                     for reference in sample.references:
                         self.assertEqual(score(sample.context, [reference]), 1.0)
                     for begin, end in sample.needles:
-                        self.assertRegex(sample.context[begin:end], r"^(The registered|VAR).*\.$")
+                        self.assertRegex(sample.context[begin:end], r"(?s)^(The registered|VAR|In \d|The \S+ was|def).*[\d.]$")
                     told = " ".join(sample.context[begin:end] for begin, end in sample.needles)
-                    if task.startswith(("niah", "vt")):
+                    if task.startswith(("niah", "vt", "document", "code")):
                         self.assertEqual(score(told, sample.references), 1.0)
                     self.assertEqual(score(sample.question + sample.prefix, sample.references[1:]) if len(sample.references) > 1 else 0, 0)
 
@@ -80,6 +80,32 @@ class Tasks(unittest.TestCase):
         ranked = Counter(re.findall(r"\b[a-z]{6}\b", frequent.context.partition("\n\n")[2])).most_common(4)
         self.assertEqual([word for word, _ in ranked[:3]], list(frequent.references))
         self.assertGreater(ranked[2][1], ranked[3][1])
+
+    def test_tasks_of_longbench_s_shapes_have_the_answers_that_their_texts_give(self):
+        for seed in range(8):
+            sample = first("few_shot", 6000, seed)
+            shots = re.findall(r"Question: (.*?) Label: (\w+)\.", sample.context)
+            kind_of = lambda asked: next(kind for kind, ways in LABELED.items()  # noqa: E731
+                                         if any(re.fullmatch(re.escape(way).replace(r"\{\}", r"\w+"), asked) for way in ways))
+            labels = {kind: {label for asked, label in shots if kind_of(asked) == kind} for kind in LABELED}
+            self.assertTrue(all(len(found) == 1 for found in labels.values()))
+            self.assertEqual(labels[kind_of(sample.question.partition("? ")[2])], {*sample.references})
+            self.assertGreater(len(shots), 40)
+            sample = first("passage_count", 6000, seed)
+            texts = re.findall(r"Paragraph \d+: (.*)", sample.context)
+            self.assertEqual(sample.references, (str(len(set(texts))),))
+            self.assertLess(len(set(texts)), len(texts))
+            sample = first("passage_retrieval", 6000, seed)
+            (begin, end), = sample.needles
+            self.assertRegex(sample.context[begin:end], r"^The \S+ was exchanged for the \S+\.$")
+            self.assertEqual(sample.context[:begin].rpartition("Paragraph ")[2].partition(":")[0], sample.references[0])
+            self.assertIn(sample.context[begin:end].split()[1], sample.question)
+            sample = first("code_completion", 6000, seed)
+            program = {}
+            exec(sample.context.partition("\n\n")[2], program)
+            self.assertEqual(str(program[re.search(r"assert (\w+)\(", sample.question)[1]]()), sample.references[0])
+            sample = first("document_qa", 6000, seed)
+            self.assertEqual(score(sample.context.replace(sample.context[slice(*sample.needles[0])], ""), sample.references), 0)
 
     def test_a_sample_is_drawn_by_its_seed_and_number_and_as_long_as_fits(self):
         self.assertEqual(first("niah_multikey_1"), first("niah_multikey_1"))

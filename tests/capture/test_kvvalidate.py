@@ -31,7 +31,8 @@ from kvresults import open_results
 from changed_cache import Change
 from number_formats import Stored, kivi
 from model_loop import FIGURES, ModelLoop, figures, figures_of_steps
-from plain_loop import H2O, TOVA, chunks_of, evicting
+from plain_loop import H2O, TOVA, chunks_of, evicting, writing
+from test_model_loop import read_back
 
 KEYS = ["policy", "semantics", "phase", "budget", "kept"]
 
@@ -73,6 +74,7 @@ class Validate(unittest.TestCase):
             "heads": "evict a --policy h2o --budget 12 --semantics official --per-query-head --window 8",
             "formats": "evict a --policy h2o --budget 30 --window 8 --bits 'k4v2;0:8',ktq3v16 --rotate none,v --group 4 --residual 6",
             "bits": "evict a --policy none,h2o --budget 30 --window 8 --bits 4 --group 4 --residual 6",
+            "written": "evict a --policy none,h2o --budget 30 --window 8 --bits 4,k16v8 --keys token --group 16 --residual 0 --center none,k:2",
             "both": "evict a --policy none,h2o --budget 30 --channels think:0.5 --protect 10:20 --recent 6 "
             "--bits 4 --group 4 --residual 6 --window 8",
             "grown": "evict a --policy h2o,tova --budget 12 --phase blockwise:10,decode,decode:3,append-only",
@@ -345,6 +347,34 @@ class Validate(unittest.TestCase):
                     for name, value in expected.items():
                         self.assertAlmostEqual(found[name], value, delta=1e-4 * max(abs(value), expected["kl"]))
                     self.assertNotEqual(found["kl"], figures_in(folder, policy=policy, phase=phase)["kl"])
+
+    def test_written_equals_a_plain_loop_whose_cache_quantizes(self):
+        folder = self.results("written")
+        text = self.done(folder, "--written")
+        with ModelLoop(self.model) as loop:
+            full = loop.read(self.ids["a"], PROMPT)
+            means = {i: layer.k[:, 2:].double().mean(1).numpy() for i, layer in loop.layers.items()}
+        for name, k_bits, v_bits, centered in (("4", 4, 4, False), ("4+center:2", 4, 4, True), ("k16v8", 16, 8, False)):
+            def quantized(layer, head, x, is_key):
+                bits, around = (k_bits, means[layer][head] if centered else 0) if is_key else (v_bits, 0)
+                return x if bits == 16 else read_back(x - around, bits) + around
+
+            with self.subTest(name):
+                expected = figures(full, writing(self.model, self.ids["a"], quantized)[PROMPT:], self.ids["a"][PROMPT + 1 :])
+                found = figures_in(folder, policy=f"none~{name}", phase="prefill+written")
+                self.assertGreater(expected["kl"], 1e-7)
+                for figure, value in expected.items():
+                    self.assertAlmostEqual(found[figure], value, delta=1e-3 * max(abs(value), expected["kl"]))
+                self.assertNotEqual(found["kl"], figures_in(folder, policy=f"none~{name}", phase="prefill")["kl"])
+        self.assertFalse([row for row in rows(folder) if row["policy"].startswith("h2o") and "written" in row["phase"]])
+        self.assertIn("prefill+written", text)
+
+    def test_what_is_not_written_token_by_token_is_left_out(self):
+        self.refused("expected with --written the policy none in a format that is stored token by token", self.results("evict"), "--written")
+        folder = self.results("bits")
+        status, text = self.validate(folder, "--written")
+        self.assertEqual(status, 2)
+        self.assertIn("stored token by token", text)
 
     @unittest.skipUnless(importlib.util.find_spec("kvreplay"), "kvreplay is not there to be imported")
     def test_feedback_of_a_cache_for_every_query_head(self):

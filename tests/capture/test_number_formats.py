@@ -69,7 +69,10 @@ class Formats(unittest.TestCase):
             old = max(L - stored.residual, 0)
             per_channel = stored.keys == "channel" and stored.k.isdigit()
             whole = old // stored.group * stored.group if per_channel else old
+            center = 0 if stored.centered is None else k[stored.centered : L].double().mean(0).to(k)
+            held_k[:whole] -= center
             read_back(held_k[:whole], stored.k, stored.turned[0], stored.group, per_channel)
+            held_k[:whole] += center
             read_back(held_v[:old], stored.v, stored.turned[1], stored.group, False)
             change = full = 0.0
             for h in range(g * N_Q // N_KV, (g + 1) * N_Q // N_KV):
@@ -90,6 +93,9 @@ class Formats(unittest.TestCase):
 
     def test_turned(self):
         self.compare("--residual", 3, "--rotate", "hadamard,k,v:16,hadamard:2")
+
+    def test_centered(self):
+        self.compare("--residual", 3, "--center", "k,k:5", "--rotate", "none,hadamard")
 
     def test_keys_along_channels(self):
         self.compare("--residual", 0, "--keys", "token", "--group", 24)

@@ -119,7 +119,7 @@ class Program(unittest.TestCase):
                     self.assertIn(f"({error.median_head} in the median head)", repr(error))
 
     def test_formats_of_caches(self):
-        asked = {"k4v2": {"keys": "token", "residual": 32}, "q8_0": {}, "4": {"group": 64}}
+        asked = {"k4v2": {"keys": "token", "residual": 32}, "q8_0": {}, "4": {"group": 64}, "q4_0": {"center": "k:4"}}
         for bits, options in asked.items():
             for rotate in ("none", "hadamard"):
                 said = {"bits": bits, "rotate": rotate, **options}

@@ -53,7 +53,7 @@ class Version(unittest.TestCase):
 
     def test_library(self):
         minor = VERSION.rpartition(".")[0]
-        for page in "CHANGELOG.md", "README.md", "tests/consumer/CMakeLists.txt", "tests/consumer/headers/CMakeLists.txt":
+        for page in "CHANGELOG.md", "analysis/package/INSTALL.md", "tests/consumer/CMakeLists.txt", "tests/consumer/headers/CMakeLists.txt":
             asked = found(r"find_package\(kvreplay ([\d.]+)", page)
             self.assertTrue(asked and set(asked) == {minor}, f"{page}: find_package asks for {asked}, expected {minor}")
 

@@ -47,7 +47,7 @@ RUNS = (
     Run("tokens", "tokens", "--window", "32,all", "--reserve", "0,20"),
     Run("evict", "evict", "--policy", ",".join(with_scores(*PLAIN, *OBCACHE) + CAOTE), "--sigma", "0.8", validated=True),
     Run("blocks", "evict", "--policy", "h2o+caote,tova+caote,snapkv+caote", "--sigma", "0.8", "--phase", "blockwise:32,blockwise:128"),
-    Run("budget", "budget", "--order", "snapkv,keydiff", "--sigma", "0.5,0.8", "--method", "uniform,ada,lu,optimal", validated=True),
+    Run("budget", "budget", "--order", "snapkv,keydiff", "--sigma", "0.5,0.8", "--method", "uniform,pyramid,ada,lu,optimal", validated=True),
     Run("ada", "budget", "--order", ",".join(with_scores(*OBCACHE[-1:])), "--sigma", "0.8", "--method", "ada", validated=True),
     Run("channels", "channels", "--method", "think,iap,output"),
     Run("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate", MERGES, validated=True),

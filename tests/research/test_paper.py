@@ -33,9 +33,9 @@ class Paper(unittest.TestCase):
     def test_every_interval_stands_in_a_page(self):
         pages = [ROOT / "analysis/PAPERS.md", ROOT / "analysis/eviction/COMPENSATED.md", *HERE.glob("*.md")]
         known = {interval for page in pages for interval in INTERVAL.findall(page.read_text(encoding="utf-8"))}
-        for page in PAPER, (ROOT / "README.md").read_text(encoding="utf-8"):
+        for page, fewest in (PAPER, 15), ((ROOT / "README.md").read_text(encoding="utf-8"), 5):
             said = INTERVAL.findall(page)
-            self.assertGreater(len(said), 15)
+            self.assertGreater(len(said), fewest)
             for interval in said:
                 self.assertIn(interval, known)
 

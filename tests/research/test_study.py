@@ -101,10 +101,23 @@ class Page(unittest.TestCase):
         for row in rows:
             of_model.setdefault(row["model"], {}).setdefault(row["prompt"], []).append((row["run"], row["policy"], row["budget"]))
             self.assertTrue(float(row["true_kl"]) > 0 and float(row["output_error"]) >= 0, row)
+            self.assertGreaterEqual(int(row["tokens"]), papers.SHORTEST.get(row["run"], 0))
         for model, prompts in of_model.items():
-            self.assertEqual(len({tuple(sorted(cases)) for cases in prompts.values()}), 1, model)  # all prompts, all cases
-            cases = next(iter(prompts.values()))
+            whole = {tuple(sorted(case for case in cases if case[0] not in papers.SHORTEST)) for cases in prompts.values()}
+            self.assertEqual(len(whole), 1, model)  # all prompts, all cases
+            cases = max(prompts.values(), key=len)
             self.assertEqual(len(set(cases)), len(cases), model)
+
+    def test_what_the_program_says_of_large_errors_is_what_the_committed_figures_say(self):
+        source = (HERE.parents[1] / "analysis" / "results" / "comparisons.cpp").read_text(encoding="utf-8")
+        said = re.search(r"rightly in (\d+) to (\d+) % of pairs, more than 1.5 times apart in (\d+) to (\d+) %", source)
+        rows, near, far = orders.read(HERE / "cases.csv"), [], []
+        for model in ("SmolLM2-135M", "gemma-3-270m", "Qwen2.5-Coder-0.5B"):
+            ordered = orders.orders(orders.Cases(rows, model))["output_error"]
+            apart, right = (np.concatenate([prompt[i] for prompt in ordered]) for i in (0, 2))
+            near.append(100 * right[np.round(apart, 9) < 1.1].mean())
+            far.append(100 * right[np.round(apart, 9) >= 1.5].mean())
+        self.assertEqual([int(x) for x in said.groups()], [round(f(x)) for x in (near, far) for f in (min, max)])
 
     def test_a_ratio_is_of_paired_prompts(self):
         rows = [dict(model="m", prompt=prompt, run="evict", policy=policy, budget="0.5", true_kl=kl, output_error="1")

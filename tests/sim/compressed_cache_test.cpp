@@ -97,6 +97,50 @@ TEST_CASE("a cache holds what eviction, pruning and quantization leave, in this 
         compressed_cache(group, {kept, {}, {}, quantization}).k);
 }
 
+TEST_CASE("centered keys are stored around the mean of the prompt's keys", "[compressed_cache]") {
+  HeadGroup<double> group = random_group({.l = 40, .T = 44, .d = 8, .d_v = 8});
+  group.k.col(3).array() += 50;  // as a key bias makes them
+  KeptSet kept(40, 1);
+  kept[7] = kept[8] = kept[30] = 0;
+  const std::vector<Index> tokens = positions(kept);
+  for (const Index turned : {0, 8})
+    for (const Index from : {0, 4, 39, 40, 1000}) {
+      Quantization stored{{NumberFormat::int4}, {NumberFormat::int4}, 8, 5};
+      stored.k.turned = turned;
+      const Matrix<double> plain = compressed_cache(group, {kept, {}, {}, stored}).k;
+      stored.k.centered = from;
+      const Matrix<double> found = compressed_cache(group, {kept, {}, {}, stored}).k;
+      // Evicted tokens belong to the mean, decoded ones do not.
+      Vector<double> mean = Vector<double>::Zero(8);
+      for (Index p = from; p < 40; ++p) mean += group.k.row(p).transpose() / static_cast<double>(40 - from);
+      Matrix<double> want = group.k.rowwise() - mean.transpose();
+      stored.k.centered = {};
+      quantize_keys(want, tokens, {}, {}, stored);
+      want.rowwise() += mean.transpose();
+      double off = 0, off_plain = 0;
+      for (const Index p : tokens) {
+        INFO(turned << " " << from << " " << p);
+        CHECK((found.row(p) - want.row(p)).norm() < 1e-12);
+        off += (found.row(p) - group.k.row(p)).squaredNorm();
+        off_plain += (plain.row(p) - group.k.row(p)).squaredNorm();
+      }
+      for (const Index p : {35, 36, 37, 38, 39, 43}) CHECK(found.row(p) == group.k.row(p));
+      if (from < 40) CHECK(off < 0.01 * off_plain);
+      if (from >= 40) CHECK(found == plain);
+    }
+  // A vector of a head in 16 bits, where any key is stored in fewer.
+  Quantization stored = Quantization::kivi(4, 32, 20);
+  const double without = cache_bytes({KeptSet(100, 1), {}, {}, stored}, 8, 6);
+  stored.k.centered = 0;
+  CHECK(cache_bytes({KeptSet(100, 1), {}, {}, stored}, 8, 6) == without + 8 * 2);
+  stored.residual = 100;
+  CHECK(cache_bytes(100, stored, 8, 6) == 100 * (8 + 6) * 2);
+  // Exact keys stay what they are, whatever is asked for.
+  Quantization exact{{}, {NumberFormat::int4}, 8, 0};
+  exact.k.centered = 0;
+  CHECK(compressed_cache(group, {kept, {}, {}, exact}).k == group.k);
+}
+
 TEST_CASE("bytes by hand", "[compressed_cache]") {
   const KeptSet all(100, 1), none(100, 0);
   KeptSet half = all;
