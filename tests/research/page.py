@@ -51,7 +51,7 @@ from sample import FOUND  # noqa: E402
 TABLES = ("cases.csv", "papers.csv")
 PER_HEAD = "[per query head]"
 # Runs of papers.csv that give policies of others another setting, by what stands behind their names here.
-SETTINGS = {"budget_raw": "[raw]", "blocks": "[blocks]", "per_head": PER_HEAD, "per_head_2": PER_HEAD}
+SETTINGS = {"budget_raw": "[raw]", "blocks": "[blocks]", "blocks_half": "[blocks]", "per_head": PER_HEAD, "per_head_2": PER_HEAD}
 SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
 WINDOW16 = "[window=16,recent=16]"  # H2O as OBCache runs it
@@ -65,7 +65,7 @@ PAIRS = {
     "obcache h2o": [(f"h2o{WINDOW16}", "h2o")],
     "obcache ada": [(f"snapkv+{score}~ada", "snapkv~ada") for score in SCORES],
     "caote": [(f"{base}+{score}", base) for score in ("caote", "fastcaote") for base in BASES],
-    "caote blocks": [(f"{base}+caote[blocks]", f"{base}[blocks]") for base in BASES],
+    "caote blocks": [(f"{base}+{score}[blocks]", f"{base}[blocks]") for score in ("caote", "fastcaote") for base in BASES],
     "iap": [("channels:iap", "channels:think")],
     "iap pairs": [*((f"channels:iap[recent={recent}]", f"channels:think[recent={recent}]") for recent in (32, 64)),
                   *((f"channels:iap[protect={pair},recent={recent}]", f"channels:iap[recent={recent}]")
