@@ -218,6 +218,8 @@ case $command in
     $python tests/research/study.py --program $program --work build/study "${models[@]}" "${parts[@]}"
     $python tests/research/analysis.py build/study
     $python tests/research/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
+    $python tests/research/divisions.py --program $program --work build/study --model SmolLM2-135M --out build/study
+    $python tests/research/channel_depth.py --work build/study --model SmolLM2-135M --out build/study
     $python tests/research/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     $python tests/research/levers.py --program $program --work build/study "${models[@]:0:2}" "${parts[@]}"
     $python tests/research/levers.py --program $program --work build/study --short --steps 64 "${models[@]:2}" "${parts[@]}"
