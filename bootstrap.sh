@@ -8,7 +8,8 @@
 #   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights with gradients, analyse the dump,
 #                           feed the model what every method kept, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
-#   ./bootstrap.sh study    build the program, measure on two language models how well its figures predict their loss (hours)
+#   ./bootstrap.sh study    build the program, measure on three language models how well its figures predict their loss: more than an hour
+#                           a model, 5 GB of memory; --prompt NAME ... does some prompts only; goes on where it was stopped
 #   ./bootstrap.sh recipe   build the program, recommend which tokens and bits within 50, 20 and 10 % of the bytes for a language model of
 #                           135 million weights, feed the model what it recommends (half an hour)
 #   ./bootstrap.sh answers  build the program, ask a language model of 500 million weights questions over compressed caches (hours)
@@ -213,9 +214,12 @@ case $command in
     install_gemma
     install_qwen
     models=(--model SmolLM2-135M="$smollm2" --model gemma-3-270m=$gemma --model Qwen2.5-Coder-0.5B=$qwen)
+    say "This takes hours; a later start goes on where it was stopped. Parts: --prompt NAME ..., or a script alone (tests/research/README.md, Time and parts)"
     $python tests/research/study.py --program $program --work build/study "${models[@]}" "${parts[@]}"
     $python tests/research/analysis.py build/study
     $python tests/research/papers.py --program $program --work build/study "${models[0]}" "${models[1]}" "${models[4]}" "${models[5]}" "${parts[@]}"
+    $python tests/research/divisions.py --program $program --work build/study --model SmolLM2-135M --out build/study
+    $python tests/research/channel_depth.py --work build/study --model SmolLM2-135M --out build/study
     $python tests/research/compensation.py --program $program --work build/study --model SmolLM2-135M="$smollm2" "${parts[@]}"
     $python tests/research/levers.py --program $program --work build/study "${models[@]:0:2}" "${parts[@]}"
     $python tests/research/levers.py --program $program --work build/study --short --steps 64 "${models[@]:2}" "${parts[@]}"

@@ -53,9 +53,10 @@ RUNS = (
     Run("merging", "evict", "--policy", "snapkv,h2o", "--sigma", "0.8", "--compensate", MERGES, validated=True),
     Run("leverage", "evict", "--policy", "greedy_exact,greedy_leverage", "--sigma", "0.8", "--compensate", "fit", validated=True),
 )
-PROTECTED = Run("protected", "channels", "--method", "iap", "--protect", "5:15")
+PAIRS = ("3:7", "5:10")  # of percent, IAP's own; its [0, 0] is no protection
+PROTECTED = {pair: Run(f"protected-{pair.replace(':', '-')}", "channels", "--method", "iap", "--protect", pair) for pair in PAIRS}
 PROTECTION = dict(id="iap-protect", paper="IAP", figure="3.3", claimed="ratio < 1",
-                  claim="Protecting outstanding key channels (5:15 %) makes iap's logits better for later queries")
+                  claim="Protecting outstanding key channels makes iap's logits better for later queries")
 
 
 def model_of(dump):
@@ -108,15 +109,17 @@ class Results:
 
     def protection(self):
         """IAP 3.3, which is between two runs."""
-        folder = self.run(PROTECTED)
-        if folder is None:
-            return []
-        rows = "future" if any(row["rows"] == "future" for _, row in self.channels(folder)) else "window"
-        plain, kept = (self.errors(self.work / "channels", rows), self.errors(folder, rows))
         claims = {}
-        for (prompt, ratio), error in kept.items():
-            setting = f"iap, protected / iap, pruned {100 * float(ratio):g} %, relative_reconstruction_error, {effects.ROWS[rows]}"
-            claims.setdefault(setting, {})[prompt] = error / plain[prompt, ratio]
+        for pair, run in PROTECTED.items():
+            folder = self.run(run)
+            if folder is None:
+                return []
+            rows = "future" if any(row["rows"] == "future" for _, row in self.channels(folder)) else "window"
+            plain, kept = (self.errors(self.work / "channels", rows), self.errors(folder, rows))
+            for (prompt, ratio), error in kept.items():
+                setting = (f"iap, {pair.replace(':', ' to ')} % protected / iap, pruned {100 * float(ratio):g} %, "
+                           f"relative_reconstruction_error, {effects.ROWS[rows]}")
+                claims.setdefault(setting, {})[prompt] = error / plain[prompt, ratio]
         return [{**PROTECTION, "setting": setting, "layers": "", "by_prompt": found} for setting, found in claims.items()]
 
     def channels(self, folder):

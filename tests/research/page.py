@@ -11,6 +11,10 @@ A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
                    the other of TABLES says the same, of those that it has
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
+  divisions NAME   of the importance that divisions of the budget lose: divisions.py's tables
+  passkey N        the recall of passkey.csv with N tokens reserved: of attention sums, and by how much a score has more
+  passkey answers  how many of passkey_answers.csv's are right, and how many times the base's nats on the answer a score's are
+  depth COLUMN     a column of depth.csv: the mean over prompts, by model
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
   quoted FILE      words of another page, which a test looks for there
@@ -45,20 +49,31 @@ from sample import FOUND  # noqa: E402
 # Of the study; of a model, pair and budget that which has both methods on more prompts answers, of equals the first. What cases.csv
 # divides it divides as the bare problem is (budget --semantics raw), which is no paper's setting.
 TABLES = ("cases.csv", "papers.csv")
+PER_HEAD = "[per query head]"
 # Runs of papers.csv that give policies of others another setting, by what stands behind their names here.
-SETTINGS = {"budget_raw": "[raw]", "blocks": "[blocks]"}
+SETTINGS = {"budget_raw": "[raw]", "blocks": "[blocks]", "blocks_half": "[blocks]", "per_head": PER_HEAD, "per_head_2": PER_HEAD}
 SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
 WINDOW16 = "[window=16,recent=16]"  # H2O as OBCache runs it
+PRUNED = ("0.4", "0.5")  # of channels, in IAP's tables
+OBCACHE = (("h2o", WINDOW16), ("snapkv", "[window=16]"))  # its bases
 PAIRS = {
     "obcache": [(f"{base}+{score}", base) for base in BASES for score in SCORES],
-    "obcache setting": [(f"{base}+{score}{own}", base + own) for base, own in (("h2o", WINDOW16), ("snapkv", "[window=16]"))
-                        for score in SCORES],
+    "obcache per query head": [(f"{base}+{score}{own}{PER_HEAD}", base + own + PER_HEAD) for base, own in OBCACHE for score in SCORES],
+    "obcache grouped": [(f"{base}+{score}{own}", base + own) for base, own in OBCACHE for score in SCORES],
+    "obcache caches": [(f"{base}{score}{own}{PER_HEAD}", base + score + own) for base, own in OBCACHE for score in ("", "+joint")],
     "obcache h2o": [(f"h2o{WINDOW16}", "h2o")],
     "obcache ada": [(f"snapkv+{score}~ada", "snapkv~ada") for score in SCORES],
     "caote": [(f"{base}+{score}", base) for score in ("caote", "fastcaote") for base in BASES],
-    "caote blocks": [(f"{base}+caote[blocks]", f"{base}[blocks]") for base in BASES],
+    "caote blocks": [(f"{base}+{score}[blocks]", f"{base}[blocks]") for score in ("caote", "fastcaote") for base in BASES],
     "iap": [("channels:iap", "channels:think")],
+    "iap pairs": [*((f"channels:iap[recent={recent}]", f"channels:think[recent={recent}]") for recent in (32, 64)),
+                  *((f"channels:iap[protect={pair},recent={recent}]", f"channels:iap[recent={recent}]")
+                    for pair in ("3:7", "5:10") for recent in (32, 64)),
+                  ("channels:iap[recent=64]", "channels:iap[recent=32]"), ("channels:think[recent=64]", "channels:think[recent=32]")],
+    "iap tokens": [(f"{base}, channels:{of} {ratio}", base if over == "none" else f"{base}, channels:{over} {ratio}")
+                   for base in ("snapkv", "h2o") for of, over in (("iap", "think"), ("iap", "none"), ("think", "none")) for ratio in PRUNED],
+    "iap kivi": [("4 bits, channels:iap", "4 bits, channels:think")],
     **{name: [(f"{order}~{method}", f"{order}~{other}") for order in ("snapkv", "keydiff") for other in ("uniform", "ada")]
        for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
     "lukv gap": [(f"{order}~lu_without_gap", f"{order}~lu") for order in ("snapkv", "keydiff")],
@@ -78,6 +93,7 @@ PAIRS = {
     "expected attention": [("expected_attention", other) for other in ("snapkv", "tova", "streaming", "keydiff")],
 }
 RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels, pruned
+DEEP = (*BUDGETS, "0.95", "0.98")  # in OBCache's windows
 MARK = re.compile(r"<!-- (\w+) (.+?) -->(\n?)(.*?)(\n?)<!-- end -->", re.DOTALL)
 COMMAND = re.compile(r"`(kvreplay [^`]+)`")
 NEEDS_MORE = re.compile(r"\bDUMP\b")  # dumps of the reader's own
@@ -89,6 +105,9 @@ class Study:
     def __init__(self, folder=Path(__file__).resolve().parent):
         answers = folder / "paper_answers.csv"
         self.answers = read(answers) if answers.exists() else []
+        self.divisions, self.shares, self.passkey, self.depth = (
+            read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else [] for name in ("divisions", "shares", "passkey", "depth"))
+        self.passkey_answers = read(folder / "passkey_answers.csv") if (folder / "passkey_answers.csv").exists() else []
         self.tables = []
         for name in TABLES:
             found = {}
@@ -116,7 +135,7 @@ class Study:
         for model in self.models:
             for of, over in pairs:
                 logs = [self.logs(model, of, over, budget) for budget in budgets_of(of)]
-                if all(logs):
+                if any(logs):
                     yield model, of, over, logs
 
     def agreement(self, model, of, over):
@@ -135,7 +154,13 @@ class Study:
 
 
 def budgets_of(policy):
-    return RATIOS if policy.startswith("channels:") else BUDGETS
+    if policy in ("channels:iap", "channels:think"):
+        return RATIOS
+    if policy.startswith(("channels:", "4 bits,")):
+        return PRUNED
+    if ", channels:" in policy:
+        return BUDGETS[:2]
+    return DEEP if "[window=16" in policy else BUDGETS
 
 
 def side(logs):
@@ -145,21 +170,21 @@ def side(logs):
 
 
 def kl_table(study, name):
-    rows = [[model, f"`{of}` over `{over}`", *map(times, logs), "{} of {}".format(*study.agreement(model, of, over))]
+    rows = [[model, f"`{of}` over `{over}`", *(times(each) if each else "" for each in logs), "{} of {}".format(*study.agreement(model, of, over))]
             for model, of, over, logs in study.rows(PAIRS[name])]
     if not rows:
         return "(not measured yet)"
-    what = "pruned" if name == "iap" else "evicted"
+    what = "pruned" if name in ("iap", "iap pairs", "iap kivi") else "evicted"
     header = ["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0])), "other file agrees"]
-    if all(row[-1] == "0 of 0" for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    return table(header, [[*row[:-1], ""] if row[-1] == "0 of 0" else row for row in rows])
+    rows = [[*row[:-1], ""] if row[-1] == "0 of 0" else row for row in rows]
+    shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    return table([header[i] for i in shown], [[row[i] for i in shown] for row in rows])
 
 
 def kl_cells(study, name):
     of_models, agreed = {}, {}
     for model, of, over, all_logs in study.rows(PAIRS[name]):
-        of_models.setdefault(model, []).extend(map(side, all_logs))
+        of_models.setdefault(model, []).extend(map(side, filter(None, all_logs)))
         agreed.setdefault(model, []).append(study.agreement(model, of, over))
     found = []
     for model, sides in of_models.items():
@@ -184,10 +209,75 @@ def kl_short(study, pair):
     of, over = pair.split(" over ")
     found = []
     for model, _, _, all_logs in study.rows([(of, over)]):
-        cells = [f"{np.exp(np.mean(logs)):.2f}" for logs in all_logs]
-        bold = [f"**{cell}**" if side(logs) else cell for cell, logs in zip(cells, all_logs)]
-        found.append(f"{model}, {len(all_logs[0])} prompts: {' / '.join(bold)}, {verdict(all_logs)}")
+        cells = [f"{np.exp(np.mean(logs)):.2f}" if logs else "-" for logs in all_logs]
+        bold = [f"**{cell}**" if logs and side(logs) else cell for cell, logs in zip(cells, all_logs)]
+        counts = [len(logs) for logs in all_logs if logs]
+        fewer = f" ({counts[-1]} of them at the last)" * (counts[-1] < counts[0])
+        found.append(f"{model}, {counts[0]} prompts{fewer}: {' / '.join(bold)}, {verdict([logs for logs in all_logs if logs])}")
     return "; ".join(found) or "not measured yet"
+
+
+def divisions(study, what):
+    """Of divisions.py's tables: how many times one division loses what another does, or how alike heads' budgets are."""
+    if what == "shares":
+        found = {}
+        for row in study.shares:
+            found.setdefault((row["model"], row["order"]), {}).setdefault(row["sigma"], []).append(float(row["correlation"]))
+        return "; ".join(f"{model}, `{order}` ({len(next(iter(of.values())))} pairs) " + " / ".join(
+            f"{np.median(each):.2f} ({min(each):.2f})" for each in of.values()) for (model, order), of in found.items()) or "not measured yet"
+    figure = {"losses": "loss", "worst heads": "worst_head"}[what]
+    values = {}
+    for row in study.divisions:
+        values.setdefault((row["model"], row["order"], row["sigma"]), {}).setdefault(row["method"], {})[row["prompt"]] = float(row[figure])
+    pairs = (("profile", "ada"), ("profile", "uniform"), ("ada", "uniform"), ("pyramid", "uniform"), ("lu", "ada"))
+    rows = [[model, f"`{order}`", sigma, *(times([np.log(of[a][prompt] / of[b][prompt]) for prompt in of[a]]) for a, b in pairs)]
+            for (model, order, sigma), of in values.items() if sigma in BUDGETS]
+    names = {"lu": "`lu` (oracle)"}
+    header = ["model", "order", "evicted", *(f"{names.get(a, f'`{a}`')} over `{b}`" for a, b in pairs)]
+    return table(header, rows) if rows else "(not measured yet)"
+
+
+def passkey_answers(study):
+    values = {}
+    for row in study.passkey_answers:
+        case = values.setdefault((row["model"], row["caches"], row["policy"]), {}).setdefault(row["budget"], {})
+        case[row["prompt"]] = int(row["right"]), np.log(float(row["kl_answer"]))
+    rows = []
+    for (model, caches, policy), of in values.items():
+        base = re.sub(r"\+\w+", "", policy)
+        cells = [f"{sum(right for right, _ in case.values())} of {len(case)}" + (
+            "" if base == policy else "; " + times([kl - values[model, caches, base][at][prompt][1] for prompt, (_, kl) in case.items()]))
+            for at, case in of.items()]
+        rows.append([model, caches, f"`{policy}`", *cells])
+    budgets = list(next(iter(values.values()), {}))
+    return table(["model", "a cache for", "right answers; KL over the base's", *(f"{at} evicted" for at in budgets)], rows) if rows else "(not measured yet)"
+
+
+def passkey(study, reserve):
+    values = {}
+    for row in study.passkey:
+        if row["reserve"] == reserve:
+            values.setdefault(row["model"], {}).setdefault(row["window"], {}).setdefault(row["score"], []).append(float(row["recall"]))
+    rows = [[model, window, f"{np.mean(of['attn']):.3f}", *(difference(np.subtract(of[score], of["attn"])) for score in
+             ("attn_sq", "value", "key", "joint", "exact_joint"))] for model, windows in values.items() for window, of in windows.items()]
+    header = ["model", "rows that score", "`attn`", *(f"`{score}` - `attn`" for score in ("attn_sq", "value", "key", "joint", "exact_joint"))]
+    return table(header, rows) if rows else "(not measured yet)"
+
+
+def depth(study, column):
+    values, layers = {}, {}
+    for row in study.depth:
+        values.setdefault(row["model"], []).append(float(row[column]))
+        layers[row["model"]] = row["layers"]
+    if column.startswith("spread"):
+        return "; ".join("{} {:.0f} % [{:.0f}, {:.0f}]".format(model, *(100 * x for x in interval(of))) for model, of in values.items())
+    return "; ".join("{} ({} layers, {} prompts) {:.2f} [{:.2f}, {:.2f}]".format(model, layers[model], len(of), *interval(of, -1, 1))
+                     for model, of in values.items()) or "not measured yet"
+
+
+def difference(values):
+    middle, low, high = interval(values)
+    return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}], more in {sum(value > 0 for value in values)} of {len(values)}"
 
 
 def nats(study, what):
@@ -228,6 +318,12 @@ def value_of(kind, what, study, results):
         return kl_short(study, what)
     if kind == "answers":
         return answer_record.pairs_cells(study.answers, answer_record.PAIRS[what])
+    if kind == "divisions":
+        return divisions(study, what)
+    if kind == "depth":
+        return depth(study, what)
+    if kind == "passkey":
+        return passkey_answers(study) if what == "answers" else passkey(study, what)
     if kind == "nats":
         return nats(study, what)
     if kind == "sample":

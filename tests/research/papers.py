@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measures what the papers' methods, each in its own setting, cost a model: true KL of paired prompts.
 
-  papers.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--out DIR]
+  papers.py --program KVREPLAY --work DIR --model NAME=FILE ... [--prompt NAME ...] [--run NAME ...] [--out DIR]
   papers.py --tables [DIR]      prints the tables of DIR/papers.csv (default: beside this script)
   papers.py --write             puts those beside this script into README.md and analysis/budgets/FINDINGS.md
 
 Of every model it captures all prompts, evicts, divides budgets, prunes channels and quantizes over all of them at once,
-and feeds the model each case (kvvalidate.py). --out gathers DIR/<model>/papers/cases.csv as papers.csv. What is there is not done
-again; --again NAME does one of the runs again.
+and feeds the model each case (kvvalidate.py). --out gathers DIR/<model>/papers/cases.csv as papers.csv. --run does some of the
+runs only: later calls add the others. What is there is not done again; --again NAME does one of the runs again.
 """
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ def scored(base, *scores, own=""):
     return ",".join(base + score + own for score in ("", *(f"+{score}" for score in scores)))
 
 
+OBCACHE = ",".join((scored("h2o", *SCORES, own=WINDOW16), scored("snapkv", *SCORES, own="[window=16]")))
+PRUNED = ("0.4", "0.5")  # of channels, in IAP's tables
+
 # A command each, over all prompts. `semantics` paper is what the papers' own settings are where nothing is said.
 RUNS = {
     "evict": ("evict", "--sigma", SIGMAS, "--policy", ",".join((
@@ -56,8 +59,21 @@ RUNS = {
     "bits2": ("evict", "--policy", "none", "--bits", "2"),
     "blocks": ("evict", "--sigma", SIGMAS, "--phase", "blockwise:128", "--policy",
                ",".join(scored(base, "caote") for base in ("h2o", "tova", "snapkv"))),
+    "per_head": ("evict", "--sigma", f"{SIGMAS},0.95", "--per-query-head", "--policy", OBCACHE),
+    "per_head_2": ("evict", "--sigma", "0.98", "--per-query-head", "--policy", OBCACHE),
+    "own_group": ("evict", "--sigma", "0.95", "--policy", OBCACHE),
+    "own_group_2": ("evict", "--sigma", "0.98", "--policy", OBCACHE),
+    "iap_pairs": ("channels", "--ratio", ",".join(PRUNED), "--method",
+                  "think[recent=32/64],iap[recent=32/64],iap[protect=3:7/5:10,recent=32/64]"),
+    **{f"tokens_{method}_{ratio}": ("evict", "--sigma", "0.5,0.8", "--policy", "snapkv,h2o", "--channels", f"{method}:{ratio}")
+       for ratio in PRUNED for method in ("think", "iap")},
+    **{f"kivi_{method}_{ratio}": ("evict", "--policy", "none", "--bits", "4", "--channels", f"{method}:{ratio}")
+       for ratio in PRUNED for method in ("think", "iap")},
+    "blocks_half": ("evict", "--sigma", "0.5", "--phase", "blockwise:128", "--policy",
+                    ",".join(scored(base, "caote", "fastcaote") for base in ("h2o", "tova", "snapkv"))),
 }
-FEEDBACK = ("blocks",)  # the model reads the prompt block by block over the cut cache (kvvalidate.py --feedback)
+SHORTEST = {"per_head_2": 850, "own_group_2": 850}  # tokens of a prompt: of fewer a fiftieth is the 16 that stay in any case
+FEEDBACK = ("blocks", "blocks_half")  # the model reads the prompt block by block over the cut cache (kvvalidate.py --feedback)
 COLUMNS = ("model", "prompt", "tokens", "run", "policy", "budget", "output_error", "true_kl", "true_kl_median", "true_dnll",
            "true_same_top1")
 TRUE = {"kl": "true_kl", "kl_median": "true_kl_median", "dnll": "true_dnll", "same_top1": "true_same_top1"}
@@ -99,6 +115,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_options(parser)
     parser.add_argument("--modules", action="store_true", help="ten modules of the standard library in place of the study's prompts")
+    parser.add_argument("--run", nargs="+", choices=[*RUNS], metavar="RUN", help="only these runs")
     parser.add_argument("--again", action="append", default=[], choices=[*RUNS], metavar="RUN", help="does a run again")
     parser.add_argument("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
     parser.add_argument("--write", action="store_true")
@@ -117,7 +134,7 @@ def main() -> int:
     if len(chosen) < FEWEST:
         parser.error(f"--prompt: expected {FEWEST} at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
-        measure(args, model, Path(file), chosen, PAPERS)
+        measure(args, model, Path(file), chosen, PAPERS, args.run or ())
     rows = [row for path in sorted(args.work.glob("*/papers/cases.csv")) for row in read(path)]
     write_csv((args.out or args.work) / "papers.csv", COLUMNS, rows)
     return 0
@@ -133,29 +150,42 @@ class Study(NamedTuple):
     captured: tuple = ()  # options of the capture
 
 
-def measure(args, model, file, prompts, study) -> None:
-    """All runs over all prompts of one model."""
+def measure(args, model, file, prompts, study, only=()) -> None:
+    """All runs over all prompts of one model, or some only; rows of those that are done."""
     folder = args.work / model / study.name
     dumps = []
     for prompt in prompts:
         dumps.append(folder / "dumps" / prompt.name)
         Steps(args, folder / prompt.name).capture(model, file, prompt, dumps[-1], *study.captured)
     run = Steps(args, folder)
-    rows = []
+    done, left = {}, {False: [], True: []}  # by run its prompts; runs to be fed to the model, by whether it evicts itself
     for name, (command, *options) in study.runs.items():
+        of = [i for i, prompt in enumerate(prompts) if prompt.tokens >= SHORTEST.get(name, 0)]
         if name in args.again:
             for step in (name, f"validate_{name}"):
                 (run.marks / step).unlink(missing_ok=True)
-        results = folder / name
-        run(name, args.program, command, *dumps, "--out", results, "--force", "--quiet", "--threads", args.threads, *options)
-        resumed = "--resume" if any(results.glob("**/validate.json")) and name not in args.again else "--force"
-        fed_back = ["--feedback"] if name in FEEDBACK else []
-        run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *dumps, "--results", results, resumed, *fed_back)
-        for prompt, dump in zip(prompts, dumps):
-            for part in (results / prompt.name, results / "leave_one_out" / prompt.name):
+        validated = (run.marks / f"validate_{name}").exists()
+        if not of or only and name not in only and not validated:
+            continue
+        done[name] = of
+        run(name, args.program, command, *(dumps[i] for i in of), "--out", folder / name, "--force", "--quiet", "--threads", args.threads, *options)
+        if not validated:
+            left[name in FEEDBACK].append(name)
+    for fed_back, names in left.items():  # a prompt is read once for all of its cases
+        for some, how in ((args.again, "--force"), ([name for name in names if name not in args.again], "--resume")):
+            together = [name for name in names if name in some]
+            if together:
+                run(f"validate_{together[0]}", "kvvalidate.py", "--model", file, "--results", *(folder / name for name in together), how,
+                    *["--feedback"] * fed_back)
+            for name in together:
+                (run.marks / f"validate_{name}").touch()
+    rows = []
+    for name, of in done.items():
+        for i in of:
+            for part in (folder / name / prompts[i].name, folder / name / "leave_one_out" / prompts[i].name):
                 if part.exists():
-                    rows += study.cases(model, prompt, name, part, dump)
-        write_csv(folder / "cases.csv", study.columns, rows)
+                    rows += study.cases(model, prompts[i], name, part, dumps[i])
+    write_csv(folder / "cases.csv", study.columns, rows)
 
 
 def cases_of(model, prompt, run, results, _dump):
@@ -165,10 +195,21 @@ def cases_of(model, prompt, run, results, _dump):
     for row in read(results / "validate.csv"):
         if row["metric"] in TRUE and row["phase"].endswith("+feedback") == (run in FEEDBACK):
             cases.setdefault((row["policy"], row["budget"]), {})[TRUE[row["metric"]]] = shorter(row["value"])
-    named = {"bits4": "4 bits", "bits2": "2 bits"}
     return [{"model": model, "prompt": prompt.name, "tokens": prompt.tokens, "run": run,
-             "policy": named.get(run, policy), "budget": budget, "output_error": errors[policy, budget], **found}
+             **dict(zip(("policy", "budget"), named(run, policy, budget))), "output_error": errors[policy, budget], **found}
             for (policy, budget), found in cases.items()]
+
+
+def named(run, policy, budget):
+    """Policy and budget of a case as papers.csv has them: formats and pruned channels stand in no policy's name."""
+    if run in ("bits4", "bits2"):
+        return f"{run[-1]} bits", budget
+    kind, method, ratio = (*run.split("_"), "", "")[:3]
+    if kind == "kivi":
+        return f"4 bits, channels:{method}", ratio
+    if kind == "tokens":
+        return f"{policy}, channels:{method} {ratio}", budget
+    return policy, budget
 
 
 def rows_of_model(results):

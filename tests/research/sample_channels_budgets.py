@@ -27,15 +27,31 @@ def interaction(results):
     return f"{percent(np.mean(shares))} of H lies off its diagonal, {percent(min(shares))} to {percent(max(shares))} by head"
 
 
-@found("iap drift")
-def drift(results):
-    apart = []
-    for layer in sorted((results / "iap").glob("layer_*")):
-        now, later, spread = (np.load(layer / "channels" / f"query_{name}.npy")
-                              for name in ("window_mean", "future_mean", "window_std"))
-        apart += list((np.abs(later - now) / spread).ravel())
-    return (f"a channel's mean moves by {np.median(apart):.2f} of its spread in the median, by more than one spread in "
-            f"{percent(np.mean(np.array(apart) > 1))} of the channels")
+@found("iap spread")
+def spread_of_channels(results):
+    said = []
+    for rows, name in (("window", "window"), ("future", "decoding steps")):
+        mean, spread = (np.array([np.load(layer / "channels" / f"query_{rows}_{name}.npy") for layer in
+                                  sorted((results / "iap").glob("layer_*"))]) for name in ("mean", "std"))
+        said.append(f"{percent(np.mean(spread > np.abs(mean)))} of the channels ({name})")
+    return "the standard deviation is larger than the mean in " + ", ".join(said)
+
+
+def by_layer(values, digits=0):
+    return " / ".join(percent(value, digits) for _, value in sorted(values.items(), key=lambda item: int(item[0])))
+
+
+@found("iap depth")
+def interaction_by_layer(results):
+    rows = rows_of(results / "iap" / "channels.csv", metric="off_diagonal_share", kv_head="")
+    return by_layer({row["layer"]: float(row["value"]) for row in rows if row["layer"]})
+
+
+@found("iap gain by layer")
+def gain_by_layer(results):
+    values = channel_values(results, "iap", "reconstruction_gain", "window")
+    return "; ".join(f"{ratio}: " + by_layer({layer: value for (method, at, layer), value in values.items()
+                                              if (method, at) == ("iap", ratio) and layer}) for ratio in ("0.4", "0.5", "0.6"))
 
 
 @found("iap gain")
@@ -51,9 +67,38 @@ def iap_output(results):
 @found("iap protect")
 def protect(results):
     values = channel_values(results, "iap-protect", "relative_reconstruction_error", "future")
-    swept = ["iap", *(f"iap[protect={share}]" for share in ("5:15", "10:20", "20:40"))]
+    swept = [f"iap[protect={share}]" for share in ("0:0", "3:7", "5:10")]
     return ", ".join(f"{ratio}: " + " / ".join(short(values[method, ratio, ""]) for method in swept)
-                     for method, ratio, layer in values if method == "iap" and not layer)
+                     for method, ratio, layer in values if method == "think" and not layer)
+
+
+@found("iap tokens")
+def iap_tokens(results):
+    """SnapKV and H2O, then channels: the output error without / ThinK / IAP."""
+    folders = {"0.4": ("policies", "think-tokens", "iap-tokens"), "0.5": ("policies", "think-tokens-half", "iap-tokens-half")}
+    said = []
+    for ratio, names in folders.items():
+        errors = [{key[0]: value for key, value in evicted(results, name, layer="", budget="0.8").items()} for name in names]
+        said.append(f"{ratio} pruned " + ", ".join(f"`{policy}` " + " / ".join(short(each[policy]) for each in errors)
+                                                   for policy in ("snapkv", "h2o")))
+    return "; ".join(said)
+
+
+@found("iap bits")
+def iap_bits(results):
+    def error(folder):
+        (value,) = evicted(results, folder, layer="").values()
+        return short(value)
+
+    return f"{error('iap-bits')}; " + "; ".join(
+        f"{ratio} pruned {error('think-bits' + end)} / {error('iap-bits' + end)}" for ratio, end in (("0.4", "-4"), ("0.5", "-5")))
+
+
+@found("iap recent")
+def iap_recent(results):
+    values = channel_values(results, "iap-recent", "output_error", "future")
+    return "; ".join(f"{ratio} pruned, `{method}` " + " / ".join(short(values[f"{method}[recent={recent}]", ratio, ""]) for recent in (32, 64))
+                     for ratio in ("0.4", "0.5") for method in ("think", "iap"))
 
 
 @found("iap optimal")
@@ -105,11 +150,17 @@ def think_bits(results):
 
 @found("lukv recall")
 def importance_recall(results):
-    values = evicted(results, "lukv-recall", metric="oracle_recall", layer="")
-    policies = dict.fromkeys(policy for policy, *_ in values)
-    curves = (" / ".join(f"{values[policy, 'paper', 'prefill', sigma, '']:.2f}" for sigma in ("0.1", "0.5", "0.9"))
-              for policy in policies)
-    return "kept 90 / 50 / 10 %: " + listed(zip(policies, curves))
+    """The share of the importance that stays, 1 - eviction_loss / total; the oracle's is that without the optimality gap."""
+    total = sum(float(row["oracle_importance"]) for row in rows_of(results / "lukv-total" / "heads.csv"))
+    lost, gap = (evicted(results, "lukv-recall", metric=metric, layer="") for metric in ("eviction_loss", "optimality_gap"))
+
+    def curve(losses):
+        return " / ".join(f"{1 - losses[sigma] / total:.2f}" for sigma in ("0.1", "0.5", "0.8", "0.9"))
+
+    of = {policy: {sigma: lost[policy, "paper", "prefill", sigma, ""] for sigma in ("0.1", "0.5", "0.8", "0.9")}
+          for policy in dict.fromkeys(policy for policy, *_ in lost)}
+    best = {sigma: loss - gap["snapkv", "paper", "prefill", sigma, ""] for sigma, loss in of["snapkv"].items()}
+    return f"oracle {curve(best)}, " + listed((policy, curve(losses)) for policy, losses in of.items())
 
 
 def losses(results, folder, **equal):
@@ -132,23 +183,20 @@ def loss_of_methods(results):
 
 
 def by_method(values):
-    """lu / ada / uniform of {(order, sigma, method): value}, at half and a fifth kept."""
+    """lu / ada / pyramid / uniform of {(order, sigma, method): value}, at half and a fifth kept."""
     return "; ".join(
-        f"`{order}` at {sigma}: " + " / ".join(short(values[order, sigma, method]) for method in ("lu", "ada", "uniform"))
+        f"`{order}` at {sigma}: " + " / ".join(short(values[order, sigma, method]) for method in ("lu", "ada", "pyramid", "uniform"))
         for order, sigma in dict.fromkeys(key[:2] for key in values) if sigma in ("0.5", "0.8"))
 
 
 @found("lukv burst")
-def largest_layer(results):
-    largest = {}
+def worst_head(results):
+    most = {}
     for row in budgets(results, "lukv"):
         if row["layer"] and row["kv_head"]:
-            key = row["order"], row["sigma"], row["method"], row["layer"]
-            largest[key] = largest.get(key, 0) + float(row["loss"])
-    most = {}
-    for (order, sigma, method, _), value in largest.items():
-        most[order, sigma, method] = max(most.get((order, sigma, method), 0), value)
-    return f"largest loss of a layer: {by_method(most)}"
+            key = row["order"], row["sigma"], row["method"]
+            most[key] = max(most.get(key, 0), float(row["loss"]))
+    return by_method(most)
 
 
 @found("lukv gap")
@@ -169,7 +217,7 @@ def shares(results):
         if row["kv_head"]:
             kept.setdefault(row["sigma"], []).append(int(row["budget"]))
     spans = (f"{min(heads)} to {max(heads)} at {sigma}" for sigma, heads in kept.items() if sigma in ("0.2", "0.5", "0.8"))
-    return f"`snapkv`, fewest and most tokens of a head: {', '.join(spans)}"
+    return f"fewest and most tokens of a head, `snapkv`: {', '.join(spans)}"
 
 
 @found("lukv output")

@@ -53,9 +53,28 @@ def taylor(results):
         for each in [agreement(results, "obcache-2", score, reference, "spearman", reserve="0", **window)])
 
 
+def over_base(results, folder):
+    """Output errors of scores over their base's, by budget: h2o and snapkv in OBCache's windows."""
+    values = evicted(results, folder, layer="")
+    budgets = dict.fromkeys(budget for *_, budget, _ in values)
+    error = {(policy, budget): value for (policy, _, _, budget, _), value in values.items()}
+    said = []
+    for base, own in (("h2o", "[window=16,recent=16]"), ("snapkv", "[window=16,pool=7]")):
+        names = [name for name in ("attn_sq", *TAYLOR) if (f"{base}+{name}{own}", next(iter(budgets))) in error]
+        said.append(f"over `{base}{own}` " + ", ".join(
+            f"`+{name}` " + " / ".join(f"{error[f'{base}+{name}{own}', budget] / error[base + own, budget]:.2f}" for budget in budgets)
+            for name in names))
+    return "; ".join(said)
+
+
 @found("obcache own")
 def obcache_own(results):
-    return "0.9 evicted: " + errors(results, "obcache-own", "0.9", None)
+    return over_base(results, "obcache-own")
+
+
+@found("obcache group")
+def obcache_group(results):
+    return over_base(results, "obcache-group")
 
 
 @found("obcache decode")
@@ -88,14 +107,14 @@ def won(results, folder, metric, of, over, **equal):
 @found("caote layers")
 def caote_layers(results):
     return "layers with less at 0.8: " + ", ".join(
-        "`{}+{}` {}/{}".format(base, score, *won(results, "caote-layers", "layer_output_error", f"{base}+{score}", base))
+        "`{}+{}` {}/{}".format(base, score, *won(results, "caote-layers", "output_error", f"{base}+{score}", base))
         for base in ("h2o", "tova", "snapkv") for score in ("caote", "fastcaote"))
 
 
 @found("caote blocks")
 def caote_blocks(results):
     values = {key[:3]: value for key, value in evicted(results, "caote-blocks", layer="").items()}
-    phases = ("blockwise:32", "blockwise:64", "blockwise:128", "prefill")
+    phases = ("blockwise:32", "blockwise:128", "decode")
     return "; ".join(f"`{policy}` " + " / ".join(short(values[policy, "paper", phase]) for phase in phases)
                      for policy in ("tova", "tova+caote", "snapkv", "snapkv+caote", "h2o", "h2o+caote"))
 

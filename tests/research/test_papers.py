@@ -17,6 +17,8 @@ except ImportError as missing:
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import page  # noqa: E402
+import papers  # noqa: E402
+import passkey  # noqa: E402
 from intervals import t_quantile  # noqa: E402
 from sample import FOUND  # noqa: E402
 
@@ -46,7 +48,7 @@ class Page(unittest.TestCase):
     def test_true_kl_is_that_of_the_study(self):
         study = page.Study()
         for kind, what, held in MARKS:
-            if kind in ("table", "cells", "kl", "nats", "answers"):
+            if kind in ("table", "cells", "kl", "nats", "answers", "divisions", "passkey", "depth"):
                 self.assertEqual(held, page.value_of(kind, what, study, None), f"{kind} {what}")
                 self.assertTrue(held, f"{kind} {what}")
 
@@ -68,7 +70,7 @@ class Page(unittest.TestCase):
     def test_scripts_that_it_names_have_the_options(self):
         for command in re.findall(r"`python3 ([^`]+)`", TEXT):
             script, *words = command.split()
-            source = (page.ROOT / script).read_text(encoding="utf-8")
+            source = "".join(path.read_text(encoding="utf-8") for path in (page.ROOT / script).parent.glob("*.py"))
             for option in (word for word in words if word.startswith("--")):
                 self.assertIn(f'"{option}"', source, command)
 
@@ -141,6 +143,34 @@ class Ratios(unittest.TestCase):
         self.assertEqual(page.verdict([none, none, none]), "no difference, up to 14 %")
         self.assertEqual(page.verdict([none, 3 * none, none]), "undecided, up to 47 %")
         self.assertEqual(page.verdict([none, none[:3]]), "fewer than 4 prompts")
+
+    def test_caches_of_query_heads_and_deep_budgets_have_cells_of_their_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            own, score = "h2o[window=16,recent=16]", "h2o+joint[window=16,recent=16]"
+            (Path(folder) / "papers.csv").write_text("model,prompt,run,policy,budget,true_kl\n" + "".join(
+                f'm,p{i},{run},"{policy}",{budget},{kl}\n' for i in range(4)
+                for run, budget, times in (("per_head", "0.5", 2), ("per_head_2", "0.98", 3), ("evict", "0.5", 5))
+                for policy, kl in ((own, 1), (score, times))))
+            study = page.Study(Path(folder))
+            np.testing.assert_allclose(np.exp(study.logs("m", score + page.PER_HEAD, own + page.PER_HEAD, "0.98")), 4 * [3])
+            np.testing.assert_allclose(np.exp(study.logs("m", score, own, "0.5")), 4 * [5])
+            self.assertEqual(page.kl_short(study, f"{score}{page.PER_HEAD} over {own}{page.PER_HEAD}"),
+                             "m, 4 prompts: **2.00** / - / - / - / **3.00**, more at 2 of 2")
+            self.assertIn("| model | true KL of | 0.5 evicted | 0.98 evicted |", page.kl_table(study, "obcache per query head"))
+            self.assertEqual(page.kl_cells(study, "obcache per query head"), "m 0 / 2 / 0")
+
+    def test_what_runs_are_called_in_the_table(self):
+        self.assertEqual([papers.named(*case) for case in (("bits4", "none", ""), ("kivi_iap_0.4", "none", ""), ("tokens_think_0.5", "h2o", "0.8"),
+                                                           ("own_group_2", "h2o", "0.98"))],
+                         [("4 bits", ""), ("4 bits, channels:iap", "0.4"), ("h2o, channels:think 0.5", "0.8"), ("h2o", "0.98")])
+        self.assertEqual([page.budgets_of(name) for name in ("channels:iap", "channels:iap[recent=64]", "4 bits, channels:iap", "h2o, channels:iap 0.4")],
+                         [page.RATIOS, page.PRUNED, page.PRUNED, page.BUDGETS[:2]])
+
+    def test_recall_of_a_passkey_s_tokens(self):
+        oracle, score = np.arange(100.0), np.zeros(100)
+        self.assertEqual(passkey.recall(score, oracle, 0), 0)  # of equals the first
+        self.assertEqual(passkey.recall(score, oracle, 20), 0.5)
+        self.assertEqual(passkey.recall(oracle, oracle, 0), 1)
 
     def test_a_page_is_filled_in_lines_and_around_them(self):
         text = "a <!-- cells caote -->?<!-- end --> b\n<!-- table caote -->\n<!-- end -->\n<!-- quoted X -->as it is<!-- end -->"
