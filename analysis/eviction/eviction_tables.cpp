@@ -101,8 +101,9 @@ std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
   // Layers with a sliding window hold and keep fewer: the model's number is that of the other layers.
   if (!scope.layer && !plan_.of_windowed.empty()) return plan_.cases[which].kept;
   const auto tokens = scoped_.common(scope, columns_.of(which, C::tokens));
-  if (!tokens || *tokens != std::floor(*tokens)) return std::nullopt;
-  return static_cast<Index>(*tokens);
+  // Of caches of query heads it is a mean, whose last bits may be off.
+  if (!tokens || std::abs(*tokens - std::round(*tokens)) > 1e-9 * *tokens) return std::nullopt;
+  return static_cast<Index>(std::round(*tokens));
 }
 
 double EvictionTable::common(std::size_t pair, Scope scope) const {

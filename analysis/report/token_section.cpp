@@ -226,10 +226,10 @@ Figure scatter_figure(const Tables& tables, const TokenFigures& figures) {
 Section token_section(const Tables& tables) {
   Section section{"tokens", "Token by token", "", {}, ""};
   const TokenFigures figures = token_figures(tables.results);
-  if (figures.heads.empty()) {
+  if (figures.heads.empty() || figures.scores.empty()) {
     section.missing =
         "No arrays of scores and exact errors; kvreplay tokens DUMP --out DIR writes them (it needs at least "
-        "one exact error or oracle among --metrics).";
+        "one score, and one exact error or oracle, among --metrics).";
     return section;
   }
   section.figures.push_back(recall_figure(figures));

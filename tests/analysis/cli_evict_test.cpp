@@ -725,6 +725,18 @@ TEST_CASE("whole pages under several semantics", "[cli][evict]") {
         std::vector<std::size_t>{2, kTokens});
 }
 
+TEST_CASE("seven query heads that keep equally many tokens say how many", "[cli][evict]") {
+  const TempDir temp;
+  succeed({"synth", temp / "dump", "--layers", "1", "--q-heads", "14", "--kv-heads", "2", "--head-dim", "8",
+           "--prompt", "237", "--decode", "4", "--quiet"});
+  for (const char* tokens : {"180", "101", "43", "3"}) {  // a seventh of each, seven times, is not always it
+    succeed({"evict", temp / "dump", "--out", temp / "r", "--policy", "streaming", "--budget", tokens,
+             "--per-query-head", "--quiet", "--force"});
+    for (const CsvRow& row : Evictions(temp / "r").rows()) CHECK(row.at("kept") == tokens);
+    CHECK(fs::exists(temp / fmt::format("r/layer_00/kept/streaming-paper-prefill-{}.npy", tokens)));
+  }
+}
+
 TEST_CASE("what is kept of each query head can be given back", "[cli][evict]") {
   const EvictRuns runs;
   const std::vector<std::string> apart = {"--per-query-head", "--policy", "h2o", "--budget", "20"};

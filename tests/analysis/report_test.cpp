@@ -310,14 +310,16 @@ TEST_CASE("claims are effects of one prompt, without verdicts", "[report]") {
   CHECK_FALSE(contains(html, "class=\"holds-"));
   const Json summary = Json::parse(file_text(fs::path(whole_results()) / "summary.json"));
   const Json& losses = summary["totals"]["budget_losses"];
-  const double ratio = losses["snapkv-uniform-0.5"].get<double>() / losses["snapkv-pyramid-0.5"].get<double>();
+  const double ratio =
+      losses["snapkv-uniform-0.5"].get<double>() / losses["snapkv-pyramid-0.5"].get<double>();
   std::size_t found = 0;
   for (const CsvRow& row :
        csv_rows(fs::path(whole_results()) / "report/figures/papers-claims.csv", kClaims + ",prompt")) {
     CHECK(row.at("prompts") == "1");
     for (const char* none : {"low", "high", "verdict"}) CHECK(row.at(none).empty());
     CHECK(row.at("effect") == row.at("prompt"));
-    if (row.at("id") != "lukv-3" || row.at("setting") != "uniform / pyramid, snapkv, kept 50 %, loss") continue;
+    if (row.at("id") != "lukv-3" || row.at("setting") != "uniform / pyramid, snapkv, kept 50 %, loss")
+      continue;
     ++found;
     CHECK(std::stod(row.at("effect")) == Approx(ratio).epsilon(1e-12));
     CHECK(contains(html, "<td>uniform / pyramid, snapkv, kept 50 %, loss</td><td>one prompt: "));
@@ -360,9 +362,11 @@ TEST_CASE("a folder of one command gives a report of that, and says what the res
       }
     for (const std::string& picture : pictures_in(html)) REQUIRE(xml_fault(picture).empty());
   }
-  // Scores alone have nothing to be compared with.
-  results_of("tokens", temp / "dump", temp / "scores", {"--metrics", "attn,value"});
-  CHECK(contains(report_of(temp / "scores"), "it needs at least one exact error or oracle"));
+  // Scores alone have nothing to be compared with, nor has an oracle alone.
+  for (const std::string metrics : {"attn,value", "oracle_importance"}) {
+    results_of("tokens", temp / "dump", temp / metrics, {"--metrics", metrics});
+    CHECK(contains(report_of(temp / metrics), "it needs at least one score, and one exact error or oracle"));
+  }
 }
 
 TEST_CASE("tables without rows and figures without values are no faults", "[report]") {
