@@ -135,7 +135,7 @@ def is_whole(value: Any) -> bool:
 @takes(_core.output_options(), LAYER)
 def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, keep: Any = None,
                  rows: Union[str, Tuple[int, int], None] = None, window: Optional[int] = None,
-                 bits: Union[str, int, None] = None, rotate: Optional[str] = None, keys: Optional[str] = None,
+                 bits: Union[str, int, None] = None, rotate: Optional[str] = None, center: Optional[str] = None, keys: Optional[str] = None,
                  group: Optional[int] = None, residual: Optional[int] = None, backend: Optional[str] = None,
                  precision: Optional[str] = None, threads: Optional[int] = None, **layer: Any) -> OutputError:
     """What becomes of the outputs when only `keep` of the prompt stays, or what stays takes fewer `bits`: exactly, all at once.
@@ -149,7 +149,7 @@ def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int]
     query; None: the future where there is one, else the window.
     """
     asked = layer_of(q, k, v, prompt_of(q, prompt_len, keep), layer)
-    options = dict(window=window, bits=bits, rotate=rotate, keys=keys, group=group, residual=residual, backend=backend,
+    options = dict(window=window, bits=bits, rotate=rotate, center=center, keys=keys, group=group, residual=residual, backend=backend,
                    precision=precision, threads=threads)
     if keep is None and bits is not None:
         keep = np.ones((asked.n_kv, asked.prompt_len), bool)
