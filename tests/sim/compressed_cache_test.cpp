@@ -125,7 +125,7 @@ TEST_CASE("centered keys are stored around the mean of the prompt's keys", "[com
         off_plain += (plain.row(p) - group.k.row(p)).squaredNorm();
       }
       for (const Index p : {35, 36, 37, 38, 39, 43}) CHECK(found.row(p) == group.k.row(p));
-      if (from < 40) CHECK(off < 0.01 * off_plain);
+      if (from < 40) CHECK(off < 0.05 * off_plain);
       if (from >= 40) CHECK(found == plain);
     }
   // A vector of a head in 16 bits, where any key is stored in fewer.
