@@ -389,7 +389,7 @@ TEST_CASE("centered keys are a format of their own, and cost the outputs no bias
     CHECK(value(format + "+center", "future", "output_error") <
           0.2 * value(format, "future", "output_error"));
     CHECK(value(format + "+center:4", "future", "output_error") <
-          0.2 * value(format, "future", "output_error"));
+          0.5 * value(format, "future", "output_error"));
     CHECK(value(format + "+center", "", "bytes") == value(format, "", "bytes") + 32 * 2);
   }
   const Json stored = Json::parse(file_text(temp / "all/summary.json"))["options"]["evict"]["stored"];
