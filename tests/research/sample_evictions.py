@@ -200,3 +200,10 @@ def expected_future(results):
         beside = agreement(results, "expected", "attn", reference, "spearman")
         said.append(f"`{reference}` {np.median(values):.2f} (`attn` {np.median(beside):.2f})")
     return "median rank correlation with " + ", ".join(said)
+
+
+@found("twinkv ranks")
+def twinkv(results):
+    same, later = (np.median(agreement(results, "twinkv", "attn", reference, "spearman"))
+                   for reference in ("exact_remove", "oracle_future"))
+    return f"median rank correlation of `attn` with the exact removal: {same:.2f} on the same 32 rows, {later:.2f} on the decoding steps"
