@@ -732,7 +732,8 @@ TEST_CASE("seven query heads that keep equally many tokens say how many", "[cli]
   for (const char* tokens : {"180", "101", "43", "3"}) {  // a seventh of each, seven times, is not always it
     succeed({"evict", temp / "dump", "--out", temp / "r", "--policy", "streaming", "--budget", tokens,
              "--per-query-head", "--quiet", "--force"});
-    for (const CsvRow& row : Evictions(temp / "r").rows()) CHECK(row.at("kept") == tokens);
+    const Evictions evictions(temp / "r");
+    for (const CsvRow& row : evictions.rows()) CHECK(row.at("kept") == tokens);
     CHECK(fs::exists(temp / fmt::format("r/layer_00/kept/streaming-paper-prefill-{}.npy", tokens)));
   }
 }
