@@ -28,7 +28,7 @@ from golden_channels_cache import check_compressed
 from golden_channels_choice import Problem, channels_pruned, error_of, exchange, interaction, outputs, rope_partners, row_sets
 from golden_channels_choice import scaled, slack_of, swap_changes, through_output
 from golden_dump import SAMPLE, layer_folders, layer_list, load_layer
-from golden_evictions import Report, element_bytes, read_lines, with_tolerance
+from golden_evictions import Report, ELEMENT_BYTES, read_lines, with_tolerance
 from golden_evictions_policies import Attention, Unknown
 
 GREEDY = ("magnitude", "think", "iap", "output", "rope_pairs")  # methods with an order
@@ -354,7 +354,7 @@ def check_lines(report, lines, expected, checks, settings):
 def check_channels(report, folder, dump, indices, summary, tolerance):
     settings, checks, expected = Settings(summary, tolerance), [], {}
     for index in indices:
-        width = element_bytes(layer_folders(dump)[index])
+        width = ELEMENT_BYTES
         check = ChannelsCheck(report, folder, load_layer(dump, index, summary["dump"]["l"]), index, settings, width)
         check.check_matrices()
         check.check_sets()

@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 from golden_channels_choice import Problem, channels_pruned, outputs, row_sets, scaled, slack_of, through_output
 from golden_dump import layer_folders, load_layer
-from golden_evictions import DEFAULT_WINDOW, budget_of, element_bytes, run_of, with_tolerance
+from golden_evictions import DEFAULT_WINDOW, budget_of, ELEMENT_BYTES, run_of, with_tolerance
 from golden_evictions_policies import Attention, Unknown
 from golden_tokens import squared_norm
 
@@ -77,7 +77,7 @@ class CacheCheck:
     def __init__(self, report, folder, dump, index, given, prompt_len, slack):
         self.report, self.folder, self.index, self.slack = report, folder, index, slack
         self.layer = load_layer(dump, index, prompt_len)
-        self.width = (2, 2) if given.get("bits") else element_bytes(layer_folders(dump)[index])
+        self.width = ELEMENT_BYTES
         self.compression = Compression(given, slack)
         self.rows = row_sets(self.layer, given.get("window") or DEFAULT_WINDOW)
         every, heads = np.arange(self.layer.T), range(self.layer.n_q)

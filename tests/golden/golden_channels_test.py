@@ -10,7 +10,7 @@ from golden_channels import ChannelsCheck, Settings, check_folder, of_model
 from golden_channels_choice import Problem, Slack, channels_pruned, error_of, exchange, output_interaction, protected
 from golden_channels_choice import rope_partners
 from golden_dump import Layer, layer_folders, load_layer
-from golden_evictions import Report, element_bytes
+from golden_evictions import Report, ELEMENT_BYTES
 from golden_evictions_test import KINDS, attend, quietly, size, tiny
 from golden_tokens import rotation
 
@@ -332,7 +332,7 @@ def write_channels(out, dump, options):
     write_summary(out, load_layer(dump, 0).l, {"channels": options})
     given, checks, expected = settings(**options), [], {}
     for index in range(2):
-        check = ChannelsCheck(Report(), out, load_layer(dump, index), index, given, element_bytes(layer_folders(dump)[index]))
+        check = ChannelsCheck(Report(), out, load_layer(dump, index), index, given, ELEMENT_BYTES)
         check.folder.mkdir(parents=True)
         d = check.layer.k.shape[2]
         save = lambda name, x: np.save(check.folder / f"{name}.npy", x)  # noqa: B023,E731

@@ -29,6 +29,7 @@ from golden_tokens import squared_norm
 from make_golden import write_csv
 
 DEFAULT_POLICIES = [base + score for base in ("h2o", "tova", "snapkv") for score in ("", "+value", "+key", "+joint", "+caote")]
+ELEMENT_BYTES = (2, 2)  # of a number of keys and of values, whatever type the dump has
 DEFAULT_WINDOW = 32  # rows of the window's errors, whatever the policy's own window
 HEADER = ["layer", "kv_head", "policy", "semantics", "phase", "budget", "kept", "rows", "metric", "value"]
 DECODE_HEADER = ["layer", "kv_head", "policy", "semantics", "budget", "metric", "value"]
@@ -165,10 +166,6 @@ def in_files(word):
     return word.replace(":", "_")
 
 
-def element_bytes(folder):
-    return [np.load(folder / f"{name}.npy", mmap_mode="r").dtype.itemsize for name in "kv"]
-
-
 def write_result(dump, out, policies, semantics, sigmas, phases, options, indices, prompt_len):
     lines, decode_lines, traces = [], [], defaultdict(list)
     for index in indices:
@@ -176,7 +173,7 @@ def write_result(dump, out, policies, semantics, sigmas, phases, options, indice
         folder = layer_folders(dump)[index]
         layer = load_layer(dump, index, prompt_len)
         evictions = Evictions(layer, index)
-        errors = Errors(layer, evictions, options.window or DEFAULT_WINDOW, element_bytes(folder))
+        errors = Errors(layer, evictions, options.window or DEFAULT_WINDOW, ELEMENT_BYTES)
         kept_folder = out / f"layer_{index:02d}" / "kept"
         kept_folder.mkdir(parents=True, exist_ok=True)
         for style in semantics:
@@ -308,7 +305,7 @@ class LayerCheck:
         self.layer = load_layer(dump, index, prompt_len)
         self.evictions = Evictions(self.layer, index)
         self.traces = {}
-        width = element_bytes(layer_folders(dump)[index])
+        width = ELEMENT_BYTES
         self.errors = Errors(self.layer, self.evictions, options.window or DEFAULT_WINDOW, width)
 
     def load_kept(self, path):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from golden_dump import SAMPLE, Layer, layer_folders, load_layer
-from golden_evictions import element_bytes
+from golden_evictions import ELEMENT_BYTES
 from golden_evictions_policies import Attention, masked_softmax, visible
 
 READS = ("top_k", "top_p", "quest", "sparq", "double_sparsity")
@@ -132,7 +132,7 @@ def index_bytes(base, own, layer, element):
 
 
 def check(folder, dump):
-    judge, bytes_of = Judge(), element_bytes(next(iter(layer_folders(dump).values())))
+    judge, bytes_of = Judge(), ELEMENT_BYTES
     with open(folder / "evictions.csv", newline="") as file:
         lines = [line for line in csv.DictReader(file) if policy_of(line["policy"])[0] in READS]
     figures = {(line["layer"], line["kv_head"], line["policy"], line["semantics"], line["budget"], line["metric"]): float(line["value"])
