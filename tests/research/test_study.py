@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 
 import analysis  # noqa: E402
 import compensation  # noqa: E402
+import cures  # noqa: E402
 import levers  # noqa: E402
 import orders  # noqa: E402
 import papers  # noqa: E402
@@ -63,6 +64,10 @@ class Page(unittest.TestCase):
                 if case[:2] == levers.RULER:
                     np.testing.assert_allclose(cases.logs(model, case), 0, atol=1e-9)
 
+    def test_cures_cost_what_the_committed_figures_say(self):
+        marked = dict(re.findall(r"<!-- (cures .+?) -->\n(.*?)\n<!-- end -->", cures.PAGE.read_text(encoding="utf-8"), re.DOTALL))
+        self.assertEqual(marked, cures.tables(cures.read()))
+
     def test_recipes_cost_what_the_committed_figures_say(self):
         rows = orders.read(HERE / "recipes.csv")
         page = (HERE / "RECIPES.md").read_text(encoding="utf-8")
@@ -70,7 +75,7 @@ class Page(unittest.TestCase):
         self.assertEqual(dict(re.findall(r"<!-- (recipes .+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL)), found)
         for row in rows:
             self.assertTrue(float(row["true_kl"]) > 0 and 0 < float(row["share"]) < float(row["within"]) / 100 + 0.015, row)
-        readme = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
+        readme = " ".join((HERE.parents[1] / "README.md").read_text(encoding="utf-8").split())
         said = re.search(r"In a fifth of the bytes (0\.0030? \[.*?\]) nats.*?cost (\d+) times.*?technique (\d+) times by head, (\d+) the", readme, re.DOTALL)
         self.assertIn(f"| 20 % | tokens and bits, each head its own | {said.group(1)},", found["recipes cost"])
         over = re.search(r"SmolLM2-135M \| 20 % \| ([\d.]+) .*? \| ([\d.]+) .*? \| ([\d.]+) ", found["recipes over"]).groups()
