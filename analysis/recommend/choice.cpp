@@ -89,19 +89,23 @@ std::optional<Chosen> filling(const MeasuredLevers& measured, const Means& means
     const auto budget_of = [&](Index step) {
       return in_tokens ? Budget{step} : Budget{{}, rest_of(static_cast<double>(step) / 1000)};
     };
-    // Bytes grow with the budget: `least` fits, or was measured, and `above` does not.
-    Index least = less.keeps.tokens.value_or(static_cast<Index>(std::floor(1000 * less.kept_share(1))));
-    Index above = more.keeps.tokens.value_or(
-        static_cast<Index>(std::ceil(static_cast<double>(steps) * more.kept_share(1))));
-    const Index was_measured = least;
-    while (above - least > 1) {
-      const Index middle = std::midpoint(least, above);
-      (share_at(measured, means, less, budget_of(middle)) <= bytes ? least : above) = middle;
+    const Index least = less.keeps.tokens.value_or(static_cast<Index>(std::floor(1000 * less.kept_share(1))));
+    Index most = more.keeps.tokens.value_or(
+                     static_cast<Index>(std::ceil(static_cast<double>(steps) * more.kept_share(1)))) -
+                 1;
+    const auto share_of = [&](Index step) { return share_at(measured, means, less, budget_of(step)); };
+    // Bytes grow with the budget but for groups of tokens, which take less once they are full: of many
+    // budgets those far above the bytes are passed over, the others are tried one by one.
+    constexpr Index kTried = 1000;
+    for (Index fits = least; most - fits > kTried;) {
+      const Index middle = std::midpoint(fits, most);
+      (share_of(middle) <= bytes ? fits : most) = middle;
     }
-    if (least == was_measured) continue;
-    return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
-                  .bytes = share_at(measured, means, less, budget_of(least)),
-                  .between = Between{levers[n + 1], budget_of(least)}};
+    for (Index step = most; step > least; --step)
+      if (const double share = share_of(step); share <= bytes)
+        return Chosen{.levers = Numbers(static_cast<std::size_t>(means.bytes.cols()), levers[n]),
+                      .bytes = share,
+                      .between = Between{levers[n + 1], budget_of(step)}};
   }
   return std::nullopt;
 }
