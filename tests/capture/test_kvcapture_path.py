@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A researcher's path in six commands: three prompts captured, a score of one's own in NumPy, an eviction with it beside four
+"""A researcher's path in seven commands: four prompts captured, a score of one's own in NumPy, an eviction with it beside four
 policies, the verdict.
 
   KVREPLAY=build/release/bin/kvreplay python3 tests/capture/test_kvcapture_path.py [-v] [Class.test]
@@ -46,26 +46,26 @@ class Path(Case):
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def test_six_commands(self):
+    def test_seven_commands(self):
         build("llama").save_pretrained(self.folder / "model")
         (self.folder / "own.py").write_text(OWN_SCORE)
         (self.folder / "scores").mkdir()
-        names, out = ("one", "two", "three"), self.folder / "results"
+        names, out = ("one", "two", "three", "four"), self.folder / "results"
         for seed, name in enumerate(names):
             ids = torch.randint(3, 97, (60 + 10 * seed,), generator=torch.Generator().manual_seed(seed)).tolist()
             (self.folder / f"{name}.json").write_text(json.dumps(ids))
 
         dumps = [self.folder / "dumps" / name for name in names]
-        for name, dump in zip(names, dumps):  # commands 1 to 3
+        for name, dump in zip(names, dumps):  # commands 1 to 4
             self.run_command(sys.executable, CAPTURE, "--model", self.folder / "model", "--ids", self.folder / f"{name}.json",
                              "--decode", 12, "--out", dump)
         self.run_command(sys.executable, self.folder / "own.py", self.folder / "scores", *dumps)
         text = self.run_command(KVREPLAY, "evict", *dumps, "--out", out, "--keep", "20%,50%", "--score",
                                 f"mine={self.folder}/scores/{{dump}}.npy", "--policy", "h2o,tova,snapkv,streaming,score:mine")
         self.assertRegex(text, r"(?m)^  kept 20 %: \S+ loses least of 5; ")
-        self.assertRegex(text, r"(?m)^  kept 20 %, yours: score:mine loses \S+ times what \S+ loses \[.*\], \d of 3 prompts")
+        self.assertRegex(text, r"(?m)^  kept 20 %, yours: score:mine loses \S+ times what \S+ loses \[.*\], \d of 4 prompts")
         text = self.run_command(KVREPLAY, "compare", out, out, "--left", "policy=score:mine", "--right", "policy=tova")
-        self.assertIn("3 prompts in both: one, two, three", text)
+        self.assertIn("4 prompts in both: one, two, three, four", text)
         # The score is TOVA's: what it keeps, and loses, is the same.
         self.assertIn("no main figure of the model differs", text)
         for name in names:
