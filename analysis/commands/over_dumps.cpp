@@ -159,7 +159,7 @@ std::string comparison_report(const std::vector<ComparedItems>& all, const std::
   if (text.empty()) return text;
   return fmt::format(
       "\nwho is better: ratios within a prompt, their geometric mean and its 95 % interval; * told "
-      "apart (p < 0.05, all\nof a column asked at once)\n{}",
+      "apart (p < 0.05,\nadjusted over all pairs of a column)\n{}",
       text);
 }
 
