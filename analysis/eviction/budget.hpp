@@ -8,14 +8,14 @@
 
 namespace kvreplay {
 
-/// What a cache keeps, as it was asked for: a number of tokens, or a compression ratio. 0: nothing is
+/// The budget of a cache, as it was asked for: a number of tokens, or a compression ratio. 0: nothing is
 /// evicted.
 struct Budget {
   std::optional<Index> tokens;
   double sigma = 0;
   const OptionFacts* asked_by = nullptr;  ///< null: by none that messages could name
   bool evicts() const { return tokens || sigma > 0; }
-  /// Of l tokens; as many as were asked for, even where these are more.
+  /// The tokens kept of l; as many as were asked for, even where these are more.
   Index kept(Index l, Semantics semantics) const {
     return tokens ? *tokens : kept_tokens(sigma, l, semantics);
   }

@@ -45,7 +45,7 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
-/// Whether the mean of a head's prompt keys is subtracted before they are stored: "none", "k", or "k:4" for
+/// The mean of a head's prompt keys that is subtracted before they are stored: "none", "k", or "k:4" for
 /// the mean without the first 4 tokens.
 struct Centering {
   std::optional<Index> from;  ///< first position of the mean; unset: no centering
@@ -79,7 +79,7 @@ struct OptionValue<KeyGroups> {
   static std::string text(KeyGroups groups) { return groups == KeyGroups::channel ? "channel" : "token"; }
 };
 
-/// What a run stores its caches as: a format, a rotation and a centering.
+/// The storage of a run's caches: a format, a rotation and a centering.
 struct CacheFormatRun {
   std::string name;                     ///< "k8v4", "k8v4+hadamard", "q4_0+center:4"
   std::vector<Quantization> of_layers;  ///< [layers]

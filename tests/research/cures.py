@@ -7,19 +7,23 @@
 RESULTS come from
   kvreplay evict DUMP ... --policy none --bits kq4_0v16 --rotate none,hadamard --center none,k,k:4 --out RESULTS
   kvvalidate.py --model MODEL --results RESULTS --written
+
+Needs NumPy.
 """
 import csv
 import math
 import sys
 from pathlib import Path
 
-from intervals import FEWEST, interval
+from analysis import significant, table
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "sim" / "cache" / "CURES.md"
 COLUMNS = ("model", "prompt", "tokens", "format", "protocol", "true_kl", "true_same_top1")
 FORMATS = {"kq4_0v16": "plain", "kq4_0v16+hadamard": "rotated", "kq4_0v16+center": "centered", "kq4_0v16+center:4": "centered, first 4 tokens left out",
            "kq4_0v16+hadamard+center": "centered and rotated", "kq4_0v16+hadamard+center:4": "centered and rotated, first 4 tokens left out"}
+HEADER = ("keys in `q4_0`, values exact", "stored, nats a step", "written, nats a step", "written over plain keys",
+          "least share of steps whose likeliest token stays (written)")
 PROTOCOLS = {"prefill": "stored", "prefill+written": "written"}
 
 
@@ -34,12 +38,6 @@ def gathered(model, results):
             yield dict(zip(COLUMNS, (model, path.parent.name, tokens, name, PROTOCOLS[phase], f"{value['kl']:.6g}", f"{value['same_top1']:.4g}")))
 
 
-def text_of(logs):
-    """The geometric mean and its interval, three digits."""
-    middle, low, high = (f"{math.exp(x):.3g}" for x in interval(logs))
-    return f"{middle} [{low}, {high}]" if len(logs) >= FEWEST else middle
-
-
 def tables(rows):
     """By mark: nats of every format in both protocols, and each over plain keys on the same prompt."""
     kl = {(row["model"], row["prompt"], row["format"], row["protocol"]): float(row["true_kl"]) for row in rows}
@@ -50,13 +48,13 @@ def tables(rows):
     found = {}
     for model in dict.fromkeys(row["model"] for row in rows):
         prompts = list(dict.fromkeys(row["prompt"] for row in rows if row["model"] == model))
-        lines = ["| keys in `q4_0`, values exact | stored, nats a step | written, nats a step | written over plain keys | least share of steps whose likeliest token stays (written) |", "|---|---|---|---|---|"]
+        lines = []
         for name, said in FORMATS.items():
             logs = {protocol: [math.log(kl[model, prompt, name, protocol]) for prompt in prompts] for protocol in PROTOCOLS.values()}
             over = [math.log(kl[model, prompt, name, "written"] / kl[model, prompt, "kq4_0v16", "written"]) for prompt in prompts]
-            lines.append(f"| {said} | {text_of(logs['stored'])} | {text_of(logs['written'])} | {'' if name == 'kq4_0v16' else text_of(over)} "
-                         f"| {100 * min(same[model, name]):.0f} % |")
-        found[f"cures {model}"] = "\n".join(lines)
+            lines.append((said, significant(logs["stored"], 3), significant(logs["written"], 3), "" if name == "kq4_0v16" else significant(over, 3),
+                          f"{100 * min(same[model, name]):.0f} %"))
+        found[f"cures {model}"] = table(HEADER, lines)
     return found
 
 
