@@ -9,8 +9,9 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "AGENTS.md", "analysis/GLOSSARY.md", "analysis/commands/COMMANDS.md", "analysis/package/INSTALL.md",
-         "analysis/recommend/RECOMMEND.md", "analysis/report/REPORT.md", "sim/cache/FORMATS.md", "viewer/DASHBOARD.md")
+PAGES = ("README.md", "AGENTS.md", ".github/CONTRIBUTING.md", "analysis/GLOSSARY.md", "analysis/commands/COMMANDS.md",
+         "analysis/package/INSTALL.md", "analysis/python/README.md", "analysis/recommend/RECOMMEND.md", "analysis/report/REPORT.md",
+         "analysis/results/COMPARING.md", "sim/cache/FORMATS.md", "viewer/DASHBOARD.md")
 LONGEST, MEAN, CELL = 40, 25, 20  # words
 OPENINGS = re.compile(r"(What(?! if\b)|Whether|Whose|How|That)\b")  # but for questions, and the panel What if
 PRIVATE = re.compile(r"\b(told|settled|veil|dear|dearer|foretells?|whoever|for want of)\b", re.I)

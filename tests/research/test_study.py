@@ -67,6 +67,11 @@ class Page(unittest.TestCase):
     def test_cures_cost_what_the_committed_figures_say(self):
         marked = dict(re.findall(r"<!-- (cures .+?) -->\n(.*?)\n<!-- end -->", cures.PAGE.read_text(encoding="utf-8"), re.DOTALL))
         self.assertEqual(marked, cures.tables(cures.read()))
+        said = (HERE.parents[1] / "analysis/recommend/RECOMMEND.md").read_text(encoding="utf-8")
+        said = re.findall(r"[\d.]+\s\[[\d., ]+\]", said[said.index("\nWritten `q4_0`"):said.index("CURES.md")])
+        self.assertEqual(len(said), 2)
+        for ratio in said:
+            self.assertIn(" ".join(ratio.split()), " ".join(cures.PAGE.read_text(encoding="utf-8").split()))
 
     def test_recipes_cost_what_the_committed_figures_say(self):
         rows = orders.read(HERE / "recipes.csv")
