@@ -108,20 +108,22 @@ BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& 
                          std::vector<std::string> files);
 
 namespace budget_option {
-inline constexpr OptionFacts order{"order", "LIST", "What ranks a head's tokens, once for all budgets"},
-    method{"method", "LIST", "How the total is divided; ada and pyramid take options as in ada[alpha=0.5]",
+inline constexpr OptionFacts order{"order", "LIST",
+                                   "Scores that rank the tokens of a head, once for all budgets"},
+    method{"method", "LIST",
+           "Methods that divide the total budget; ada and pyramid take options as in ada[alpha=0.5]",
            "all of these but duo and lu_without_gap"},
     alpha{"alpha", "X", "The share of a head's even budget that is its own", "the semantics' own"},
     beta{"beta", "X", "The mean budget over the last layer's", "20"},
     sigma{"sigma", "LIST", "Compression ratios, 0.8 keeps a fifth"},
-    keep{"keep", "LIST", "What stays of all heads' tokens: 20% or 0.2, or 410 tokens of the mean head"},
-    budget{"budget", "LIST", "The same in tokens of the mean head; 20% is a share"},
+    keep{"keep", "LIST",
+         "Budget as a share of all heads' tokens: 20% or 0.2, or 410 tokens of the mean head"},
+    budget{"budget", "LIST", "Budget in tokens of the mean head; 20% is a share"},
     semantics{"semantics", "NAME", "In whose setting, and whose pyramid, ada and reading of a profile"},
-    loss{
-        "loss", "importance|row",
-        "What lu and optimal make small, added up over evicted tokens: oracle_importance, or oracle_loss, in "
-        "nats",
-        "importance"},
+    loss{"loss", "importance|row",
+         "Objective of lu and optimal, summed over evicted tokens: oracle_importance, or oracle_loss, in "
+         "nats",
+         "importance"},
     normalise{"normalise", "none|layer",
               "layer: importance is divided by its layer's sum first (LU-KV, appendix E)",
               "the semantics' own"},

@@ -29,12 +29,13 @@ BoundOptions bound(ChannelOptions& options);
 namespace channel_option {
 inline constexpr OptionFacts method{
     "method", "LIST",
-    "What chooses the channels; each takes protect and recent as in iap[protect=5:15,recent=0], and "
+    "Methods that choose the channels; each takes protect and recent as in iap[protect=5:15,recent=0], and "
     "several of them as in think[recent=0/32]"},
     ratio{"ratio", "LIST", "Shares of the channels to prune"},
-    semantics{"semantics", "NAME",
-              "Whose setting: paper (scores from the keys that lose channels); official (ThinK's code: a "
-              "selection for every query head, scores from all keys); kvpress (every key loses channels)"},
+    semantics{
+        "semantics", "NAME",
+        "Variant of a method: paper (scores from the keys that lose channels); official (ThinK's code: a "
+        "selection for every query head, scores from all keys); kvpress (every key loses channels)"},
     recent{"recent", "N", "The last N keys of the prompt stay whole", "32; kvpress 0"},
     window{"window", "N", "Rank by the last N queries of the prompt", "", 1},
     protect{"protect", "A:B", "Never prune channels of outstanding key norm: between A and B percent of them",

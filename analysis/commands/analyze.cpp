@@ -256,7 +256,7 @@ const SharedOption kShared[] = {
     {{"window", "N", "The last N queries of the prompt: rows of scores and errors, and what ranks channels",
       "each part's own", 1},
      kOfWindow},
-    {{"semantics", "NAME", "Whose reading of a method: paper, official, kvpress or kvpress-0.5.5", "paper"},
+    {{"semantics", "NAME", "Variant of a method: paper, official, kvpress or kvpress-0.5.5", "paper"},
      kOfSemantics},
     {{"sigma", "LIST", "Budgets as compression ratios, 0.9 keeps a tenth", "each part's own"}, kOfBudgets},
     {{"keep", "LIST", "Budgets as what stays of the prompt: 20% or 0.2, or 410 tokens of a head"},

@@ -20,7 +20,7 @@ struct MergeOptions : CommonOptions {
 
 namespace merge_option {
 constexpr OptionFacts dump{"dump", "DIR", "Where the dump is, if not where the parts found it"},
-    backend{"backend", "NAME", "What computes, if not what computed the parts"};
+    backend{"backend", "NAME", "Device, if not that of the parts"};
 }  // namespace merge_option
 
 /// Arguments without these options, given as "--name value" or "--name=value", and without these flags.

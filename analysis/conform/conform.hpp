@@ -36,22 +36,23 @@ struct ConformOptions {
 namespace conform_option {
 inline constexpr OptionFacts kept{
     "kept", "FILES",
-    "What was kept, a file for each budget: .npy of booleans [layers, kv_heads, l] or of "
+    "Kept set of the implementation, a file for each budget: .npy of booleans [layers, kv_heads, l] or of "
     "positions [layers, kv_heads, n], .npz with an array a layer or a head, or .json"},
     as{"as", "POLICY",
-       "What it is to be: snapkv[window=32,pool=7], or with a division of the budget snapkv~ada; none: all "
+       "The expected policy: snapkv[window=32,pool=7], or with a division of the budget snapkv~ada; none: "
+       "all "
        "of the prompt"},
     cache{"cache", "DIR",
-          "The keys and values that are held behind the prompt, layer_XX/k.npy and v.npy [kv_heads, n, d]; "
+          "Keys and values of the implementation's cache after the prompt, layer_XX/k.npy and v.npy "
+          "[kv_heads, n, d]; "
           "without kept, the positions are found by them"},
     scores{"scores", "FILE",
-           "What the implementation ranked by, .npy [layers, kv_heads, l], higher is kept: told apart from "
+           "Scores of the implementation, .npy [layers, kv_heads, l], higher is kept: checked apart from "
            "its choice"},
-    head_budgets{"budgets", "FILE", "Tokens that every head was to keep, .npy [layers, kv_heads]"},
+    head_budgets{"budgets", "FILE", "Expected number of tokens in every head, .npy [layers, kv_heads]"},
     numbers{"numbers", "NAME",
-            "What scores were formed in, which decides what ties: float32, float16 or bfloat16",
-            "the dump's"},
-    variants{"variants", "N", "Readings of the policy to tell where something departs; 0: none are searched"};
+            "Number format of the scores, which decides ties: float32, float16 or bfloat16", "the dump's"},
+    variants{"variants", "N", "Policy variants to list where the kept set departs; 0: none"};
 }  // namespace conform_option
 
 enum class Verdict { conforms, ties, differs, nothing_evicted, budget_not_held, same_result, cache_differs };

@@ -117,12 +117,13 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     keep{"keep", "LIST", "Budgets as what stays of the prompt in every KV head: 20% or 0.2, or 410 tokens"},
     budget{"budget", "LIST",
            "Budgets as tokens kept per KV head, all that is pinned included; 20% is a share"},
-    semantics{"semantics", "NAME", "Whose reading of a policy"},
+    semantics{"semantics", "NAME", "Variant of a policy"},
     diff{"diff", "LIST", "Several semantics side by side, and where they differ"},
     phase{"phase", "LIST", "prefill, blockwise:N, decode, decode:N (a cut every N steps), append-only"},
     decode_window{"decode-window", "N", "Decoding steps, the last ones, whose scores count", "all", 1},
     prompt{"prompt", "HOW",
-           "What phases that decode begin with: the prompt cut to the budget; whole, until the first cut; or "
+           "Cache at the start of phases that decode: the prompt cut to the budget; whole, until the first "
+           "cut; or "
            "pinned for good, the budget then being of decoded tokens"},
     window{"window", "N",
            "Rows of the scores, and window rows measured: the last N queries, or a share as 5%",
@@ -132,14 +133,14 @@ inline constexpr OptionFacts policy{"policy", "LIST",
            "the policy's own; of channels 32"},
     pool{"pool", "KIND", "Pool the scores over neighbours: max:7, avg:5, none", "the policy's own"},
     on{"on", "ROWS", "Rows on which greedy_exact, greedy_loss and exchange search: window or future"},
-    by{"by", "WHAT", "What exchange makes small: error or loss", "error"},
+    by{"by", "WHAT", "Objective of exchange: error or loss", "error"},
     n_sink{"n_sink", "N", "First tokens that expected_attention ranks above all", "4"},
     n_future{"n_future", "N", "Positions behind the prompt that expected_attention expects queries at", "512",
              1},
-    epsilon{"epsilon", "X", "What expected_attention adds to every weight", "the policy's own"},
+    epsilon{"epsilon", "X", "Number that expected_attention adds to every weight", "the policy's own"},
     page{"page", "N", "Keep or evict N neighbouring tokens together, as engines with tables of blocks do",
          "1", 1},
-    page_by{"page_by", "WHAT", "What a page is worth of its tokens' scores: mean, max or sum", "mean"},
+    page_by{"page_by", "WHAT", "Score of a page from those of its tokens: mean, max or sum", "mean"},
     page_heads{
         "page_heads", "WHOSE",
         "Pages are chosen for every KV head, or by the sum of their scores for all of a layer: head or "
@@ -170,7 +171,7 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     center{"center", "LIST",
            "Subtract the mean of a head's prompt keys before they are stored: none, k; without the first N "
            "tokens as in k:N"},
-    keys{"keys", "WHAT", "What groups of 2 to 8 bits of keys share a step along: channel or token"},
+    keys{"keys", "WHAT", "Axis along which keys in 2 to 8 bits share a step: channel or token"},
     group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
     residual{"residual", "N", "The most recent tokens kept are stored as they are",
              "128 in 2 to 8 bits, else 0"},
@@ -187,7 +188,7 @@ inline constexpr OptionFacts policy{"policy", "LIST",
           "Your score, .npy [layers, kv_heads, l], used as score:name or BASE+name; {dump} in PATH is the "
           "dump's name, and a folder holds one array a dump, <dump>.npy"},
     recipe{"recipe", "FILE",
-           "What kvreplay recommend chose, in place of policies and budgets: FILE.json or name=FILE.json, "
+           "Recipe of kvreplay recommend, in place of policies and budgets: FILE.json or name=FILE.json, "
            "comma-separated; {dump} in FILE is the dump's name"},
     kept{"kept", "name=PATH",
          "Your kept sets, .npy of booleans [layers, kv_heads, l], measured too; PATH as that of a score"};

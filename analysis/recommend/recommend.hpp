@@ -32,12 +32,12 @@ struct RecommendOptions {
 
 namespace recommend_option {
 inline constexpr OptionFacts bytes{"bytes", "LIST",
-                                   "What the cache may take: 20% or 0.2 of its bytes in 16 bits; or 1.5GiB, "
+                                   "Size of the cache: 20% or 0.2 of its bytes in 16 bits; or 1.5GiB, "
                                    "of the tokens of context"},
     context{"context", "N", "Tokens of a sequence, whose bytes count in place of the prompts'", "", 1},
     batch{"batch", "N", "Sequences at a time", "", 1},
-    engine{"for", "ENGINE", "What is to run it: what it cannot do is not recommended"},
-    by{"by", "NAME", "What is made small over prompts"},
+    engine{"for", "ENGINE", "Engine that runs the setting; methods that it lacks are not recommended"},
+    by{"by", "NAME", "Statistic over prompts that is minimised"},
     without{"without", "LIST", "Leave these prompts out, to see on them what was chosen without them"};
 }  // namespace recommend_option
 

@@ -15,7 +15,7 @@ enum class BackendChoice { automatic, cpu, cuda };
 
 namespace compute_option {
 inline constexpr OptionFacts backend{"backend", "NAME",
-                                     "What computes: auto (a GPU where there is one), cpu or cuda"},
+                                     "Device: auto (a GPU where there is one), cpu or cuda"},
     device{"device",           "N", "The GPU to compute on, numbered as kvreplay info --devices does",
            "the most capable", 0,   1023},
     precision{"precision", "NAME",

@@ -166,7 +166,8 @@ void App::draw_head_controls() {
     ImGui::PopFont();
     if (ImGui::IsItemClicked(ImGuiMouseButton_Right))
       count_otherwise(state_.budget, shape.l, state_.setting_a.semantics);
-    tip("What a KV head keeps of the prompt, in all panels but those that have a budget of their own (the "
+    tip("Tokens of the prompt that a KV head keeps, in all panels but those that have a budget of their own "
+        "(the "
         "chain beside it is open). Right click: tokens or share.");
   }
   if (!windows) return;
@@ -175,7 +176,7 @@ void App::draw_head_controls() {
   auto typed = static_cast<int>(state_.comparison.window);
   if (ImGui::InputInt("##window", &typed, 0, 0, ImGuiInputTextFlags_EnterReturnsTrue))
     state_.comparison.window = std::clamp<Index>(typed, 1, std::max<Index>(shape.l, 1));
-  tip("How many of the prompt's last queries count, in all panels, and to policies that take the usual "
+  tip("Number of the prompt's last queries that count, in all panels, and to policies that take the usual "
       "window "
       "(not to those that look at all queries, or at the last). Enter applies.");
 }
