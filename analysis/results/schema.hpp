@@ -84,31 +84,34 @@ constexpr const FigureFacts& facts_of(AgreementFigure figure) { return kAgreemen
 
 /// What a change of the outputs is predicted to cost the model, of kept sets, budgets and pruned channels
 /// alike. Definitions: sim/loss/LOSS.md.
-inline constexpr FigureFacts kLossRow{
-    kLossKind, "loss_row", "Predicted loss, row by row",
-    "What the change of the outputs is predicted to cost the model's predictions (KL), every row and "
-    "query head on its own: squares of gradient times change",
-    kOffered},
-    kLossHead{kLossKind, "loss_head", "Predicted loss, head by head",
-              "The same with what the rows of a query head do added up before it is squared", kOffered},
-    kLossLayer{kLossKind.of(kLayersAndModel),
-               "loss_layer",
-               "Predicted loss, layer by layer",
-               "The same with what the rows and heads of a layer do added up before it is squared",
-               kOffered,
-               "predicted nats a step, layer by layer (loss_layer)"},
-    kLossStep{kLossKind.of(kLayersAndModel),
-              "loss_step",
-              "Predicted loss, step by step",
-              "The same with what all heads and layers do in a row added up before it is squared",
-              kOffered,
-              "predicted nats a step (loss_step)"},
-    kLossJoint{kLossKind.of(kModelOnly), "loss_joint", "Predicted loss, all heads together",
-               "The same with what all rows, heads and layers do added up before it is squared", kOffered},
-    kDnll{
-        kLossKind.drawn(FigureScale::signed_log).on(kFutureRows), "dnll", "Predicted change of NLL",
-        "What the change of the outputs adds to the negative log-likelihood of the tokens that followed, to "
-        "first order"};
+inline constexpr FigureFacts kLossRow{kLossKind, "loss_row", "Predicted loss, row by row",
+                                      "Predicted KL of the model from the change of the outputs, of every "
+                                      "row and query head by itself: squares of gradient times change",
+                                      kOffered},
+    kLossHead{
+        kLossKind, "loss_head", "Predicted loss, head by head",
+        "Predicted KL: gradient times change, summed over the rows of a query head before it is squared",
+        kOffered},
+    kLossLayer{
+        kLossKind.of(kLayersAndModel),
+        "loss_layer",
+        "Predicted loss, layer by layer",
+        "Predicted KL: gradient times change, summed over the rows and heads of a layer before it is squared",
+        kOffered,
+        "predicted nats a step, layer by layer (loss_layer)"},
+    kLossStep{
+        kLossKind.of(kLayersAndModel),
+        "loss_step",
+        "Predicted loss, step by step",
+        "Predicted KL: gradient times change, summed over all heads and layers in a row before it is squared",
+        kOffered,
+        "predicted nats a step (loss_step)"},
+    kLossJoint{
+        kLossKind.of(kModelOnly), "loss_joint", "Predicted loss, all heads together",
+        "Predicted KL: gradient times change, summed over all rows, heads and layers before it is squared",
+        kOffered},
+    kDnll{kLossKind.drawn(FigureScale::signed_log).on(kFutureRows), "dnll", "Predicted change of NLL",
+          "Change of the negative log-likelihood of the tokens that followed, to first order"};
 constexpr FigureFacts not_main(FigureFacts facts) {
   facts.main = {};
   return facts;
@@ -172,7 +175,8 @@ inline constexpr auto kEvictionFigures = facts_table<FigureOf<EvictionFigure>>({
     {{kBytesKind, "bytes", "Bytes", "Keys and values kept, in 16 bits or as --bits stores them"},
      EvictionFigure::bytes},
     {{kBytesKind, "bytes_read", "Bytes read",
-      "What a row reads of the prompt's cache on average, with what it chooses by; only where some policy "
+      "Mean bytes that a row reads of the prompt's cache, those that it chooses by included; only where some "
+      "policy "
       "keeps the whole prompt and reads less"},
      EvictionFigure::bytes_read},
     {{kErrorKind.of(kLayersAndModel), "residual_error", "Residual error",
@@ -248,7 +252,7 @@ inline constexpr auto kBudgetFigures = facts_table<FigureOf<BudgetFigure>>({
     {{kTokensKind.on(kFutureRows), "budget", "Budget", "Tokens kept of the head, the layer or the model"},
      BudgetFigure::budget},
     {{kImportanceKind, "loss", "Loss",
-      "What the methods minimise: the sum of oracle_importance over the evicted tokens; with --loss row of "
+      "Objective of the methods: the sum of oracle_importance over the evicted tokens; with --loss row of "
       "oracle_loss, in nats",
       kOffered, "loss over all heads"},
      BudgetFigure::loss},
@@ -375,13 +379,14 @@ inline constexpr auto kCompensationFigures = facts_table<FigureOf<CompensationFi
       "Squared change of a layer's output behind W_O over its squared norm", kOffered},
      CompensationFigure::layer_output_error},
     {{kErrorKind.on(kAllRows), "selection", "Error of the selection",
-      "What is kept, as it was and with the whole prompt's mass, less the full output", kOffered},
+      "Output of the kept tokens, unchanged and with the whole prompt's mass, less the full output",
+      kOffered},
      CompensationFigure::selection},
     {{kErrorKind.on(kAllRows), "mass", "Error of the mass",
-      "What the mass and the biases of what is kept change of that", kOffered},
+      "Change of the error of the selection by the mass and the biases of the kept tokens", kOffered},
      CompensationFigure::mass},
-    {{kErrorKind.on(kAllRows), "values", "Error of the values", "What the replaced values change of that",
-      kOffered},
+    {{kErrorKind.on(kAllRows), "values", "Error of the values",
+      "Change of the error of the selection by the replaced values", kOffered},
      CompensationFigure::values},
     {{kErrorKind.on(kAllRows), "bound", "Bound",
       "The least that any values could reach on these very rows beside the keys and biases that are kept; "
