@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 import torch
@@ -211,10 +211,18 @@ class ModelLoop:
         self._written, self._as = stored, self._attend_written
         return self._forward_own(0, len(self._ids), len(self._ids) - self._l)
 
+    def begin(self, ids: Sequence[int], prompt_len: int) -> None:
+        """Passes the first tokens alone, which show how the layers attend: as much as feed_growing() and grow() need."""
+        self._read(ids, prompt_len, min(PROBED, len(ids)))
+
     def feed_growing(self, caches: Mapping[int, GrowingCaches]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps once the whole text is read a chunk at a time, in these
         layers over the caches that evict behind each; caches serve once. All have their chunks in common."""
-        T, begin, logits = len(self._ids), 0, []
+        return torch.cat([*self.grow(caches)])
+
+    def grow(self, caches: Mapping[int, GrowingCaches]) -> Iterator[torch.Tensor]:
+        """Yields the logits of feed_growing() chunk by chunk; chunks before the first decoding step have none."""
+        T, begin = len(self._ids), 0
         self._held = {i: Held(layer, T, caches.get(i)) for i, layer in self.layers.items()}
         self._as = self._attend_growing
         while begin < T:
@@ -222,10 +230,9 @@ class ModelLoop:
             steps = max(begin + rows - max(begin, self._l), 0)
             chunk = self._forward_own(begin, begin + rows, max(steps, 1))
             if steps:
-                logits.append(chunk)
+                yield chunk
             begin += rows
         self._held = {}
-        return torch.cat(logits)
 
     def _forward(self, ids: torch.Tensor, at: torch.Tensor, keep: int) -> torch.Tensor:
         """Tokens ids [texts, rows] at these positions as one pass without a cache of what was before; the logits of the last

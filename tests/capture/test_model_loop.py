@@ -359,6 +359,17 @@ class AgainstTransformers(unittest.TestCase):
                 self.assertGreater((found - whole).abs().max(), 1e-3 * expected.abs().max())
                 self.assertTrue(all(cache.size == PROMPT for cache in caches.values()))
 
+    def test_logits_come_chunk_by_chunk_of_a_text_that_was_only_begun(self):
+        model = build("llama")
+        with torch.no_grad():
+            expected = model(input_ids=torch.tensor([IDS])).logits[0, 1:]
+        with ModelLoop(model) as loop:
+            loop.begin(IDS, 1)
+            caches = {i: Recorded(np.full((3, 2, T), T), i, [9] * (T // 9) + [T % 9]) for i in range(3)}
+            chunks = [*loop.grow(caches)]
+        self.assertEqual([len(chunk) for chunk in chunks], [8] + [9] * (T // 9 - 1) + [T % 9])
+        self.assertLess((torch.cat(chunks) - expected).abs().max(), 1e-5 * expected.abs().max())
+
     def test_a_change_of_one_layer_leaves_those_before_it(self):
         kept, seen = np.zeros((2, PROMPT), bool), []
         model = build("llama")

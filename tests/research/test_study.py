@@ -20,6 +20,7 @@ import cures  # noqa: E402
 import levers  # noqa: E402
 import orders  # noqa: E402
 import papers  # noqa: E402
+import perplexity  # noqa: E402
 import recipes  # noqa: E402
 import sums  # noqa: E402
 from prompts import Prompt  # noqa: E402
@@ -28,7 +29,8 @@ from prompts import Prompt  # noqa: E402
 class Page(unittest.TestCase):
     def test_its_tables_are_those_of_the_committed_figures(self):
         page = (HERE / "README.md").read_text(encoding="utf-8")
-        found = {**analysis.tables(HERE), **papers.tables(orders.read(HERE / "papers.csv"))}
+        found = {**analysis.tables(HERE), **papers.tables(orders.read(HERE / "papers.csv")),
+                 **perplexity.tables(orders.read(HERE / "perplexity.csv"))}
         marked = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL))
         self.assertEqual(page.count("<!-- end -->"), len(marked))
         for name, text in marked.items():
@@ -135,6 +137,16 @@ class Page(unittest.TestCase):
                                            ("c", "tova", 100), ("c", "tova+caote", 100))]
         self.assertIn("| `tova+caote` over `tova` | m | 1.00, less in 1 of 3 |", papers.tables(rows)["papers caote"])
 
+    def test_perplexity_s_cases_have_all_texts_and_a_whole_cache(self):
+        of_case, prompts = {}, {}
+        for row in orders.read(HERE / "perplexity.csv"):
+            of_case.setdefault((row["model"], row["policy"], row["budget"]), []).append(row["prompt"])
+            prompts.setdefault(row["model"], set()).add(row["prompt"])
+            self.assertTrue(all(0 < float(row[name]) < 12 for name in perplexity.COLUMNS[4:] if row[name]), row)
+        for (model, *_), mine in of_case.items():
+            self.assertEqual(sorted(mine), sorted(prompts[model]))
+            self.assertIn((model, "whole", ""), of_case)
+
     def test_every_case_has_every_figure(self):
         per_prompt = {}
         for row in orders.read(HERE / "cases.csv") + orders.read(HERE / "retrieval.csv"):
@@ -146,6 +158,21 @@ class Page(unittest.TestCase):
         self.assertEqual(len(set(*cases)), len(*cases))
         listed = {(row["model"], row["prompt"]) for row in orders.read(HERE / "prompts.csv")}
         self.assertEqual(listed, set(per_prompt))
+
+
+class Perplexity(unittest.TestCase):
+    def row(self, prompt, policy, budget, *nll):
+        return dict(zip(perplexity.COLUMNS, ("m", f"p{prompt}", policy, budget, *map(str, nll))))
+
+    def rows(self):
+        for i in range(4):
+            yield self.row(i, "whole", "", 3, 2, 2, 1)
+            yield self.row(i, "h2o", "512", 3, 2 + np.log(2), 2, 1 + np.log(1.5))
+
+    def test_a_policy_is_held_against_the_whole_cache_of_the_same_text(self):
+        found = perplexity.tables(list(self.rows()))
+        self.assertIn("| m | p3 | 20.09 | 7.39 | 7.39 | 2.72 |", found["perplexity whole"])
+        self.assertIn("| m | 512 | `h2o` |  | 2.00 [2.00, 2.00], less in 0 of 4 | 1.00 [1.00, 1.00], less in 0 of 4 |", found["perplexity"])
 
 
 class Statistics(unittest.TestCase):
