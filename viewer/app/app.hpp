@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
-#include "viewer/app/film.hpp"
 #include "viewer/app/shared_page.hpp"
 #include "viewer/gl/canvas.hpp"
 #include "viewer/gl/host.hpp"
@@ -137,7 +136,7 @@ struct AppOptions {
   std::vector<std::string> scores;  ///< NAME=FILE.npy each, as `evict --score` takes them
   std::filesystem::path sample;     ///< that the start page offers; empty: none
   bool dark = true;
-  bool dark_figures = false;  ///< else figures and films are light, whatever the window is
+  bool dark_figures = false;  ///< else figures are light, whatever the window is
   float text_points = 13;
   int threads = 0;                                 ///< 0: one a core
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
@@ -209,10 +208,7 @@ class App final : public Client {
   /// a PNG once all of it is computed; a message says so, or why not. As large as the panel was drawn last,
   /// so many pixels a point.
   void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
-  /// Writes how the text fades and the errors of A and B grow as the budget slides from the whole prompt to a
-  /// twentieth, as an animated PNG, once all of it is computed; a message says so, or why not.
-  void export_film(const std::filesystem::path& path, const FilmOptions& options = {});
-  bool exporting() const { return figure_ != nullptr || film_ != nullptr; }
+  bool exporting() const { return figure_ != nullptr; }
   /// Writes one HTML file: figures of the panels in view, light, with what is selected and set and the
   /// commands that make them. Nothing in it names a folder of this machine. A message says so, or why not.
   void share(const std::filesystem::path& path);
@@ -319,9 +315,8 @@ class App final : public Client {
   std::vector<std::pair<std::string, std::string>> measuring_commands() const;
   void begin_figure(PanelKind kind, const std::filesystem::path& path, float scale);
   bool draw_figure();
-  /// Goes on with the figure and the film; an error is said, and ends it.
+  /// Goes on with the figure; an error is said, and ends it.
   void go_on_with_figure();
-  void go_on_with_film();
   std::string figure_title(PanelContext& context) const;
   std::vector<std::string> figure_foot(PanelContext& context) const;
   std::string figure_date() const;
@@ -366,7 +361,6 @@ class App final : public Client {
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
   std::optional<Sharing> sharing_;
-  std::unique_ptr<Film> film_;
   bool session_wanted_ = false;
   std::optional<KeptToSave> saving_;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours

@@ -88,11 +88,6 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
       {ActionId::export_png, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".png")); }},
       {ActionId::export_svg, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".svg")); }},
       {ActionId::export_csv, [](App& app, A) { app.export_csv(); }},
-      {ActionId::export_film,
-       [](App& app, A) {
-         const bool all = app.panel(PanelKind::text).shows_all_heads();
-         app.export_film(app.export_path("film", ".png"), {.all_heads = all});
-       }},
       {ActionId::copy_csv, [](App& app, A) { app.copy_csv(); }},
       {ActionId::find_text,
        [](App& app, A) {

@@ -15,7 +15,7 @@
 #include <imgui_internal.h>
 #include <utility>
 
-// A panel's figure as a picture in a file, and the film of a budget.
+// A panel's figure as a picture in a file.
 
 namespace kvreplay::viewer {
 namespace {
@@ -188,7 +188,6 @@ bool App::draw_figure() {
 void App::drawn(int, int) {
   go_on_sharing();
   if (figure_) go_on_with_figure();
-  if (film_) go_on_with_film();
 }
 
 void App::go_on_with_figure() {
@@ -216,45 +215,6 @@ void App::go_on_with_figure() {
   state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
   if (error.empty() && options_.wrote) options_.wrote(figure_->path());
   figure_.reset();
-}
-
-void App::export_film(const std::filesystem::path& path, const FilmOptions& options) {
-  const std::shared_ptr<const Run>& run = state_.run();
-  if (!run) return state_.say("There is nothing to film: open a dump.");
-  if (run->dump() == nullptr)
-    return state_.say(
-        fmt::format("What a budget evicts is computed from the dump, and this run has none: {}.",
-                    run->why_no_dump()),
-        true);
-  const Selection& s = state_.selection();
-  try {
-    film_ = std::make_unique<Film>(
-        std::filesystem::absolute(path), options, run,
-        options.all_heads ? std::nullopt : std::optional(BudgetSlide::Head{s.layer, s.kv_head}),
-        state_.settings());
-  } catch (const InputError& error) {
-    state_.say(error.what(), true);
-  }
-}
-
-void App::go_on_with_film() {
-  std::string said;
-  bool failed = false;
-  try {
-    PanelContext context{state_, desk_, true};
-    film_->go_on(context, options_.dark_figures);
-    use_theme(dark_, scale_, text_points_);
-    if (!film_->done()) return state_.say(fmt::format("Film: {:.0f} %", 100 * film_->progress()));
-    said =
-        fmt::format("Saved {} ({})", film_->path().string(), bytes_text(static_cast<double>(film_->bytes())));
-  } catch (const InputError& error) {
-    use_theme(dark_, scale_, text_points_);
-    said = error.what();
-    failed = true;
-  }
-  state_.say(said, failed);
-  if (!failed && options_.wrote) options_.wrote(film_->path());
-  film_.reset();
 }
 
 }  // namespace kvreplay::viewer

@@ -27,7 +27,6 @@ enum class ActionId {
   export_png,
   export_svg,
   export_csv,
-  export_film,
   copy_csv,
   find_text,
   undo,
