@@ -49,7 +49,7 @@ struct Arguments {
   int cache = 1024;
   std::string backend = "auto";
   std::optional<Index> device;
-  std::string screenshot, share, panel, keep;
+  std::string screenshot, panel, keep;
   std::vector<std::string> policies;
   std::string serve;  // the port; none: a window
   std::string behind;
@@ -260,17 +260,12 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* picture =
       parser.add_option("--screenshot", given.screenshot, std::string(start_option::screenshot.meaning));
-  CLI::Option* page = parser
-                          .add_option(fmt::format("--{}", start_option::share.name), given.share,
-                                      std::string(start_option::share.meaning))
-                          ->excludes(picture);
   CLI::Option* serving =
       parser
           .add_flag("--serve{8765}", given.serve,
                     "shows it in a browser: prints the address; of another port with --serve PORT, 0 is any")
           ->check(CLI::Range(0, 65535))
-          ->excludes(picture)
-          ->excludes(page);
+          ->excludes(picture);
   parser
       .add_option("--behind", given.behind,
                   "https://HOST of a proxy (JupyterHub's) through which the browser comes, as it has it")
@@ -329,8 +324,7 @@ int run(int argc, char** argv) {
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale.value_or(given.picture.figure ? 2 : 1);
   AppOptions options = app_options(given);
-  given.picture.shared = !given.share.empty();
-  if (!given.screenshot.empty() || given.picture.shared) {
+  if (!given.screenshot.empty()) {
     if (const auto read = session_at_start(given, given.session)) {
       given.picture.session = read->session;
       if (given.size.empty()) {
@@ -339,7 +333,7 @@ int run(int argc, char** argv) {
       }
       if (!read->remarks.empty()) throw InputError(given.session + ": " + read->remarks.front());
     }
-    take_screenshot(std::move(options), given.picture, given.picture.shared ? given.share : given.screenshot);
+    take_screenshot(std::move(options), given.picture, given.screenshot);
     return 0;
   }
   if (!given.serve.empty()) return serve(given, std::move(options));

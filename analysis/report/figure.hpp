@@ -50,9 +50,6 @@ std::string directions_text(std::span<const FigureFacts* const> figures);
 FigureFile svg_file(const std::string& stem, const std::string& svg);
 FigureFile csv_file(const std::string& stem, std::string csv);
 
-/// A PNG that stands within the page, `width` points wide where there is room.
-std::string png_html(std::span<const std::byte> png, Index width, const std::string& alt);
-
 /// A list to pick from; its first option is that of the picture that stands there.
 struct Pick {
   std::string label;
@@ -114,9 +111,6 @@ struct Page {
 /// One HTML file that needs no other. `figure_folder` is where the figures' files lie and `results` where the
 /// result folder does, as links from the page.
 std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results);
-
-/// The same without scripts, of figures that have no files: nothing but this one file is needed.
-std::string still_html_of(const Page& page);
 
 /// The panel of the dashboard that shows what a figure of this name shows; empty where there is none.
 std::string_view panel_of_figure(std::string_view name);

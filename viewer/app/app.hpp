@@ -1,7 +1,6 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
-#include "viewer/app/shared_page.hpp"
 #include "viewer/gl/canvas.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/model/layout.hpp"
@@ -25,7 +24,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <imgui.h>
 #include <memory>
 #include <mutex>
@@ -50,7 +48,6 @@ class Figure {
   /// Where it is written; empty: nowhere.
   const std::filesystem::path& path() const { return path_; }
   float scale() const { return canvas_.scale(); }
-  float width() const { return static_cast<float>(canvas_.width()) / canvas_.scale(); }  ///< points
 
   /// Makes it higher by what some list in it has no room for, up to so many times its first height.
   void grow(float pixels);
@@ -196,7 +193,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_ && !sharing();
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_;
   }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
@@ -209,10 +206,6 @@ class App final : public Client {
   /// so many pixels a point.
   void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
   bool exporting() const { return figure_ != nullptr; }
-  /// Writes one HTML file: figures of the panels in view, light, with what is selected and set and the
-  /// commands that make them. Nothing in it names a folder of this machine. A message says so, or why not.
-  void share(const std::filesystem::path& path);
-  bool sharing() const { return sharing_.has_value(); }
   /// Brings a panel to the front and gives it the keyboard.
   void show(PanelKind kind);
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
@@ -241,16 +234,6 @@ class App final : public Client {
     std::filesystem::path path;
     std::vector<std::uint8_t> kept;  // [layers, n_kv, l]
     BackgroundRound round;
-  };
-
-  /// A page that is being made: one figure after the other, while the dump's contents are read.
-  struct Sharing {
-    std::filesystem::path path;
-    Selection selection;  ///< that all figures have to be of, as the settings
-    SharedSettings settings;
-    std::vector<PanelKind> panels = {};
-    std::vector<SharedPanel> drawn = {};
-    std::future<std::string> contents = {};  ///< of the selected layer
   };
 
   void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
@@ -303,17 +286,10 @@ class App final : public Client {
   void copy_drawing_command();
   void copy_measuring_command();
   void copy_link();
-  void go_on_sharing();
-  void take_shared(const Figure& figure);
-  SharedPlace shared_place(const std::string& contents) const;
-  void add_shared_settings(SharedPlace& place) const;
-  void add_shared_commands(SharedPlace& place) const;
-  std::string without_folders(std::string text) const;
   void copy(const std::string& text, const std::string& said);
   ViewLink link() const;
   /// The commands that measure A and, where it is another, B. Throws InputError.
   std::vector<std::pair<std::string, std::string>> measuring_commands() const;
-  void begin_figure(PanelKind kind, const std::filesystem::path& path, float scale);
   bool draw_figure();
   /// Goes on with the figure; an error is said, and ends it.
   void go_on_with_figure();
@@ -360,7 +336,6 @@ class App final : public Client {
   std::string palette_text_;
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
-  std::optional<Sharing> sharing_;
   bool session_wanted_ = false;
   std::optional<KeptToSave> saving_;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours

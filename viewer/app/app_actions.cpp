@@ -146,7 +146,6 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
       {ActionId::copy_drawing_command, [](App& app, A) { app.copy_drawing_command(); }},
       {ActionId::copy_measuring_command, [](App& app, A) { app.copy_measuring_command(); }},
       {ActionId::copy_link, [](App& app, A) { app.copy_link(); }},
-      {ActionId::share_page, [](App& app, A) { app.share(app.export_path("shared", ".html")); }},
       {ActionId::arrange, [](App& app, A action) { app.arrange(*action.preset); }},
       {ActionId::tour, [](App& app, A) { app.begin_tour(); }},
       {ActionId::pin_run, [](App& app, A) { app.pin_run(); }},

@@ -77,19 +77,12 @@ void Figure::write() const {
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
   if (!state_.run()) return state_.say("There is nothing to draw: open a dump or a result folder.");
-  if (sharing_) return state_.say("A page is being made: export the figure once it is saved.");
   const Area& shown = areas_[static_cast<std::size_t>(kind)];
   if (shown.width <= 0) return state_.say(fmt::format("{} is not in view.", title_of(kind)));
-  begin_figure(kind, std::filesystem::absolute(path), scale);
-}
-
-void App::begin_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
-  const Area& shown = area(kind);
   try {
-    figure_ = std::make_unique<Figure>(kind, path, std::max(kLeastWidth, shown.width / scale_),
+    figure_ = std::make_unique<Figure>(kind, std::filesystem::absolute(path), std::max(kLeastWidth, shown.width / scale_),
                                        std::max(kLeastHeight, shown.height / scale_), scale);
   } catch (const InputError& error) {
-    sharing_.reset();
     state_.say(error.what(), true);
   }
 }
@@ -123,14 +116,12 @@ std::vector<std::string> App::figure_foot(PanelContext& context) const {
                                   ? fmt::format("window w = {} \xC2\xB7 ", state_.comparison.window)
                                   : std::string(),
                               KVREPLAY_VERSION, figure_date()));
-  if (sharing_)
-    for (std::string& line : lines) line = without_folders(std::move(line));
   return lines;
 }
 
 /// True where all of it is there.
 bool App::draw_figure() {
-  use_theme(options_.dark_figures && !sharing_, figure_->scale(), text_points_);
+  use_theme(options_.dark_figures, figure_->scale(), text_points_);
   const Theme& t = theme();
   const Desk::Unanswered before = desk_.unanswered();
   const bool unfinished = std::exchange(state_.links.unfinished, false);
@@ -186,7 +177,6 @@ bool App::draw_figure() {
 }
 
 void App::drawn(int, int) {
-  go_on_sharing();
   if (figure_) go_on_with_figure();
 }
 
@@ -203,15 +193,10 @@ void App::go_on_with_figure() {
     });
     use_theme(dark_, scale_, text_points_);
     if (error.empty() && !figure_->done()) return;
-    if (error.empty() && sharing_)
-      take_shared(*figure_);
-    else if (error.empty())
-      figure_->write();
+    if (error.empty()) figure_->write();
   } catch (const InputError& failed) {
     error = failed.what();
   }
-  if (sharing_ && error.empty()) return figure_.reset();
-  sharing_.reset();
   state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
   if (error.empty() && options_.wrote) options_.wrote(figure_->path());
   figure_.reset();

@@ -128,7 +128,7 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
                      const std::filesystem::path& path) {
   const bool opens_anew = !app_options.open.empty();
   if (!opens_anew && (!options.session || options.session->runs.empty()))
-    throw OptionError(options.shared ? start_option::share : start_option::screenshot,
+    throw OptionError(start_option::screenshot,
                       "a dump or a result folder to show", "none");
   App app(std::move(app_options));
   if (options.session) app.restore(*options.session, !opens_anew);
@@ -148,10 +148,6 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
   };
   int quiet = -1;
   draw_until([&] { return (quiet = app.settled() && quiet >= 0 ? quiet + 1 : 0) >= Figure::kQuietFrames; });
-  if (options.shared) {
-    app.share(path);
-    return draw_until([&] { return !app.sharing(); });
-  }
   if (options.figure) {
     app.export_figure(*options.panel, path, options.scale);
     return draw_until([&] { return !app.exporting(); });

@@ -75,8 +75,6 @@ std::vector<Action> all_actions() {
       {ActionId::copy_measuring_command, "Edit", "Copy command that measures this",
        "kvreplay evict with the settings A and B of What if"},
       {ActionId::copy_link, "Edit", "Copy link", "kvreplay view opens it at this run, panel and place"},
-      {ActionId::share_page, "Edit", "Share as page",
-       "one HTML file: pictures of the panels in view, settings, commands"},
       {ActionId::keep_tokens, "Edit", "Keep tokens by hand",
        "the chosen ones, beyond the budget of the setting in view", plain("K")},
       {ActionId::pin_tokens, "Edit", "Pin tokens by hand",

@@ -61,7 +61,6 @@ enum class ActionId {
   copy_drawing_command,
   copy_measuring_command,
   copy_link,
-  share_page,
   arrange,
   tour,
   pin_run,
