@@ -57,8 +57,7 @@ class Figure {
   bool settling() const { return quiet_ > 0 || !drawn_; }
   /// Whether the last frames were whole: the last of them has been painted.
   bool done() const;
-  std::vector<std::byte> png() const;  ///< when done()
-  /// Writes path(): shapes where its name ends in .svg, else a PNG. Throws InputError where it cannot.
+  /// Writes path() when done(), as a PNG. Throws InputError where it cannot.
   void write() const;
 
  private:
@@ -202,8 +201,8 @@ class App final : public Client {
   /// Whether what the action turns on and off is on: menus tick it.
   bool is_on(const Action& action) const;
   /// Draws what the panel shows, without its controls, with a title and where it comes from, and writes it as
-  /// a PNG once all of it is computed; a message says so, or why not. As large as the panel was drawn last,
-  /// so many pixels a point.
+  /// a PNG, or its plot as SVG, once all of it is computed; a message says so, or why not. As large as the
+  /// panel was drawn last, so many pixels a point.
   void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
   bool exporting() const { return figure_ != nullptr; }
   /// Brings a panel to the front and gives it the keyboard.
@@ -293,6 +292,8 @@ class App final : public Client {
   bool draw_figure();
   /// Goes on with the figure; an error is said, and ends it.
   void go_on_with_figure();
+  /// Writes the figure: the panel's svg() where its path ends in .svg, else a PNG. Throws InputError.
+  void write_figure();
   std::string figure_title(PanelContext& context) const;
   std::vector<std::string> figure_foot(PanelContext& context) const;
   std::string figure_date() const;

@@ -1,4 +1,6 @@
 #include "analysis/drawing/picture.hpp"
+#include "analysis/report/figure.hpp"
+#include "analysis/report/text.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"
@@ -32,8 +34,6 @@ float rows_missing(PanelKind kind) {
   return most;
 }
 
-bool is_svg(const std::filesystem::path& path) { return path.extension() == ".svg"; }
-
 /// Whether it shows the selected head, and not all of them.
 bool shows_head(PanelKind kind) {
   return kind != PanelKind::heads && kind != PanelKind::jobs && kind != PanelKind::validation;
@@ -42,9 +42,7 @@ bool shows_head(PanelKind kind) {
 }  // namespace
 
 Figure::Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale)
-    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {
-  canvas_.set_smooth(!is_svg(path_));
-}
+    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {}
 
 void Figure::grow(float pixels) {
   const int height =
@@ -64,15 +62,8 @@ void Figure::frame(float text_points, const std::function<bool()>& draw) {
 
 bool Figure::done() const { return quiet_ >= kQuietFrames; }
 
-std::vector<std::byte> Figure::png() const {
-  return png_bytes(canvas_.pixels(), canvas_.width(), canvas_.height());
-}
-
 void Figure::write() const {
-  if (is_svg(path_))
-    write_output(path_, canvas_.svg());
-  else
-    write_output(path_, png());
+  write_output(path_, png_bytes(canvas_.pixels(), canvas_.width(), canvas_.height()));
 }
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
@@ -80,7 +71,8 @@ void App::export_figure(PanelKind kind, const std::filesystem::path& path, float
   const Area& shown = areas_[static_cast<std::size_t>(kind)];
   if (shown.width <= 0) return state_.say(fmt::format("{} is not in view.", title_of(kind)));
   try {
-    figure_ = std::make_unique<Figure>(kind, std::filesystem::absolute(path), std::max(kLeastWidth, shown.width / scale_),
+    figure_ = std::make_unique<Figure>(kind, std::filesystem::absolute(path),
+                                       std::max(kLeastWidth, shown.width / scale_),
                                        std::max(kLeastHeight, shown.height / scale_), scale);
   } catch (const InputError& error) {
     state_.say(error.what(), true);
@@ -180,6 +172,20 @@ void App::drawn(int, int) {
   if (figure_) go_on_with_figure();
 }
 
+void App::write_figure() {
+  if (figure_->path().extension() != ".svg") return figure_->write();
+  PanelContext context{state_, desk_, true};
+  const std::string svg = panel(figure_->panel()).svg(context);
+  if (svg.empty())
+    throw InputError(figure_->path().string(), "a plot to draw as SVG",
+                     fmt::format("none in {}, which is exported as PNG", title_of(figure_->panel())));
+  std::string source = figure_title(context);
+  for (const std::string& line : figure_foot(context)) source += '\n' + line;
+  std::string bytes = report::svg_file("", svg).bytes;
+  bytes.insert(bytes.find('>') + 1, "<desc>" + report::escaped(source) + "</desc>");
+  write_output(figure_->path(), bytes);
+}
+
 void App::go_on_with_figure() {
   std::string error;
   try {
@@ -193,7 +199,7 @@ void App::go_on_with_figure() {
     });
     use_theme(dark_, scale_, text_points_);
     if (error.empty() && !figure_->done()) return;
-    if (error.empty()) figure_->write();
+    if (error.empty()) write_figure();
   } catch (const InputError& failed) {
     error = failed.what();
   }

@@ -32,9 +32,10 @@ inline constexpr OptionFacts screenshot{"screenshot", "FILE",
     policy{"policy", "A[,B]", "policies of settings A and B, named as in evict: snapkv,h2o+joint"},
     keep{"keep", "N", "what a KV head keeps of the prompt: 20%, or 410 tokens"},
     panel{"panel", "NAME", "only this panel, filling the picture"},
-    figure{"figure", "",
-           "the panel's figure alone, without controls, with a title and where it comes from, at scale 2; as "
-           "shapes where FILE ends in .svg"},
+    figure{
+        "figure", "",
+        "the panel's figure alone, without controls, with a title and where it comes from, at scale 2; its "
+        "plot as SVG where FILE ends in .svg"},
     layer{"layer", "N", "selects a layer, counted as in --layers of kvreplay: the dump's, from 0"},
     head{"head", "N", "selects a KV head"},
     query_head{"query-head", "N", "selects a query head of the group"},

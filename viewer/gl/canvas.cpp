@@ -1,7 +1,6 @@
 #include "viewer/gl/canvas.hpp"
 
 #include "viewer/gl/gl_object.hpp"
-#include "viewer/gl/vector_picture.hpp"
 
 #include <cmath>
 
@@ -26,8 +25,6 @@ void Canvas::frame(float text_points, const std::function<bool()>& draw) {
   ImGuiIO& io = ImGui::GetIO();
   io.DisplaySize = {static_cast<float>(width()), static_cast<float>(height())};
   io.DeltaTime = 1.0F / 60;
-  ImGuiStyle& style = ImGui::GetStyle();
-  style.AntiAliasedFill = style.AntiAliasedLines = smooth_;
   ui_.new_frame();
   const bool wanted = draw();
   ui_.end_frame();
@@ -38,13 +35,6 @@ void Canvas::frame(float text_points, const std::function<bool()>& draw) {
   glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(drawn_to));
   glBindFramebuffer(GL_READ_FRAMEBUFFER, static_cast<GLuint>(read_from));
   ImGui::SetCurrentContext(window_);
-}
-
-std::string Canvas::svg() const {
-  ui_.make_current();
-  std::string svg = svg_of_frame(scale_);
-  ImGui::SetCurrentContext(window_);
-  return svg;
 }
 
 }  // namespace kvreplay::viewer

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <imgui.h>
-#include <string>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -24,20 +23,14 @@ class Canvas {
   /// From the next frame on.
   void set_height(int pixels) { buffer_.resize(buffer_.width(), pixels); }
 
-  /// Shapes without smoothed edges, for svg(); from the next frame on.
-  void set_smooth(bool smooth) { smooth_ = smooth; }
-
   /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(). It is painted where `draw` says
   /// so. The window's toolkit and framebuffer are the current ones again afterwards.
   void frame(float text_points, const std::function<bool()>& draw);
   /// What was painted last: [height, width], top first.
   std::vector<Rgb> pixels() const { return buffer_.pixels(FirstRow::last); }
-  /// The last frame as shapes (svg_of_frame()), of a size in points.
-  std::string svg() const;
 
  private:
   float scale_;
-  bool smooth_ = true;
   ImGuiContext* window_ = ImGui::GetCurrentContext();
   FrameBuffer buffer_;
   UiContext ui_;

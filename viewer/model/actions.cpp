@@ -61,7 +61,7 @@ std::vector<Action> all_actions() {
       {ActionId::save_session, "File", "Save session", "open runs, selection, layout and ranges",
        control("S")},
       {ActionId::export_png, "File", "Export panel as PNG", "the panel in use as a figure", control("E")},
-      {ActionId::export_svg, "File", "Export panel as SVG", "the same as shapes, for papers"},
+      {ActionId::export_svg, "File", "Export panel as SVG", "the plot of the panel in use, for papers"},
       {ActionId::export_csv, "File", "Export panel as CSV", "the numbers behind the panel in use",
        control_shift("E")},
       {ActionId::quit, "File", "Quit", "leaves the program", control("Q")},

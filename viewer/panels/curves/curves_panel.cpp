@@ -1,3 +1,4 @@
+#include "analysis/report/plots.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/curve_lines.hpp"
@@ -160,6 +161,7 @@ class CurvesPanel final : public Panel {
   std::vector<std::string> figure_settings(PanelContext& context) const override {
     return with_pinned({}, context.state, beside() != nullptr, less_ ? "less" : "dashed:");
   }
+  std::string svg(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override;
 
@@ -354,6 +356,34 @@ std::string CurvesPanel::figure_title(PanelContext& context) const {
   const std::shared_ptr<const Run> pinned = context.state.subtracted();
   if (!pinned || beside() == nullptr) return title;
   return less_ ? less_than_pinned(title, *pinned) : fmt::format("{}, dashed: {}", title, pinned->name());
+}
+
+std::string CurvesPanel::svg(PanelContext& context) const {
+  if (shown_.of(context.state.run().get()) == nullptr || by_window()) return {};
+  const CurveFigure shown = shown_figure();
+  const ValueExtent extent = shown.extent();
+  const auto n = static_cast<double>(std::max<Index>(curves().n, 2));
+  report::LinePlot plot{.id = "curves",
+                        .title = figure_title(context),
+                        .x = {"budget (tokens kept)", 1, n, true},
+                        .y = {shown.axis(), extent.low, extent.high, shown.log},
+                        .at = {curves().budgets.begin(), curves().budgets.end()},
+                        .lines = {}};
+  std::vector<std::string> names;
+  const auto add = [&](const ScoreCurves::Curve& curve, std::vector<double> values, bool pinned) {
+    names.emplace_back(name_of(curve.score));
+    plot.lines.push_back({.name = names.back() + (pinned ? ", pinned" : ""),
+                          .style = {.thin = pinned},
+                          .values = std::move(values),
+                          .markers = false});
+  };
+  for (const ScoreCurves::Curve& curve : curves().curves) {
+    if (!shown.shows(curve.score)) continue;
+    add(curve, shown.drawn(curve), false);
+    if (const ScoreCurves::Curve* other = shown.less ? nullptr : shown.pinned_curve(curve.score))
+      add(*other, drawn_values(*other, shown.mode, shown.log), true);
+  }
+  return report::svg_of(report::styled(std::move(plot), names));
 }
 
 std::string CurvesPanel::csv(PanelContext& context) const {

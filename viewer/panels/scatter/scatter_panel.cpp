@@ -1,4 +1,5 @@
 #include "analysis/options/option.hpp"
+#include "analysis/report/plots.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
@@ -29,6 +30,7 @@ class ScatterPanel final : public Panel {
   void draw(PanelContext& context) override;
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
+  std::string svg(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override;
 
@@ -233,6 +235,28 @@ std::vector<std::string> ScatterPanel::figure_settings(PanelContext& context) co
   if (kept_)
     lines.push_back(evict_options_text(state.setting(), find_score(state.scores, state.setting().score)));
   return with_pinned(std::move(lines), state, pinned_.beside(shown_) != nullptr, "beside");
+}
+
+std::string ScatterPanel::svg(PanelContext& context) const {
+  const ScatterFacts* facts = shown_.of(context.state.run().get());
+  if (facts == nullptr) return {};
+  const bool ranks = facts->axes == ScatterAxes::rank;
+  report::ScatterPlot plot{.id = "scatter", .title = figure_title(context), .x = {}, .y = {}};
+  for (const ScatterPoint& point : facts->scatter.points) {
+    plot.tokens.push_back(static_cast<double>(point.token));
+    const auto p = static_cast<std::size_t>(point.token);
+    plot.across.push_back(ranks ? facts->score_place[p] + 1 : facts->score_of(point.token));
+    plot.up.push_back(ranks ? facts->reference_place[p] + 1 : facts->reference_of(point.token));
+  }
+  const auto axis = [&](TokenMetric metric, const ScatterAxis& of, const std::vector<double>& values) {
+    const std::string label = fmt::format("{}{}", name_of(metric), ranks ? ", rank (1: largest)" : "");
+    return of.kind == ScaleKind::log && !ranks ? log_axis(label, values) : linear_axis(label, values, false);
+  };
+  plot.x = axis(facts->score, facts->scatter.x, plot.across);
+  plot.y = axis(facts->reference, facts->scatter.y, plot.up);
+  constexpr AgreementFigure kSpearman = AgreementFigure::spearman;
+  plot.corner = fmt::format("{} {:.3f}", facts_of(kSpearman).title, facts->agreement[kSpearman]);
+  return report::svg_of(plot);
 }
 
 std::string ScatterPanel::csv(PanelContext& context) const {
