@@ -126,6 +126,8 @@ std::optional<ReadSession> session_at_start(const Arguments& given, const std::f
   auto read = read_session_file(file);
   if (!given.session.empty() && read && !read->is_session)
     throw InputError(file.string(), "a session of the dashboard", "another file");
+  if (read)
+    for (const std::string& note : read->notes) to_stderr(fmt::format("{}: {}\n", file.string(), note));
   return read;
 }
 
@@ -320,7 +322,8 @@ int run(int argc, char** argv) {
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
   check_origin(given.behind);
   check_picture_name(given.screenshot, given.picture.figure);
-  if (given.scale && given.screenshot.empty()) throw InputError("--scale: of --screenshot, and there is none");
+  if (given.scale && given.screenshot.empty())
+    throw InputError("--scale: of --screenshot, and there is none");
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale.value_or(given.picture.figure ? 2 : 1);
   AppOptions options = app_options(given);

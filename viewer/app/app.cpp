@@ -46,8 +46,7 @@ std::string App::title() const {
 
 bool App::needs_frame() const {
   return state_.links.unfinished || desk_.version() != seen_version_ || (figure_ && figure_->settling()) ||
-         (worst_wanted_ && state_.all_ranked && !worst_head_.pending()) ||
-         watcher_->something_changed();
+         (worst_wanted_ && state_.all_ranked && !worst_head_.pending()) || watcher_->something_changed();
 }
 
 double App::changes_in() const {
@@ -203,6 +202,7 @@ void App::frame() {
     draw_start(area);
   draw_status_bar(foot);
   draw_palette();
+  draw_jobs();
   draw_help();
   draw_path_prompts();
   draw_tour();

@@ -259,6 +259,8 @@ class App final : public Client {
   void draw_palette();
   /// Does what was found in the palette.
   void perform(const FindEntry& entry);
+  /// Computations and the memory for their answers, above the right end of the status line.
+  void draw_jobs();
   void draw_help();
   void draw_path_prompts();
   void close_popup();
@@ -333,7 +335,8 @@ class App final : public Client {
   std::array<Patience, kPanels.size()> patience_;  ///< with the answers that a panel shows
   std::array<Area, kPanels.size()> areas_{};       ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
-  bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
+  bool palette_open_ = false, help_open_ = false, jobs_open_ = false, path_open_ = false,
+       locate_open_ = false;
   std::string palette_text_;
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn

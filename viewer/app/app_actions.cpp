@@ -70,6 +70,7 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
   static constexpr Handler handlers[] = {
       {ActionId::open_palette, [](App& app, A) { app.palette_open_ = true; }},
       {ActionId::help, [](App& app, A) { app.help_open_ = true; }},
+      {ActionId::show_jobs, [](App& app, A) { app.jobs_open_ = true; }},
       {ActionId::open_path, [](App& app, A) { app.path_open_ = true; }},
       {ActionId::locate_dump,
        [](App& app, A) {

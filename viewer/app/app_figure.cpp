@@ -35,9 +35,7 @@ float rows_missing(PanelKind kind) {
 }
 
 /// Whether it shows the selected head, and not all of them.
-bool shows_head(PanelKind kind) {
-  return kind != PanelKind::heads && kind != PanelKind::jobs && kind != PanelKind::validation;
-}
+bool shows_head(PanelKind kind) { return kind != PanelKind::heads && kind != PanelKind::validation; }
 
 }  // namespace
 

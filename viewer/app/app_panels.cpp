@@ -203,7 +203,11 @@ void App::draw_status_bar(float height) {
       fmt::format("{}{} \xC2\xB7 {}", hardware(), open_jobs > 0 ? counted(open_jobs, "job") : "ready",
                   bytes_text(static_cast<double>(desk_.cached_bytes())));
   const float right_at = view->Size.x - t.px(12) - ImGui::CalcTextSize(right.c_str()).x;
-  ImGui::GetWindowDrawList()->AddText({view->Pos.x + right_at, y}, t.dim, right.c_str());
+  ImGui::SetCursorScreenPos({view->Pos.x + right_at, y});
+  if (ImGui::InvisibleButton("jobs", ImGui::CalcTextSize(right.c_str()))) jobs_open_ = true;
+  ImGui::GetWindowDrawList()->AddText({view->Pos.x + right_at, y}, ImGui::IsItemHovered() ? t.text : t.dim,
+                                      right.c_str());
+  tip("Computations, with a stop button, and the memory for their answers (Ctrl+0)");
 
   std::string left = state_.message();
   const bool is_error = !left.empty() && state_.message_is_error();

@@ -128,8 +128,7 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
                      const std::filesystem::path& path) {
   const bool opens_anew = !app_options.open.empty();
   if (!opens_anew && (!options.session || options.session->runs.empty()))
-    throw OptionError(start_option::screenshot,
-                      "a dump or a result folder to show", "none");
+    throw OptionError(start_option::screenshot, "a dump or a result folder to show", "none");
   App app(std::move(app_options));
   if (options.session) app.restore(*options.session, !opens_anew);
   const float scale = options.figure ? 1 : options.scale;

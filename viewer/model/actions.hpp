@@ -17,6 +17,7 @@ namespace kvreplay::viewer {
 enum class ActionId {
   open_palette,
   help,
+  show_jobs,
   open_path,
   locate_dump,
   reload,
