@@ -172,7 +172,7 @@ TEST_CASE("panels come to the front, move and fill the window", "[viewer][layout
   CHECK(leaf_of(PanelKind::recipes) == leaf_of(PanelKind::tokens));
   CHECK(layout.in_front(PanelKind::recipes));
   // What stays behind has a front still.
-  CHECK(layout.in_front(PanelKind::scatter) || layout.in_front(PanelKind::validation));
+  CHECK((layout.in_front(PanelKind::scatter) || layout.in_front(PanelKind::validation)));
   const Layout before = layout;
   layout.move(PanelKind::heads, leaf_of(PanelKind::tokens));  // the last of its leaf
   layout.move(PanelKind::recipes, 0);                         // a split

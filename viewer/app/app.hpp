@@ -247,6 +247,8 @@ class App final : public Client {
   std::string hardware();
   float draw_findings(const Area& area);
   void draw_panels(const Area& area);
+  /// False for Validation and Recipes where the run has none: only the palette leads there.
+  bool has_data(PanelKind kind) const;
   void draw_slot(const Layout::Slot& slot);
   void draw_panel(PanelKind kind);
   void draw_tabs(const Layout::Slot& slot, float height);
