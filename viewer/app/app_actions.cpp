@@ -261,7 +261,7 @@ std::string App::export_stem(std::string_view what) const {
   const std::string run = state_.run() ? state_.run()->name() : "kvreplay";
   const Selection& s = state_.selection();
   return fmt::format("{}-{}-layer{}-head{}", run, what,
-                     state_.run() ? state_.run()->layer_number(s.layer) : s.layer, s.kv_head);
+                     state_.run() ? state_.run()->layer_number(s.layer) : ModelLayer{s.layer}, s.kv_head);
 }
 
 std::filesystem::path App::export_path(std::string_view what, std::string_view extension) const {

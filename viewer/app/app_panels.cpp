@@ -54,7 +54,7 @@ struct Stepper {
     if (small_button(kBack)) value = (value + count() - 1) % count();
     ImGui::SameLine(0, theme().px(3));
     ImGui::PushFont(mono_font());
-    ImGui::Text("%*d", digits(), static_cast<int>(numbers.number(value)));
+    ImGui::Text("%*d", digits(), static_cast<int>(numbers.number(value).number));
     ImGui::PopFont();
     if (ImGui::IsItemHovered() && ImGui::GetIO().MouseWheel != 0)
       value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count() - 1)) % count();

@@ -42,7 +42,7 @@ class Run {
   const DumpShape& shape() const { return shape_; }
   /// What its layers are called wherever a person reads or types them.
   const LayerNumbers& layers() const { return layers_; }
-  Index layer_number(Index layer) const { return layers_.number(layer); }
+  ModelLayer layer_number(Index layer) const { return layers_.number(layer); }
   /// "layer 14 head 1"
   std::string head_text(Index layer, Index kv_head) const;
   /// What make the dump has, as summary.json says it (fingerprint()).

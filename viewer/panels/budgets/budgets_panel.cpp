@@ -400,7 +400,9 @@ void BudgetsPanel::draw_map(AppState& state, ImVec2 size) {
   const auto h = static_cast<std::size_t>(*head);
   if (std::isnan(share->loss[h])) return;
   ImGui::BeginTooltip();
-  ImGui::TextUnformatted(fmt::format("Layer {}, KV head {}", *head / shape.n_kv, *head % shape.n_kv).c_str());
+  ImGui::TextUnformatted(
+      fmt::format("layer {}, KV head {}", state.run()->layer_number(*head / shape.n_kv), *head % shape.n_kv)
+          .c_str());
   figure("budget", fmt::format("{} of {} tokens", share->budgets[h], shape.l));
   figure("loss", number_text(share->loss[h]));
   ImGui::EndTooltip();

@@ -313,7 +313,7 @@ std::vector<std::string> HeadMapPanel::figure_settings(PanelContext& context) co
 std::string HeadMapPanel::svg(PanelContext& context) const {
   if (!context.state.run() || !map_ || sheet_shown_) return {};
   std::vector<Index> numbers;
-  for (const Index layer : map_->layers) numbers.push_back(context.state.run()->layer_number(layer));
+  for (const Index layer : map_->layers) numbers.push_back(context.state.run()->layer_number(layer).number);
   report::CellMap cells = report::map_of_heads(numbers, map_->values);
   cells.id = "heads";
   cells.title = cells.value_label = figure_title(context);
