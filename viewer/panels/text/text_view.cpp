@@ -11,7 +11,7 @@ namespace kvreplay::viewer {
 namespace {
 
 /// How far the letters of an evicted token go towards what is behind them.
-constexpr float kDimmed = 0.52F, kVanished = 0.8F;
+constexpr float kDimmed = 0.52F;
 /// How much of its tint a token loses beside chosen ones.
 constexpr float kAside = 0.65F;
 
@@ -134,14 +134,14 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
     const std::string_view text = content.layout->text(piece);
     // On strong colours less: they leave letters less contrast to lose.
-    const float dimmed = (piece.blank ? 1 : evicted) * (content.vanish ? kVanished : kDimmed) *
-                         (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
+    const float dimmed =
+        (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
     const float towards = aside ? std::max(dimmed, kDimmed) : dimmed;
     const ImU32 full = aside ? t.text : tint_ink(level);
     const ImU32 faint = mixed(full, behind, towards);
-    const ImU32 ink = !candidate ? t.dim : content.vanish ? faint : readable(faint, behind);
+    const ImU32 ink = candidate ? readable(faint, behind) : t.dim;
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
-    if (evicted > 0 && !piece.blank && !content.vanish) {
+    if (evicted > 0 && !piece.blank) {
       const float middle = std::floor(text_top + letters * 0.56F);
       list->AddRectFilled({low.x, middle}, {high.x, middle + std::max(t.px(1), 1.0F)},
                           faded(full, 0.65F * evicted));

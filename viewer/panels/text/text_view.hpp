@@ -23,7 +23,6 @@ struct TextViewContent {
   std::span<const TextMatch> matches;           ///< of a search
   std::span<const QuestionFacts::Span> marked;  ///< overlined
   bool scrolls = true;                          ///< a picture has no scroll bar
-  bool vanish = false;                          ///< evicted tokens are but a trace, too faint to be read
 };
 
 /// What was under the mouse, and what it did.
