@@ -18,11 +18,11 @@
 namespace kvreplay::conform {
 
 struct ConformOptions {
-  std::vector<std::string> kept;  ///< files, one a budget (analysis/conform/engine_kept.hpp)
+  std::vector<std::string> kept;  ///< files, one a budget (analysis/conform/parts.hpp)
   std::string as;                 ///< the policy, or POLICY~DIVISION
   std::vector<Budget> budgets;
   Semantics semantics = Semantics::paper;
-  std::string cache;          ///< a folder of what is held (analysis/conform/held_cache.hpp), with one budget
+  std::string cache;          ///< a folder of what is held (analysis/conform/parts.hpp), with one budget
   std::string scores_found;   ///< .npy [layers, kv_heads, l]: what the implementation ranked by
   CacheFormatOptions stored;  ///< how it is to be; no format: as it is
   std::string head_budgets;   ///< .npy [layers, kv_heads]: tokens of every head, in place of a division

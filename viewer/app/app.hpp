@@ -1,22 +1,25 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
-#include "viewer/gl/canvas.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 #include "viewer/gl/host.hpp"
+#include "viewer/gl/ui_context.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/patience.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
-#include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/desk.hpp"
 #include "viewer/questions/find.hpp"
 #include "viewer/questions/folder_listing.hpp"
+#include "viewer/questions/live_findings.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/state.hpp"
 #include "viewer/questions/worst_head.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <atomic>
@@ -34,6 +37,75 @@
 #include <vector>
 
 namespace kvreplay::viewer {
+
+/// A picture beside the window's, with a toolkit and a size of its own. Lives and dies with the window's
+/// OpenGL context current.
+class Canvas {
+ public:
+  /// `width` x `height` points, `scale` pixels each. Throws InputError for sizes that OpenGL cannot have.
+  Canvas(float width, float height, float scale);
+
+  float scale() const { return scale_; }
+  int width() const { return buffer_.width(); }
+  int height() const { return buffer_.height(); }
+
+  /// From the next frame on.
+  void set_height(int pixels) { buffer_.resize(buffer_.width(), pixels); }
+
+  /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(). It is painted where `draw` says
+  /// so. The window's toolkit and framebuffer are the current ones again afterwards.
+  void frame(float text_points, const std::function<bool()>& draw);
+  /// What was painted last: [height, width], top first.
+  std::vector<Rgb> pixels() const { return buffer_.pixels(FirstRow::last); }
+
+ private:
+  float scale_;
+  ImGuiContext* window_ = ImGui::GetCurrentContext();
+  FrameBuffer buffer_;
+  UiContext ui_;
+};
+
+/// The findings above the panels, in up to two lines each, where the window is lower a line each; where it is
+/// low, or on request, one line with those that follow behind arrows. A click leads to where a finding is
+/// seen.
+class FindingStrip {
+ public:
+  /// Takes what is known by now; once a frame, before height().
+  void look(PanelContext& context);
+  /// What it takes in height of the `room` for it and the panels, with the gap below it; 0 where there is
+  /// nothing to say.
+  float height(ImVec2 room) const;
+  /// Draws at the cursor, as wide as the room, in height(room). The panel that a click leads to.
+  std::optional<PanelKind> draw(PanelContext& context, ImVec2 room);
+
+  const FindingSource& source() const { return source_; }
+  bool folded(ImVec2 room) const;
+  nlohmann::json save() const;
+  void load(const nlohmann::json& json);
+
+ private:
+  bool shows_list() const { return !source_.list().empty(); }
+  static float line();       ///< the height of a finding in one line
+  static float more_line();  ///< of each further line
+  /// Beside the label, in a strip so wide.
+  float text_width(float width) const;
+  float label_width() const;
+  float finding_height(std::size_t which, float width, std::size_t most_lines) const;
+  /// Of all findings, those to come among them: panels do not move once they are there.
+  float list_height(float width, std::size_t most_lines) const;
+  /// The lines that a finding may take.
+  std::size_t lines_each(ImVec2 room) const;
+  void draw_label(bool is_folded);
+  std::optional<PanelKind> draw_list(PanelContext& context, ImVec2 room, float height);
+  std::optional<PanelKind> draw_finding(PanelContext& context, std::size_t which, float width,
+                                        std::size_t most_lines);
+  void draw_state(float width);
+
+  FindingSource source_;
+  bool of_dump_ = false;        ///< of which more may come; results say all at once
+  std::optional<bool> folded_;  ///< as chosen; empty: by the room there is
+  std::size_t shown_ = 0;       ///< of the folded ones
+};
 
 /// A panel's figure on its way into a file: drawn beside the window's frames until all of it is computed.
 class Figure {

@@ -1,6 +1,5 @@
-#include "viewer/panels/heads/head_table.hpp"
-
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
