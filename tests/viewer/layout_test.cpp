@@ -211,11 +211,11 @@ TEST_CASE("what is no layout becomes one", "[viewer][layout]") {
       R"({"root": {"panels": []}})",
       R"({"root": {"panels": ["nobody"]}})",
       R"({"root": {"bar": "slanted", "share": 0.5, "parts": []}})",
-      R"({"root": {"bar": "vertical", "share": 2, "parts": [{"panels": ["heads"]}, {"panels": ["jobs"]}]}})",
+      R"({"root": {"bar": "vertical", "share": 2, "parts": [{"panels": ["heads"]}, {"panels": ["recipes"]}]}})",
       R"({"root": {"bar": "vertical", "share": 0.5, "parts": [{"panels": ["heads"]}, {"panels": ["heads"]}]}})"};
   for (const char* text : none) CHECK(Layout::from_json(nlohmann::json::parse(text)) == Layout::standard());
 
-  std::string deep = R"({"panels": ["jobs"]})";
+  std::string deep = R"({"panels": ["recipes"]})";
   for (int i = 0; i < 40; ++i)
     deep = R"({"bar": "vertical", "share": 0.5, "parts": [{"panels": ["heads"]}, )" + deep + "]}";
   CHECK(Layout::from_json(nlohmann::json::parse("{\"root\": " + deep + "}")) == Layout::standard());

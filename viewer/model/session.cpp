@@ -99,7 +99,11 @@ bool is_former(const Json& name) {
 std::vector<std::string> take_former(Json& list) {
   std::vector<std::string> names;
   Json rest = Json::array();
-  for (Json& name : list) is_former(name) ? names.push_back(name) : rest.push_back(std::move(name));
+  for (const Json& name : list)
+    if (is_former(name))
+      names.push_back(name.get<std::string>());
+    else
+      rest.push_back(name);
   list = std::move(rest);
   return names;
 }
