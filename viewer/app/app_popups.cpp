@@ -2,6 +2,7 @@
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"

@@ -261,7 +261,9 @@ std::string ScatterPanel::svg(PanelContext& context) const {
   const ScatterFacts* facts = shown_.of(context.state.run().get());
   if (facts == nullptr) return {};
   const bool ranks = facts->axes == ScatterAxes::rank;
-  report::ScatterPlot plot{.id = "scatter", .title = figure_title(context), .x = {}, .y = {}};
+  report::ScatterPlot plot;
+  plot.id = "scatter";
+  plot.title = figure_title(context);
   for (const ScatterPoint& point : facts->scatter.points) {
     plot.tokens.push_back(static_cast<double>(point.token));
     const auto p = static_cast<std::size_t>(point.token);
