@@ -22,10 +22,10 @@ struct ConformOptions {
   std::string as;                 ///< the policy, or POLICY~DIVISION
   std::vector<Budget> budgets;
   Semantics semantics = Semantics::paper;
-  std::string cache;          ///< a folder of what is held (analysis/conform/parts.hpp), with one budget
-  std::string scores_found;   ///< .npy [layers, kv_heads, l]: what the implementation ranked by
-  CacheFormatOptions stored;  ///< how it is to be; no format: as it is
-  std::string head_budgets;   ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
+  std::string cache;             ///< a folder of what is held (analysis/conform/parts.hpp), with one budget
+  std::string scores_found;      ///< .npy [layers, kv_heads, l]: what the implementation ranked by
+  CacheFormatOptions stored;     ///< how it is to be; no format: as it is
+  std::string head_budgets;      ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
   std::optional<Dtype> numbers;  ///< that scores were formed in; unset: the dump's
   Index variants = 3;            ///< readings that are told where something departs
   std::vector<NamedFile> scores;

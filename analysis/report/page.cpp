@@ -168,10 +168,11 @@ std::string html_of(const Page& page, const std::string& figure_folder, const st
                                          escaped(results), page.kv_heads, page.tokens),
       header_html(page));
   for (const Section& section : page.sections) html += section_html(section, figure_folder);
-  return html + fmt::format("</main>\n<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
-                            "<script type=\"application/json\" id=\"colors\">{}</script>\n"
-                            "<script>\n{}{}{}</script>\n</body>\n</html>\n",
-                            colors_json(), report_js(), prompt_js(), state_js());
+  return html + fmt::format(
+                    "</main>\n<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
+                    "<script type=\"application/json\" id=\"colors\">{}</script>\n"
+                    "<script>\n{}{}{}</script>\n</body>\n</html>\n",
+                    colors_json(), report_js(), prompt_js(), state_js());
 }
 
 }  // namespace kvreplay::report
