@@ -29,7 +29,6 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -50,7 +49,7 @@ struct Arguments {
   int cache = 1024;
   std::string backend = "auto";
   std::optional<Index> device;
-  std::string screenshot, share, film, panel, keep;
+  std::string screenshot, panel, keep;
   std::vector<std::string> policies;
   std::string serve;  // the port; none: a window
   std::string behind;
@@ -85,12 +84,6 @@ void parse_size(const std::string& text, int& width, int& height) {
   if (std::sscanf(text.c_str(), "%dx%d%c", &width, &height, &end) != 2 || width < 320 || height < 240 ||
       width > 16384 || height > 16384)
     throw InputError("--size", "WIDTHxHEIGHT from 320x240 to 16384x16384", "'" + text + "'");
-}
-
-void check_film_name(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension().string();
-  if (extension != ".png" && extension != ".apng")
-    throw InputError("--film", "a name that ends in .png or .apng", "'" + path + "'");
 }
 
 void check_picture_name(const std::string& path, bool figure) {
@@ -133,6 +126,8 @@ std::optional<ReadSession> session_at_start(const Arguments& given, const std::f
   auto read = read_session_file(file);
   if (!given.session.empty() && read && !read->is_session)
     throw InputError(file.string(), "a session of the dashboard", "another file");
+  if (read)
+    for (const std::string& note : read->notes) to_stderr(fmt::format("{}: {}\n", file.string(), note));
   return read;
 }
 
@@ -244,7 +239,7 @@ int run(int argc, char** argv) {
                     "dumps and result folders to open, side by side, or a kvreplay:// link");
   parser.add_option("--score", given.scores, "name=FILE.npy: your score, [layers, kv_heads, l], for What if")
       ->allow_extra_args(false);
-  parser.add_option("--theme", given.theme, "dark or light (dark; figures and films are light)")
+  parser.add_option("--theme", given.theme, "dark or light (dark; figures are light)")
       ->check(CLI::IsMember({"dark", "light"}));
   parser.add_option("--size", given.size, "of the window, in points (1280x800)");
   parser.add_option("--text", given.text, "size of the text in points")
@@ -267,30 +262,19 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* picture =
       parser.add_option("--screenshot", given.screenshot, std::string(start_option::screenshot.meaning));
-  CLI::Option* page = parser
-                          .add_option(fmt::format("--{}", start_option::share.name), given.share,
-                                      std::string(start_option::share.meaning))
-                          ->excludes(picture);
-  CLI::Option* film = parser
-                          .add_option(fmt::format("--{}", start_option::film.name), given.film,
-                                      std::string(start_option::film.meaning))
-                          ->excludes(picture)
-                          ->excludes(page);
   CLI::Option* serving =
       parser
           .add_flag("--serve{8765}", given.serve,
                     "shows it in a browser: prints the address; of another port with --serve PORT, 0 is any")
           ->check(CLI::Range(0, 65535))
-          ->excludes(picture)
-          ->excludes(page)
-          ->excludes(film);
+          ->excludes(picture);
   parser
       .add_option("--behind", given.behind,
                   "https://HOST of a proxy (JupyterHub's) through which the browser comes, as it has it")
       ->needs(serving);
   parser.add_flag("--attached", given.attached, "ends with its standard input, as a part of another program")
       ->needs(serving);
-  parser.add_option("--scale", given.scale, "pixels a point of the screenshot or film (1; of a figure 2)")
+  parser.add_option("--scale", given.scale, "pixels a point of the screenshot (1; of a figure 2)")
       ->check(CLI::Range(0.5, 4.0));
   const auto at_start = [&](const OptionFacts& option, auto& value, const std::string& more = "") {
     return parser.add_option(fmt::format("--{}", option.name), value, std::string(option.meaning) + more);
@@ -338,31 +322,21 @@ int run(int argc, char** argv) {
       if (value.empty()) throw InputError(option->get_name(), "a value", "''");
   check_origin(given.behind);
   check_picture_name(given.screenshot, given.picture.figure);
-  if (given.scale && given.screenshot.empty() && given.film.empty())
-    throw InputError("--scale: of --screenshot or --film, and there is none");
-  if (!given.film.empty()) {
-    check_film_name(given.film);
-    given.picture.film = true;
-    given.picture.panel = PanelKind::text;
-    std::tie(given.picture.width, given.picture.height) = std::pair(1000, 600);
-  }
+  if (given.scale && given.screenshot.empty())
+    throw InputError("--scale: of --screenshot, and there is none");
   if (!given.size.empty()) parse_size(given.size, given.picture.width, given.picture.height);
   given.picture.scale = given.scale.value_or(given.picture.figure ? 2 : 1);
   AppOptions options = app_options(given);
-  given.picture.shared = !given.share.empty();
-  if (!given.screenshot.empty() || !given.film.empty() || given.picture.shared) {
+  if (!given.screenshot.empty()) {
     if (const auto read = session_at_start(given, given.session)) {
       given.picture.session = read->session;
-      if (given.size.empty() && given.film.empty()) {
+      if (given.size.empty()) {
         given.picture.width = read->session.window_width;
         given.picture.height = read->session.window_height;
       }
       if (!read->remarks.empty()) throw InputError(given.session + ": " + read->remarks.front());
     }
-    take_screenshot(std::move(options), given.picture,
-                    given.picture.shared ? given.share
-                    : given.picture.film ? given.film
-                                         : given.screenshot);
+    take_screenshot(std::move(options), given.picture, given.screenshot);
     return 0;
   }
   if (!given.serve.empty()) return serve(given, std::move(options));

@@ -1,6 +1,5 @@
 #include "analysis/channels/channel_stage.hpp"
 
-#include "analysis/channels/channel_tables.hpp"
 #include "analysis/drawing/picture.hpp"
 #include "analysis/results/map_name.hpp"
 #include "data/npy_write.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/channels/channel_tables.hpp"
+#include "analysis/channels/channel_stage.hpp"
 
 #include <fmt/format.h>
 

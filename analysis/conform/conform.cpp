@@ -1,8 +1,6 @@
 #include "analysis/conform/conform.hpp"
 
-#include "analysis/conform/deviations.hpp"
-#include "analysis/conform/engine_kept.hpp"
-#include "analysis/conform/held_cache.hpp"
+#include "analysis/conform/parts.hpp"
 #include "analysis/conform/rounding.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/eviction/eviction_plan.hpp"

@@ -18,12 +18,12 @@
 namespace kvreplay::conform {
 
 struct ConformOptions {
-  std::vector<std::string> kept;  ///< files, one a budget (analysis/conform/engine_kept.hpp)
+  std::vector<std::string> kept;  ///< files, one a budget (analysis/conform/parts.hpp)
   std::string as;                 ///< the policy, or POLICY~DIVISION
   std::vector<Budget> budgets;
   Semantics semantics = Semantics::paper;
-  std::string cache;             ///< folder of the cache's contents (held_cache.hpp), with one budget
-  std::string scores_found;      ///< .npy [layers, kv_heads, l]: the implementation's scores
+  std::string cache;         ///< folder of the cache's contents (analysis/conform/parts.hpp), with one budget
+  std::string scores_found;  ///< .npy [layers, kv_heads, l]: the implementation's scores
   CacheFormatOptions stored;     ///< the expected format of the cache; none: exact numbers
   std::string head_budgets;      ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
   std::optional<Dtype> numbers;  ///< dtype of the scores; unset: the dump's

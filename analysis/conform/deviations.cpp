@@ -1,6 +1,5 @@
-#include "analysis/conform/deviations.hpp"
-
 #include "analysis/budgets/budget_plan.hpp"
+#include "analysis/conform/parts.hpp"
 #include "analysis/results/figures.hpp"
 #include "sim/tokens/token_metrics.hpp"
 

@@ -1,5 +1,4 @@
-#include "analysis/conform/engine_kept.hpp"
-
+#include "analysis/conform/parts.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"
 #include "data/mapped_file.hpp"

@@ -1,5 +1,4 @@
-#include "analysis/conform/held_cache.hpp"
-
+#include "analysis/conform/parts.hpp"
 #include "data/error.hpp"
 #include "data/npy_header.hpp"
 #include "data/npy_read.hpp"

@@ -218,9 +218,10 @@ std::optional<Figure> share_figure(const Tables& tables) {
   std::stable_partition(entries.begin(), entries.end(),
                         [&](const auto* entry) { return table.key(*entry, "method") == "lu"; });
   for (const auto* const entry : entries) {
-    CellMap map = map_of_heads(tables.results, Eigen::Map<const Matrix<double>>(
-                                                   entry->heads.data(), std::ssize(tables.results.layers()),
-                                                   tables.results.shape().n_kv));
+    CellMap map = map_of_heads(
+        tables.results.layers(),
+        Eigen::Map<const Matrix<double>>(entry->heads.data(), std::ssize(tables.results.layers()),
+                                         tables.results.shape().n_kv));
     const std::string method = shown_name(table.key(*entry, "method")),
                       budget = kept_text(table.key(*entry, "sigma"));
     map.title =

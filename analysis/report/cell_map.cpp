@@ -101,11 +101,11 @@ void draw_legend(Svg& svg, const CellMap& map, const Layout& at) {
 
 }  // namespace
 
-CellMap map_of_heads(const ResultReader& results, Matrix<double> values) {
+CellMap map_of_heads(const std::vector<Index>& layers, Matrix<double> values) {
   CellMap map;
   map.row_label = "layer";
   map.column_label = "KV head";
-  for (const Index layer : results.layers()) map.rows.push_back(std::to_string(layer));
+  for (const Index layer : layers) map.rows.push_back(std::to_string(layer));
   for (Index head = 0; head < values.cols(); ++head) map.columns.push_back(std::to_string(head));
   map.numbers = values.cols() <= 8 && values.rows() <= 40;
   map.values = std::move(values);

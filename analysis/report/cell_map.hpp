@@ -26,8 +26,9 @@ struct CellMap {
   std::vector<std::pair<Index, Index>> marked;
 };
 
-/// The heads of a run, layers downwards; numbers in the cells where they are few. `values` [layers, n_kv].
-CellMap map_of_heads(const ResultReader& results, Matrix<double> values);
+/// The heads of these layers, layers downwards; numbers in the cells where they are few. `values` [layers,
+/// n_kv].
+CellMap map_of_heads(const std::vector<Index>& layers, Matrix<double> values);
 
 std::string svg_of(const CellMap& map);
 /// A row label, a column label and a value a row, digits enough to read the same number back.

@@ -43,12 +43,6 @@ FigureFile svg_file(const std::string& stem, const std::string& svg) {
 
 FigureFile csv_file(const std::string& stem, std::string csv) { return {stem + ".csv", std::move(csv)}; }
 
-std::string png_html(std::span<const std::byte> png, Index width, const std::string& alt) {
-  return fmt::format("<img class=\"figure\" width=\"{}\" alt=\"{}\" src=\"data:image/png;base64,{}\"/>",
-                     width, escaped(alt),
-                     base64({reinterpret_cast<const std::uint8_t*>(png.data()), png.size()}));
-}
-
 std::string picks_html(const std::vector<Pick>& picks) {
   std::string html = "<div class=\"picks\">";
   for (const Pick& pick : picks) {

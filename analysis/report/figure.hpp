@@ -50,9 +50,6 @@ std::string directions_text(std::span<const FigureFacts* const> figures);
 FigureFile svg_file(const std::string& stem, const std::string& svg);
 FigureFile csv_file(const std::string& stem, std::string csv);
 
-/// A PNG that stands within the page, `width` points wide where there is room.
-std::string png_html(std::span<const std::byte> png, Index width, const std::string& alt);
-
 /// A list to pick from; its first option is that of the picture that stands there.
 struct Pick {
   std::string label;
@@ -114,9 +111,6 @@ struct Page {
 /// One HTML file that needs no other. `figure_folder` is the folder of the plots' files and `results` the
 /// result folder, as links from the page.
 std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results);
-
-/// A page without scripts and without files of plots, in one HTML file.
-std::string still_html_of(const Page& page);
 
 /// The dashboard panel that corresponds to a plot of this name; empty if none does.
 std::string_view panel_of_figure(std::string_view name);

@@ -185,7 +185,7 @@ Section head_map_section(const Tables& tables) {
   }
   const auto scales = scales_of(maps);
   const HeadMap& first = maps[first_map(maps)];
-  CellMap cells = map_of_heads(results, first.values);
+  CellMap cells = map_of_heads(results.layers(), first.values);
   cells.id = "head-map";
   cells.title = fmt::format("{} of every head", first.file);
   cells.scale = scales.at(first.scale);

@@ -155,11 +155,7 @@ std::string_view panel_of_figure(std::string_view name) {
   return name.starts_with("measured-") ? "validation" : "";
 }
 
-namespace {
-
-/// All of it but what makes it answer to the mouse, which is `scripts`.
-std::string document(const Page& page, const std::string& figure_folder, const std::string& results,
-                     const std::string& scripts) {
+std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
@@ -172,19 +168,11 @@ std::string document(const Page& page, const std::string& figure_folder, const s
                                          escaped(results), page.kv_heads, page.tokens),
       header_html(page));
   for (const Section& section : page.sections) html += section_html(section, figure_folder);
-  return html + "</main>\n" + scripts + "</body>\n</html>\n";
+  return html + fmt::format(
+                    "</main>\n<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
+                    "<script type=\"application/json\" id=\"colors\">{}</script>\n"
+                    "<script>\n{}{}{}</script>\n</body>\n</html>\n",
+                    colors_json(), report_js(), prompt_js(), state_js());
 }
-
-}  // namespace
-
-std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results) {
-  return document(
-      page, figure_folder, results,
-      fmt::format("<div id=\"tip\" role=\"status\" hidden=\"\"></div>\n"
-                  "<script type=\"application/json\" id=\"colors\">{}</script>\n<script>\n{}{}{}</script>\n",
-                  colors_json(), report_js(), prompt_js(), state_js()));
-}
-
-std::string still_html_of(const Page& page) { return document(page, "", "", ""); }
 
 }  // namespace kvreplay::report

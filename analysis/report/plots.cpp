@@ -100,6 +100,16 @@ std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names) {
   return styles;
 }
 
+LinePlot styled(LinePlot plot, const std::vector<std::string>& names) {
+  const std::vector<LineStyle> styles = styles_by_name(names);
+  for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+    const bool thin = plot.lines[i].style.thin;
+    plot.lines[i].style = styles[i];
+    plot.lines[i].style.thin = thin;
+  }
+  return plot;
+}
+
 std::vector<std::pair<double, std::string>> by_number(const std::vector<std::string>& settings) {
   std::vector<std::pair<double, std::string>> sorted;
   for (const std::string& setting : settings)

@@ -43,6 +43,9 @@ struct LinePlot {
   bool bridged = false;
 };
 
+/// The plot with its lines' styles_by_name(); thin lines stay thin.
+LinePlot styled(LinePlot plot, const std::vector<std::string>& names);
+
 /// The settings by the numbers that they begin with.
 std::vector<std::pair<double, std::string>> by_number(const std::vector<std::string>& settings);
 /// Figures of the model by a setting, a line for each value of the key `item`; of errors over heads the

@@ -134,3 +134,41 @@ TEST_CASE("of the dashboard its window alone knows GLFW", "[house]") {
   }
   CHECK(knowing == 2);
 }
+
+// A header that one file includes, besides the source of the same name, is a part of that file. Tests count
+// as files: what has a test of its own has a second user. The exceptions are still to be joined; add none.
+TEST_CASE("a header with one includer joins it", "[house]") {
+  const std::set<std::string> exceptions = {
+      "analysis/recommend/choice.hpp",
+      "data/axis_order.hpp",
+      "sim/cache/cuda/kept_kernels.hpp",
+      "sim/channels/cuda/output_interaction_kernels.hpp",
+      "sim/cuda/race_check.hpp",
+      "sim/eviction/decode/cuda/decode_block_cache.hpp",
+      "sim/eviction/exact/cuda/exact_error_cuda.hpp",
+      "sim/simd/gram_simd.hpp",
+      "sim/tokens/cuda/row_kernels.hpp",
+  };
+  const fs::path root = kvreplay::test::source_dir();
+  std::map<std::string, std::set<std::string>> includers;  // by header
+  for (const char* folder : {"data", "sim", "analysis", "viewer", "tests"})
+    for (const auto& source : sources_of(root / folder, true)) {
+      const fs::path own = fs::relative(source, root);
+      if (folder != std::string("tests") && own.extension() == ".hpp") includers[own.generic_string()];
+      std::ifstream in(source);
+      for (std::string line; std::getline(in, line);) {
+        const fs::path path = included_path(line);
+        if (path.extension() == ".hpp" &&
+            fs::path(path).replace_extension() != fs::path(own).replace_extension())
+          includers[path.generic_string()].insert(own.generic_string());
+      }
+    }
+  int headers = 0;
+  for (const auto& [header, files] : includers) {
+    if (header.starts_with("tests/") || !fs::exists(root / header)) continue;
+    ++headers;
+    INFO(header << (files.empty() ? "" : ", included by " + *files.begin()));
+    CHECK((files.size() < 2) == exceptions.contains(header));
+  }
+  CHECK(headers > 200);
+}

@@ -133,7 +133,6 @@ TEST_CASE("the palette knows the words that people have for things", "[viewer][a
   CHECK(first_of("evict") == ActionId::evict_tokens);
   CHECK(first_of("exit") == ActionId::quit);
   CHECK(first_of("search") == ActionId::find_text);
-  CHECK(first_of("gif") == ActionId::export_film);
   const auto maps = matching_actions("heatmap");
   REQUIRE(maps.size() >= 2);
   for (std::size_t i = 0; i < 2; ++i)

@@ -43,14 +43,14 @@ std::string title_of(std::string_view typed, const Run& run) {
 TEST_CASE("layers have the model's numbers, and are found by them", "[layer_numbers]") {
   const LayerNumbers some({1, 14, 28}), own = LayerNumbers::own(30);
   for (Index layer = 0; layer < 3; ++layer) CHECK(some.layer(some.number(layer)) == layer);
-  CHECK(some.number(1) == 14);
-  CHECK_FALSE(some.layer(0).has_value());
-  CHECK_FALSE(some.layer(2).has_value());
-  CHECK_FALSE(some.layer(29).has_value());
-  CHECK(some.number(7) == 7);  // none of the dump's
-  CHECK(own.number(12) == 12);
-  CHECK(own.layer(12) == 12);
-  CHECK_FALSE(own.layer(30).has_value());
+  CHECK(some.number(1) == ModelLayer{14});
+  CHECK_FALSE(some.layer({0}).has_value());
+  CHECK_FALSE(some.layer({2}).has_value());
+  CHECK_FALSE(some.layer({29}).has_value());
+  CHECK(some.number(7) == ModelLayer{7});  // none of the dump's
+  CHECK(own.number(12) == ModelLayer{12});
+  CHECK(own.layer({12}) == 12);
+  CHECK_FALSE(own.layer({30}).has_value());
   CHECK(some.largest() == 28);
   CHECK(some.text() == "1, 14 and 28");
   CHECK(own.text() == "0 to 29");
@@ -69,7 +69,7 @@ TEST_CASE("a run calls its layers by the model's numbers, from its dump and with
   const auto alone = Run::open(dir / "r", 3);
   REQUIRE(alone->dump() == nullptr);
   for (const auto& run : {dump, results, alone}) {
-    CHECK(run->layer_number(1) == 14);
+    CHECK(run->layer_number(1) == ModelLayer{14});
     CHECK(run->head_text(2, 1) == "layer 28 head 1");
     CHECK(title_of("L14 H1", *run) == "Go to layer 14, KV head 1");
     CHECK(title_of("layer 1", *run) == "Go to layer 1");

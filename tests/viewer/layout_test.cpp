@@ -146,16 +146,16 @@ TEST_CASE("panels come to the front, move and fill the window", "[viewer][layout
   CHECK(layout.in_front(PanelKind::channels));
   CHECK_FALSE(layout.in_front(PanelKind::tokens));
 
-  layout.maximise(PanelKind::jobs);
+  layout.maximise(PanelKind::recipes);
   auto slots = layout.slots(window, kGap, kLeast);
   REQUIRE(slots.size() == 1);
   CHECK(slots[0].area == window);
-  CHECK(slots[0].panels == std::vector{PanelKind::jobs});
+  CHECK(slots[0].panels == std::vector{PanelKind::recipes});
   CHECK(layout.splitters(window, kGap, kLeast).empty());
-  CHECK(layout.in_front(PanelKind::jobs));
+  CHECK(layout.in_front(PanelKind::recipes));
   CHECK_FALSE(layout.in_front(PanelKind::channels));
-  layout.show(PanelKind::jobs);
-  CHECK(layout.maximised() == PanelKind::jobs);
+  layout.show(PanelKind::recipes);
+  CHECK(layout.maximised() == PanelKind::recipes);
   layout.show(PanelKind::heads);
   CHECK_FALSE(layout.maximised().has_value());
   layout.maximise(PanelKind::heads);
@@ -168,16 +168,16 @@ TEST_CASE("panels come to the front, move and fill the window", "[viewer][layout
       if (std::find(slot.panels.begin(), slot.panels.end(), panel) != slot.panels.end()) return slot.leaf;
     return -1;
   };
-  layout.move(PanelKind::jobs, leaf_of(PanelKind::tokens));
-  CHECK(leaf_of(PanelKind::jobs) == leaf_of(PanelKind::tokens));
-  CHECK(layout.in_front(PanelKind::jobs));
+  layout.move(PanelKind::recipes, leaf_of(PanelKind::tokens));
+  CHECK(leaf_of(PanelKind::recipes) == leaf_of(PanelKind::tokens));
+  CHECK(layout.in_front(PanelKind::recipes));
   // What stays behind has a front still.
-  CHECK((layout.in_front(PanelKind::inspector) || layout.in_front(PanelKind::wrongly_evicted)));
+  CHECK((layout.in_front(PanelKind::scatter) || layout.in_front(PanelKind::validation)));
   const Layout before = layout;
   layout.move(PanelKind::heads, leaf_of(PanelKind::tokens));  // the last of its leaf
-  layout.move(PanelKind::jobs, 0);                            // a split
-  layout.move(PanelKind::jobs, -5);
-  layout.move(PanelKind::jobs, 500);
+  layout.move(PanelKind::recipes, 0);                         // a split
+  layout.move(PanelKind::recipes, -5);
+  layout.move(PanelKind::recipes, 500);
   CHECK(layout == before);
   CHECK(panels_of(layout.slots(window, kGap, kLeast)).size() == kPanels.size());
 }
@@ -211,11 +211,11 @@ TEST_CASE("what is no layout becomes one", "[viewer][layout]") {
       R"({"root": {"panels": []}})",
       R"({"root": {"panels": ["nobody"]}})",
       R"({"root": {"bar": "slanted", "share": 0.5, "parts": []}})",
-      R"({"root": {"bar": "vertical", "share": 2, "parts": [{"panels": ["heads"]}, {"panels": ["jobs"]}]}})",
+      R"({"root": {"bar": "vertical", "share": 2, "parts": [{"panels": ["heads"]}, {"panels": ["recipes"]}]}})",
       R"({"root": {"bar": "vertical", "share": 0.5, "parts": [{"panels": ["heads"]}, {"panels": ["heads"]}]}})"};
   for (const char* text : none) CHECK(Layout::from_json(nlohmann::json::parse(text)) == Layout::standard());
 
-  std::string deep = R"({"panels": ["jobs"]})";
+  std::string deep = R"({"panels": ["recipes"]})";
   for (int i = 0; i < 40; ++i)
     deep = R"({"bar": "vertical", "share": 0.5, "parts": [{"panels": ["heads"]}, )" + deep + "]}";
   CHECK(Layout::from_json(nlohmann::json::parse("{\"root\": " + deep + "}")) == Layout::standard());

@@ -330,21 +330,6 @@ TEST_CASE("decode: window, pooling and pins are set behind a button, and count",
   CHECK(panel.failed_job().empty());
 }
 
-TEST_CASE("jobs: a name with commas and quotes is one field of the table", "[jobs]") {
-  const test::TempDir folder;
-  const std::filesystem::path path = folder / "a,\"b\"";
-  test::SmallDump{}.write(path);
-  Alone panel(PanelKind::jobs, path);
-  const std::string text = panel.csv();
-  CHECK(text.starts_with("job,seconds,state,error\n"));
-  CHECK(text.find("a,\"\"b\"\"\",") != std::string::npos);
-  panel.host.drop({folder / "nothing, here"});
-  panel.settle();
-  const std::string failed = panel.csv();
-  CHECK(failed.find(",failed,") != std::string::npos);
-  CHECK(failed.find("nothing, here\",") != std::string::npos);
-}
-
 TEST_CASE("decode: a dump without decoding steps says so, and asks for nothing", "[decode]") {
   const test::TempDir folder;
   test::SmallDump small;

@@ -1,8 +1,10 @@
 // What Escape is for: what stands above the panels goes first, the selection last.
 
 #include "tests/viewer_gl/dashboard.hpp"
+#include "tests/viewer_gl/drawn_frame.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 
+#include <algorithm>
 #include <imgui_internal.h>
 
 using namespace kvreplay;
@@ -106,4 +108,21 @@ TEST_CASE("Escape leaves a text field and the menus, and keeps the selection", "
   CHECK_FALSE(ImGui::GetIO().WantTextInput);
   CHECK(panel.app.state().comparison.window == window);
   CHECK(panel.selected());
+}
+
+TEST_CASE("the status line and Ctrl+0 open the jobs, with the failed ones, and Escape closes them",
+          "[escape]") {
+  Escaping panel;
+  panel.host.drop({"/nonexistent, dump"});
+  panel.settle();
+  panel.click_at(1075, 548);
+  REQUIRE(panel.popups() == 1);
+  CHECK(std::ranges::any_of(test::drawn_texts(), [](const test::DrawnText& one) {
+    return one.text.starts_with("Opening/nonexistent,dump:");
+  }));
+  panel.escape();
+  CHECK(panel.popups() == 0);
+  CHECK(panel.selected());
+  panel.tap({.key = "0", .control = true});
+  CHECK(panel.popups() == 1);
 }

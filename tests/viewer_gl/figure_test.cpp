@@ -1,6 +1,5 @@
 // A panel's figure in a file, and the commands and links that show it again.
 
-#include "analysis/report/text.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/picture.hpp"
 #include "tests/analysis/xml_check.hpp"
@@ -11,15 +10,12 @@
 #include "viewer/app/app.hpp"
 #include "viewer/app/screenshot.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 using namespace kvreplay;
@@ -53,33 +49,6 @@ bool same(const std::vector<Rgb>& a, const std::vector<Rgb>& b) {
                     [](Rgb x, Rgb y) { return x.r == y.r && x.g == y.g && x.b == y.b; });
 }
 
-/// Every tag of an XML text that begins like this.
-std::vector<std::string> tags(const std::string& text, const std::string& begin) {
-  std::vector<std::string> found;
-  for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1))
-    found.push_back(text.substr(at, text.find('>', at) - at));
-  return found;
-}
-
-std::string value_in(const std::string& tag, const std::string& name) {
-  const std::size_t at = tag.find(" " + name + "=\"");
-  if (at == std::string::npos) return "";
-  const std::size_t from = at + name.size() + 3;
-  return tag.substr(from, tag.find('"', from) - from);
-}
-
-std::string bytes_of(const std::string& base64) {
-  std::string bytes;
-  unsigned bits = 0, count = 0;
-  for (const char c : base64.substr(0, base64.find('='))) {
-    bits = bits << 6 | static_cast<unsigned>(report::kBase64Digits.find(c));
-    if ((count += 6) < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count & 0xFF);
-  }
-  return bytes;
-}
-
 std::string clipboard(Dashboard& dashboard) {
   dashboard.host.ui().make_current();
   return ImGui::GetClipboardText();
@@ -90,7 +59,6 @@ std::string clipboard(Dashboard& dashboard) {
 TEST_CASE("every panel has a figure, twice as fine as it was drawn", "[figure]") {
   const test::TempDir folder;
   for (const PanelFacts& facts : kPanels) {
-    if (facts.id == PanelKind::jobs) continue;  // it shows the drawing itself
     INFO(facts.name);
     test::OnePanelDashboard dashboard(facts.id, kSample, 640, 420, 3, 1);
     dashboard.app.state().select_cell(1000, 300);
@@ -169,56 +137,32 @@ TEST_CASE("Ctrl+E writes into the result folder under a name that is free", "[fi
   CHECK(same(Picture(first), Picture(second)));
 }
 
-TEST_CASE("a figure as SVG has the PNG's letters and maps, where they are there", "[figure]") {
+TEST_CASE("panels with a plot of the report write it as SVG, the others say so", "[figure]") {
   const test::TempDir folder;
+  const fs::path file = folder / "a.svg";
+  const std::map<PanelKind, std::string> parts = {{PanelKind::heads, "data-legend=\"39\""},
+                                                  {PanelKind::scatter, ">Spearman 0."},
+                                                  {PanelKind::curves, ">caote</text>"},
+                                                  {PanelKind::decode, ">decoding step</text>"}};
   for (const PanelFacts& facts : kPanels) {
-    if (facts.id == PanelKind::jobs) continue;
     INFO(facts.name);
     test::OnePanelDashboard dashboard(facts.id, kSample, 640, 420, 3, 1);
     dashboard.settle();
-    const Picture png = figure_of(dashboard, facts.id, folder / "a.png");
-    dashboard.app.export_figure(facts.id, folder / "a.svg");
+    dashboard.app.export_figure(facts.id, file);
     dashboard.settle();
-    const std::string svg = test::file_text(folder / "a.svg");
+    INFO(dashboard.app.state().message());
+    const auto part = parts.find(facts.id);
+    REQUIRE(fs::exists(file) == (part != parts.end()));
+    CHECK(dashboard.app.state().message_is_error() == (part == parts.end()));
+    if (part == parts.end()) {
+      CHECK(contains(dashboard.app.state().message(), "exported as PNG"));
+      continue;
+    }
+    const std::string svg = test::file_text(file);
     CHECK(test::xml_fault(svg).empty());
-    CHECK_FALSE(contains(svg, "fill-opacity=\"0\""));
-    CHECK(contains(svg, fmt::format("viewBox=\"0 0 {} {}\"", png.width, png.height)));
-
-    std::set<std::string> outlines;
-    for (const std::string& outline : tags(svg, "<path id=")) outlines.insert(value_in(outline, "id"));
-    const std::vector<std::string> letters = tags(svg, "<use ");
-    CHECK(letters.size() > 40);  // the title and where it comes from
-    Index blank = 0;
-    for (const std::string& letter : letters) {
-      CHECK(outlines.count(value_in(letter, "href").substr(1)) == 1);
-      if (contains(letter, "scale(")) continue;
-      const auto x = static_cast<Index>(std::stof(value_in(letter, "x"))),
-                 y = static_cast<Index>(std::stof(value_in(letter, "y")));
-      std::set<std::tuple<int, int, int>> colors;
-      for (Index row = std::max<Index>(y - 20, 0); row < std::min(y + 8, png.height); ++row)
-        for (Index column = std::max<Index>(x, 0); column < std::min(x + 16, png.width); ++column) {
-          const Rgb color = png.at(column, row);
-          colors.emplace(color.r, color.g, color.b);
-        }
-      blank += colors.size() < 2 ? 1 : 0;
-    }
-    CHECK(blank == 0);
-
-    for (const std::string& map : tags(svg, "<image ")) {
-      const std::string data = value_in(map, "href");
-      std::ofstream(fs::path(folder / "map.png"), std::ios::binary)
-          << bytes_of(data.substr(data.find(',') + 1));
-      const Picture texels(folder / "map.png");
-      const Index left = std::stoi(value_in(map, "x")), top = std::stoi(value_in(map, "y"));
-      Index same = 0;
-      for (Index y = 0; y < texels.height; ++y)
-        for (Index x = 0; x < texels.width; ++x) {
-          const Rgb a = texels.at(x, y), b = png.at(left + x, top + y);
-          same += a.r == b.r && a.g == b.g && a.b == b.b ? 1 : 0;
-        }
-      // Numbers and marks lie over it.
-      CHECK(static_cast<double>(same) > 0.8 * static_cast<double>(texels.width * texels.height));
-    }
+    CHECK(contains(svg, part->second));
+    CHECK(contains(svg, kSample.string()));  // where it comes from
+    fs::remove(file);
   }
 }
 

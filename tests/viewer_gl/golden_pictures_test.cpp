@@ -43,12 +43,19 @@ TEST_CASE("panels look as they were looked at", "[golden]") {
   const std::vector<std::pair<PanelKind, bool>> pictures = {{PanelKind::tokens, false},
                                                             {PanelKind::heads, true},
                                                             {PanelKind::channels, false},
-                                                            {PanelKind::text, false},
-                                                            {PanelKind::wrongly_evicted, true}};
+                                                            {PanelKind::text, false}};
   for (const auto& each : pictures) {
     const std::string name = std::string(name_of(each.first)) + (each.second ? "-light.png" : "-dark.png");
     test::check_golden(name, picture_of(each.first, each.second), kWidth, kHeight);
   }
+}
+
+TEST_CASE("the list of evicted tokens looks as it was looked at", "[golden]") {
+  test::OnePanelDashboard dashboard(PanelKind::scatter, kSample, kWidth, kHeight, 3, 1);
+  dashboard.app.panel(PanelKind::scatter).load({{"show_evicted", true}, {"axes", "rank"}});
+  dashboard.app.perform(ActionId::toggle_theme);
+  dashboard.settle();
+  test::check_golden("scatter-evicted-light.png", dashboard.host.pixels(), kWidth, kHeight);
 }
 
 TEST_CASE("a sheet of all heads and a figure look as they were looked at", "[golden]") {

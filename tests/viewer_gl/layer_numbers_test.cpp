@@ -67,6 +67,23 @@ TEST_CASE("the menu bar, the head map and what is pointed at say the model's lay
   CHECK(panel.failed_job().empty());
 }
 
+TEST_CASE("the budgets' map and its tooltip name the same layer", "[layer_numbers]") {
+  const test::TempDir folder;
+  make_some_layers(folder / "dump");
+  OnePanelDashboard panel(PanelKind::budgets, folder / "dump", 1100, 700, 1, 0);
+  bool named = false;
+  for (float y = 0.15F; y < 0.95F && !named; y += 0.02F)
+    for (float x = 0.05F; x < 0.6F && !named; x += 0.03F) {
+      const auto [px, py] = panel.at(panel.kind, x, y);
+      panel.host.move_mouse(px, py);
+      panel.host.settle(2);
+      const std::vector<std::string> all = texts_in(0, 0, 1100, 700);
+      CHECK_FALSE(has(all, "layer2,KVhead"));
+      named = has(all, "layer28,KVhead");
+    }
+  CHECK(named);
+}
+
 TEST_CASE("jobs, exports and links of such a dump", "[layer_numbers]") {
   const test::TempDir folder;
   make_some_layers(folder / "dump");
@@ -79,6 +96,16 @@ TEST_CASE("jobs, exports and links of such a dump", "[layer_numbers]") {
   CHECK(std::none_of(log.begin(), log.end(), [](const Desk::Done& one) {
     return one.title.find("layer 2 ") != std::string::npos || one.title.find("layer 0") != std::string::npos;
   }));
+  panel.app.show(PanelKind::inspector);  // asks for the least budgets of a token
+  panel.app.layout().maximise(PanelKind::inspector);
+  panel.app.state().select_cell(47, 20);
+  panel.settle();
+  const auto least = panel.app.desk().log();
+  CHECK(std::any_of(least.begin(), least.end(), [](const Desk::Done& one) {
+    return one.title.starts_with("Budgets of ") && one.title.ends_with(", layer 14 head 1");
+  }));
+  panel.app.layout().maximise(PanelKind::tokens);
+  panel.settle();
   panel.app.focus(PanelKind::heads);
   panel.perform(ActionId::export_csv);
   CHECK(std::filesystem::exists(folder / "r/r-heads-layer14-head1.csv"));

@@ -118,9 +118,9 @@ TEST_CASE("while answers are to come, nothing of another head or budget stands a
       {"another head", [](AppState& state) { state.select_head(0, 1); }},
       {"another budget", [](AppState& state) { state.budget.sigma = 0.35; }},
   };
-  // Jobs says what is computed just now, and these show what a result folder holds.
+  // These show what a result folder holds.
   const auto left_out = [](PanelKind kind) {
-    return kind == PanelKind::jobs || kind == PanelKind::validation || kind == PanelKind::recipes;
+    return kind == PanelKind::validation || kind == PanelKind::recipes;
   };
   for (const PanelFacts& panel : kPanels)
     for (const Change& change : changes) {

@@ -179,7 +179,7 @@ TEST_CASE("the text goes to what another panel selects", "[text]") {
 TEST_CASE("Ctrl+F finds tokens by what they say", "[text][find]") {
   TextBoard board;
   board.app.layout().maximise(std::nullopt);
-  board.app.show(PanelKind::jobs);
+  board.app.show(PanelKind::inspector);
   board.app.layout().show(PanelKind::tokens);
   board.settle();
   board.tap({"F", true});

@@ -72,3 +72,25 @@ TEST_CASE("the validation panel of what was not measured says so", "[panels]") {
   CHECK(panel.failed_job().empty());
   CHECK(panel.csv().empty());
 }
+
+TEST_CASE("validation and recipes have tabs only where there are data", "[panels]") {
+  const test::TempDir dir;
+  const auto has_tab = [](const std::string& title) {
+    return std::ranges::any_of(test::drawn_texts(),
+                               [&](const test::DrawnText& one) { return one.text == title; });
+  };
+  {
+    const test::Dashboard dump(kSample, 1900, 1000);
+    CHECK(has_tab("Decode"));
+    CHECK_FALSE(has_tab("Validation"));
+    CHECK_FALSE(has_tab("Recipes"));
+  }
+  const std::filesystem::path folder = test::validated_results(dir.path());
+  test::Dashboard results(folder, 1900, 1000);
+  CHECK(has_tab("Validation"));
+  CHECK(has_tab("Recipes"));
+  std::filesystem::remove(folder / "validate.csv");
+  results.app.show(PanelKind::validation);  // an empty panel can still be looked for
+  results.settle();
+  CHECK(has_tab("Validation"));
+}

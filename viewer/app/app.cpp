@@ -46,8 +46,7 @@ std::string App::title() const {
 
 bool App::needs_frame() const {
   return state_.links.unfinished || desk_.version() != seen_version_ || (figure_ && figure_->settling()) ||
-         (film_ && film_->draws()) || (worst_wanted_ && state_.all_ranked && !worst_head_.pending()) ||
-         watcher_->something_changed();
+         (worst_wanted_ && state_.all_ranked && !worst_head_.pending()) || watcher_->something_changed();
 }
 
 double App::changes_in() const {
@@ -83,7 +82,6 @@ void App::dropped(const std::vector<std::filesystem::path>& paths) {
 /// Panels hold textures.
 void App::closing() {
   figure_.reset();
-  film_.reset();
   for (std::unique_ptr<Panel>& panel : panels_) panel.reset();
 }
 
@@ -204,6 +202,7 @@ void App::frame() {
     draw_start(area);
   draw_status_bar(foot);
   draw_palette();
+  draw_jobs();
   draw_help();
   draw_path_prompts();
   draw_tour();

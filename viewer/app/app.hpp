@@ -1,24 +1,25 @@
 #pragma once
 
 #include "analysis/results/view_link.hpp"
-#include "viewer/app/film.hpp"
-#include "viewer/app/shared_page.hpp"
-#include "viewer/gl/canvas.hpp"
+#include "viewer/gl/frame_buffer.hpp"
 #include "viewer/gl/host.hpp"
+#include "viewer/gl/ui_context.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/model/patience.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
-#include "viewer/panels/findings/finding_strip.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/desk.hpp"
 #include "viewer/questions/find.hpp"
 #include "viewer/questions/folder_listing.hpp"
+#include "viewer/questions/live_findings.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/state.hpp"
 #include "viewer/questions/worst_head.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <atomic>
@@ -26,7 +27,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <imgui.h>
 #include <memory>
 #include <mutex>
@@ -37,6 +37,75 @@
 #include <vector>
 
 namespace kvreplay::viewer {
+
+/// A picture beside the window's, with a toolkit and a size of its own. Lives and dies with the window's
+/// OpenGL context current.
+class Canvas {
+ public:
+  /// `width` x `height` points, `scale` pixels each. Throws InputError for sizes that OpenGL cannot have.
+  Canvas(float width, float height, float scale);
+
+  float scale() const { return scale_; }
+  int width() const { return buffer_.width(); }
+  int height() const { return buffer_.height(); }
+
+  /// From the next frame on.
+  void set_height(int pixels) { buffer_.resize(buffer_.width(), pixels); }
+
+  /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(). It is painted where `draw` says
+  /// so. The window's toolkit and framebuffer are the current ones again afterwards.
+  void frame(float text_points, const std::function<bool()>& draw);
+  /// What was painted last: [height, width], top first.
+  std::vector<Rgb> pixels() const { return buffer_.pixels(FirstRow::last); }
+
+ private:
+  float scale_;
+  ImGuiContext* window_ = ImGui::GetCurrentContext();
+  FrameBuffer buffer_;
+  UiContext ui_;
+};
+
+/// The findings above the panels, in up to two lines each, where the window is lower a line each; where it is
+/// low, or on request, one line with those that follow behind arrows. A click leads to where a finding is
+/// seen.
+class FindingStrip {
+ public:
+  /// Takes what is known by now; once a frame, before height().
+  void look(PanelContext& context);
+  /// What it takes in height of the `room` for it and the panels, with the gap below it; 0 where there is
+  /// nothing to say.
+  float height(ImVec2 room) const;
+  /// Draws at the cursor, as wide as the room, in height(room). The panel that a click leads to.
+  std::optional<PanelKind> draw(PanelContext& context, ImVec2 room);
+
+  const FindingSource& source() const { return source_; }
+  bool folded(ImVec2 room) const;
+  nlohmann::json save() const;
+  void load(const nlohmann::json& json);
+
+ private:
+  bool shows_list() const { return !source_.list().empty(); }
+  static float line();       ///< the height of a finding in one line
+  static float more_line();  ///< of each further line
+  /// Beside the label, in a strip so wide.
+  float text_width(float width) const;
+  float label_width() const;
+  float finding_height(std::size_t which, float width, std::size_t most_lines) const;
+  /// Of all findings, those to come among them: panels do not move once they are there.
+  float list_height(float width, std::size_t most_lines) const;
+  /// The lines that a finding may take.
+  std::size_t lines_each(ImVec2 room) const;
+  void draw_label(bool is_folded);
+  std::optional<PanelKind> draw_list(PanelContext& context, ImVec2 room, float height);
+  std::optional<PanelKind> draw_finding(PanelContext& context, std::size_t which, float width,
+                                        std::size_t most_lines);
+  void draw_state(float width);
+
+  FindingSource source_;
+  bool of_dump_ = false;        ///< of which more may come; results say all at once
+  std::optional<bool> folded_;  ///< as chosen; empty: by the room there is
+  std::size_t shown_ = 0;       ///< of the folded ones
+};
 
 /// A panel's figure on its way into a file: drawn beside the window's frames until all of it is computed.
 class Figure {
@@ -51,7 +120,6 @@ class Figure {
   /// Where it is written; empty: nowhere.
   const std::filesystem::path& path() const { return path_; }
   float scale() const { return canvas_.scale(); }
-  float width() const { return static_cast<float>(canvas_.width()) / canvas_.scale(); }  ///< points
 
   /// Makes it higher by what some list in it has no room for, up to so many times its first height.
   void grow(float pixels);
@@ -61,8 +129,7 @@ class Figure {
   bool settling() const { return quiet_ > 0 || !drawn_; }
   /// Whether the last frames were whole: the last of them has been painted.
   bool done() const;
-  std::vector<std::byte> png() const;  ///< when done()
-  /// Writes path(): shapes where its name ends in .svg, else a PNG. Throws InputError where it cannot.
+  /// Writes path() when done(), as a PNG. Throws InputError where it cannot.
   void write() const;
 
  private:
@@ -137,7 +204,7 @@ struct AppOptions {
   std::vector<std::string> scores;  ///< NAME=FILE.npy each, as `evict --score` takes them
   std::filesystem::path sample;     ///< that the start page offers; empty: none
   bool dark = true;
-  bool dark_figures = false;  ///< else figures and films are light, whatever the window is
+  bool dark_figures = false;  ///< else figures are light, whatever the window is
   float text_points = 13;
   int threads = 0;                                 ///< 0: one a core
   std::size_t cache_bytes = std::size_t{1} << 30;  ///< of answers; heads of dumps get half as much again
@@ -197,7 +264,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// Whether everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_ && !sharing();
+    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_;
   }
   /// Why a path or a score could not be opened, the last one of these; empty where all could.
   const std::string& open_error() const { return open_error_; }
@@ -206,17 +273,10 @@ class App final : public Client {
   /// Whether what the action turns on and off is on: menus tick it.
   bool is_on(const Action& action) const;
   /// Draws what the panel shows, without its controls, with a title and where it comes from, and writes it as
-  /// a PNG once all of it is computed; a message says so, or why not. As large as the panel was drawn last,
-  /// so many pixels a point.
+  /// a PNG, or its plot as SVG, once all of it is computed; a message says so, or why not. As large as the
+  /// panel was drawn last, so many pixels a point.
   void export_figure(PanelKind kind, const std::filesystem::path& path, float scale = 2);
-  /// Writes how the text fades and the errors of A and B grow as the budget slides from the whole prompt to a
-  /// twentieth, as an animated PNG, once all of it is computed; a message says so, or why not.
-  void export_film(const std::filesystem::path& path, const FilmOptions& options = {});
-  bool exporting() const { return figure_ != nullptr || film_ != nullptr; }
-  /// Writes one HTML file: figures of the panels in view, light, with what is selected and set and the
-  /// commands that make them. Nothing in it names a folder of this machine. A message says so, or why not.
-  void share(const std::filesystem::path& path);
-  bool sharing() const { return sharing_.has_value(); }
+  bool exporting() const { return figure_ != nullptr; }
   /// Brings a panel to the front and gives it the keyboard.
   void show(PanelKind kind);
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
@@ -247,16 +307,6 @@ class App final : public Client {
     BackgroundRound round;
   };
 
-  /// A page that is being made: one figure after the other, while the dump's contents are read.
-  struct Sharing {
-    std::filesystem::path path;
-    Selection selection;  ///< that all figures have to be of, as the settings
-    SharedSettings settings;
-    std::vector<PanelKind> panels = {};
-    std::vector<SharedPanel> drawn = {};
-    std::future<std::string> contents = {};  ///< of the selected layer
-  };
-
   void open_in_background(const std::filesystem::path& path, std::optional<std::size_t> replaces = {},
                           const std::filesystem::path& dump = {}, PathPrompt* prompt = nullptr);
   void take_opened();
@@ -269,6 +319,8 @@ class App final : public Client {
   std::string hardware();
   float draw_findings(const Area& area);
   void draw_panels(const Area& area);
+  /// False for Validation and Recipes where the run has none: only the palette leads there.
+  bool has_data(PanelKind kind) const;
   void draw_slot(const Layout::Slot& slot);
   void draw_panel(PanelKind kind);
   void draw_tabs(const Layout::Slot& slot, float height);
@@ -281,6 +333,8 @@ class App final : public Client {
   void draw_palette();
   /// Does what was found in the palette.
   void perform(const FindEntry& entry);
+  /// Computations and the memory for their answers, above the right end of the status line.
+  void draw_jobs();
   void draw_help();
   void draw_path_prompts();
   void close_popup();
@@ -307,21 +361,15 @@ class App final : public Client {
   void copy_drawing_command();
   void copy_measuring_command();
   void copy_link();
-  void go_on_sharing();
-  void take_shared(const Figure& figure);
-  SharedPlace shared_place(const std::string& contents) const;
-  void add_shared_settings(SharedPlace& place) const;
-  void add_shared_commands(SharedPlace& place) const;
-  std::string without_folders(std::string text) const;
   void copy(const std::string& text, const std::string& said);
   ViewLink link() const;
   /// The commands that measure A and, where it is another, B. Throws InputError.
   std::vector<std::pair<std::string, std::string>> measuring_commands() const;
-  void begin_figure(PanelKind kind, const std::filesystem::path& path, float scale);
   bool draw_figure();
-  /// Goes on with the figure and the film; an error is said, and ends it.
+  /// Goes on with the figure; an error is said, and ends it.
   void go_on_with_figure();
-  void go_on_with_film();
+  /// Writes the figure: the panel's svg() where its path ends in .svg, else a PNG. Throws InputError.
+  void write_figure();
   std::string figure_title(PanelContext& context) const;
   std::vector<std::string> figure_foot(PanelContext& context) const;
   std::string figure_date() const;
@@ -361,12 +409,11 @@ class App final : public Client {
   std::array<Patience, kPanels.size()> patience_;  ///< with the answers that a panel shows
   std::array<Area, kPanels.size()> areas_{};       ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
-  bool palette_open_ = false, help_open_ = false, path_open_ = false, locate_open_ = false;
+  bool palette_open_ = false, help_open_ = false, jobs_open_ = false, path_open_ = false,
+       locate_open_ = false;
   std::string palette_text_;
   std::size_t palette_choice_ = 0;
   std::unique_ptr<Figure> figure_;  ///< being drawn
-  std::optional<Sharing> sharing_;
-  std::unique_ptr<Film> film_;
   bool session_wanted_ = false;
   std::optional<KeptToSave> saving_;
   bool close_popup_ = false;  ///< the innermost one: a combo, a menu, the colours

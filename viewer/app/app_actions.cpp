@@ -70,6 +70,7 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
   static constexpr Handler handlers[] = {
       {ActionId::open_palette, [](App& app, A) { app.palette_open_ = true; }},
       {ActionId::help, [](App& app, A) { app.help_open_ = true; }},
+      {ActionId::show_jobs, [](App& app, A) { app.jobs_open_ = true; }},
       {ActionId::open_path, [](App& app, A) { app.path_open_ = true; }},
       {ActionId::locate_dump,
        [](App& app, A) {
@@ -88,11 +89,6 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
       {ActionId::export_png, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".png")); }},
       {ActionId::export_svg, [](App& app, A) { app.export_figure(app.focused_, app.export_path(".svg")); }},
       {ActionId::export_csv, [](App& app, A) { app.export_csv(); }},
-      {ActionId::export_film,
-       [](App& app, A) {
-         const bool all = app.panel(PanelKind::text).shows_all_heads();
-         app.export_film(app.export_path("film", ".png"), {.all_heads = all});
-       }},
       {ActionId::copy_csv, [](App& app, A) { app.copy_csv(); }},
       {ActionId::find_text,
        [](App& app, A) {
@@ -151,7 +147,6 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
       {ActionId::copy_drawing_command, [](App& app, A) { app.copy_drawing_command(); }},
       {ActionId::copy_measuring_command, [](App& app, A) { app.copy_measuring_command(); }},
       {ActionId::copy_link, [](App& app, A) { app.copy_link(); }},
-      {ActionId::share_page, [](App& app, A) { app.share(app.export_path("shared", ".html")); }},
       {ActionId::arrange, [](App& app, A action) { app.arrange(*action.preset); }},
       {ActionId::tour, [](App& app, A) { app.begin_tour(); }},
       {ActionId::pin_run, [](App& app, A) { app.pin_run(); }},
@@ -266,7 +261,7 @@ std::string App::export_stem(std::string_view what) const {
   const std::string run = state_.run() ? state_.run()->name() : "kvreplay";
   const Selection& s = state_.selection();
   return fmt::format("{}-{}-layer{}-head{}", run, what,
-                     state_.run() ? state_.run()->layer_number(s.layer) : s.layer, s.kv_head);
+                     state_.run() ? state_.run()->layer_number(s.layer) : ModelLayer{s.layer}, s.kv_head);
 }
 
 std::filesystem::path App::export_path(std::string_view what, std::string_view extension) const {

@@ -1,8 +1,11 @@
 #include "analysis/drawing/picture.hpp"
+#include "analysis/report/figure.hpp"
+#include "analysis/report/text.hpp"
 #include "data/atomic_file.hpp"
 #include "data/error.hpp"
 #include "viewer/app/app.hpp"
 #include "viewer/gl/frame_buffer.hpp"
+#include "viewer/gl/gl_object.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 
@@ -15,7 +18,7 @@
 #include <imgui_internal.h>
 #include <utility>
 
-// A panel's figure as a picture in a file, and the film of a budget.
+// A panel's figure as a picture in a file.
 
 namespace kvreplay::viewer {
 namespace {
@@ -32,19 +35,13 @@ float rows_missing(PanelKind kind) {
   return most;
 }
 
-bool is_svg(const std::filesystem::path& path) { return path.extension() == ".svg"; }
-
 /// Whether it shows the selected head, and not all of them.
-bool shows_head(PanelKind kind) {
-  return kind != PanelKind::heads && kind != PanelKind::jobs && kind != PanelKind::validation;
-}
+bool shows_head(PanelKind kind) { return kind != PanelKind::heads && kind != PanelKind::validation; }
 
 }  // namespace
 
 Figure::Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale)
-    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {
-  canvas_.set_smooth(!is_svg(path_));
-}
+    : panel_(panel), path_(std::move(path)), canvas_(width, height, scale), first_height_(canvas_.height()) {}
 
 void Figure::grow(float pixels) {
   const int height =
@@ -64,32 +61,19 @@ void Figure::frame(float text_points, const std::function<bool()>& draw) {
 
 bool Figure::done() const { return quiet_ >= kQuietFrames; }
 
-std::vector<std::byte> Figure::png() const {
-  return png_bytes(canvas_.pixels(), canvas_.width(), canvas_.height());
-}
-
 void Figure::write() const {
-  if (is_svg(path_))
-    write_output(path_, canvas_.svg());
-  else
-    write_output(path_, png());
+  write_output(path_, png_bytes(canvas_.pixels(), canvas_.width(), canvas_.height()));
 }
 
 void App::export_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
   if (!state_.run()) return state_.say("There is nothing to draw: open a dump or a result folder.");
-  if (sharing_) return state_.say("A page is being made: export the figure once it is saved.");
   const Area& shown = areas_[static_cast<std::size_t>(kind)];
   if (shown.width <= 0) return state_.say(fmt::format("{} is not in view.", title_of(kind)));
-  begin_figure(kind, std::filesystem::absolute(path), scale);
-}
-
-void App::begin_figure(PanelKind kind, const std::filesystem::path& path, float scale) {
-  const Area& shown = area(kind);
   try {
-    figure_ = std::make_unique<Figure>(kind, path, std::max(kLeastWidth, shown.width / scale_),
+    figure_ = std::make_unique<Figure>(kind, std::filesystem::absolute(path),
+                                       std::max(kLeastWidth, shown.width / scale_),
                                        std::max(kLeastHeight, shown.height / scale_), scale);
   } catch (const InputError& error) {
-    sharing_.reset();
     state_.say(error.what(), true);
   }
 }
@@ -123,14 +107,12 @@ std::vector<std::string> App::figure_foot(PanelContext& context) const {
                                   ? fmt::format("window w = {} \xC2\xB7 ", state_.comparison.window)
                                   : std::string(),
                               KVREPLAY_VERSION, figure_date()));
-  if (sharing_)
-    for (std::string& line : lines) line = without_folders(std::move(line));
   return lines;
 }
 
 /// True where all of it is there.
 bool App::draw_figure() {
-  use_theme(options_.dark_figures && !sharing_, figure_->scale(), text_points_);
+  use_theme(options_.dark_figures, figure_->scale(), text_points_);
   const Theme& t = theme();
   const Desk::Unanswered before = desk_.unanswered();
   const bool unfinished = std::exchange(state_.links.unfinished, false);
@@ -186,9 +168,21 @@ bool App::draw_figure() {
 }
 
 void App::drawn(int, int) {
-  go_on_sharing();
   if (figure_) go_on_with_figure();
-  if (film_) go_on_with_film();
+}
+
+void App::write_figure() {
+  if (figure_->path().extension() != ".svg") return figure_->write();
+  PanelContext context{state_, desk_, true};
+  const std::string svg = panel(figure_->panel()).svg(context);
+  if (svg.empty())
+    throw InputError(figure_->path().string(), "a plot to draw as SVG",
+                     fmt::format("none in {}, which is exported as PNG", title_of(figure_->panel())));
+  std::string source = figure_title(context);
+  for (const std::string& line : figure_foot(context)) source += '\n' + line;
+  std::string bytes = report::svg_file("", svg).bytes;
+  bytes.insert(bytes.find('>') + 1, "<desc>" + report::escaped(source) + "</desc>");
+  write_output(figure_->path(), bytes);
 }
 
 void App::go_on_with_figure() {
@@ -204,57 +198,45 @@ void App::go_on_with_figure() {
     });
     use_theme(dark_, scale_, text_points_);
     if (error.empty() && !figure_->done()) return;
-    if (error.empty() && sharing_)
-      take_shared(*figure_);
-    else if (error.empty())
-      figure_->write();
+    if (error.empty()) write_figure();
   } catch (const InputError& failed) {
     error = failed.what();
   }
-  if (sharing_ && error.empty()) return figure_.reset();
-  sharing_.reset();
   state_.say(error.empty() ? "Saved " + figure_->path().string() : error, !error.empty());
   if (error.empty() && options_.wrote) options_.wrote(figure_->path());
   figure_.reset();
 }
 
-void App::export_film(const std::filesystem::path& path, const FilmOptions& options) {
-  const std::shared_ptr<const Run>& run = state_.run();
-  if (!run) return state_.say("There is nothing to film: open a dump.");
-  if (run->dump() == nullptr)
-    return state_.say(
-        fmt::format("What a budget evicts is computed from the dump, and this run has none: {}.",
-                    run->why_no_dump()),
-        true);
-  const Selection& s = state_.selection();
-  try {
-    film_ = std::make_unique<Film>(
-        std::filesystem::absolute(path), options, run,
-        options.all_heads ? std::nullopt : std::optional(BudgetSlide::Head{s.layer, s.kv_head}),
-        state_.settings());
-  } catch (const InputError& error) {
-    state_.say(error.what(), true);
-  }
+namespace {
+
+int pixels_of(float points, float scale) { return static_cast<int>(std::lround(points * scale)); }
+
+}  // namespace
+
+Canvas::Canvas(float width, float height, float scale)
+    : scale_(scale), buffer_(pixels_of(width, scale), pixels_of(height, scale)) {
+  ImGui::SetCurrentContext(window_);  // a new toolkit is the current one
 }
 
-void App::go_on_with_film() {
-  std::string said;
-  bool failed = false;
-  try {
-    PanelContext context{state_, desk_, true};
-    film_->go_on(context, options_.dark_figures);
-    use_theme(dark_, scale_, text_points_);
-    if (!film_->done()) return state_.say(fmt::format("Film: {:.0f} %", 100 * film_->progress()));
-    said =
-        fmt::format("Saved {} ({})", film_->path().string(), bytes_text(static_cast<double>(film_->bytes())));
-  } catch (const InputError& error) {
-    use_theme(dark_, scale_, text_points_);
-    said = error.what();
-    failed = true;
+void Canvas::frame(float text_points, const std::function<bool()>& draw) {
+  GLint drawn_to = 0, read_from = 0;
+  glGetIntegerv(GL_DRAW_FRAMEBUFFER_BINDING, &drawn_to);
+  glGetIntegerv(GL_READ_FRAMEBUFFER_BINDING, &read_from);
+  ui_.make_current();
+  ui_.set_text(text_points, scale_);
+  ImGuiIO& io = ImGui::GetIO();
+  io.DisplaySize = {static_cast<float>(width()), static_cast<float>(height())};
+  io.DeltaTime = 1.0F / 60;
+  ui_.new_frame();
+  const bool wanted = draw();
+  ui_.end_frame();
+  if (wanted) {
+    buffer_.bind();
+    ui_.paint(width(), height());
   }
-  state_.say(said, failed);
-  if (!failed && options_.wrote) options_.wrote(film_->path());
-  film_.reset();
+  glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(drawn_to));
+  glBindFramebuffer(GL_READ_FRAMEBUFFER, static_cast<GLuint>(read_from));
+  ImGui::SetCurrentContext(window_);
 }
 
 }  // namespace kvreplay::viewer

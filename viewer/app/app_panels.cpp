@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -52,7 +54,7 @@ struct Stepper {
     if (small_button(kBack)) value = (value + count() - 1) % count();
     ImGui::SameLine(0, theme().px(3));
     ImGui::PushFont(mono_font());
-    ImGui::Text("%*d", digits(), static_cast<int>(numbers.number(value)));
+    ImGui::Text("%*d", digits(), static_cast<int>(numbers.number(value).number));
     ImGui::PopFont();
     if (ImGui::IsItemHovered() && ImGui::GetIO().MouseWheel != 0)
       value = (value + (ImGui::GetIO().MouseWheel < 0 ? 1 : count() - 1)) % count();
@@ -82,12 +84,21 @@ Extent least_panel() { return {std::ceil(theme().px(252)), std::ceil(theme().px(
 
 }  // namespace
 
+bool App::has_data(PanelKind kind) const {
+  if (kind != PanelKind::validation && kind != PanelKind::recipes) return true;
+  const ResultReader* results = state_.run() ? state_.run()->results() : nullptr;
+  if (results == nullptr) return false;
+  std::error_code ignored;
+  return kind == PanelKind::recipes ? results->has(Table::evictions)
+                                    : std::filesystem::exists(results->folder() / "validate.csv", ignored);
+}
+
 void App::draw_menu_bar() {
   if (!ImGui::BeginMenuBar()) return;
   for (const std::string_view menu : kMenus) {
     if (!ImGui::BeginMenu(std::string(menu).c_str())) continue;
     for (const Action& one : actions()) {
-      if (one.menu != menu) continue;
+      if (one.menu != menu || (one.panel && !has_data(*one.panel))) continue;
       if (one.begins_group) ImGui::Separator();
       if (ImGui::MenuItem(std::string(one.title).c_str(), one.shortcut.text().c_str(), is_on(one)))
         perform(one);
@@ -204,7 +215,11 @@ void App::draw_status_bar(float height) {
       fmt::format("{}{} \xC2\xB7 {}", hardware(), open_jobs > 0 ? counted(open_jobs, "job") : "ready",
                   bytes_text(static_cast<double>(desk_.cached_bytes())));
   const float right_at = view->Size.x - t.px(12) - ImGui::CalcTextSize(right.c_str()).x;
-  ImGui::GetWindowDrawList()->AddText({view->Pos.x + right_at, y}, t.dim, right.c_str());
+  ImGui::SetCursorScreenPos({view->Pos.x + right_at, y});
+  if (ImGui::InvisibleButton("jobs", ImGui::CalcTextSize(right.c_str()))) jobs_open_ = true;
+  ImGui::GetWindowDrawList()->AddText({view->Pos.x + right_at, y}, ImGui::IsItemHovered() ? t.text : t.dim,
+                                      right.c_str());
+  tip("Computations, with a stop button, and the memory for their answers (Ctrl+0)");
 
   std::string left = state_.message();
   const bool is_error = !left.empty() && state_.message_is_error();
@@ -236,7 +251,12 @@ void App::draw_panels(const Area& area) {
       layout_.drag(splitter.split, splitter.vertical ? moved.x : moved.y, area, gap, least);
     ImGui::PopID();
   }
-  for (const Layout::Slot& slot : layout_.slots(area, gap, least)) draw_slot(slot);
+  for (Layout::Slot& slot : layout_.slots(area, gap, least)) {
+    const PanelKind front = slot.panels[slot.front];
+    std::erase_if(slot.panels, [&](PanelKind kind) { return kind != front && !has_data(kind); });
+    slot.front = static_cast<std::size_t>(std::ranges::find(slot.panels, front) - slot.panels.begin());
+    draw_slot(slot);
+  }
 }
 
 void App::draw_slot(const Layout::Slot& slot) {

@@ -1,10 +1,13 @@
-// The command palette, the help and the prompt for a path.
+// The command palette, jobs, the help and the prompt for a path.
 
 #include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/metric_controls.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -61,6 +64,69 @@ void draw_row(const PaletteRow& row) {
     dim_text(row.hint);
   ImGui::SameLine(keys_at);
   dim_text(row.keys);
+}
+
+constexpr std::size_t kWaitingShown = 12;
+constexpr int kLeastCache = 16, kMostCache = 16384;  // MiB
+
+void draw_memory(Desk& desk) {
+  const auto limit = static_cast<int>(desk.cache_limit() >> 20);
+  text_beside(fmt::format("Answers kept: {} of {}", bytes_text(static_cast<double>(desk.cached_bytes())),
+                          bytes_text(static_cast<double>(desk.cache_limit()))));
+  ImGui::SameLine();
+  ImGui::SetNextItemWidth(-1);
+  int chosen = limit;
+  if (ImGui::SliderInt("##limit", &chosen, kLeastCache, kMostCache, "",
+                       ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp) &&
+      chosen != limit)
+    desk.set_cache_limit(static_cast<std::size_t>(chosen) << 20);
+  tip("Memory for answers. Beyond it, the answers unused for longest are dropped, and computed anew when "
+      "needed.");
+}
+
+void draw_open_jobs(Desk& desk) {
+  const std::vector<Desk::Job> jobs = desk.jobs();
+  if (jobs.empty()) dim_text("Nothing to compute.");
+  std::size_t waiting = 0;
+  for (const Desk::Job& job : jobs) {
+    if (!job.running && ++waiting > kWaitingShown) continue;
+    ImGui::PushID(static_cast<int>(job.key.hash()));
+    if (small_button("stop")) desk.cancel(job.key);
+    ImGui::SameLine();
+    const std::string state = !job.running ? "waits"
+                              : job.progress > 0
+                                  ? fmt::format("{:.0f} %, {:.1f} s", 100 * job.progress, job.seconds)
+                                  : fmt::format("{:.1f} s", job.seconds);
+    elided_text(job.title, job.running ? theme().text : theme().dim,
+                ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(state.c_str()).x - theme().px(12));
+    ImGui::SameLine();
+    dim_text(state);
+    ImGui::PopID();
+  }
+  if (waiting > kWaitingShown) dim_text(fmt::format("and {} more are waiting", waiting - kWaitingShown));
+}
+
+void draw_done_jobs(const Desk& desk, float height) {
+  const std::vector<Desk::Done> log = desk.log();
+  if (log.empty()) return;
+  heading("Done");
+  if (!ImGui::BeginTable("log", 2, ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg, {0, height})) return;
+  ImGui::TableSetupColumn("job", ImGuiTableColumnFlags_WidthStretch);
+  ImGui::TableSetupColumn("time", ImGuiTableColumnFlags_WidthFixed, theme().px(74));
+  for (const Desk::Done& done : log) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    if (done.error.empty())
+      elided_text(done.title + (done.cancelled ? " (cancelled)" : ""), theme().dim);
+    else
+      error_line(done.title + ": " + done.error);
+    ImGui::TableNextColumn();
+    ImGui::PushFont(mono_font());
+    dim_text(done.seconds < 1 ? fmt::format("{:6.1f} ms", 1000 * done.seconds)
+                              : fmt::format("{:6.2f} s", done.seconds));
+    ImGui::PopFont();
+  }
+  ImGui::EndTable();
 }
 
 }  // namespace
@@ -134,6 +200,22 @@ void App::draw_palette() {
     perform(*chosen->action);
   else
     perform(*chosen->found);
+}
+
+void App::draw_jobs() {
+  if (std::exchange(jobs_open_, false)) ImGui::OpenPopup("jobs");
+  const Theme& t = theme();
+  const ImGuiViewport* view = ImGui::GetMainViewport();
+  const float foot = ImGui::GetTextLineHeight() + t.px(10);
+  ImGui::SetNextWindowPos({view->Pos.x + view->Size.x - t.px(8), view->Pos.y + view->Size.y - foot},
+                          ImGuiCond_Always, {1, 1});
+  ImGui::SetNextWindowSize({std::min(t.px(480), view->Size.x * 0.92F), 0});
+  if (!ImGui::BeginPopup("jobs", ImGuiWindowFlags_NoMove)) return;
+  heading("Jobs");
+  draw_memory(desk_);
+  draw_open_jobs(desk_);
+  draw_done_jobs(desk_, std::min(t.px(240), view->Size.y * 0.35F));
+  ImGui::EndPopup();
 }
 
 void App::close_popup() {

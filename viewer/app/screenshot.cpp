@@ -128,13 +128,10 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
                      const std::filesystem::path& path) {
   const bool opens_anew = !app_options.open.empty();
   if (!opens_anew && (!options.session || options.session->runs.empty()))
-    throw OptionError(options.shared ? start_option::share
-                      : options.film ? start_option::film
-                                     : start_option::screenshot,
-                      "a dump or a result folder to show", "none");
+    throw OptionError(start_option::screenshot, "a dump or a result folder to show", "none");
   App app(std::move(app_options));
   if (options.session) app.restore(*options.session, !opens_anew);
-  const float scale = options.figure || options.film ? 1 : options.scale;
+  const float scale = options.figure ? 1 : options.scale;
   const auto pixels = [&](int points) {
     return static_cast<int>(std::lround(static_cast<float>(points) * scale));
   };
@@ -148,21 +145,8 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
       if (app.desk().open_jobs() > 0) app.desk().wait_idle(50ms);
     }
   };
-  if (options.film) {
-    draw_until([&] { return app.opened() && app.state().run() != nullptr; });
-    host.frame();  // selects
-    app.export_film(path, {.width = static_cast<float>(options.width),
-                           .height = static_cast<float>(options.height),
-                           .scale = options.scale,
-                           .all_heads = !options.layer && !options.kv_head});
-    return draw_until([&] { return !app.exporting(); });
-  }
   int quiet = -1;
   draw_until([&] { return (quiet = app.settled() && quiet >= 0 ? quiet + 1 : 0) >= Figure::kQuietFrames; });
-  if (options.shared) {
-    app.share(path);
-    return draw_until([&] { return !app.sharing(); });
-  }
   if (options.figure) {
     app.export_figure(*options.panel, path, options.scale);
     return draw_until([&] { return !app.exporting(); });

@@ -15,9 +15,7 @@ struct ScreenshotOptions {
   int width = 1280, height = 800;  ///< points
   float scale = 1;                 ///< pixels a point
   std::optional<PanelKind> panel;  ///< fills the picture; none: all panels
-  bool shared = false;             ///< no picture, but the page of App::share()
   bool figure = false;             ///< the panel's figure alone, with a title and where it comes from
-  bool film = false;               ///< no picture, but how a budget slides; of all heads unless one is named
   std::optional<Index> layer, kv_head, query_head, row, token;
   std::string dump;  ///< fingerprint() that the first run's dump must have; empty: any
   std::optional<TokenMetric> score, reference;
@@ -31,17 +29,13 @@ struct ScreenshotOptions {
 namespace start_option {
 inline constexpr OptionFacts screenshot{"screenshot", "FILE",
                                         "writes a PNG once everything in it is computed, and ends"},
-    share{"share", "FILE.html",
-          "writes a page of the panels in view, what is set and the commands that make them, and ends"},
-    film{"film", "FILE",
-         "writes an animated PNG: what settings A and B evict and lose as the budget slides from 100 % to "
-         "5 %, over all heads, or of one (--layer, --head); and ends"},
     policy{"policy", "A[,B]", "policies of settings A and B, named as in evict: snapkv,h2o+joint"},
     keep{"keep", "N", "what a KV head keeps of the prompt: 20%, or 410 tokens"},
     panel{"panel", "NAME", "only this panel, filling the picture"},
-    figure{"figure", "",
-           "the panel's figure alone, without controls, with a title and where it comes from, at scale 2; as "
-           "shapes where FILE ends in .svg"},
+    figure{
+        "figure", "",
+        "the panel's figure alone, without controls, with a title and where it comes from, at scale 2; its "
+        "plot as SVG where FILE ends in .svg"},
     layer{"layer", "N", "selects a layer, counted as in --layers of kvreplay: the dump's, from 0"},
     head{"head", "N", "selects a KV head"},
     query_head{"query-head", "N", "selects a query head of the group"},
@@ -58,7 +52,7 @@ std::filesystem::path follow(const ViewLink& link, ScreenshotOptions& options);
 /// brackets, which What if has not, or is the third.
 std::vector<Policy> policies_at_start(const std::vector<std::string>& names);
 
-/// Draws without a display until everything in the picture or film is computed, then writes it, or the page.
+/// Draws without a display until everything in the picture is computed, then writes it.
 /// Throws InputError where a path or a score cannot be opened, something in the picture cannot be computed, a
 /// selection lies outside it, or the picture cannot be written.
 void take_screenshot(AppOptions app, const ScreenshotOptions& options, const std::filesystem::path& path);

@@ -90,9 +90,6 @@ constexpr ImWchar kTextRange[] = {
     0xFFFD, 0xFFFD,  // replacement
     0,
 };
-/// Numbers that are read from afar, and how much larger.
-constexpr ImWchar kNumberRange[] = {0x0020, 0x0020, 0x0025, 0x0025, 0x002B, 0x0039, 0x0065, 0x0065, 0};
-constexpr float kLargeTimes = 2.2F;
 constexpr ImWchar kHeadingRange[] = {
     0x0020, 0x017F, 0x0370, 0x03FF, 0x2010, 0x2027, 0x2070, 0x209F, 0x2190, 0x2195, 0x2200, 0x22FF, 0,
 };
@@ -120,7 +117,7 @@ void add_own_font(float em) {
   ImGui::GetIO().Fonts->AddFontDefault(&config);
 }
 
-enum FontSlot : int { text, bold, numbers, large };
+enum FontSlot : int { text, bold, numbers };
 
 ImFont* font_at(FontSlot place) {
   const auto& fonts = ImGui::GetIO().Fonts->Fonts;
@@ -192,9 +189,8 @@ void UiContext::build_fonts(float em) {
   ImFontAtlas& atlas = *ImGui::GetIO().Fonts;
   atlas.Clear();
   atlas.TexDesiredWidth = em < 40 ? 2048 : 4096;
-  const auto add = [&](const std::optional<FontFile>& file, const ImWchar* range, float times = 1) {
+  const auto add = [&](const std::optional<FontFile>& file, const ImWchar* range) {
     if (!file) return;
-    if (times != 1) return add_font(*file, std::round(em * times), range, false, 0);
     const float lowered = std::round(em * (files_.text->ascent_per_em - file->ascent_per_em));
     add_font(*file, em, range, false, lowered);
     if (files_.fallback && files_.fallback->path != file->path)
@@ -204,7 +200,6 @@ void UiContext::build_fonts(float em) {
     add(files_.text, kTextRange);
     add(files_.bold ? files_.bold : files_.text, kHeadingRange);
     add(files_.numbers ? files_.numbers : files_.text, kTextRange);
-    add(files_.bold ? files_.bold : files_.text, kNumberRange, kLargeTimes);
   } else {
     add_own_font(em);
   }
@@ -235,6 +230,5 @@ void UiContext::paint(int width, int height) const {
 ImFont* ui_font() { return font_at(text); }
 ImFont* bold_font() { return font_at(bold); }
 ImFont* mono_font() { return font_at(numbers); }
-ImFont* large_font() { return font_at(large); }
 
 }  // namespace kvreplay::viewer

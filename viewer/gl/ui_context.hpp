@@ -61,6 +61,5 @@ class UiContext {
 ImFont* ui_font();
 ImFont* bold_font();
 ImFont* mono_font();
-ImFont* large_font();  ///< of numbers and "%" alone
 
 }  // namespace kvreplay::viewer

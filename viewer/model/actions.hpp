@@ -17,6 +17,7 @@ namespace kvreplay::viewer {
 enum class ActionId {
   open_palette,
   help,
+  show_jobs,
   open_path,
   locate_dump,
   reload,
@@ -27,7 +28,6 @@ enum class ActionId {
   export_png,
   export_svg,
   export_csv,
-  export_film,
   copy_csv,
   find_text,
   undo,
@@ -62,7 +62,6 @@ enum class ActionId {
   copy_drawing_command,
   copy_measuring_command,
   copy_link,
-  share_page,
   arrange,
   tour,
   pin_run,

@@ -12,6 +12,13 @@
 
 namespace kvreplay::viewer {
 
+/// A layer by the model's number, which is what a person reads and types. An Index is a layer's place in the
+/// dump.
+struct ModelLayer {
+  Index number = 0;
+  bool operator==(const ModelLayer&) const = default;
+};
+
 /// What the layers of a dump are called: by the model's numbers, of which a dump may have only some. All that
 /// is computed, and files, links and options, count a dump's layers from 0 without a gap, as --layers of the
 /// commands does; what a person reads or types is the model's.
@@ -30,13 +37,13 @@ class LayerNumbers {
   Index count() const { return std::ssize(numbers_); }
   Index largest() const { return numbers_.empty() ? 0 : numbers_.back(); }
   /// What a layer of the dump is called; one beyond them by itself.
-  Index number(Index layer) const {
-    return layer >= 0 && layer < count() ? numbers_[static_cast<std::size_t>(layer)] : layer;
+  ModelLayer number(Index layer) const {
+    return {layer >= 0 && layer < count() ? numbers_[static_cast<std::size_t>(layer)] : layer};
   }
   /// The dump's layer that is called so.
-  std::optional<Index> layer(Index number) const {
-    const auto at = std::lower_bound(numbers_.begin(), numbers_.end(), number);
-    if (at == numbers_.end() || *at != number) return std::nullopt;
+  std::optional<Index> layer(ModelLayer called) const {
+    const auto at = std::lower_bound(numbers_.begin(), numbers_.end(), called.number);
+    if (at == numbers_.end() || *at != called.number) return std::nullopt;
     return at - numbers_.begin();
   }
   /// "0 to 29", "1, 14 and 28"; of many "1, 3, 5 .. 27".
@@ -48,7 +55,7 @@ class LayerNumbers {
     constexpr Index kMost = 6, kFirst = 3;
     std::string text;
     const Index listed = count() > kMost ? kFirst : count() - 1;
-    for (Index i = 0; i < listed; ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", number(i));
+    for (Index i = 0; i < listed; ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", number(i).number);
     return text + fmt::format("{}{}", count() > kMost ? " .. " : " and ", numbers_.back());
   }
   const std::vector<Index>& numbers() const { return numbers_; }
@@ -58,3 +65,10 @@ class LayerNumbers {
 };
 
 }  // namespace kvreplay::viewer
+
+template <>
+struct fmt::formatter<kvreplay::viewer::ModelLayer> : fmt::formatter<kvreplay::Index> {
+  auto format(kvreplay::viewer::ModelLayer layer, fmt::format_context& context) const {
+    return fmt::formatter<kvreplay::Index>::format(layer.number, context);
+  }
+};

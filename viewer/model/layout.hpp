@@ -121,7 +121,7 @@ struct PresetFacts {
 inline constexpr auto kPresets = facts_table<PresetFacts>({
     {Preset::loss, "loss", "Per-head loss", "panels for: which heads lose what", PanelKind::heads,
      R"({"root": {"bar": "vertical", "share": 0.46, "parts": [
-         {"panels": ["heads", "inspector", "wrongly-evicted", "jobs"]},
+         {"panels": ["heads", "inspector"]},
          {"bar": "horizontal", "share": 0.5, "parts": [
            {"panels": ["text", "tokens", "channels"]},
            {"panels": ["what-if", "curves", "scatter", "budgets", "decode", "validation", "recipes"]}]}]},
@@ -131,7 +131,7 @@ inline constexpr auto kPresets = facts_table<PresetFacts>({
      "panels for: which heads does a score misrank, and why", PanelKind::heads,
      R"({"root": {"bar": "vertical", "share": 0.4, "parts": [
          {"bar": "horizontal", "share": 0.72, "parts": [
-           {"panels": ["heads"]}, {"panels": ["inspector", "wrongly-evicted", "jobs"]}]},
+           {"panels": ["heads"]}, {"panels": ["inspector"]}]},
          {"bar": "horizontal", "share": 0.5, "parts": [
            {"panels": ["tokens", "channels"], "front": "tokens"},
            {"panels": ["scatter", "curves", "what-if", "budgets", "decode", "validation", "recipes"],
@@ -142,21 +142,21 @@ inline constexpr auto kPresets = facts_table<PresetFacts>({
      R"({"root": {"bar": "vertical", "share": 0.44, "parts": [
          {"panels": ["what-if"]},
          {"bar": "horizontal", "share": 0.5, "parts": [
-           {"panels": ["heads", "tokens", "channels", "inspector", "wrongly-evicted", "jobs"], "front": "heads"},
+           {"panels": ["heads", "tokens", "channels", "inspector"], "front": "heads"},
            {"panels": ["curves", "scatter", "budgets", "decode", "validation", "recipes"], "front": "curves"}]}]}})",
      R"({"controls": {"figure": "", "view": "setting_b-a"}})"},
     {Preset::channels, "channels", "Channels", "panels for: which key channels interact, which can go",
      PanelKind::channels,
      R"({"root": {"bar": "vertical", "share": 0.26, "parts": [
          {"bar": "horizontal", "share": 0.6, "parts": [
-           {"panels": ["heads"]}, {"panels": ["inspector", "wrongly-evicted", "jobs"]}]},
+           {"panels": ["heads"]}, {"panels": ["inspector"]}]},
          {"panels": ["channels", "tokens", "scatter", "curves", "what-if", "budgets", "decode",
                      "validation", "recipes"], "front": "channels"}]}})"},
     {Preset::decode, "decode", "Decoding", "panels for: how errors grow over decoding steps",
      PanelKind::decode,
      R"({"root": {"bar": "vertical", "share": 0.26, "parts": [
          {"bar": "horizontal", "share": 0.6, "parts": [
-           {"panels": ["heads"]}, {"panels": ["inspector", "wrongly-evicted", "jobs"]}]},
+           {"panels": ["heads"]}, {"panels": ["inspector"]}]},
          {"bar": "horizontal", "share": 0.62, "parts": [
            {"panels": ["decode", "budgets", "validation", "recipes", "channels"], "front": "decode"},
            {"panels": ["tokens", "curves", "scatter", "what-if"], "front": "tokens"}]}]}})"},

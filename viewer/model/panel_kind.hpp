@@ -2,6 +2,7 @@
 
 #include "data/facts_table.hpp"
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -20,8 +21,6 @@ enum class PanelKind {
   budgets,
   decode,
   inspector,
-  wrongly_evicted,
-  jobs,
   validation,
   recipes
 };
@@ -45,7 +44,7 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
     {PanelKind::channels, "channels", "Channel interaction", "Which channels interact, which can be pruned?",
      '3', "prune pruning think"},
     {PanelKind::scatter, "scatter", "Score against exact", "Does a score rank tokens by what they cost?", '4',
-     "correlation plot"},
+     "correlation plot mistakes wrongly evicted"},
     {PanelKind::curves, "curves", "Recall and loss", "What would each score lose at every budget?", '5',
      "plot"},
     {PanelKind::what_if, "what-if", "What if", "What does another policy or budget cost?", '6',
@@ -56,15 +55,14 @@ inline constexpr auto kPanels = facts_table<PanelFacts>({
      "generate steps spikes"},
     {PanelKind::inspector, "inspector", "Inspector", "What does this token cost, and why?", '9',
      "cell values statistics"},
-    {PanelKind::wrongly_evicted, "wrongly-evicted", "Wrongly evicted",
-     "Which tokens are lost that should have been kept?", 0, "mistakes"},
-    {PanelKind::jobs, "jobs", "Jobs", "What is being computed, and what failed?", '0',
-     "progress memory cancel"},
     {PanelKind::validation, "validation", "Validation",
      "What does the model really lose, and which figure said so?", 0, "kl ground truth"},
     {PanelKind::recipes, "recipes", "Recipes", "Which tokens and bits within so many bytes?", 0,
      "quantize quantization bits bytes"},
 });
+/// Panels of earlier versions, which sessions may name.
+inline constexpr std::array<std::string_view, 2> kFormerPanels = {"wrongly-evicted", "jobs"};
+
 constexpr const PanelFacts& facts_of(PanelKind panel) { return kPanels[panel]; }
 constexpr std::string_view name_of(PanelKind panel) { return facts_of(panel).name; }
 constexpr std::string_view title_of(PanelKind panel) { return facts_of(panel).title; }

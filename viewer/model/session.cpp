@@ -3,6 +3,8 @@
 #include "viewer/model/session_keys.hpp"
 #include "viewer/model/token_text.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -89,6 +91,58 @@ Camera read_camera(const Json& json, const std::string& where, std::vector<std::
   return camera;
 }
 
+bool is_former(const Json& name) {
+  return name.is_string() && std::ranges::find(kFormerPanels, name.get<std::string>()) != kFormerPanels.end();
+}
+
+/// Takes panels of earlier versions out of a list of panels. The names that it had.
+std::vector<std::string> take_former(Json& list) {
+  std::vector<std::string> names;
+  Json rest = Json::array();
+  for (const Json& name : list)
+    if (is_former(name))
+      names.push_back(name.get<std::string>());
+    else
+      rest.push_back(name);
+  list = std::move(rest);
+  return names;
+}
+
+/// Takes them out of a layout's node and all below it, with splits of which a part held no others. False
+/// where nothing is left.
+bool take_former_panels(Json& node, std::vector<std::string>& names) {
+  if (!node.is_object()) return true;
+  if (const auto parts = node.find("parts"); parts != node.end() && parts->is_array() && parts->size() == 2) {
+    const bool first = take_former_panels((*parts)[0], names),
+               second = take_former_panels((*parts)[1], names);
+    if (first != second) node = Json((*parts)[first ? 0 : 1]);
+    return first || second;
+  }
+  const auto panels = node.find("panels");
+  if (panels == node.end() || !panels->is_array()) return true;
+  const std::vector<std::string> taken = take_former(*panels);
+  names.insert(names.end(), taken.begin(), taken.end());
+  if (panels->empty()) return taken.empty();
+  if (const auto front = node.find("front"); front != node.end() && is_former(*front)) *front = (*panels)[0];
+  return true;
+}
+
+/// A layout with the panels of this version, and a note on the others.
+Json current_layout(Json layout, std::vector<std::string>& notes) {
+  if (!layout.is_object()) return layout;
+  std::vector<std::string> names;
+  if (const auto root = layout.find("root"); root != layout.end() && !take_former_panels(*root, names))
+    return nullptr;
+  if (const auto whole = layout.find("maximised"); whole != layout.end() && is_former(*whole))
+    *whole = nullptr;
+  if (const auto shown = layout.find("shown"); shown != layout.end() && shown->is_array())
+    take_former(*shown);
+  if (!names.empty())
+    notes.push_back(
+        fmt::format("session: panels of an earlier version are left out: {}", fmt::join(names, ", ")));
+  return layout;
+}
+
 /// A layout without the panels that a session does not name: they are newer than it.
 Json without_later_panels(Json layout, const std::string& session) {
   const std::function<void(Json&)> strip = [&](Json& node) {
@@ -105,7 +159,9 @@ Json without_later_panels(Json layout, const std::string& session) {
   return layout;
 }
 
-void read_session(const Json& json, std::vector<std::string>& remarks, Session& into) {
+void read_session(const Json& json, ReadSession& read_into) {
+  Session& into = read_into.session;
+  std::vector<std::string>& remarks = read_into.remarks;
   Keys keys(json, "session", remarks);
   int version = kVersion;
   keys.read("version", version, kVersion, kVersion);
@@ -124,11 +180,12 @@ void read_session(const Json& json, std::vector<std::string>& remarks, Session& 
   if (const Json* selection = keys.at("selection"))
     read_selection(*selection, keys.where("selection"), remarks, into.selection);
   keys.read("pinned", into.pinned);
-  if (const Json* layout = keys.at("layout")) {
-    into.layout = Layout::from_json(*layout);
-    Json read = without_later_panels(into.layout.to_json(), layout->dump());
-    if (layout->is_object() && !layout->contains("shown")) read.erase("shown");  // nor is it in earlier ones
-    if (read != *layout) keys.bad("layout", "a layout of panels, each once", *layout);
+  if (const Json* written = keys.at("layout")) {
+    const Json layout = current_layout(*written, read_into.notes);
+    into.layout = Layout::from_json(layout);
+    Json read = without_later_panels(into.layout.to_json(), layout.dump());
+    if (layout.is_object() && !layout.contains("shown")) read.erase("shown");  // nor is it in earlier ones
+    if (!layout.is_null() && read != layout) keys.bad("layout", "a layout of panels, each once", *written);
   }
   keys.read("theme", into.theme, kThemes);
   keys.read("text_size", into.text_size, 4.0F, 96.0F);
@@ -177,7 +234,7 @@ Json to_json(const Session& session) {
 
 ReadSession session_from_json(const Json& json) {
   ReadSession read;
-  read_session(json, read.remarks, read.session);
+  read_session(json, read);
   read.is_session = json.is_object() && json.contains("version");
   return read;
 }

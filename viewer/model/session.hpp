@@ -53,6 +53,7 @@ nlohmann::json to_json(const Session& session);
 struct ReadSession {
   Session session;
   std::vector<std::string> remarks;  ///< one line for each key that was not
+  std::vector<std::string> notes;    ///< of what earlier versions had and this one has not; no fault
   bool is_session = false;           ///< whether it was written as one: it has a version
 };
 /// Never throws: a key that is missing takes its default, one that is unknown or bad does so with a remark.

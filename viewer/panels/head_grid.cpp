@@ -44,8 +44,8 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
   content.row_name = across ? "KV head" : "layer";
   content.column_name = across ? "layer" : "KV head";
   (across ? content.column_number : content.row_number) = [&](Index place) {
-    return std::to_string(
-        state.run()->layer_number(all ? place : grid.layers[static_cast<std::size_t>(place)]));
+    const Index layer = all ? place : grid.layers[static_cast<std::size_t>(place)];
+    return std::to_string(state.run()->layer_number(layer).number);
   };
   content.scale = grid.scale;
   content.square = grid.square;

@@ -38,6 +38,8 @@ class Panel {
   virtual std::string figure_title(PanelContext&) const { return {}; }
   /// Its policy's settings, a line each; for the foot of a figure.
   virtual std::vector<std::string> figure_settings(PanelContext&) const { return {}; }
+  /// The plot in view as SVG, by the report's painter; empty where the panel has none.
+  virtual std::string svg(PanelContext&) const { return {}; }
   /// What is shown, as a table with a header; empty where there is nothing to export.
   virtual std::string csv(PanelContext&) const { return {}; }
 

@@ -2,10 +2,12 @@
 
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "viewer/questions/score_curves.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -103,6 +105,26 @@ ComparedHead ask_compared_head(PanelContext& context) {
   head.key = {context.state.comparison.window, head.layer, head.kv_head, head.query_head};
   head.summary = ask_summary(context, head.layer, head.kv_head, Urgency::soon);
   return head;
+}
+
+LeastBudget least_budget(Index l, std::size_t looks, const std::function<bool(Index)>& kept) {
+  if (l <= 0 || !kept(l)) return {};
+  const std::vector<Index> budgets = log_spaced(l, looks);
+  Index keeps = l;
+  for (auto k = budgets.rbegin(); k != budgets.rend(); ++k) {
+    if (*k == l) continue;
+    if (kept(*k)) {
+      keeps = *k;
+      continue;
+    }
+    Index evicts = *k;
+    while (keeps - evicts > 1) {
+      const Index middle = evicts + (keeps - evicts) / 2;
+      (kept(middle) ? keeps : evicts) = middle;
+    }
+    break;
+  }
+  return {keeps};
 }
 
 }  // namespace kvreplay::viewer

@@ -1,15 +1,26 @@
 #pragma once
 
+#include "data/dump.hpp"
 #include "viewer/questions/head_figures.hpp"
-#include "viewer/questions/least_budget.hpp"
 #include "viewer/questions/state.hpp"
 #include "viewer/questions/what_if.hpp"
 
+#include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 
 // What several panels ask of the desk, in the same words, so that it is computed once.
 
 namespace kvreplay::viewer {
+
+/// How far a budget falls until a token is evicted.
+struct LeastBudget {
+  std::optional<Index> tokens;  ///< the last budget that keeps it, 1..l; empty where not even l does
+};
+/// Down from l: `kept(k)` says whether a budget of k tokens keeps it. Looks at about so many budgets, evenly
+/// in log k, then halves the gap before the first that does not.
+LeastBudget least_budget(Index l, std::size_t looks, const std::function<bool(Index)>& kept);
 
 /// Pairs of a query and a key: more than these are not computed unasked. About a minute on two cores.
 inline constexpr double kUnaskedWork = 1.5e10;

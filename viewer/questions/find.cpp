@@ -97,7 +97,7 @@ FindAnswer place(PlaceQuery query, const DumpShape& shape, const LayerNumbers& l
   };
   if (query.layer) {
     parts.push_back(fmt::format("layer {}", *query.layer));
-    const std::optional<Index> layer = layers.layer(*query.layer);
+    const std::optional<Index> layer = layers.layer({*query.layer});
     if (!layer)
       error = layers.largest() < layers.count()
                   ? fmt::format("layer {}: there are {}", *query.layer, counted(shape.layers, "layer"))

@@ -118,7 +118,7 @@ static Matrix<double> stored_metric(const ResultReader& results, Index layer, In
 TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index kv_head) {
   if (why_no_layer(results, layer) || kv_head < 0 || kv_head >= results.shape().n_kv)
     throw InputError(fmt::format("{}: no layer {} with a KV head {} in these results",
-                                 results.folder().string(), layer, kv_head));
+                                 results.folder().string(), called(results, layer), kv_head));
   TokenMetrics metrics;
   for (const TokenMetric m : kTokenMetrics.all()) metrics[m] = stored_metric(results, layer, kv_head, m);
   return summed_over_group(metrics);
@@ -136,7 +136,8 @@ std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results,
     any = true;
   }
   if (!any)
-    throw InputError(fmt::format("{}: no token metrics of layer {}", results.folder().string(), layer));
+    throw InputError(
+        fmt::format("{}: no token metrics of layer {}", results.folder().string(), called(results, layer)));
   return metrics;
 }
 

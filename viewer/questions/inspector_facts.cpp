@@ -181,7 +181,7 @@ void InspectorFacts::add_cells(PanelContext& context, const Cell& cell, std::opt
     column.run = from->name();
     column.cell = cell;
     column.pin = pin;
-    const Index number = context.state.run()->layer_number(cell.layer);
+    const ModelLayer number = context.state.run()->layer_number(cell.layer);
     if (!pin) column.cell.layer = from->layers().layer(number).value_or(-1);
     column.layer_number = column.cell.layer < 0 ? number : from->layer_number(column.cell.layer);
     if (column.cell.layer < 0)

@@ -73,7 +73,7 @@ class InspectorFacts {
   struct Column {
     std::string run;
     Cell cell;
-    Index layer_number = 0;                      ///< what the run calls its layer
+    ModelLayer layer_number;                     ///< what the run calls its layer
     std::optional<std::size_t> pin;              ///< number of the pin; empty: the selected cell
     std::shared_ptr<const CellEntries> entries;  ///< null while computed, or where `why` says why not
     std::string why;

@@ -102,17 +102,6 @@ std::string Run::fingerprint() const {
                : dump_of_summary(*results_).value("fingerprint", std::string());
 }
 
-std::string Run::contents_of_layer(Index layer) const {
-  if (results_) {
-    const Json noted = results_->summary().value("layer_fingerprints", Json::object());
-    if (const auto stated = noted.find(std::to_string(layer)); stated != noted.end())
-      return stated->get<std::string>();
-  }
-  if (!dump_) return {};
-  Workers one(1);
-  return layer_fingerprints(*dump_, std::array{layer}, one).at(layer);
-}
-
 const std::optional<TokenLabels>& Run::labels() const {
   static const std::optional<TokenLabels> none;
   return dump_ ? dump_->tokens() : none;

@@ -42,14 +42,11 @@ class Run {
   const DumpShape& shape() const { return shape_; }
   /// What its layers are called wherever a person reads or types them.
   const LayerNumbers& layers() const { return layers_; }
-  Index layer_number(Index layer) const { return layers_.number(layer); }
+  ModelLayer layer_number(Index layer) const { return layers_.number(layer); }
   /// "layer 14 head 1"
   std::string head_text(Index layer, Index kv_head) const;
   /// What make the dump has, as summary.json says it (fingerprint()).
   std::string fingerprint() const;
-  /// What a layer of the dump holds (layer_fingerprints()): as the results say, else all of it is read.
-  /// Throws InputError where that cannot be.
-  std::string contents_of_layer(Index layer) const;
   /// Null where a result folder's dump is gone; why_no_dump() then says why, as one clause.
   const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
   const std::string& why_no_dump() const { return why_no_dump_; }

@@ -3,6 +3,7 @@
 #include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
 #include "data/npy_header.hpp"
+#include "viewer/model/layer_numbers.hpp"
 
 #include <fmt/format.h>
 
@@ -52,13 +53,16 @@ class StoredRows {
   std::size_t parts_ = 1, row_size_ = 1, first_ = 0;
 };
 
+/// What results call a layer of their dump.
+inline ModelLayer called(const ResultReader& results, Index layer) {
+  return LayerNumbers(results.model_layers()).number(layer);
+}
+
 /// Why there is nothing of a layer, as one clause; nothing where there may be.
 inline std::optional<std::string> why_no_layer(const ResultReader& results, Index layer) {
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) != layers.end()) return std::nullopt;
-  const std::vector<Index>& called = results.model_layers();
-  return fmt::format("the run did not compute layer {}",
-                     called.empty() ? layer : called[static_cast<std::size_t>(layer)]);
+  return fmt::format("the run did not compute layer {}", called(results, layer));
 }
 
 /// Throws InputError where something is `missing`, or there is no such KV head.

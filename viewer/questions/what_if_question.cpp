@@ -260,8 +260,8 @@ struct Asked {
     const bool costly = rule.block > 0 || whole.cases.front().phase.kind == Phase::Kind::blockwise;
     return context.desk.ask<LeastBudget>(
         question({"least_budget", layer, kv_head, settled->plain_key, token},
-                 fmt::format("Budgets of {} that keep token {}, layer {} head {}", settled->settings.policy(),
-                             token, layer, kv_head)),
+                 fmt::format("Budgets of {} that keep token {}, {}", settled->settings.policy(), token,
+                             run->head_text(layer, kv_head))),
         [run = run, settled = settled, layer = layer, kv_head = kv_head, token, costly,
          ranking = ranked.value](JobControl& job) {
           const std::shared_ptr<const HeadGroup<float>> readers = run->readers(layer, kv_head);

@@ -1,7 +1,6 @@
-#include "viewer/serve/web_server.hpp"
-
 #include "data/error.hpp"
 #include "data/mapped_file.hpp"
+#include "viewer/serve/serve_host.hpp"
 #include "viewer/serve/web_event.hpp"
 
 #include <fmt/format.h>

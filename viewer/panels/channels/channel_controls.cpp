@@ -1,6 +1,5 @@
-#include "viewer/panels/channels/channel_controls.hpp"
-
 #include "data/error.hpp"
+#include "viewer/panels/channels/channel_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/widgets/controls.hpp"

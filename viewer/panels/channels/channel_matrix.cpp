@@ -1,7 +1,6 @@
-#include "viewer/panels/channels/channel_matrix.hpp"
-
 #include "viewer/model/color_table.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/panels/channels/channel_parts.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 

@@ -1,6 +1,5 @@
-#include "viewer/panels/channels/channel_sheet.hpp"
-
 #include "viewer/model/numbers.hpp"
+#include "viewer/panels/channels/channel_parts.hpp"
 #include "viewer/panels/picture_frame.hpp"
 #include "viewer/questions/csv_table.hpp"
 #include "viewer/widgets/controls.hpp"

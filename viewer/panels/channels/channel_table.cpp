@@ -1,8 +1,7 @@
-#include "viewer/panels/channels/channel_table.hpp"
-
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/color_table.hpp"
 #include "viewer/model/numbers.hpp"
+#include "viewer/panels/channels/channel_parts.hpp"
 #include "viewer/panels/curve_lines.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"

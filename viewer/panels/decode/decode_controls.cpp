@@ -1,9 +1,8 @@
-#include "viewer/panels/decode/decode_controls.hpp"
-
 #include "analysis/results/kept_text.hpp"
 #include "data/error.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/decode/decode_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/policy_controls.hpp"
 #include "viewer/questions/head_figures.hpp"

@@ -1,9 +1,8 @@
-#include "viewer/panels/decode/decode_list.hpp"
-
 #include "analysis/options/option.hpp"
 #include "analysis/results/schema.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/decode/decode_parts.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"

@@ -1,7 +1,7 @@
+#include "analysis/report/plots.hpp"
 #include "viewer/model/playback.hpp"
 #include "viewer/model/token_text.hpp"
-#include "viewer/panels/decode/decode_controls.hpp"
-#include "viewer/panels/decode/decode_list.hpp"
+#include "viewer/panels/decode/decode_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
@@ -242,6 +242,7 @@ class DecodePanel final : public Panel {
     return "Output error of every decoding step, and what the caches hold";
   }
   std::vector<std::string> figure_settings(PanelContext& context) const override;
+  std::string svg(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override;
 
@@ -427,6 +428,34 @@ std::vector<std::string> DecodePanel::figure_settings(PanelContext& context) con
     lines.push_back("evict" + evict_options_text(evict_options_of(counted_)));
   return with_pinned(std::move(lines), context.state, pinned_ != nullptr && pinned_->view != nullptr,
                      "dashed:");
+}
+
+std::string DecodePanel::svg(PanelContext& context) const {
+  if (now_ == nullptr || now_->view == nullptr || now_->view->runs.empty()) return {};
+  const std::vector<DecodeRun>& runs = now_->view->runs;
+  report::LinePlot plot{
+      .id = "decode", .title = figure_title(context), .x = {}, .y = {}, .at = {}, .lines = {}};
+  for (Index step = 0; step < runs.front().steps(); ++step) plot.at.push_back(static_cast<double>(step));
+  plot.x = {"decoding step", 0, std::max(1.0, plot.at.back()), false};
+  std::vector<std::string> names;
+  std::vector<double> all;
+  const auto add = [&](const DecodeRun& run, bool pinned) {
+    names.push_back(title_of(run));
+    plot.lines.push_back({.name = names.back() + (pinned ? ", pinned" : ""),
+                          .style = {.thin = pinned},
+                          .values = run.error,
+                          .markers = false});
+    all.insert(all.end(), run.error.begin(), run.error.end());
+  };
+  const bool both = pinned_ != nullptr && pinned_->view != nullptr;
+  for (const DecodeRun& run : runs) {
+    add(run, false);
+    const auto other = both ? same_run(pinned_->view->runs, run) : std::nullopt;
+    if (other && pinned_->view->runs[*other].error.size() == plot.at.size())
+      add(pinned_->view->runs[*other], true);
+  }
+  plot.y = log_axis("output error", all, 5);
+  return report::svg_of(report::styled(std::move(plot), names));
 }
 
 std::string DecodePanel::csv(PanelContext& context) const {

@@ -1,5 +1,4 @@
-#include "viewer/panels/heads/head_controls.hpp"
-
+#include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/questions/named_choices.hpp"
 #include "viewer/questions/what_if_figures.hpp"

@@ -1,10 +1,9 @@
+#include "analysis/report/cell_map.hpp"
+#include "analysis/report/figure.hpp"
 #include "viewer/model/head_places.hpp"
 #include "viewer/model/patience.hpp"
 #include "viewer/panels/head_grid.hpp"
-#include "viewer/panels/heads/head_controls.hpp"
-#include "viewer/panels/heads/head_scatter.hpp"
-#include "viewer/panels/heads/head_sheet.hpp"
-#include "viewer/panels/heads/head_table.hpp"
+#include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
@@ -38,6 +37,7 @@ class HeadMapPanel final : public Panel {
   HeatmapView* heatmap() override { return sheet_shown_ ? &sheet_.heatmap() : &map_view_.heatmap(); }
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
+  std::string svg(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override;
 
@@ -305,6 +305,20 @@ std::vector<std::string> HeadMapPanel::figure_settings(PanelContext& context) co
   if (map_ && !sheet_shown_ && setting_figure_named(map_->figure.name)) lines = settings_lines(context.state);
   if (subtracted_) lines.push_back("less " + subtracted_->path().string());
   return lines;
+}
+
+std::string HeadMapPanel::svg(PanelContext& context) const {
+  if (!context.state.run() || !map_ || sheet_shown_) return {};
+  std::vector<Index> numbers;
+  for (const Index layer : map_->layers) numbers.push_back(context.state.run()->layer_number(layer).number);
+  report::CellMap cells = report::map_of_heads(numbers, map_->values);
+  cells.id = "heads";
+  cells.title = cells.value_label = figure_title(context);
+  const auto of = setting_figure_named(map_->figure.name);
+  const bool difference = subtracted_ || (of && of->view == SettingView::difference);
+  cells.scale = report::color_scale(difference ? FigureScale::signed_log : map_->figure.facts.scale,
+                                    {map_->values.data(), static_cast<std::size_t>(map_->values.size())});
+  return report::svg_of(cells);
 }
 
 std::string HeadMapPanel::csv(PanelContext& context) const {

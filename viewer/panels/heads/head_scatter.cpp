@@ -1,5 +1,4 @@
-#include "viewer/panels/heads/head_scatter.hpp"
-
+#include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 #include "viewer/widgets/theme.hpp"

@@ -1,6 +1,5 @@
-#include "viewer/panels/heads/head_sheet.hpp"
-
 #include "viewer/model/numbers.hpp"
+#include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/picture_frame.hpp"
 #include "viewer/widgets/controls.hpp"

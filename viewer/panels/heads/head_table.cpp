@@ -1,6 +1,5 @@
-#include "viewer/panels/heads/head_table.hpp"
-
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
@@ -142,7 +141,7 @@ void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const He
   ImGui::PopID();
   ImGui::SetCursorPos(at);
   right_aligned(rank > 0 ? std::to_string(rank) : "", selected ? t.dim : t.faint, first_width);
-  for (const Index number : {context.state.run()->layer_number(place.layer), place.kv_head}) {
+  for (const Index number : {context.state.run()->layer_number(place.layer).number, place.kv_head}) {
     ImGui::TableNextColumn();
     right_aligned(std::to_string(number), t.text);
   }

@@ -1,11 +1,10 @@
-#include "viewer/panels/inspector/inspector_table.hpp"
-
 #include "analysis/options/option.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/actions.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/inspector/inspector_parts.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 

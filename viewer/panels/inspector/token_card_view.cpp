@@ -1,9 +1,8 @@
-#include "viewer/panels/inspector/token_card_view.hpp"
-
 #include "data/utf8.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
+#include "viewer/panels/inspector/inspector_parts.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 

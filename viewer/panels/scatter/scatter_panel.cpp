@@ -1,9 +1,10 @@
 #include "analysis/options/option.hpp"
+#include "analysis/report/plots.hpp"
 #include "viewer/panels/compared_head.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/scatter/scatter_plot.hpp"
+#include "viewer/panels/scatter/scatter_parts.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/command_text.hpp"
 #include "viewer/questions/csv_table.hpp"
@@ -29,6 +30,7 @@ class ScatterPanel final : public Panel {
   void draw(PanelContext& context) override;
   std::string figure_title(PanelContext& context) const override;
   std::vector<std::string> figure_settings(PanelContext& context) const override;
+  std::string svg(PanelContext& context) const override;
   std::string csv(PanelContext& context) const override;
   void keep(SessionFields& fields) override;
 
@@ -36,11 +38,13 @@ class ScatterPanel final : public Panel {
   void draw_controls(AppState& state, const MetricSet& available);
   void draw_figures(PanelContext& context, const ScatterFacts& facts, const ScatterCut& cut);
   std::shared_ptr<const ScatterPair> pair(PanelContext& context);
+  bool lists(const AppState& state) const { return evicted_ && state.run()->dump() != nullptr; }
   std::vector<std::uint8_t> classes(PanelContext& context, const ScatterFacts& facts);
 
   ScatterAxes axes_ = ScatterAxes::log;
-  bool kept_ = false;
+  bool kept_ = false, evicted_ = false;
   ScatterPlot plot_;
+  EvictedList list_;
   ComparedFacts<ScatterFacts> shown_, pinned_;
   Index kept_tokens_ = -1;  // of the setting, where it is known
 };
@@ -48,6 +52,7 @@ class ScatterPanel final : public Panel {
 void ScatterPanel::keep(SessionFields& fields) {
   fields.name("axes", axes_, in_table(kScatterAxes));
   fields.field("show_kept", kept_);
+  fields.field("show_evicted", evicted_);
 }
 
 void ScatterPanel::draw(PanelContext& context) {
@@ -76,8 +81,21 @@ void ScatterPanel::draw(PanelContext& context) {
       scatter_cut(facts, both != nullptr ? both->own : facts.scatter, compared_budget(state, facts.head->l));
   draw_figures(context, facts, cut);
   const Key run(shown_.run(), both != nullptr ? pinned_.run() : Key());
-  plot_.draw(state, {facts, both.get(), both != nullptr ? pinned_.get() : nullptr, classes(context, facts),
-                     cut, run});
+  const ScatterContent content{
+      facts, both.get(), both != nullptr ? pinned_.get() : nullptr, classes(context, facts), cut, run};
+  if (!lists(state)) return plot_.draw(state, content);
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = theme().px(8);
+  const bool wide = room.x >= theme().px(480);
+  const ImVec2 plot = wide ? ImVec2{std::round(room.x * 0.55F) - gap, room.y}
+                           : ImVec2{room.x, std::round(room.y * 0.55F) - gap};
+  ImGui::BeginChild("plot", plot);
+  plot_.draw(state, content);
+  ImGui::EndChild();
+  if (wide) ImGui::SameLine(0, gap);
+  ImGui::BeginChild("evicted");
+  list_.draw(context, facts.reference);
+  ImGui::EndChild();
 }
 
 void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
@@ -91,7 +109,7 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
     buttons += ImGui::CalcTextSize(std::string(one.button).c_str()).x + 2 * ImGui::GetStyle().FramePadding.x +
                t.px(1);
   }
-  const float rest = buttons + (run.dump() != nullptr ? check_width("Kept") : 0) +
+  const float rest = buttons + (run.dump() != nullptr ? check_width("Kept") + check_width("Evicted") : 0) +
                      ImGui::CalcTextSize("vs").x + t.px(12) + 4 * ImGui::GetStyle().ItemSpacing.x;
   const float width =
       std::clamp((ImGui::GetContentRegionAvail().x - rest) / 2 / t.scale - 0.5F, 76.0F, 150.0F);
@@ -110,6 +128,10 @@ void ScatterPanel::draw_controls(AppState& state, const MetricSet& available) {
     flow(check_width("Kept"));
     ImGui::Checkbox("Kept", &kept_);
     tip("Colours the tokens that the setting of What if keeps.");
+    flow(check_width("Evicted"));
+    ImGui::Checkbox("Evicted", &evicted_);
+    tip("Lists the tokens that the setting of What if evicts although the reference has them among as many "
+        "largest.");
   }
   choose_beside(state);
 }
@@ -230,14 +252,39 @@ std::string ScatterPanel::figure_title(PanelContext& context) const {
 std::vector<std::string> ScatterPanel::figure_settings(PanelContext& context) const {
   AppState& state = context.state;
   std::vector<std::string> lines;
-  if (kept_)
+  if (kept_ || lists(state))
     lines.push_back(evict_options_text(state.setting(), find_score(state.scores, state.setting().score)));
   return with_pinned(std::move(lines), state, pinned_.beside(shown_) != nullptr, "beside");
+}
+
+std::string ScatterPanel::svg(PanelContext& context) const {
+  const ScatterFacts* facts = shown_.of(context.state.run().get());
+  if (facts == nullptr) return {};
+  const bool ranks = facts->axes == ScatterAxes::rank;
+  report::ScatterPlot plot;
+  plot.id = "scatter";
+  plot.title = figure_title(context);
+  for (const ScatterPoint& point : facts->scatter.points) {
+    plot.tokens.push_back(static_cast<double>(point.token));
+    const auto p = static_cast<std::size_t>(point.token);
+    plot.across.push_back(ranks ? facts->score_place[p] + 1 : facts->score_of(point.token));
+    plot.up.push_back(ranks ? facts->reference_place[p] + 1 : facts->reference_of(point.token));
+  }
+  const auto axis = [&](TokenMetric metric, const ScatterAxis& of, const std::vector<double>& values) {
+    const std::string label = fmt::format("{}{}", name_of(metric), ranks ? ", rank (1: largest)" : "");
+    return of.kind == ScaleKind::log && !ranks ? log_axis(label, values) : linear_axis(label, values, false);
+  };
+  plot.x = axis(facts->score, facts->scatter.x, plot.across);
+  plot.y = axis(facts->reference, facts->scatter.y, plot.up);
+  constexpr AgreementFigure kSpearman = AgreementFigure::spearman;
+  plot.corner = fmt::format("{} {:.3f}", facts_of(kSpearman).title, facts->agreement[kSpearman]);
+  return report::svg_of(plot);
 }
 
 std::string ScatterPanel::csv(PanelContext& context) const {
   const ScatterFacts* facts = shown_.of(context.state.run().get());
   if (facts == nullptr) return {};
+  if (lists(context.state)) return list_.csv(context.state);
   const ComparedHead& head = shown_.head();
   const ScatterFacts* pinned = pinned_.beside(shown_);
   std::string header = fmt::format("layer,kv_head,query_head,token,{0},{1},selected", name_of(facts->score),

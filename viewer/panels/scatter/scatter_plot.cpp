@@ -1,9 +1,8 @@
-#include "viewer/panels/scatter/scatter_plot.hpp"
-
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/pinned_run.hpp"
+#include "viewer/panels/scatter/scatter_parts.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"
 

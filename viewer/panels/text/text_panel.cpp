@@ -7,7 +7,6 @@
 #include "viewer/panels/metric_controls.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
-#include "viewer/panels/text/text_lines.hpp"
 #include "viewer/panels/text/text_view.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/command_text.hpp"

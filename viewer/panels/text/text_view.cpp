@@ -1,17 +1,22 @@
 #include "viewer/panels/text/text_view.hpp"
 
+#include "data/utf8.hpp"
+#include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/theme.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <imgui.h>
+#include <string_view>
+#include <utility>
 
 namespace kvreplay::viewer {
 namespace {
 
 /// How far the letters of an evicted token go towards what is behind them.
-constexpr float kDimmed = 0.52F, kVanished = 0.8F;
+constexpr float kDimmed = 0.52F;
 /// How much of its tint a token loses beside chosen ones.
 constexpr float kAside = 0.65F;
 
@@ -134,14 +139,14 @@ void TextView::draw_line(const TextViewContent& content, Index number, ImVec2 at
     if (dragged) list->AddRectFilled(low, high, faded(t.accent, 0.35F));
     const std::string_view text = content.layout->text(piece);
     // On strong colours less: they leave letters less contrast to lose.
-    const float dimmed = (piece.blank ? 1 : evicted) * (content.vanish ? kVanished : kDimmed) *
-                         (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
+    const float dimmed =
+        (piece.blank ? 1 : evicted) * kDimmed * (1 - 0.5F * static_cast<float>(std::abs(level)) / 255);
     const float towards = aside ? std::max(dimmed, kDimmed) : dimmed;
     const ImU32 full = aside ? t.text : tint_ink(level);
     const ImU32 faint = mixed(full, behind, towards);
-    const ImU32 ink = !candidate ? t.dim : content.vanish ? faint : readable(faint, behind);
+    const ImU32 ink = candidate ? readable(faint, behind) : t.dim;
     list->AddText({low.x, text_top}, ink, text.data(), text.data() + text.size());
-    if (evicted > 0 && !piece.blank && !content.vanish) {
+    if (evicted > 0 && !piece.blank) {
       const float middle = std::floor(text_top + letters * 0.56F);
       list->AddRectFilled({low.x, middle}, {high.x, middle + std::max(t.px(1), 1.0F)},
                           faded(full, 0.65F * evicted));
@@ -190,6 +195,31 @@ TextHit TextView::take_mouse(const TextViewContent& content, ImVec2 at) {
     drag_to_.reset();
   }
   return hit;
+}
+
+Answer<TextLayout> TextLines::ask(PanelContext& context, float width) {
+  const ImFont* font = ui_font();
+  if (advances_ == nullptr || advances_->em != font->FontSize) {
+    Advances now{font->FontSize, {}, font->FallbackAdvanceX};
+    now.of.assign(font->IndexAdvanceX.begin(), font->IndexAdvanceX.end());
+    advances_ = std::make_shared<const Advances>(std::move(now));
+  }
+  const std::shared_ptr<const Run>& run = context.run();
+  const Question question{.key = {run->key(), "text_layout", width, advances_->em},
+                          .title = "Lines of the text",
+                          .urgency = Urgency::now,
+                          .slot = {run->key(), "text_layout"}};
+  return context.desk.ask<TextLayout>(question, [run, width, advances = advances_](JobControl&) {
+    return TextLayout(reading_texts(run->labels(), run->shape().T), width, [&](std::string_view text) {
+      float sum = 0;
+      while (!text.empty()) {
+        const Character next = first_character(text);
+        sum += next.code < advances->of.size() ? advances->of[next.code] : advances->others;
+        text.remove_prefix(next.bytes.size());
+      }
+      return sum;
+    });
+  });
 }
 
 }  // namespace kvreplay::viewer

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "viewer/model/token_text.hpp"
+#include "viewer/questions/desk.hpp"
+#include "viewer/questions/state.hpp"
 #include "viewer/questions/token_tint.hpp"
 
 #include <functional>
@@ -8,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -23,7 +26,6 @@ struct TextViewContent {
   std::span<const TextMatch> matches;           ///< of a search
   std::span<const QuestionFacts::Span> marked;  ///< overlined
   bool scrolls = true;                          ///< a picture has no scroll bar
-  bool vanish = false;                          ///< evicted tokens are but a trace, too faint to be read
 };
 
 /// What was under the mouse, and what it did.
@@ -74,5 +76,20 @@ ImU32 tint_color(int level);
 ImU32 tint_ink(int level);
 /// The colour of lines over what is marked.
 ImU32 mark_color();
+
+/// The lines of a run's tokens, broken in the background.
+class TextLines {
+ public:
+  /// In the present font, `width` pixels wide. Where a newer one is not there yet, the last one.
+  Answer<TextLayout> ask(PanelContext& context, float width);
+
+ private:
+  struct Advances {
+    float em = 0;
+    std::vector<float> of;  // by code point
+    float others = 0;
+  };
+  std::shared_ptr<const Advances> advances_;  // of the present font
+};
 
 }  // namespace kvreplay::viewer

@@ -1,10 +1,17 @@
 #pragma once
 
+#include "analysis/results/figure_facts.hpp"
+#include "viewer/model/heatmap_image.hpp"
 #include "viewer/questions/state.hpp"
+#include "viewer/questions/what_if_figures.hpp"
+#include "viewer/widgets/position_axis.hpp"
 
 #include <array>
 #include <imgui.h>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace kvreplay::viewer {
 
@@ -19,5 +26,53 @@ void edit_settings(AppState& state, bool more);
 /// Where tokens are chosen: buttons for what is to become of them in the setting in view, whatever its policy
 /// says.
 void draw_kept_brush(AppState& state);
+
+/// Two kept sets over the positions of a prompt, one above the other. Either may be null: not known yet.
+struct KeptStripContent {
+  const KeptSet *a = nullptr, *b = nullptr;  ///< [l]
+  Index l = 0;
+  std::optional<Index> selected, hovered;
+  std::span<const Index> chosen;  ///< together, ascending
+  Key link;                       ///< HeatmapContent::link of the tokens' axis
+};
+
+/// Draws them: what both keep is grey, what one keeps alone has its setting's colour.
+class KeptStrip {
+ public:
+  void draw(const char* id, float width, const KeptStripContent& content, HeatmapLinks& links);
+  const PositionAxis& axis() const { return axis_; }
+
+ private:
+  PositionAxis axis_;
+};
+
+/// What the colours mean and how many tokens have each, on the current line; shorter where `width` pixels are
+/// few.
+void kept_legend(const KeptDifference& difference, float width);
+
+/// Whether either, which may be null, is of a cache that makes up for evicted tokens.
+bool any_compensated(const std::array<const WhatIf*, 2>& answers);
+
+/// How the errors of the settings A and B come about, as waterfalls on one scale, side by side where `width`
+/// pixels have room: what the choice of the tokens costs, then with their weights, then with their values.
+/// `rows` are those that the user picked; empty, or where nothing is known on them: the decoding steps, else
+/// the window.
+void error_waterfalls(const std::array<const WhatIf*, 2>& answers, std::optional<RowSet>& rows, float width);
+
+/// A figure under A and B; nan where it is not known.
+struct FigureLine {
+  const WhatIfFigure* figure = nullptr;  ///< how it is written, and which is better
+  std::string title, about;
+  std::array<double, 2> values{};
+};
+
+/// Figures of one head that its dump can have; either answer may be null. With `heads`, the losses of all
+/// heads together behind its own.
+std::vector<FigureLine> figure_lines(const Dump& dump, const std::array<const WhatIf*, 2>& answers,
+                                     const std::array<WhatIfHeads, 2>* heads);
+/// A table of the lines under A and B. Where both are of one budget, as the caller says, the better of two is
+/// in a stronger colour and with room for it a column says how B differs from A. `with_names`: A and B stand
+/// above theirs.
+void figure_table(std::span<const FigureLine> lines, bool comparable, bool with_names);
 
 }  // namespace kvreplay::viewer

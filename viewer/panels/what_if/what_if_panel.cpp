@@ -4,7 +4,6 @@
 #include "viewer/panels/panel.hpp"
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"
-#include "viewer/panels/what_if/what_if_view.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/command_text.hpp"
 #include "viewer/questions/csv_table.hpp"

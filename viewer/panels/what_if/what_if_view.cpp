@@ -1,4 +1,3 @@
-#include "viewer/panels/what_if/what_if_view.hpp"
 
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/panels/what_if/what_if_controls.hpp"

@@ -16,7 +16,10 @@ using test::kSample;
 namespace {
 
 struct EvictedBoard : test::OnePanelDashboard {
-  EvictedBoard() : OnePanelDashboard(PanelKind::wrongly_evicted, kSample, 900, 600, 3, 1) {}
+  EvictedBoard() : OnePanelDashboard(PanelKind::scatter, kSample, 900, 600, 3, 1) {
+    app.state().comparison.reference = TokenMetric::oracle_importance;
+    set({{"show_evicted", true}});
+  }
 
   /// The tokens of the exported list, in its order.
   std::vector<Index> listed() {
@@ -37,7 +40,7 @@ struct EvictedBoard : test::OnePanelDashboard {
   /// The height share at which a token's row is hovered, some pixels below its upper edge.
   float row_of(Index token) {
     for (float y = 0.15F; y < 0.98F; y += 0.008F) {
-      const auto [px, py] = at(kind, 0.4F, y);
+      const auto [px, py] = at(kind, 0.75F, y);
       host.move_mouse(px, py);
       host.settle(2);
       if (app.state().hover.token == token) return y + 0.012F;
@@ -64,9 +67,9 @@ TEST_CASE("the list is what the setting evicts of the best, and A and B have the
   board.settle();
   CHECK(board.listed().empty());
   board.app.state().show_b = false;
-  board.set({{"truth", "exact_remove"}});
+  board.app.state().comparison.reference = TokenMetric::exact_remove;
+  board.settle();
   CHECK(board.listed() != of_a);
-  CHECK(board.app.panel(board.kind).save()["truth"] == "exact_remove");
   CHECK(board.failed_job().empty());
 }
 
@@ -74,26 +77,27 @@ TEST_CASE("rows choose tokens for all panels", "[wrongly]") {
   EvictedBoard board;
   const std::vector<Index> listed = board.listed();
   const float first = board.row_of(listed[0]), third = board.row_of(listed[2]);
-  board.click(board.kind, 0.4F, first);
+  board.click(board.kind, 0.75F, first);
   CHECK(board.selection().tokens == std::vector{listed[0]});
   CHECK(board.selection().token == listed[0]);
   board.host.hold({.control = true});
-  board.click(board.kind, 0.4F, third);
+  board.click(board.kind, 0.75F, third);
   board.host.hold({});
   CHECK(board.selection().tokens ==
         std::vector{std::min(listed[0], listed[2]), std::max(listed[0], listed[2])});
-  board.click(board.kind, 0.4F, first);
+  board.click(board.kind, 0.75F, first);
   board.host.hold({.shift = true});
-  board.click(board.kind, 0.4F, third);
+  board.click(board.kind, 0.75F, third);
   board.host.hold({});
   std::vector<Index> three(listed.begin(), listed.begin() + 3);
   std::sort(three.begin(), three.end());
   CHECK(board.selection().tokens == three);
 }
 
-TEST_CASE("other policies at the same budget are asked on request", "[wrongly]") {
+TEST_CASE("the list says which policies keep a token, and goes with its switch", "[wrongly]") {
   EvictedBoard board;
+  CHECK(board.csv().starts_with("layer,kv_head,token,text,by_truth,by_score,truth,kept_by\n"));
   CHECK(board.csv().find("keydiff") != std::string::npos);
-  board.set({{"policies", false}});
-  CHECK(board.csv().find("keydiff") == std::string::npos);
+  board.set({{"show_evicted", false}});
+  CHECK(board.csv().starts_with("layer,kv_head,query_head,token,"));
 }

@@ -2,12 +2,14 @@
 
 #include "viewer/questions/scatter.hpp"
 #include "viewer/questions/state.hpp"
+#include "viewer/questions/wrongly_evicted.hpp"
 #include "viewer/widgets/lasso.hpp"
 #include "viewer/widgets/plot.hpp"
 
 #include <cstdint>
 #include <imgui.h>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace kvreplay::viewer {
@@ -43,6 +45,25 @@ class ScatterPlot {
   PlotView view_;
   Key axes_;  // what view_ belongs to
   Lasso lasso_;
+};
+
+/// The tokens that the setting in view evicts though a reference has them among as many largest: with their
+/// ranks, the words around them and the policies that keep them.
+class EvictedList {
+ public:
+  /// Fills what is left of the window.
+  void draw(PanelContext& context, TokenMetric reference);
+  std::string csv(const AppState& state) const;
+
+ private:
+  void draw_table(AppState& state);
+  void draw_row(AppState& state, Index row);
+  /// Selects one token; with Ctrl adds or removes it, with Shift adds all from the last one on.
+  void choose(AppState& state, Index row);
+
+  TokenMetric reference_ = TokenMetric::exact_remove;
+  EvictedSource source_;
+  Index anchor_ = 0;  ///< row with which a range of Shift begins
 };
 
 }  // namespace kvreplay::viewer

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "data/dump.hpp"
 #include "viewer/questions/inspector_facts.hpp"
+#include "viewer/questions/token_card.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -13,5 +15,9 @@ std::optional<std::size_t> draw_inspector_table(const InspectorFacts& facts);
 
 /// The chosen tokens that hold most of the score; a click selects. Returns the position.
 std::optional<Index> draw_largest(const InspectorFacts& facts, const std::optional<TokenLabels>& labels);
+
+/// Draws the card from top to bottom over what is left of the panel's width; a click on a query or a token
+/// in it selects that.
+void draw_token_card(AppState& state, const TokenCard& card, const std::optional<TokenLabels>& labels);
 
 }  // namespace kvreplay::viewer

@@ -1,5 +1,4 @@
-#include "viewer/panels/findings/finding_strip.hpp"
-
+#include "viewer/app/app.hpp"
 #include "viewer/gl/ui_context.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/theme.hpp"

@@ -1,11 +1,16 @@
 #pragma once
 
+#include "viewer/model/layout.hpp"
 #include "viewer/model/selection.hpp"
+#include "viewer/panels/panel.hpp"
 #include "viewer/questions/channels.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
+#include "viewer/widgets/plot.hpp"
 
+#include <imgui.h>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,5 +84,84 @@ void draw_strip_tip(const HeatmapView& map, const std::vector<Index>& partner, c
 /// [d] is `method`'s set; null where it is not known. `answers.head` is.
 void draw_channel_tip(const Run& run, const ChannelAnswers& answers, std::size_t part, ChannelPair at,
                       const ChannelSet* pruned, const std::string& method);
+
+/// Whose setting, the recent keys that stay whole, and the channels that are never pruned: with the names and
+/// defaults of `kvreplay channels`.
+class ChannelControls {
+ public:
+  /// `l`: the prompt's length. Beside the last control where there is room.
+  void draw(ChannelSettings& settings, Index l);
+
+ private:
+  void edit_protection(std::optional<Protection>& protect);
+
+  std::string protect_text_;  // as it is typed
+  std::string protect_error_;
+};
+
+/// What is shown of channels and in which order; orders that the run does not know are greyed with the
+/// reason. Beside the last control where there is room.
+void edit_channel_view(const Run& run, const ChannelAnswers& answers, ChannelView& view);
+
+/// What each method's pruning costs, the least of each column in bold; a click chooses the method. Errors on
+/// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it;
+/// `fixed`: with their name in place of the switch.
+void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
+                        const std::string& beside, bool fixed);
+/// What it takes with errors on one set of rows, in pixels.
+float least_table_width();
+
+inline constexpr double kMostChannelRatio = 0.95;
+/// A slider for the pruning ratio, or a choice among those that there are.
+void edit_ratio(const ChannelAnswers& answers, Semantics semantics, double& ratio);
+
+/// The eigenvalues by rank, on a log axis.
+void draw_spectrum(const Vector<double>& spectrum, ImVec2 size, PlotView& view);
+/// Mean and spread of every channel of one of the head's queries, on the window and on the decoding steps.
+void draw_queries(const ChannelHead& head, Index query_head, ImVec2 size, PlotView& view);
+
+/// The matrices of all heads of the selected layer on one scale; where query heads have selections of their
+/// own, of each query head.
+class ChannelSheet {
+ public:
+  /// Draws within `size` pixels. Every head in `view`'s order by its own H.
+  void draw(PanelContext& context, ChannelQuestions& questions, const ChannelSettings& settings,
+            const ChannelView& view, ImVec2 size);
+  HeatmapView& heatmap() { return map_; }
+  /// The matrices by the channels' own numbers: empty until all are known.
+  std::string csv() const;
+  bool pending() const { return pending_; }
+  const std::string& error() const { return error_; }
+
+  void keep(SessionFields& fields) { fields.part("map", map_); }
+
+ private:
+  struct Picture {
+    Key key;                // says what it is of
+    Matrix<double> values;  // as shown, by channel; empty: not known
+    ChannelPlaces places;
+    double largest = 0;
+  };
+  void ask(PanelContext& context, ChannelQuestions& questions, const ChannelSettings& settings);
+  void take(const Run& run, const ChannelAnswers& answers, Index kv_head);
+  void arrange(const DumpShape& shape, ImVec2 size);
+  float value(Index row, Index column) const;
+  /// Of a picture's number.
+  Index kv_head(Index number) const { return number / parts_; }
+  Index part(Index number) const { return number % parts_; }
+  bool is_selected(Index number, const Selection& selection) const;
+  void draw_frames(const AppState& state) const;
+  void take_mouse(AppState& state, const HeatmapHit& hit);
+
+  ChannelView view_;
+  std::vector<Picture> pictures_;  // [n_kv][parts]
+  Index parts_ = 1;                // of every head
+  Key key_;                        // says what pictures_ and tiles_ are of
+  SheetLayout layout_;
+  HeatmapView map_;
+  std::map<TileKey, std::shared_ptr<const Tile>> tiles_;
+  bool pending_ = false;
+  std::string error_;
+};
 
 }  // namespace kvreplay::viewer
