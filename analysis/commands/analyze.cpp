@@ -151,6 +151,7 @@ constexpr Index kLongestSearch = 4096;
 EvictionOptions default_eviction() {
   EvictionOptions eviction;
   eviction.quick = {kMostRows, kLongestSearch};
+  eviction.probe_keys = true;
   for (const char* base :
        {"streaming", "keydiff", "expected_attention", "oracle", "oracle_exact", "greedy_exact"})
     eviction.policies.emplace_back(parse_policy(base, {}));
@@ -356,6 +357,7 @@ int run_analyze(const Arguments& arguments) {
   parts.require_used(only.empty() ? names : only);
   // Policies that were asked for by name are run or refused.
   if (options.evict.policies != default_eviction().policies) options.evict.quick.reset();
+  options.evict.probe_keys = options.evict.quick.has_value();
   use_scores(options);
   return run_made("analyze", arguments, options, [&](const Dump& dump, const Compute& compute) {
     ChosenStages chosen;

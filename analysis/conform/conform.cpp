@@ -577,7 +577,7 @@ class Referee {
     std::vector<const LayerEvictions*> parts;
     for (const Index layer : options_.layers) {
       if (compute_.workers.stopping()) throw Interrupted{};
-      layers.push_back(layer_evictions(stage, layer, shape.n_kv, [&](Index g) {
+      layers.push_back(layer_evictions<float>(stage, layer, shape.n_kv, [&](Index g) {
         return std::make_shared<const HeadGroup<float>>(load_head_group<float>(dump_, layer, g));
       }));
     }

@@ -1,8 +1,15 @@
 #include "analysis/eviction/cache_format.hpp"
 
+#include "analysis/given/given_arrays.hpp"
+#include "data/npy_read.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <filesystem>
 #include <set>
 #include <string_view>
 
@@ -10,7 +17,8 @@ namespace kvreplay {
 namespace {
 
 constexpr std::string_view kForms =
-    "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16, or an engine (vllm, sglang, "
+    "FORMAT or kFORMATvFORMAT, other layers' behind it as in k8v4;0-1,last:16 or k4v4;auto:2, or an engine "
+    "(vllm, sglang, "
     "trtllm, modelopt, llama.cpp), and a format of ";
 
 /// All words that may occur in the name of a cache format.
@@ -18,7 +26,7 @@ std::vector<std::string> format_words() {
   std::vector<std::string> words = kNumberFormats.names();
   for (const NumberFormatFacts& k : kNumberFormats)
     for (const NumberFormatFacts& v : kNumberFormats) words.push_back(fmt::format("k{}v{}", k.name, v.name));
-  words.insert(words.end(), {"first", "last"});
+  words.insert(words.end(), {"first", "last", "auto"});
   return words;
 }
 
@@ -32,6 +40,34 @@ std::optional<KeyValueFormats> key_value_formats(std::string_view word) {
     if (k && v) return KeyValueFormats{*k, *v};
   }
   return std::nullopt;
+}
+
+/// The format of 8 bits that is built like this one.
+NumberFormat in_8_bits(NumberFormat format) {
+  const NumberFormatFacts& facts = kNumberFormats[format];
+  if (format == NumberFormat::exact) return format;
+  if (facts.uniform) return NumberFormat::int8;
+  return facts.name.starts_with('q') ? NumberFormat::q8_0 : NumberFormat::fp8;
+}
+
+/// "k8v4"; "8" where both are one.
+std::string name_of_both(const KeyValueFormats& formats) {
+  return formats.k == formats.v ? std::string(name_of(formats.k))
+                                : fmt::format("k{}v{}", name_of(formats.k), name_of(formats.v));
+}
+
+constexpr std::string_view kAuto = "auto:";
+
+/// "auto:2", "auto:2:k16v8" behind the formats of all layers.
+std::optional<CacheFormat::Spared> spared_in(std::string_view word, const KeyValueFormats& of_all) {
+  word.remove_prefix(kAuto.size());
+  const std::size_t colon = word.find(':');
+  const auto layers = index_in(word.substr(0, colon), kNoLimit);
+  const auto formats = colon == std::string_view::npos
+                           ? KeyValueFormats{in_8_bits(of_all.k), in_8_bits(of_all.v)}
+                           : key_value_formats(word.substr(colon + 1));
+  if (!layers || *layers == 0 || !formats) return std::nullopt;
+  return CacheFormat::Spared{*layers, *formats};
 }
 
 /// "3", "first", "last", "-2".
@@ -66,6 +102,16 @@ KeyValueFormats CacheFormat::of(Index layer, Index layers) const {
   return found;
 }
 
+CacheFormat CacheFormat::sparing(std::vector<Index> chosen) const {
+  assert(spared);
+  static constexpr OptionFacts bits{.name = "bits"};
+  std::ranges::sort(chosen);
+  const std::size_t begin = name.find(kAuto), end = std::min(name.find(';', begin), name.size());
+  const std::string layers =
+      chosen.empty() ? "" : fmt::format(";{}:{}", fmt::join(chosen, ","), name_of_both(spared->formats));
+  return OptionValue<CacheFormat>::parse(bits, name.substr(0, begin - 1) + layers + name.substr(end));
+}
+
 CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std::string& given) {
   const std::string word = in_known_spelling(given, format_words());
   const auto fail = [&] {
@@ -80,7 +126,8 @@ CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std
     rest = at == std::string_view::npos ? std::string_view() : rest.substr(at + 1);
     return part;
   };
-  CacheFormat format{word, {}, {}, {}};
+  CacheFormat format;
+  format.name = word;
   if (const auto engine = engine_named(word); engine && kEngines[*engine].of.size() > 1) {
     format.name = kEngines[*engine].name;
     format.engine = engine;
@@ -91,6 +138,12 @@ CacheFormat OptionValue<CacheFormat>::parse(const OptionFacts& option, const std
   format.formats = *of_all;
   while (!rest.empty()) {
     std::string_view other = taken_to(';');
+    if (other.starts_with(kAuto)) {
+      if (format.spared) throw fail();
+      format.spared = spared_in(other, format.formats);
+      if (!format.spared) throw fail();
+      continue;
+    }
     const std::size_t colon = other.find(':');
     if (colon == std::string_view::npos) throw fail();
     const auto formats = key_value_formats(other.substr(colon + 1));
@@ -149,15 +202,16 @@ Rotation OptionValue<Rotation>::parse(const OptionFacts& option, const std::stri
 }
 
 Centering OptionValue<Centering>::parse(const OptionFacts& option, const std::string& given) {
+  if (given.ends_with(".npy")) return {0, given, given};
   const std::string word = in_known_spelling(given, {"none", "k"});
   if (word == "none") return {};
   const auto from = word == "k"              ? std::optional<Index>(0)
                     : word.starts_with("k:") ? index_in(std::string_view(word).substr(2), kNoLimit)
                                              : std::nullopt;
   if (!from)
-    throw OptionError(option, "none, k, or k:N for the mean without the first N tokens",
+    throw OptionError(option, "none, k, k:N for the mean without the first N tokens, or FILE.npy",
                       fmt::format("'{}'", word));
-  return {from, *from == 0 ? "k" : word};
+  return {from, {}, *from == 0 ? "k" : word};
 }
 
 KeyGroups OptionValue<KeyGroups>::parse(const OptionFacts& option, const std::string& word) {
@@ -241,6 +295,24 @@ void require_other_formats(const CacheFormatOptions& asked, const OptionFacts& b
                       "some");
 }
 
+/// A format with the layers that it is to spare: those that lose most and have no exception of their own.
+CacheFormat with_worst_layers(const CacheFormat& format, const std::string& how,
+                              const CacheFormatOptions& asked, const DumpShape& shape,
+                              const OptionFacts& bits) {
+  const auto worst_first = asked.worst_first.find(format.sparing({}).name + how);
+  if (worst_first == asked.worst_first.end())
+    throw OptionError(option_text("{} {}", bits, format.name),
+                      "the numbers of layers (evict finds those that lose most)", "auto");
+  std::vector<Index> chosen = worst_first->second;
+  std::erase_if(chosen, [&](Index layer) { return format.of(layer, shape.layers) != format.formats; });
+  if (std::ssize(chosen) < format.spared->layers)
+    throw OptionError(option_text("{} {}", bits, format.name),
+                      fmt::format("at most {} layers to spare", chosen.size()),
+                      fmt::format("{}", format.spared->layers));
+  chosen.resize(static_cast<std::size_t>(format.spared->layers));
+  return format.sparing(std::move(chosen));
+}
+
 }  // namespace
 
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
@@ -264,22 +336,29 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
       for (const NumberFormat one : {format.of(layer, shape.layers).k, format.of(layer, shape.layers).v})
         all_uniform = all_uniform && (kNumberFormats[one].uniform || one == NumberFormat::exact);
     const auto add_one = [&](const Rotation& rotation, const Centering& centering) {
-      CacheFormatRun run{format.name, {}};
-      if (rotation.name != "none") run.name += "+" + rotation.name;
-      if (centering.from) run.name += "+center" + centering.name.substr(1);
+      std::string how;
+      if (rotation.name != "none") how += "+" + rotation.name;
+      if (!centering.file.empty())
+        how += "+center:" + as_own_name(std::filesystem::path(centering.file).stem().string());
+      else if (centering.from)
+        how += "+center" + centering.name.substr(1);
+      const CacheFormat resolved =
+          format.spared ? with_worst_layers(format, how, asked, shape, bits) : format;
+      CacheFormatRun run{resolved.name + how, {}};
       for (Index layer = 0; layer < shape.layers; ++layer) {
-        const auto [k, v] = format.of(layer, shape.layers);
+        const auto [k, v] = resolved.of(layer, shape.layers);
         Quantization as{{k, asked.keys == KeyGroups::channel && kNumberFormats[k].uniform}, {v}};
         for (const auto& [stored, n] : {std::pair(as.k, shape.d), std::pair(as.v, shape.d_v)})
           if (const auto wanted = what_it_wants(stored, n))
             throw OptionError(option_text("{} {}", bits, format.name), *wanted, fmt::format("{}", n));
         as.k = turned(as.k, rotation.k, rotation.k_block, shape.d, rotate, rotation.name);
         as.v = turned(as.v, rotation.v, rotation.v_block, shape.d_v, rotate, rotation.name);
-        if (k != NumberFormat::exact) as.k.centered = centering.from;
+        if (k != NumberFormat::exact) as.k.centered = centering.from, as.k.centers.file = centering.file;
         as.group = asked.group;
         as.residual = asked.residual.value_or(all_uniform ? Quantization{}.residual : 0);
         run.of_layers.push_back(as);
       }
+      read_centers(run.of_layers, shape);
       add_run(runs, std::move(run), bits);
     };
     for (const Rotation& rotation : asked.rotations)
@@ -308,6 +387,7 @@ Json to_json(const Quantization& stored) {
                {"group", stored.group},
                {"residual", stored.residual}};
   if (stored.k.centered) json["centered"] = *stored.k.centered;
+  if (!stored.k.centers.file.empty()) json["centered"] = stored.k.centers.file;
   return json;
 }
 
@@ -336,8 +416,12 @@ Quantization quantization_in(const Json& json, const std::string& where) {
   stored.k.per_channel = keys == "channel" && kNumberFormats[stored.k.format].uniform;
   if (const Json& residual = fields.at("residual"); !residual.is_null())
     stored.residual = whole(residual, "residual");
-  if (const Json& centered = fields.at("centered"); !centered.is_null())
+  if (const Json& centered = fields.at("centered"); centered.is_string()) {
+    stored.k.centered = 0;
+    stored.k.centers.file = centered.get<std::string>();
+  } else if (!centered.is_null()) {
     stored.k.centered = whole(centered, "centered");
+  }
   if (const Json& turned = fields.at("turned"); !turned.is_null()) {
     if (!turned.is_array() || turned.size() != 2)
       throw InputError(fields.where("turned"), "two sizes, of keys and of values", json_text(turned));
@@ -348,6 +432,23 @@ Quantization quantization_in(const Json& json, const std::string& where) {
     }
   }
   return stored;
+}
+
+void read_centers(std::vector<Quantization>& of_layers, const DumpShape& shape) {
+  std::map<std::string, std::shared_ptr<const std::vector<double>>> read;
+  for (Quantization& stored : of_layers) {
+    GivenCenters& centers = stored.k.centers;
+    if (centers.file.empty()) continue;
+    auto& vectors = read[centers.file];
+    if (!vectors) {
+      const std::array<Index, 3> expected{shape.layers, shape.n_kv, shape.d};
+      std::vector<double> found = read_npy(centers.file, expected);
+      if (!std::ranges::all_of(found, [](double x) { return std::isfinite(x); }))
+        throw InputError(centers.file, "finite numbers", "some that are not");
+      vectors = std::make_shared<const std::vector<double>>(std::move(found));
+    }
+    centers = {centers.file, shape.n_kv, shape.d, vectors};
+  }
 }
 
 std::optional<std::string> why_not_stored(const Quantization& stored, const DumpShape& shape) {
@@ -375,7 +476,7 @@ std::string format_text(const Quantization& quantization) {
       text += fmt::format(" per {} (groups of {} {})", as.per_channel ? "channel" : "token",
                           quantization.group, as.per_channel ? "tokens" : "numbers");
     if (as.turned > 0) text += fmt::format(", turned by a Hadamard matrix of {}", as.turned);
-    if (as.centered) text += ", around their mean";
+    if (as.centered) text += as.centers.file.empty() ? ", around their mean" : ", around given vectors";
     return text;
   };
   return side("keys", quantization.k) + "; " + side("values", quantization.v) +

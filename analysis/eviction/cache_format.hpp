@@ -5,6 +5,7 @@
 #include "data/dump.hpp"
 #include "sim/cache/quantize.hpp"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,7 +21,8 @@ struct KeyValueFormats {
   bool operator==(const KeyValueFormats&) const = default;
 };
 
-/// "k8v4;0-1,last:k16v16": the formats of all layers, then exceptions. Or "vllm": all formats of an engine.
+/// "k8v4;0-1,last:k16v16": the formats of all layers, then exceptions; "k4v4;auto:2" has one of the two
+/// layers that lose most. Or "vllm": all formats of an engine.
 struct CacheFormat {
   struct Layers {
     Index first = 0, last = 0;  ///< negative ones count from the end: -1 is the model's last layer
@@ -29,10 +31,19 @@ struct CacheFormat {
   };
   std::string name;  ///< as it was asked for
   KeyValueFormats formats;
-  std::vector<Layers> others;    ///< later entries override earlier ones
+  std::vector<Layers> others;  ///< later entries override earlier ones
+  /// "auto:2", "auto:2:16": the formats of so many layers, those that lose most in this one.
+  struct Spared {
+    Index layers = 0;
+    KeyValueFormats formats;
+    bool operator==(const Spared&) const = default;
+  };
+  std::optional<Spared> spared;
   std::optional<Engine> engine;  ///< set: the engine's formats replace these
 
   KeyValueFormats of(Index layer, Index layers) const;
+  /// The format with these layers in place of `spared`: "k4v4;3,8:8". None: without an exception for them.
+  CacheFormat sparing(std::vector<Index> chosen) const;
   bool operator==(const CacheFormat&) const = default;
 };
 
@@ -46,9 +57,10 @@ struct Rotation {
 };
 
 /// The mean of a head's prompt keys that is subtracted before they are stored: "none", "k", or "k:4" for
-/// the mean without the first 4 tokens.
+/// the mean without the first 4 tokens. Or "means.npy": vectors [layers, n_kv, d] in place of the means.
 struct Centering {
   std::optional<Index> from;  ///< first position of the mean; unset: no centering
+  std::string file = {};      ///< of the vectors; empty: the mean
   std::string name = "none";
   bool operator==(const Centering&) const = default;
 };
@@ -70,6 +82,7 @@ struct OptionValue<Rotation> {
 };
 template <>
 struct OptionValue<Centering> {
+  static constexpr bool kFiles = true;
   static Centering parse(const OptionFacts& option, const std::string& given);
   static std::string text(const Centering& centering) { return centering.name; }
 };
@@ -91,10 +104,14 @@ struct CacheFormatOptions {
   KeyGroups keys = KeyGroups::channel;
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
+  /// By the name of a run that spares no layer its layers, those that lose most first. What CacheFormat::
+  /// spared needs.
+  std::map<std::string, std::vector<Index>> worst_first = {};
 };
-/// Every format under every rotation and centering. An engine's formats are stored as the engine does,
-/// regardless of all other options. Throws OptionError for layers or head sizes that the dump does not
-/// support, and for options that have no effect because only engines' formats are given.
+/// Every format under every rotation and centering; a run whose layers were chosen names them. An engine's
+/// formats are stored as the engine does, regardless of all other options. Throws OptionError for layers or
+/// head sizes that the dump does not support, and for options that have no effect because only engines'
+/// formats are given.
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate);
 
@@ -106,6 +123,9 @@ std::vector<std::pair<std::string, std::string>> formats_left_out(const CacheFor
 Json to_json(const Quantization& stored);
 /// The inverse. Throws InputError, which begins with `where`.
 Quantization quantization_in(const Json& json, const std::string& where);
+/// Reads the vectors that keys are centered around, where a file has them. Throws InputError unless these are
+/// finite numbers [layers, n_kv, d].
+void read_centers(std::vector<Quantization>& of_layers, const DumpShape& shape);
 /// Why a dump's heads cannot be stored so, as what is expected of them; nothing where they can.
 std::optional<std::string> why_not_stored(const Quantization& stored, const DumpShape& shape);
 /// A layer each.

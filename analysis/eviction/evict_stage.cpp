@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -46,7 +48,7 @@ double ties_of(const EvictionPlan& plan, std::size_t which, const HeadRanking& r
 }  // namespace
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute)
-    : EvictStage(dump, options, eviction_plan(dump, options), compute) {}
+    : EvictStage(dump, options, eviction_plan(dump, with_worst_layers(dump, options, compute)), compute) {}
 
 EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, EvictionPlan plan,
                        const Compute& compute)
@@ -73,7 +75,7 @@ EvictStage::EvictStage(const Dump& dump, const EvictionOptions& options, Evictio
 
 std::vector<std::string> EvictStage::on_cpu() const {
   std::vector<std::string> parts = {"rankings"};
-  if (plan_.compression) parts.emplace_back("pruning and formats");
+  if (plan_.compression || !plan_.probes.empty()) parts.emplace_back("pruning and formats");
   if (plan_.any_reads()) parts.emplace_back("what rows read, and outputs over it");
   if (std::ranges::any_of(plan_.cases, [](const EvictionCase& which) {
         return which.phase.kind == Phase::Kind::decode && which.phase.block > 0;
@@ -101,6 +103,17 @@ Json EvictStage::options() const {
   Json json = to_json(bound(settled));
   if (plan_.compression)
     for (const CacheFormatRun& run : plan_.compression->formats) json["stored"][run.name] = to_json(run);
+  if (plan_.compression)
+    for (const CacheFormatRun& run : plan_.compression->formats)
+      for (const Quantization& stored : run.of_layers)
+        if (const GivenCenters& centers = stored.k.centers; centers.vectors)
+          json["centers"][centers.file] = contents_fingerprint(std::as_bytes(std::span(*centers.vectors)));
+  if (!plan_.probes.empty()) {  // the format of all cases that name none
+    Quantization exact;
+    exact.residual = 0;
+    json["stored"]["16"] = Json(static_cast<std::size_t>(dump_.shape().layers), to_json(exact));
+  }
+  for (const CacheFormatRun& run : plan_.probes) json["stored"][run.name] = to_json(run);
   if (compensations_.plan().fits()) json["ridges"] = kRidges;
   add_fingerprints(json, "scores", plan_.scores);
   add_fingerprints(json, "kept", plan_.kept);
@@ -281,6 +294,85 @@ Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
 std::string EvictStage::report(const HeadFigures& figures) const {
   if (figures.layers.empty()) return "";
   return eviction_report(plan_, table(figures)) + compensations_.report(figures);
+}
+
+template <class T>
+LayerEvictions layer_evictions(
+    EvictStage& stage, Index layer, Index n_kv,
+    const std::function<std::shared_ptr<const HeadGroup<T>>(Index kv_head)>& group) {
+  LayerEvictions found;
+  found.heads.setZero(n_kv, static_cast<Index>(stage.figures_per_head()));
+  found.whole.assign(stage.figures_per_layer(), 0.0);
+  stage.begin_layer(layer);
+  for (Index g = 0; g < n_kv; ++g)
+    stage.head(*group(g), {found.heads.row(g).data(), stage.figures_per_head()});
+  stage.finish_layer(layer, {found.heads, found.whole});
+  return found;
+}
+
+HeadFigures joined(const std::vector<Index>& layers, std::span<const LayerEvictions* const> parts) {
+  assert(parts.size() == layers.size());
+  HeadFigures figures;
+  figures.layers = layers;
+  if (parts.empty()) return figures;
+  figures.n_kv = parts.front()->heads.rows();
+  figures.values.resize(std::ssize(layers) * figures.n_kv, parts.front()->heads.cols());
+  figures.of_layers.assign(parts.front()->whole.size(), 0.0);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    figures.values.middleRows(static_cast<Index>(i) * figures.n_kv, figures.n_kv) = parts[i]->heads;
+    for (std::size_t at = 0; at < figures.of_layers.size(); ++at)
+      figures.of_layers[at] += parts[i]->whole[at];
+  }
+  return figures;
+}
+
+template decltype(layer_evictions<float>) layer_evictions<float>;
+template decltype(layer_evictions<double>) layer_evictions<double>;
+
+namespace {
+
+template <class T>
+HeadFigures figures_of_all_layers(EvictStage& stage, const Dump& dump) {
+  std::vector<Index> layers;
+  std::vector<LayerEvictions> parts;
+  for (Index layer = 0; layer < dump.shape().layers; ++layer) {
+    layers.push_back(layer);
+    parts.push_back(layer_evictions<T>(stage, layer, dump.shape().n_kv, [&](Index g) {
+      return std::make_shared<const HeadGroup<T>>(load_head_group<T>(dump, layer, g));
+    }));
+  }
+  std::vector<const LayerEvictions*> all;
+  for (const LayerEvictions& part : parts) all.push_back(&part);
+  return joined(layers, all);
+}
+
+}  // namespace
+
+EvictionOptions with_worst_layers(const Dump& dump, EvictionOptions options, const Compute& compute) {
+  EvictionOptions alone;
+  alone.policies = {std::nullopt};
+  alone.window = options.window;
+  alone.stored = options.stored;
+  alone.stored.formats.clear();
+  for (const CacheFormat& format : options.stored.formats)
+    if (format.spared) alone.stored.formats.push_back(format.sparing({}));
+  if (alone.stored.formats.empty()) return options;
+  EvictStage stage(dump, alone, compute);
+  const HeadFigures figures = in_float32(compute.precision) ? figures_of_all_layers<float>(stage, dump)
+                                                            : figures_of_all_layers<double>(stage, dump);
+  const EvictionTable table = stage.table(figures);
+  for (std::size_t c = 0; c < stage.plan().cases.size(); ++c) {
+    std::vector<std::pair<double, Index>> losses;
+    for (const auto& [scope, layer] : table.layers()) {
+      const auto nats = table.value(c, scope, EvictionFigure::loss_layer, table.best_rows());
+      const auto error = table.value(c, scope, EvictionFigure::output_error, table.best_rows());
+      losses.emplace_back(nats ? *nats : error.value_or(0), layer);
+    }
+    std::ranges::stable_sort(losses, std::greater<>(), &std::pair<double, Index>::first);
+    std::vector<Index>& worst = options.stored.worst_first[stage.plan().compression->formats[c].name];
+    for (const auto& [loss, layer] : losses) worst.push_back(layer);
+  }
+  return options;
 }
 
 }  // namespace kvreplay

@@ -9,6 +9,7 @@
 #include "analysis/run/stage.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -81,5 +82,23 @@ class EvictStage final : public Stage {
   CompensatedCases compensations_;
   std::tuple<OncePerCache<Chosen<float>>, OncePerCache<Chosen<double>>> chosen_;  // of shared caches
 };
+
+/// What EvictStage keeps of one layer: [n_kv, figures_per_head] and [figures_per_layer]. `group` gives KV
+/// heads 0 .. n_kv - 1 in turn. The stage is begun and finished for that layer alone.
+struct LayerEvictions {
+  Matrix<double> heads;
+  std::vector<double> whole;
+};
+template <class T>
+LayerEvictions layer_evictions(
+    EvictStage& stage, Index layer, Index n_kv,
+    const std::function<std::shared_ptr<const HeadGroup<T>>(Index kv_head)>& group);
+/// Layers in their order, as HeadFigures.
+HeadFigures joined(const std::vector<Index>& layers, std::span<const LayerEvictions* const> parts);
+
+/// The options with CacheFormatOptions::worst_first of the formats that need it: each is measured once more
+/// of the whole prompt, and layers are ordered by loss_layer on the decoding steps (else the window), without
+/// gradients by output_error. Cost: a pass over the dump.
+EvictionOptions with_worst_layers(const Dump& dump, EvictionOptions options, const Compute& compute);
 
 }  // namespace kvreplay

@@ -65,6 +65,9 @@ enum class SearchRows { window, future };
 using PolicyChoice = std::optional<Policy>;
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names);
 
+/// A format that engines have and that fails where a key channel is large: what findings compare cures on.
+inline constexpr std::string_view kKeyProbe = "kq4_0v16";
+
 struct EvictionOptions {
   std::vector<PolicyChoice> policies =
       policies_named({"h2o", "h2o+value", "h2o+key", "h2o+joint", "h2o+caote",       //
@@ -84,6 +87,9 @@ struct EvictionOptions {
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
   CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
+  /// Measure the whole prompt in kKeyProbe as well, without a cure and with each one, where nothing else is
+  /// stored in a format and the head size allows it.
+  bool probe_keys = false;
   std::optional<WindowBytes> windows;    ///< default: held
   std::vector<Compensation> compensate;  ///< none: evictions are measured as they are alone
   std::optional<Reference> reference;
@@ -163,14 +169,15 @@ inline constexpr OptionFacts policy{"policy", "LIST",
             "off"},
     bits{"bits", "LIST",
          "Store what is kept in fewer bits too: 4, or k4v2 for keys and values apart, and behind it other "
-         "layers' as in k8v4;0-1,last:16 or 4;0,1,-2,-1:16; vllm, sglang, trtllm, modelopt or llama.cpp: all "
+         "layers' as in k8v4;0-1,last:16 or 4;0,1,-2,-1:16, as in 4;auto:2 8 bits in the two layers that "
+         "lose most (auto:2:16: 16); vllm, sglang, trtllm, modelopt or llama.cpp: all "
          "that the engine stores, as it does"},
     rotate{"rotate", "LIST",
            "Turn keys and values by a Hadamard matrix before they are stored: none, hadamard, k, v; of N "
            "numbers as in hadamard:64, of keys and values apart as in hadamard:128:64"},
     center{"center", "LIST",
            "Subtract the mean of a head's prompt keys before they are stored: none, k; without the first N "
-           "tokens as in k:N"},
+           "tokens as in k:N; or the vectors of FILE.npy, [layers, kv_heads, d]"},
     keys{"keys", "WHAT", "Axis along which keys in 2 to 8 bits share a step: channel or token"},
     group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
     residual{"residual", "N", "The most recent tokens kept are stored as they are",

@@ -180,9 +180,31 @@ class Planner {
     note_choices();
     pair_semantics();
     add_given_kept();
-    if (!plan_.compression) return;
+    if (!plan_.compression) return add_key_probes();
     add_whole_prompt();
     for_each_format();
+  }
+
+  /// The whole prompt with keys in kKeyProbe, as they are, rotated, centered, and both.
+  void add_key_probes() {
+    const auto decodes = [](const Phase& phase) { return phase.decodes(); };
+    if (!options_.probe_keys || options_.per_query_head || !options_.compensate.empty() ||
+        std::ranges::any_of(phases_, decodes) ||
+        dump_.shape().d % kNumberFormats[NumberFormat::q4_0].block != 0)
+      return;
+    const auto parsed = [](const OptionFacts& option, auto as, const char* word) {
+      return OptionValue<decltype(as)>::parse(option, word);
+    };
+    CacheFormatOptions probed;
+    probed.formats = {parsed(evict_option::bits, CacheFormat(), kKeyProbe.data())};
+    probed.rotations.push_back(parsed(evict_option::rotate, Rotation(), "hadamard"));
+    probed.centerings.push_back(parsed(evict_option::center, Centering(), "k"));
+    plan_.probes = cache_format_runs(probed, dump_.shape(), evict_option::bits, evict_option::rotate);
+    for (std::size_t n = 0; n < plan_.probes.size(); ++n) {
+      EvictionCase& one = plan_.cases.emplace_back(whole_prompt(plan_.semantics.front()));
+      one.policy += "~" + plan_.probes[n].name;
+      one.probe = n;
+    }
   }
 
   /// What the prompt is, and the rows that kept sets are measured on.
@@ -342,6 +364,7 @@ class Planner {
         counts.insert(head.kept);
       }
     }
+    read_centers(stored.of_layers, dump_.shape());
     EvictionCase& which = plan_.cases.emplace_back();
     which.policy = "recipe~" + planned.name;
     which.semantics = "given";
@@ -563,9 +586,10 @@ class Planner {
   void add_whole_prompt() {
     const auto& policies = options_.policies;
     if (!is_in(policies, std::nullopt)) return;
-    for (const Semantics semantics : plan_.semantics)
-      plan_.cases.push_back(
-          {"none", std::nullopt, plan_.kept.size(), {}, plan_.l, std::string(name_of(semantics)), ""});
+    for (const Semantics semantics : plan_.semantics) plan_.cases.push_back(whole_prompt(semantics));
+  }
+  EvictionCase whole_prompt(Semantics semantics) const {
+    return {"none", std::nullopt, plan_.kept.size(), {}, plan_.l, std::string(name_of(semantics)), ""};
   }
 
   /// Adds plans for layers whose sliding window holds less of the prompt than another layer does.

@@ -43,6 +43,7 @@ struct EvictionCase {
   std::string budget_label;   ///< empty for a kept set of the user's, and with a threshold
   std::size_t format = 0;     ///< of the plan's compression
   std::optional<std::size_t> recipe = {};  ///< number of the plan's; empty of all other cases
+  std::optional<std::size_t> probe = {};   ///< number of the plan's; empty of all other cases
   /// "snapkv+joint-paper-blockwise_32-90": the name of its files.
   std::string file_name() const;
   /// "snapkv+joint", with "~append-only" or "~decode:32" behind it in these phases: its name in decode.csv.
@@ -83,6 +84,7 @@ struct EvictionPlan {
   std::vector<EvictionCase> cases;
   std::vector<SemanticsPair> pairs;
   std::vector<PlannedRecipe> recipes;
+  std::vector<CacheFormatRun> probes;  ///< formats of the whole prompt beside evictions that store exactly
   std::vector<GivenArray<double>> scores;
   std::vector<GivenArray<std::uint8_t>> kept;
   RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty

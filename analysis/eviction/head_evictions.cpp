@@ -337,6 +337,7 @@ class CacheChooser {
   /// What the plan's compression leaves of a kept set.
   CacheCase cache_of(const EvictionCase& which, const KeptSet& kept) const {
     CacheCase cache{kept};
+    if (which.probe) cache.quantization = plan_.probes[*which.probe].of_layers[group_.layer];
     if (!plan_.compression) return cache;
     if (!plan_.compression->formats.empty())
       cache.quantization = plan_.compression->formats[which.format].of_layers[group_.layer];

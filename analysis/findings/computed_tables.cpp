@@ -47,33 +47,4 @@ FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures
   return all;
 }
 
-LayerEvictions layer_evictions(
-    EvictStage& stage, Index layer, Index n_kv,
-    const std::function<std::shared_ptr<const HeadGroup<float>>(Index kv_head)>& group) {
-  LayerEvictions found;
-  found.heads.setZero(n_kv, static_cast<Index>(stage.figures_per_head()));
-  found.whole.assign(stage.figures_per_layer(), 0.0);
-  stage.begin_layer(layer);
-  for (Index g = 0; g < n_kv; ++g)
-    stage.head(*group(g), {found.heads.row(g).data(), stage.figures_per_head()});
-  stage.finish_layer(layer, {found.heads, found.whole});
-  return found;
-}
-
-HeadFigures joined(const std::vector<Index>& layers, std::span<const LayerEvictions* const> parts) {
-  assert(parts.size() == layers.size());
-  HeadFigures figures;
-  figures.layers = layers;
-  if (parts.empty()) return figures;
-  figures.n_kv = parts.front()->heads.rows();
-  figures.values.resize(std::ssize(layers) * figures.n_kv, parts.front()->heads.cols());
-  figures.of_layers.assign(parts.front()->whole.size(), 0.0);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    figures.values.middleRows(static_cast<Index>(i) * figures.n_kv, figures.n_kv) = parts[i]->heads;
-    for (std::size_t at = 0; at < figures.of_layers.size(); ++at)
-      figures.of_layers[at] += parts[i]->whole[at];
-  }
-  return figures;
-}
-
 }  // namespace kvreplay

@@ -19,16 +19,4 @@ FigureTable agreement_figures(const AgreementTable& table, const std::vector<Ind
 /// evictions.csv of `kvreplay evict`.
 FigureTable eviction_figures(const EvictStage& stage, const HeadFigures& figures);
 
-/// What EvictStage keeps of one layer: [n_kv, figures_per_head] and [figures_per_layer]. `group` gives KV
-/// heads 0 .. n_kv - 1 in turn. The stage is begun and finished for that layer alone.
-struct LayerEvictions {
-  Matrix<double> heads;
-  std::vector<double> whole;
-};
-LayerEvictions layer_evictions(
-    EvictStage& stage, Index layer, Index n_kv,
-    const std::function<std::shared_ptr<const HeadGroup<float>>(Index kv_head)>& group);
-/// Layers in their order, as HeadFigures.
-HeadFigures joined(const std::vector<Index>& layers, std::span<const LayerEvictions* const> parts);
-
 }  // namespace kvreplay

@@ -179,8 +179,8 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
 }
 
 std::string_view name_of(FindingKind kind) {
-  constexpr std::array<std::string_view, 9> kNames{"head", "future",  "policy",   "layer", "compensation",
-                                                   "cost", "budgets", "channels", "sum"};
+  constexpr std::array<std::string_view, 10> kNames{"head", "future",  "policy",   "layer", "compensation",
+                                                    "cost", "budgets", "channels", "keys",  "sum"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -195,10 +195,11 @@ std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& 
   for (const std::optional<Finding>& one :
        {misranked_head(tables, tokens), missing_future(tables.agreement), best_policy(tables),
         heaviest_layer(tables), shared_budget(tables.budgets), pruned_channels(tables.channels),
-        ruled_sum(tables, tokens)})
+        low_bit_keys(tables.evictions), ruled_sum(tables, tokens)})
     if (one) found.push_back(*one);
-  std::erase_if(found,
-                [](const Finding& one) { return one.weight < kDecides && one.kind != FindingKind::policy; });
+  std::erase_if(found, [](const Finding& one) {
+    return one.weight < kDecides && one.kind != FindingKind::policy && one.kind != FindingKind::keys;
+  });
   std::ranges::sort(found, [](const Finding& a, const Finding& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.kind < b.kind;
   });

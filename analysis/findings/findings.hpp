@@ -26,6 +26,7 @@ enum class FindingKind {
   cost,          ///< and where one makes it worse
   budgets,       ///< what sharing a budget between heads saves
   channels,      ///< the cheapest way to prune key channels
+  keys,          ///< what 4-bit keys cost, and which cure helps
   sum,           ///< the few heads that rule a sum over all of them
 };
 /// "head"
@@ -69,10 +70,14 @@ inline constexpr std::size_t kMostFindings = 5;
 /// Below this ratio of two errors it is no decision which is the larger (README.md), and nothing is found.
 inline constexpr double kDecides = 1.5;
 
+/// Nats a step, or without gradients the output error, above which 4-bit keys are worth a finding.
+inline constexpr double kKeysCost = 0.02;
+
 /// The most surprising first, at most kMostFindings. How surprising: by what factor a number is not what it
 /// were if nothing was to be found, as the worst head's lack of rank correlation is that of the median head;
 /// what is below kDecides is left out, but for the best policy, of whom it is then said that it decides
-/// nothing. Throws InputError where a file is not what it should be; what is not there has no findings.
+/// nothing, and for 4-bit keys that no cure helps. Throws InputError where a file is not what it should be;
+/// what is not there has no findings.
 std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& tokens);
 std::vector<Finding> findings_of(const Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
@@ -101,6 +106,8 @@ std::optional<Finding> best_policy(const FigureTables& tables);
 std::optional<Finding> heaviest_layer(const FigureTables& tables);
 std::optional<Finding> shared_budget(const FigureTable& budgets);
 std::optional<Finding> pruned_channels(const FigureTable& channels);
+/// Beyond kKeysCost the loss of kKeyProbe, without a cure and with each that was measured.
+std::optional<Finding> low_bit_keys(const FigureTable& evictions);
 std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens);
 
 /// The middle one of the ratios of channels pruned that a table has, of an even number the smaller of

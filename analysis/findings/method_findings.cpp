@@ -175,6 +175,61 @@ std::optional<Finding> heaviest_layer(const FigureTables& tables) {
   return found;
 }
 
+namespace {
+
+/// "centered and rotated" of "+hadamard+center"
+std::string cure_text(std::string_view suffix) {
+  const bool rotated = suffix.find("+hadamard") != std::string_view::npos;
+  const std::size_t center = suffix.find("+center");
+  if (center == std::string_view::npos) return "rotated";
+  const std::size_t from = suffix.find(':', center);
+  return fmt::format("centered{}{}", rotated ? " and rotated" : "",
+                     from == std::string_view::npos
+                         ? ""
+                         : fmt::format(" (mean without the first {} tokens)", suffix.substr(from + 1)));
+}
+
+}  // namespace
+
+std::optional<Finding> low_bit_keys(const FigureTable& evictions) {
+  const std::string rows = best_rows(evictions, {{"metric", "output_error"}}),
+                    uncured = "none~" + std::string(kKeyProbe);
+  const auto at = [&](std::string_view policy, std::string_view metric) {
+    return Wanted{{"policy", policy}, {"phase", "prefill"}, {"rows", rows}, {"metric", metric}};
+  };
+  std::string_view metric = kLossStep.name;
+  const FigureEntry* plain = evictions.find(at(uncured, metric));
+  const bool in_nats = plain != nullptr && !std::isnan(plain->model);
+  if (!in_nats) plain = evictions.find(at(uncured, metric = "output_error"));
+  if (plain == nullptr || !(plain->model >= kKeysCost)) return std::nullopt;
+  std::string cures, best_text, best_policy = uncured;
+  double best = plain->model;
+  for (const std::string& policy : evictions.distinct("policy", {{"metric", metric}})) {
+    if (!policy.starts_with(uncured + "+")) continue;
+    const FigureEntry* const entry = evictions.find(at(policy, metric));
+    if (entry == nullptr || std::isnan(entry->model)) continue;
+    const std::string cure = cure_text(std::string_view(policy).substr(uncured.size()));
+    cures += fmt::format(", {} {}", cure, value_text(entry->model));
+    if (entry->model < best) best = entry->model, best_text = cure, best_policy = policy;
+  }
+  const std::string cost = value_text(plain->model);
+  Finding finding{
+      FindingKind::keys,
+      "4-bit keys (q4_0) " +
+          (in_nats ? fmt::format("are predicted to cost {} nats a step (loss_step)", cost)
+                   : fmt::format("have an output error of {}", cost)) +
+          cures,
+      best > 0 ? plain->model / best : kDecides,
+      {Table::evictions, {{"policy", best_policy}, {"rows", rows}, {"metric", std::string(metric)}}}};
+  if (cures.empty()) return finding.text += '.', finding;
+  finding.text += finding.weight < kDecides
+                      ? fmt::format("; no cure helps {:g} times", kDecides)
+                      : fmt::format("; {} they lose {} times less", best_text, factor_text(finding.weight));
+  finding.text +=
+      ". An engine that writes quantized keys loses more than these stored ones (sim/cache/CURES.md).";
+  return finding;
+}
+
 // What is done besides choosing tokens: compensation.csv, budgets.csv, channels.csv.
 
 std::vector<Finding> compensation_findings(const FigureTable& table) {

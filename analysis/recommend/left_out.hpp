@@ -17,4 +17,8 @@ std::optional<Mismatch> why_left_out(const MeasuredLevers& measured, const Lever
 /// if there are none.
 std::string left_out_text(const MeasuredLevers& measured, Engine engine);
 
+/// The format of the engine that loses most over the keys centered, where centering is a cure: one line.
+/// Empty if none was measured, or none loses kDecides times less.
+std::string centering_text(const MeasuredLevers& measured, Engine engine);
+
 }  // namespace kvreplay::recommend

@@ -96,6 +96,9 @@ class Folder {
     });
     each_measured(results_, Table::evictions,
                   [&](const TableFigure& figure) { take(figure, *place_of(figure).model); });
+    each_written(results_, Table::evictions, [&](const TableFigure& figure) {
+      if (figure.metric() == "kl") place_of(figure).model->written = figure.value;
+    });
     // What is there of the whole model alone.
     for (const Table table : {Table::budgets, Table::compensation}) {
       if (!results_.has(table)) continue;
@@ -389,6 +392,28 @@ std::string Lever::text(std::string_view kept) const {
   std::string text = evicts ? fmt::format("{}, {}", evicts->name, kept) : "all tokens";
   if (evicts && semantics != Semantics::paper) text += fmt::format(" ({})", name_of(semantics));
   return text + (format == "16" ? "" : " in " + format);
+}
+
+bool use_written(MeasuredLevers& measured, const std::function<bool(const Lever&)>& is_used) {
+  std::vector<std::size_t> used;
+  for (std::size_t n = 0; n < measured.levers.size(); ++n)
+    if (!measured.levers[n].is_exact() && is_used(measured.levers[n])) used.push_back(n);
+  for (const std::size_t n : used)
+    for (const MeasuredPrompt& prompt : measured.prompts)
+      if (!std::isfinite(prompt.everywhere[n].written)) return false;
+  if (used.empty()) return false;
+  for (MeasuredPrompt& prompt : measured.prompts)
+    for (const std::size_t n : used) {
+      auto heads = prompt.nats.row(static_cast<Index>(n));
+      ModelFigures& figures = prompt.everywhere[n];
+      if (heads.sum() > 0)
+        heads *= figures.written / heads.sum();
+      else
+        heads.setConstant(figures.written / static_cast<double>(heads.size()));
+      figures.nats = figures.written;
+      figures.kl = kNan;
+    }
+  return measured.in_nats = measured.written = true;
 }
 
 bool recommendable(const ResultReader& results) {

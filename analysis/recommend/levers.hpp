@@ -7,6 +7,7 @@
 #include "sim/cache/quantize.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,6 +41,7 @@ struct ModelFigures {
   double nats = kNan;   ///< loss_step
   double output_error = kNan;
   double kl = kNan, right = kNan;  ///< in the model: its divergence, and whether it still answers rightly
+  double written = kNan;           ///< the divergence where the model writes into a cache in the format
 };
 
 /// What levers come to on one prompt.
@@ -69,7 +71,8 @@ struct OtherCase {
 struct MeasuredLevers {
   std::string model;
   DumpShape shape;
-  bool in_nats = true;  ///< else output errors
+  bool in_nats = true;   ///< else output errors
+  bool written = false;  ///< nats are those of the model that writes into a cache in the format
   std::vector<Lever> levers;
   std::vector<MeasuredPrompt> prompts;
   std::vector<OtherCase> others;
@@ -93,6 +96,11 @@ struct LeverBytes {
   Matrix<double> bytes, asked;
 };
 LeverBytes bytes_at(const MeasuredLevers& measured, Index tokens);
+
+/// Puts ModelFigures::written in place of predicted losses, heads and layers in proportion to these: a lever
+/// everywhere costs what was measured. `is_used` says of which levers. False, and nothing is changed, where
+/// one of these that is not exact was not measured so on every prompt.
+bool use_written(MeasuredLevers& measured, const std::function<bool(const Lever&)>& is_used);
 
 /// True if recipes can have the evictions in the results of one dump, judging by the recorded options.
 bool recommendable(const ResultReader& results);

@@ -217,11 +217,15 @@ Recommended recommend(MeasuredLevers& measured, const RecommendOptions& options)
     for (OtherCase& other : measured.others) other.of_prompts.erase(other.of_prompts.begin() + place);
   }
   if (measured.prompts.empty()) throw OptionError(recommend_option::without, "a prompt to be left", "none");
+  Recommended found;
+  if (kEngines[options.engine].of.size() > 1) {
+    use_written(measured, [&](const Lever& lever) { return !why_left_out(measured, lever, options.engine); });
+    found.centering = centering_text(measured, options.engine);
+  }
   const Means all = means_of(measured, options.by, options.context);
   std::vector<Means> others;
   for (std::size_t p = 0; p < measured.prompts.size() && measured.prompts.size() > 1; ++p)
     others.push_back(means_of(measured, options.by, options.context, std::span(&p, 1)));
-  Recommended found;
   found.engine = options.engine;
   found.by = options.by;
   found.context = options.context;

@@ -102,6 +102,7 @@ struct Recommended {
   std::vector<CaseOver> run;  ///< recipes that were run, all heads at once
   /// Of levers and recipes whose true KL was measured: it over what was predicted.
   OverDumps kl_over_predicted;
+  std::string centering;  ///< what centered keys would lose in a format of the engine; empty: it is no cure
   std::size_t kl_cases = 0;
 };
 

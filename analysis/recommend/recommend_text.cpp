@@ -242,6 +242,23 @@ std::string cases_text(const MeasuredLevers& measured, const std::vector<CaseOve
   return columns_text(rows);
 }
 
+/// What q4_0 keys lose where an engine writes them, over stored ones: sim/cache/CURES.md, which a test reads.
+constexpr std::string_view kWrittenOverStored =
+    "13 [5.2, 33] times on Qwen2.5-Coder-0.5B and 7 [5.6, 8.9] times on SmolLM2-135M";
+
+/// What an engine's formats lose beyond the figures shown, and would not lose.
+std::vector<std::string> engine_notes(const MeasuredLevers& measured, const Recommended& found) {
+  std::vector<std::string> notes;
+  const EngineFacts& engine = kEngines[found.engine];
+  if (engine.of.size() > 1 && !measured.written)
+    notes.push_back(fmt::format(
+        "{} loses more than these stored caches, as it reads the prompt from quantized keys: q4_0 keys lose "
+        "{}; kvvalidate.py --written measures it",
+        engine.name, kWrittenOverStored));
+  if (!found.centering.empty()) notes.push_back(found.centering);
+  return notes;
+}
+
 Json cases_json(const std::vector<CaseOver>& cases) {
   Json all = Json::array();
   for (const CaseOver& one : cases) {
@@ -317,12 +334,15 @@ std::string plain_text(const MeasuredLevers& measured, const Recommended& found)
   std::string text = fmt::format(
       "{}: {}, {} settings measured. {} {}{}\n", measured.model.empty() ? "model" : measured.model,
       counted(prompts, "prompt"), measured.levers.size(),
-      measured.in_nats ? "Predicted nats per token" : "Output error (no gradients), mean over heads,",
+      measured.written   ? "Nats per token, measured as an engine writes its cache,"
+      : measured.in_nats ? "Predicted nats per token"
+                         : "Output error (no gradients), mean over heads,",
       prompts > 1 ? "of each prompt if the others choose the setting" : "of the prompt that it is chosen on",
       prompts >= kFewestPrompts ? " [95 %]" : "");
   for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
   if (const std::string left = left_out_text(measured, found.engine); !left.empty())
     text += fmt::format("\n{}\n", left);
+  for (const std::string& line : engine_notes(measured, found)) text += fmt::format("{}\n", line);
   text += "\nthe same everywhere, at any size, as measured on these prompts\n" +
           cases_text(measured, found.front);
   if (!found.run.empty())
@@ -344,7 +364,9 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
                {"model", measured.model},
                {"prompts", names_of_prompts(measured)},
                {"ways", measured.levers.size()},
-               {"unit", measured.in_nats ? "nats a token, predicted" : "output error"},
+               {"unit", measured.written   ? "nats a token, written"
+                        : measured.in_nats ? "nats a token, predicted"
+                                           : "output error"},
                {"for", kEngines[found.engine].name},
                {"by", kBy[found.by].name}};
   if (found.context) json.update({{"context", *found.context}, {"batch", found.batch}});
@@ -371,6 +393,7 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
       all.back()["told"] = how;
   }
   json["left_out"] = left_out_text(measured, found.engine);
+  if (const auto notes = engine_notes(measured, found); !notes.empty()) json["engine_notes"] = notes;
   json["front"] = cases_json(found.front);
   if (!found.run.empty()) json["run"] = cases_json(found.run);
   if (found.kl_cases > 0) json["kl_over_predicted"] = interval_json(found.kl_over_predicted);

@@ -51,6 +51,7 @@ Seen seen(const Finding& finding) {
     case FindingKind::policy:
       return {"policies", "overview"};
     case FindingKind::layer:
+    case FindingKind::keys:
       return {"error-by-layer", "evictions"};
     case FindingKind::compensation:
     case FindingKind::cost:

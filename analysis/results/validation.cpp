@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTable = "validate.csv";
 constexpr const char* kAnswers = "answers.csv";
+constexpr const char* kStored = "stored";  ///< the protocol of folders that do not say it
 constexpr const char* kHow = "validate.json";
 constexpr std::string_view kChannels = "channels:";
 
@@ -65,11 +66,18 @@ std::vector<ValidatedCase> read_cases(const ResultReader& results) {
   CsvReader csv(results.folder() / kTable);
   const std::size_t policy = csv.need("policy"), semantics = csv.need("semantics"), phase = csv.need("phase"),
                     budget = csv.need("budget"), metric = csv.need("metric"), value = csv.need("value");
+  const std::optional<std::size_t> protocol = csv.column("protocol");
   std::vector<ValidatedCase> cases;
   for (std::vector<std::string> row; csv.next(row);) {
-    ValidatedCase one{
-        table_of(results, row[policy]), row[policy], row[semantics], row[phase], row[budget], false, {}};
-    if (cases.empty() || keys_of(cases.back()) != keys_of(one)) {
+    ValidatedCase one{table_of(results, row[policy]),
+                      row[policy],
+                      row[semantics],
+                      row[phase],
+                      row[budget],
+                      protocol ? row[*protocol] : kStored,
+                      false,
+                      {}};
+    if (cases.empty() || keys_of(cases.back()) != keys_of(one) || cases.back().protocol != one.protocol) {
       one.is_oracle = has_oracle(one.table, one.policy);
       one.measured.fill(kNan);
       cases.push_back(std::move(one));
@@ -96,11 +104,13 @@ void add_answers(const ResultReader& results, std::vector<ValidatedCase>& cases)
           figure,
           csv.need(figure == ValidationFigure::answer_nll ? "nll" : std::string(facts_of(figure).name)));
   std::map<std::vector<std::string>, ValidatedCase*> found;
+  const std::optional<std::size_t> protocol = csv.column("protocol");
   for (ValidatedCase& one : cases)
-    found.emplace(std::vector{one.policy, one.semantics, one.phase, one.budget}, &one);
+    found.emplace(std::vector{one.policy, one.semantics, one.phase, one.budget, one.protocol}, &one);
   for (std::vector<std::string> row; csv.next(row);) {
     std::vector<std::string> key;
     for (const std::size_t column : keys) key.push_back(row[column]);
+    key.push_back(protocol ? row[*protocol] : kStored);
     const auto one = found.find(key);
     if (one == found.end()) continue;
     for (const auto& [figure, column] : columns)
@@ -109,14 +119,14 @@ void add_answers(const ResultReader& results, std::vector<ValidatedCase>& cases)
 }
 
 void add_predictions(const ResultReader& results, std::vector<ValidatedCase>& cases) {
-  std::map<std::pair<Table, std::vector<std::string>>, ValidatedCase*> found;
+  std::multimap<std::pair<Table, std::vector<std::string>>, ValidatedCase*> found;
   for (ValidatedCase& one : cases) found.emplace(std::pair(one.table, keys_of(one)), &one);
   for (const Table table : kValidatedTables) {
     if (!results.has(table)) continue;
     each_figure(results, table, [&](const TableFigure& figure) {
       if (figure.level() != Level::model || !is_of_future(figure)) return;
-      const auto one = found.find({table, case_of(figure, table)});
-      if (one != found.end()) one->second->predicted.emplace(figure.metric(), figure.value);
+      const auto [begin, end] = found.equal_range({table, case_of(figure, table)});
+      for (auto one = begin; one != end; ++one) one->second->predicted.emplace(figure.metric(), figure.value);
     });
   }
 }
@@ -138,6 +148,7 @@ std::string setting_text(const ValidatedCase& one) {
   if (one.semantics != "paper") parts.push_back(one.semantics);
   if (one.phase == "given") parts.emplace_back("kept sets given");
   if (one.phase != "given" && one.phase != "prefill") parts.push_back(one.phase);
+  if (one.is_written()) parts.push_back(one.protocol);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -148,7 +159,7 @@ double ValidatedCase::predicted_by(std::string_view figure) const {
 
 bool ValidatedCase::is_beside(const ValidatedCase& other) const {
   return table == other.table && semantics == other.semantics && phase == other.phase &&
-         budget == other.budget;
+         budget == other.budget && protocol == other.protocol;
 }
 
 std::vector<ValidationFigure> Validation::measured() const {
@@ -210,12 +221,14 @@ std::span<const FigureFacts* const> measured_figures(Table table) {
                                         : std::span<const FigureFacts* const>();
 }
 
-void each_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
+namespace {
+
+void each_validated(const ResultReader& results, Table table, const VisitFigure& visit, bool written) {
   if (measured_figures(table).empty() || !results.has(table)) return;
   const Validation validation = read_validation(results);
   std::map<std::vector<std::string>, const ValidatedCase*> measured;  // each is visited once
   for (const ValidatedCase& one : validation.cases)
-    if (one.table == table) measured.emplace(keys_of(one), &one);
+    if (one.table == table && one.is_written() == written) measured.emplace(keys_of(one), &one);
   if (measured.empty()) return;
   each_figure(results, table, [&](const TableFigure& figure) {
     if (figure.level() != Level::model || !is_of_future(figure)) return;
@@ -231,6 +244,16 @@ void each_measured(const ResultReader& results, Table table, const VisitFigure& 
     }
     measured.erase(one);
   });
+}
+
+}  // namespace
+
+void each_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
+  each_validated(results, table, visit, false);
+}
+
+void each_written(const ResultReader& results, Table table, const VisitFigure& visit) {
+  each_validated(results, table, visit, true);
 }
 
 void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit) {

@@ -115,8 +115,8 @@ inline constexpr std::array kValidatedTables{Table::evictions, Table::budgets, T
 /// A kept set, compensated or not, a division of a budget or a selection of channels that the model was run
 /// with.
 struct ValidatedCase {
-  Table table;                                   ///< that has its figures, one of kValidatedTables
-  std::string policy, semantics, phase, budget;  ///< as validate.csv has them
+  Table table;                                             ///< that has its figures, one of kValidatedTables
+  std::string policy, semantics, phase, budget, protocol;  ///< as validate.csv has them
   bool is_oracle = false;
   std::array<double, kValidationFigures.size()> measured;     ///< NaN where there is none
   std::map<std::string, double, std::less<>> predicted = {};  ///< the model's figures on the future rows
@@ -124,6 +124,9 @@ struct ValidatedCase {
   double measured_as(ValidationFigure figure) const { return measured[static_cast<std::size_t>(figure)]; }
   /// NaN where the results do not have it.
   double predicted_by(std::string_view figure) const;
+  /// True if every key and value was stored when the model made it, as engines do. False: the cache was
+  /// changed behind a prompt that was read exactly.
+  bool is_written() const { return protocol == "written"; }
   /// Whether both were done to as much of the cache in the same way, so that only who is kept differs.
   bool is_beside(const ValidatedCase& other) const;
 };
@@ -152,9 +155,11 @@ Validation read_validation(const ResultReader& results);
 /// What was measured of the cases of a table is as more figures of it, for those who compare figures: of the
 /// model on the future rows, under the keys that the case's own figures have. None for the other tables.
 std::span<const FigureFacts* const> measured_figures(Table table);
-/// Visits those that a case has, case by case in the table's order; nothing where nothing was measured.
-/// Throws as read_validation().
+/// Visits those that a stored case has, case by case in the table's order; nothing where nothing was
+/// measured. Throws as read_validation().
 void each_measured(const ResultReader& results, Table table, const VisitFigure& visit);
+/// As each_measured(), of caches that the model writes as engines do.
+void each_written(const ResultReader& results, Table table, const VisitFigure& visit);
 /// The figures of a table and, behind them, what was measured.
 void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit);
 

@@ -24,8 +24,8 @@ class Change:
     stored: Stored | None = None  # in which formats
     held: Sequence[Compensated] | None = None  # a KV head each, in place of all this
 
-    def cache(self, k: torch.Tensor, v: torch.Tensor,
-              head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def cache(self, k: torch.Tensor, v: torch.Tensor, head: int,
+              n_kv: int | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Of all keys [l, d] and values [l, d_v]: the positions that a head holds, what it reads there, and biases of their
         logits where there are any."""
         at = torch.arange(len(k), device=k.device)
@@ -37,7 +37,7 @@ class Change:
         kept = self.kept if self.last is None else self.last[:, : len(k)] >= len(k)
         if kept is not None:
             at = at[torch.from_numpy(kept[head]).to(k.device)]
-        center = None if self.stored is None else center_of(k, self.stored)
+        center = None if self.stored is None else center_of(k, self.stored, head if n_kv is None else head * n_kv // self.heads(n_kv))
         k, v = k[at], v[at]
         if self.pruned is None and self.stored is None:
             return at, k, v, None

@@ -425,11 +425,13 @@ class Results(_Folder):
         return self._labelled(f"head_budgets/{name}", values, ("layer", "kv_head"))
 
     def kl_by_step(self) -> Dict[Tuple[str, ...], np.ndarray]:
-        """[steps] for each case that kvvalidate.py measured, by (policy, semantics, phase, budget, kept): KL in nats."""
+        """[steps] for each case that kvvalidate.py measured, by (policy, semantics, phase, budget, kept, protocol): KL in
+        nats."""
         table, path = self.folder / "validate.csv", self.folder / "validate_steps.npy"
         data = _bytes(table, LARGEST[".csv"])
         lines = _parsed(table, "a table", lambda: list(csv.reader(io.StringIO(_text(data), newline=""), strict=True)))
-        cases = list(dict.fromkeys(tuple(line[:5]) for line in lines[1:]))
+        keys, older = (lines[0].index("metric") if "metric" in lines[0] else 0), ("stored",)  # before there was a protocol
+        cases = list(dict.fromkeys((*line[:keys], *(older if keys == 5 else ())) for line in lines[1:]))
         kl = _array(path, _bytes(path, LARGEST[".csv"]))
         wanted = (len(cases), self._sizes["position"] - self._sizes["token"])
         if kl.shape != wanted:

@@ -27,8 +27,8 @@ it a token, at a time over the cut caches, and every next cut is decided by what
 phase decode+feedback and so on. The policies are the library's: that needs `import kvreplay` (analysis/python).
 
 Formats are stored behind the prompt, which was read exactly. --written measures whole caches in formats once more as engines
-run them: every key and value is stored when the model makes it, so the prompt, too, is read from what was stored. Their
-phase is prefill+written.
+run them: every key and value is stored when the model makes it, so the prompt, too, is read from what was stored. The
+column `protocol` is `written` for these cases, and `stored` for all others.
 
 The model runs in float32, whatever the checkpoint's dtype (--compute);
 figures are formed in float64. Needs torch, numpy, xxhash and transformers (tested with 5.2 to 5.24; GGUF: also gguf and
@@ -416,7 +416,7 @@ def validate(target: Target, loop: ModelLoop, full: torch.Tensor, ids: list[int]
 def print_figures(target: Target) -> None:
     folder, whole = target.results.folder, read_figures(target.results.folder / "validate.csv", KEYS)
     kl_of, how = target.results.kl_by_step(), read_json(folder / "validate.json")
-    names = [" ".join(filter(None, case.keys[:4])) for case in target.cases]
+    names = [" ".join(filter(None, (*case.row_keys[:4], case.written and "written"))) for case in target.cases]
     width = max(map(len, names))
     columns = (*FIGURES, "half_in")
     print(f"{one_line(folder)}: nats over the decoding steps\n{'':{width}}" + "".join(f"{name:>11}" for name in columns))

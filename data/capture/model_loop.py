@@ -270,7 +270,7 @@ class ModelLoop:
         for head, q in enumerate(query.reshape(heads, -1, *query.shape[1:])):
             g = head * n_kv // heads
             if len(held) == head:
-                held.append(HeldBy(*change.cache(layer.k[g], layer.v[g], head), room=len(rows) + ROOM))
+                held.append(HeldBy(*change.cache(layer.k[g], layer.v[g], head, n_kv), room=len(rows) + ROOM))
             mine = held[head]
             before = mine.at
             mine.add(rows, key[g], value[g])
@@ -284,7 +284,7 @@ class ModelLoop:
         if stored is not None:
             key, value = key.clone(), value.clone()
             for head, (k, v) in enumerate(zip(key[0], value[0])):
-                quantize(k, v, None, stored, center_of(exact.k[head], stored))
+                quantize(k, v, None, stored, center_of(exact.k[head], stored, head))
         return own_attention(self.own, module)(module, query, key, value, mask, **called)
 
     def _attend_growing(self, module, query, key, value, _mask, _called):

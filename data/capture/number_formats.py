@@ -7,6 +7,7 @@ import functools
 import math
 from typing import Callable, NamedTuple
 
+import numpy as np
 import torch
 
 
@@ -19,17 +20,20 @@ class Stored(NamedTuple):
     turned: tuple[int, int] = (0, 0)  # sizes of the Hadamard matrices that turn keys and values; 0: none
     group: int = 32
     residual: int = 128
-    centered: int | None = None  # first position of the mean that is subtracted from keys; None: none is
+    centered: int | np.ndarray | None = None  # first position of the mean that is subtracted from keys, or vectors
+    # [heads, d]; None: none is
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Stored:
     return Stored(str(bits), str(bits), group=group, residual=residual)
 
 
-def center_of(k: torch.Tensor, stored: Stored) -> torch.Tensor | None:
-    """The mean of a prompt's keys [l, d] that the format subtracts; None: none."""
+def center_of(k: torch.Tensor, stored: Stored, head: int = 0) -> torch.Tensor | None:
+    """The vector that the format subtracts from a head's keys: the mean of a prompt's [l, d], or a given one; None: none."""
     if stored.centered is None or stored.k == "16":
         return None
+    if isinstance(stored.centered, np.ndarray):
+        return torch.as_tensor(stored.centered[head]).to(k)
     return k[stored.centered :].double().mean(0).to(k.dtype) if stored.centered < len(k) else torch.zeros_like(k[0])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
@@ -18,10 +19,10 @@ from kvresults import Results, ResultsError
 from model_loop import GrowingCaches, Layer, ModelLoop
 from number_formats import Stored, kivi, token_by_token
 
-KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case, as validate.csv has them
+ROW_KEYS = ("policy", "semantics", "phase", "budget", "kept")  # of a case's row of figures
+KEYS = (*ROW_KEYS, "protocol")  # of a case in validate.csv
 DECODES = ("decode", "append-only")  # phases that evict while they decode; decode:N too
 FEEDBACK = "+feedback"  # behind a phase: the model decides about its own caches
-WRITTEN = "+written"  # behind a phase: keys and values are stored as the model makes them
 # Options of `evict` that make a policy's rule.
 CACHE_OPTIONS = ("window", "sinks", "recent", "pool", "per_query_head", "decode_window", "prompt")
 DUMPED = ("gate", "k", "o", "q", "residual_norm", "v", "wo")
@@ -36,10 +37,15 @@ class Case:
     T) makes caches that evict again as the model runs, of a layer that attends by the rule, for T positions."""
 
     name: str  # its files'
-    keys: tuple[str, ...]
+    row_keys: tuple[str, ...]
     change: Callable[[int], Change] | None = None
     grow: Callable[[Layer, int], GrowingCaches] | None = None
     written: Sequence[Stored] = ()  # of every layer of the dump, in place of both
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Stored behind a prompt that was read exactly, or written by the model into a cache in a format."""
+        return (*self.row_keys, "written" if self.written else "stored")
 
     def changes(self, layers: Mapping[int, int]) -> dict[int, Change] | None:
         """Of these of the dump's layers, by their numbers in the model; None where caches change as the model runs."""
@@ -80,7 +86,7 @@ Found = Iterator["tuple[str, Case | str]"]  # a name, and the case or why there 
 
 def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     options = results.summary.get("options", {}).get("evict", {})
-    formats = stored_formats(options, results.summary["dump"]["layers"])
+    formats = stored_formats(options, results)
     prunes, l = options.get("channels") is not None, results.summary["dump"]["l"]
 
     def change(name: str, recent: int, stored: list[Stored] | None, layer: int) -> Change:
@@ -106,12 +112,24 @@ def evictions(results: Results, rows: Iterator[dict[str, str]]) -> Found:
             yield name, Case(name, keys, functools.partial(change, name, recent_of(options, semantics, l), stored))
 
 
-def stored_formats(options: dict[str, Any], layers: int) -> dict[str, list[Stored]]:
+def stored_formats(options: dict[str, Any], results: Results) -> dict[str, list[Stored]]:
     """What every layer's cache is stored as, by the format's name."""
     if "stored" not in options and options.get("bits") is not None:  # results that know KIVI's alone
-        return {"": [kivi(options["bits"], options["group"], options["residual"])] * layers}
-    return {name: [Stored(**{**layer, "turned": tuple(layer["turned"])}) for layer in layers]
-            for name, layers in options.get("stored", {}).items()}
+        return {"": [kivi(options["bits"], options["group"], options["residual"])] * results.summary["dump"]["layers"]}
+
+    @functools.cache
+    def centers(file: str) -> np.ndarray:
+        path = Path(results.run.get("directory", "")) / file  # as it was given there
+        vectors, print_of = np.load(path).astype(np.float64), options["centers"][file]
+        found = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(vectors))
+        require(found == print_of, path, f"the vectors that keys were centered around (XXH3 {print_of})", found)
+        return vectors
+
+    def stored(number: int, layer: dict[str, Any]) -> Stored:
+        given = {"centered": centers(layer["centered"])[number]} if isinstance(layer.get("centered"), str) else {}
+        return Stored(**{**layer, "turned": tuple(layer["turned"]), **given})
+
+    return {name: list(itertools.starmap(stored, enumerate(layers))) for name, layers in options.get("stored", {}).items()}
 
 
 def decodes(phase: str) -> bool:
@@ -120,7 +138,7 @@ def decodes(phase: str) -> bool:
 
 def once(rows: Iterator[dict[str, str]]) -> dict[tuple[str, ...], None]:
     """The keys of every eviction among the rows of its figures."""
-    return dict.fromkeys(tuple(row[key] for key in KEYS) for row in rows)
+    return dict.fromkeys(tuple(row[key] for key in ROW_KEYS) for row in rows)
 
 
 def has(results: Results, kind: str, name: str) -> bool:
@@ -164,16 +182,16 @@ def with_feedback(results: Results, rows: Iterator[dict[str, str]]) -> Found:
 
 def as_written(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     """Whole caches in a format, every key and value stored as the model makes it."""
-    formats = stored_formats(results.summary.get("options", {}).get("evict", {}), results.summary["dump"]["layers"])
+    formats = stored_formats(results.summary.get("options", {}).get("evict", {}), results)
     for policy, semantics, phase, budget, kept in once(rows):
         base, _, name = policy.partition("~")
         stored = formats.get(name) or next(iter(formats.values()), None)
         if base != "none" or phase != "prefill" or stored is None:
             continue
         if all(map(token_by_token, stored)):
-            yield policy, Case(f"{policy}{WRITTEN}", (policy, semantics, phase + WRITTEN, budget, kept), written=stored)
+            yield policy, Case(f"{policy} written", (policy, semantics, phase, budget, kept), written=stored)
         else:
-            yield f"{policy}{WRITTEN}", "groups of tokens and recent tokens in 16 bits are not stored token by token"
+            yield f"{policy} written", "groups of tokens and recent tokens in 16 bits are not stored token by token"
 
 
 def growing_caches(asked: dict[str, Any], l: int, rule: Layer, T: int) -> GrowingCaches:
@@ -213,7 +231,7 @@ def channels(results: Results, rows: Iterator[dict[str, str]]) -> Found:
 
 def compensation(results: Results, rows: Iterator[dict[str, str]]) -> Found:
     for row in rows:
-        policy, semantics, phase, budget, kept, method = (row[key] for key in (*KEYS, "method"))
+        policy, semantics, phase, budget, kept, method = (row[key] for key in (*ROW_KEYS, "method"))
         if method == "none":
             continue  # the eviction alone
         name = f"{policy}-{semantics}-{phase}-{kept or 'mixed'}-{method}".replace(":", "_")

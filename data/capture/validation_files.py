@@ -100,7 +100,7 @@ def write_answers(path: Path, answers: dict[tuple[str, ...], dict[str, Any]]) ->
 def read_answers(path: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    return {tuple(row[key] for key in KEYS): {name: row[name] for name in ANSWER_COLUMNS} for row in rows}
+    return {tuple(row.get(key, "stored") for key in KEYS): {name: row[name] for name in ANSWER_COLUMNS} for row in rows}
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -114,13 +114,14 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def read_figures(path: Path, keys: Iterable[str]) -> Figures:
-    """The cases of a table whose figures are all there."""
+    """The cases of a table whose figures are all there. Tables without the column `protocol` are of stored caches."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, strict=True)
-        header = next(rows, [])
-        if header != [*keys, "metric", "value"]:
+        header, older = next(rows, []), [*(key for key in keys if key != "protocol"), "metric", "value"]
+        if header not in ([*keys, "metric", "value"], older):
             raise ValueError(f"columns {','.join(header)}")
         found: Figures = {}
         for *case, metric, value in rows:
-            found.setdefault(tuple(case), {})[metric] = float(value) if value else None
+            case = (*case, "stored") if header == older else tuple(case)
+            found.setdefault(case, {})[metric] = float(value) if value else None
     return {case: values for case, values in found.items() if tuple(values) == FIGURES}

@@ -30,13 +30,24 @@ Vector<T> key_center(const HeadGroup<T>& group, Index from) {
 
 namespace {
 
+/// The vector that is subtracted from a head's keys.
+template <class T>
+Vector<T> center_of(const HeadGroup<T>& group, const StoredAs& keys) {
+  const GivenCenters& given = keys.centers;
+  if (given.file.empty()) return key_center(group, *keys.centered);
+  assert(given.vectors && given.d == group.d());
+  return Eigen::Map<const Vector<double>>(
+             given.vectors->data() + (group.layer * given.n_kv + group.kv_head) * given.d, given.d)
+      .template cast<T>();
+}
+
 /// quantize_keys(), around the head's mean key where the format is centered.
 template <class T>
 void store_keys(const HeadGroup<T>& group, Matrix<T>& k, const std::vector<Index>& tokens,
                 const CacheCase& which) {
   const Quantization& stored = *which.quantization;
   const Index quantized = stored.k.centered ? quantized_keys(std::ssize(tokens), stored) : 0;
-  const Vector<T> center = quantized > 0 ? key_center(group, *stored.k.centered) : Vector<T>();
+  const Vector<T> center = quantized > 0 ? center_of(group, stored.k) : Vector<T>();
   assert(quantized == 0 || which.pruned.empty());
   for (Index n = 0; n < quantized; ++n) k.row(tokens[n]) -= center.transpose();
   quantize_keys(k, tokens, which.pruned, which.prunable, stored);

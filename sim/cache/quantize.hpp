@@ -4,7 +4,9 @@
 #include "sim/head_group.hpp"
 #include "sim/kept_set.hpp"
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 // Quantization, replayed: what is read back replaces what was stored. Uniform formats (2 to 8 bits) are
@@ -15,6 +17,14 @@
 
 namespace kvreplay {
 
+/// Vectors that are subtracted from keys, one for every head of a model, as a file has them.
+struct GivenCenters {
+  std::string file;                                      ///< empty: none are given
+  Index n_kv = 0, d = 0;                                 ///< of `vectors`
+  std::shared_ptr<const std::vector<double>> vectors{};  ///< [layers, n_kv, d]; null until they are read
+  bool operator==(const GivenCenters& other) const { return file == other.file; }
+};
+
 /// Of keys or of values.
 struct StoredAs {
   NumberFormat format = NumberFormat::exact;
@@ -23,6 +33,7 @@ struct StoredAs {
   /// Of keys: the mean of the prompt's keys from this position on is subtracted first, and added when they
   /// are read. Every logit of a row changes by the same number, so the softmax does not.
   std::optional<Index> centered = {};
+  GivenCenters centers = {};  ///< of keys that are centered: in place of their mean
   bool operator==(const StoredAs&) const = default;
 };
 

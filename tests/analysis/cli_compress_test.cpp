@@ -406,6 +406,92 @@ TEST_CASE("centered keys are a format of their own, and cost the outputs no bias
                  "nothing turns or centers"));
 }
 
+TEST_CASE("keys are centered around the vectors of a file", "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  succeed({"synth", dump, "--layers", "2", "--q-heads", "4", "--kv-heads", "2", "--head-dim", "32",
+           "--prompt", "61", "--decode", "9"});
+  std::vector<double> means;
+  for (const char* layer : {"layer_00/k.npy", "layer_01/k.npy"}) {
+    const Npy k = npy_file(fs::path(dump) / layer);
+    const std::vector<float> keys = k.as<float>();
+    for (std::size_t head = 0; head < 2; ++head)
+      for (std::size_t c = 0; c < 32; ++c) {
+        double sum = 0;
+        for (std::size_t p = 0; p < 61; ++p) sum += static_cast<double>(keys[(head * 70 + p) * 32 + c]);
+        means.push_back(sum / 61);
+      }
+  }
+  write_file(temp / "own-means.npy", npy<double>("<f8", {2, 2, 32}, means).bytes());
+  const std::string file = temp / "own-means.npy";
+  const Evictions all =
+      evict(dump, temp / "all",
+            {"--policy", "none,h2o", "--keep", "50%", "--bits", "kq4_0v16", "--center", "k," + file});
+  for (const std::string policy : {"none", "h2o"})
+    for (const char* metric : {"output_error", "bytes"}) {
+      const std::string rows = metric == std::string("bytes") ? "" : "future",
+                        budget = policy == "none" ? "" : "0.5";
+      const auto value = [&](const char* center) {
+        return all.at(",", policy + "~kq4_0v16+center" + center + ",paper,prefill," + budget, rows, metric);
+      };
+      CHECK(value(":own_means") == Approx(value("")).epsilon(1e-6));
+      CHECK(value("") > 0);
+    }
+  const Json options = Json::parse(file_text(temp / "all/summary.json"))["options"]["evict"];
+  CHECK(options["stored"]["kq4_0v16+center:own_means"][1]["centered"] == file);
+  CHECK(options["centers"].contains(file));
+  // As a recipe has it.
+  const Json layer = {{"sigma", {0, 0}}, {"stored", options["stored"]["kq4_0v16+center:own_means"][0]}};
+  write_file(temp / "recipe.json",
+             Json{{"kind", "recipe"}, {"schema", 1}, {"layers", {layer, layer}}}.dump());
+  const Evictions recipe = evict(dump, temp / "recipe", {"--recipe", temp / "recipe.json"});
+  CHECK(recipe.at(",", "recipe~recipe,given,prefill,", "future", "output_error") ==
+        all.at(",", "none~kq4_0v16+center:own_means,paper,prefill,", "future", "output_error"));
+  write_file(temp / "short.npy", npy<double>("<f8", {2, 2, 16}, std::vector<double>(64)).bytes());
+  CHECK(contains(complaint({"evict", dump, "--out", temp / "x", "--policy", "none", "--bits", "kq4_0v16",
+                            "--center", temp / "short.npy"}),
+                 "short.npy: expected shape [2, 2, 32]"));
+}
+
+TEST_CASE("layers that lose most are spared", "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump";
+  succeed({"synth", dump, "--layers", "4", "--q-heads", "2", "--kv-heads", "1", "--head-dim", "32",
+           "--prompt", "61", "--decode", "9", "--gradients", "4"});
+  for (const auto& [layer, bias] : {std::pair("layer_02", 60.0F), std::pair("layer_01", 20.0F)}) {
+    const fs::path keys = fs::path(dump) / layer / "k.npy";
+    Npy k = npy_file(keys);
+    std::vector<float> biased = k.as<float>();
+    for (std::size_t i = 5; i < biased.size(); i += 32) biased[i] += bias;
+    write_file(keys, npy("<f4", k.shape, biased).bytes());
+  }
+  const std::vector<std::string> usual{"--policy", "none", "--residual", "0", "--keys", "token"};
+  for (const bool gradients : {true, false}) {
+    if (!gradients)
+      for (const auto& entry : fs::recursive_directory_iterator(dump))
+        if (entry.path().filename().string().starts_with("g_")) fs::remove(entry.path());
+    const std::string out = gradients ? "with" : "without";
+    const Evictions found =
+        evict(dump, temp / out,
+              joined(usual, {"--bits", "k4v16;auto:1,k4v16;auto:2:k16v16,k4v16;1,2:16,k4v16", "--rotate",
+                             "none,hadamard"}));
+    const auto error = [&](const std::string& name) {
+      return found.at(",", "none~" + name + ",paper,prefill,", "future", "output_error");
+    };
+    CHECK(error("k4v16;2:k8v16") < 0.5 * error("k4v16"));
+    CHECK(error("k4v16;1,2:16") < error("k4v16;2:k8v16"));  // chosen, and given, under one name
+    CHECK(found.has(",", "none~k4v16;2:k8v16+hadamard,paper,prefill,", "future", "output_error") !=
+          found.has(",", "none~k4v16;1:k8v16+hadamard,paper,prefill,", "future", "output_error"));
+  }
+  const auto refused = [&](const std::string& bits) {
+    return complaint(joined({"evict", dump, "--out", temp / "x", "--bits", bits}, usual));
+  };
+  CHECK(contains(refused("4;auto:5"), "--bits 4;auto:5: expected at most 4 layers to spare, found 5"));
+  CHECK(contains(refused("4;0:16;auto:4"), "expected at most 3 layers to spare"));
+  CHECK(contains(refused("4;auto:0"), "--bits: expected"));
+  CHECK(contains(refused("4;auto:1;auto:2"), "--bits: expected"));
+}
+
 TEST_CASE("of several formats and budgets each format has a line and each budget a column",
           "[cli][compress]") {
   const TempDir temp;

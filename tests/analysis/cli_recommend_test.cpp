@@ -282,6 +282,58 @@ TEST_CASE("what an engine cannot do is not recommended to it", "[recommend]") {
   CHECK(evicts(recipe("any", "10%")));
 }
 
+TEST_CASE("an engine's formats cost what the model loses as it writes them", "[recommend]") {
+  const TempDir temp;
+  const std::vector<std::string> dumps{dump_of(temp, "8"), dump_of(temp, "9")};
+  for (const std::string& dump : dumps)
+    for (const char* layer : {"layer_00/k.npy", "layer_01/k.npy"}) {
+      Npy k = npy_file(fs::path(dump) / layer);
+      std::vector<float> biased = k.as<float>();
+      for (std::size_t i = 5; i < biased.size(); i += 32) biased[i] += 40;
+      write_file(fs::path(dump) / layer, npy("<f4", k.shape, biased).bytes());
+    }
+  const fs::path all = temp / "all";
+  succeed(joined(joined({"evict"}, dumps), {"--out", all, "--policy", "none", "--bits", "16,q8_0,kq4_0vq8_0",
+                                            "--center", "none,k", "--quiet"}));
+  const auto notes = [&](const std::string& engine) {
+    return recommended(all, {"--bytes", "45%", "--for", engine})
+        .json.value("engine_notes", Json::array())
+        .dump();
+  };
+  CHECK(contains(notes("llama.cpp"), "llama.cpp loses more than these stored caches"));
+  CHECK(contains(notes("llama.cpp"), "times on SmolLM2"));
+  CHECK(contains(notes("llama.cpp"), "would help: keys of kq4_0vq8_0 centered lose"));
+  CHECK(notes("any") == "[]");
+  CHECK(contains(succeed({"recommend", all, "--bytes", "45%", "--for", "llama.cpp"}).out,
+                 "no engine centers them\n"));
+
+  // As kvvalidate.py --written would say.
+  const auto validate = [&](const std::string& dump, bool whole) {
+    std::string table = "policy,semantics,phase,budget,kept,protocol,metric,value\n";
+    for (const auto& [name, kl] :
+         {std::pair("q8_0", 0.5), std::pair("kq4_0vq8_0", 0.25), std::pair("kq4_0vq8_0+center", 0.05)})
+      if (whole || name != std::string("q8_0"))
+        table += fmt::format(
+            "none~{0},paper,prefill,,96,stored,kl,9\nnone~{0},paper,prefill,,96,written,kl,{1}\n", name, kl);
+    write_file(all / dump / "validate.csv", table);
+    const Json summary = Json::parse(file_text(all / dump / "summary.json"));
+    write_file(all / dump / "validate.json",
+               Json{{"results", summary.at("files_xxh3")}, {"finished", true}}.dump());
+  };
+  validate("dump8", true);
+  validate("dump9", false);
+  CHECK(contains(notes("llama.cpp"), "loses more than these stored caches"));
+  validate("dump9", true);
+  const Shown shown = recommended(all, {"--bytes", "60%", "--for", "llama.cpp"});
+  CHECK(shown.json.at("unit") == "nats a token, written");
+  CHECK(shown.json.at("engine_notes") ==
+        Json{"would help: keys of kq4_0vq8_0 centered lose 5 times less, and no engine centers them"});
+  CHECK(contains(shown.best().at("text"), "kq4_0vq8_0"));
+  for (const double nats : shown.best().at("of_prompts")) CHECK(nats == Approx(0.25));
+  CHECK(contains(shown.json.at("report"), "measured as an engine writes its cache"));
+  CHECK(recommended(all, {"--bytes", "60%"}).json.at("unit") == "nats a token, predicted");
+}
+
 TEST_CASE("without gradients output errors are what is made small", "[recommend]") {
   const TempDir temp;
   make_small_dump(temp / "d");

@@ -174,6 +174,43 @@ TEST_CASE("with gradients the heaviest layer is told in nats", "[findings]") {
   CHECK(found[1].place.layer == 3);
 }
 
+TEST_CASE("what 4-bit keys cost is told with the cures that were measured", "[findings]") {
+  const TempDir dir;
+  write_file(dir / "summary.json", kSummary);
+  const auto keys = [&](const char* metric, double plain, double rotated, double centered, double both) {
+    std::string rows;
+    for (const auto& [cure, value] : {std::pair("", plain), std::pair("+hadamard", rotated),
+                                      std::pair("+center:4", centered), std::pair("+hadamard+center", both)})
+      rows += eviction(std::string("none~kq4_0v16") + cure, "", metric, value, value, value);
+    return rows;
+  };
+  const auto write = [&](const std::string& rows) {
+    write_file(dir / "evictions.csv", std::string(kEvictions) + "\n" + rows);
+  };
+  constexpr const char* kEngine =
+      " An engine that writes quantized keys loses more than these stored ones (sim/cache/CURES.md).";
+  write(keys("output_error", 0.5, 0.5, 0.5, 0.5) + keys("loss_step", 1.3, 1.5, 0.0065, 0.01));
+  const std::vector<Finding> found = findings_of(ResultReader(dir.path()));
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].text ==
+        std::string("4-bit keys (q4_0) are predicted to cost 1.3 nats a step (loss_step), rotated 1.5, "
+                    "centered (mean without the first 4 tokens) 0.0065, centered and rotated 0.01; centered "
+                    "(mean without the first 4 tokens) they lose 200 times less.") +
+            kEngine);
+  CHECK(found[0].weight == Approx(200));
+  CHECK(json_of(found)[0]["kind"] == "keys");
+  CHECK(json_of(found)[0]["place"]["policy"] == "none~kq4_0v16+center:4");
+
+  write(keys("output_error", 0.05, 0.04, 0.06, 0.05));
+  CHECK(texts(dir.path()) ==
+        std::vector<std::string>{std::string("4-bit keys (q4_0) have an output error of 0.05, rotated 0.04, "
+                                             "centered (mean without the first 4 tokens) 0.06, centered and "
+                                             "rotated 0.05; no cure helps 1.5 times.") +
+                                 kEngine});
+  write(keys("output_error", 0.5, 0.1, 0.1, 0.1) + keys("loss_step", 0.0199, 0.001, 0.001, 0.001));
+  CHECK(texts(dir.path()).empty());  // nats count where there are any, and these are few
+}
+
 TEST_CASE("what fits, shared budgets and channels are worth is told against what is usual", "[findings]") {
   const TempDir dir;
   write_file(dir / "summary.json", kSummary);

@@ -60,6 +60,35 @@ TEST_CASE("what the model lost stands beside what each table predicted", "[valid
   CHECK(names == std::vector<std::string>{"output_error", "layer_output_error", "eviction_loss"});
 }
 
+TEST_CASE("what an engine would lose is a setting of its own", "[validation]") {
+  const TempDir temp;
+  const fs::path folder = validated_results(temp.path());
+  std::string table = file_text(folder / "validate.csv");
+  for (std::size_t at = 0; (at = table.find(",kl,", at)) != std::string::npos; at += 8)
+    table.insert(at, ",stored");
+  for (const char* figure : {",metric", ",dnll", ",same_top1"})
+    for (std::size_t at = 0; (at = table.find(figure, at)) != std::string::npos; at += 10)
+      table.insert(at, figure == std::string(",metric") ? ",protocol" : ",stored");
+  for (const auto& [policy, kl] : {std::pair("h2o", "0.4"), std::pair("streaming", "0.5")})
+    table += fmt::format("{},paper,prefill,0.5,30,written,kl,{}\n", policy, kl);
+  write_file(folder / "validate.csv", table);
+  const ResultReader results(folder);
+  const Validation validation = read_validation(results);
+  REQUIRE(validation.cases.size() == 11);
+  const ValidatedCase& written = validation.cases[9];
+  CHECK(written.is_written());
+  CHECK(written.measured_as(ValidationFigure::kl) == 0.4);
+  CHECK(setting_text(written) == "kept 50 %, written");
+  CHECK(written.predicted_by("output_error") == validation.cases[0].predicted_by("output_error"));
+  CHECK_FALSE(written.is_beside(validation.cases[0]));
+  CHECK(settings_of(validation, Table::evictions).size() == 3);
+  std::vector<double> compared;  // figures that are compared are those of stored caches
+  each_measured(results, Table::evictions, [&](const TableFigure& figure) {
+    if (figure.metric() == "kl") compared.push_back(figure.value);
+  });
+  CHECK(compared == std::vector<double>{0.04, 0.2, 0.08, 0.3, 0.001, 0.05});
+}
+
 TEST_CASE("whether the model answers stands beside its KL", "[validation]") {
   const TempDir temp;
   const fs::path folder = validated_results(temp.path());
@@ -176,7 +205,7 @@ TEST_CASE("a validation of other results is none, and a damaged one is refused",
 TEST_CASE("the order by a figure counts the pairs that the model tells apart", "[validation]") {
   std::vector<ValidatedCase> cases;
   const auto add = [&](double predicted, double kl) {
-    ValidatedCase one{Table::evictions, "p", "paper", "prefill", "0.5", false, {}};
+    ValidatedCase one{Table::evictions, "p", "paper", "prefill", "0.5", "stored", false, {}};
     one.measured.fill(std::nan(""));
     one.measured[0] = kl;
     one.predicted["loss_row"] = predicted;

@@ -303,8 +303,8 @@ class KvresultsTest(unittest.TestCase):
 
     def test_kl_of_every_step_is_in_nats_as_it_was_written(self):
         folder = self.copy("evict")
-        cases = [("h2o", "paper", "prefill", "0.5", "448"), ("snapkv", "paper", "prefill", "0.5", "448")]
-        (folder / "validate.csv").write_text("policy,semantics,phase,budget,kept,metric,value\n"
+        cases = [("h2o", "paper", "prefill", "0.5", "448", "stored"), ("h2o", "paper", "prefill", "0.5", "448", "written")]
+        (folder / "validate.csv").write_text("policy,semantics,phase,budget,kept,protocol,metric,value\n"
                                              + "".join(f"{','.join(case)},kl,0.5\n" for case in cases), encoding="utf-8")
         written = np.arange(2 * 128, dtype=float).reshape(2, 128)
         np.save(folder / "validate_steps.npy", written)

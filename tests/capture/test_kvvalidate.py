@@ -27,6 +27,7 @@ import transformers
 
 import kvvalidate
 from kvcapture import capture
+import key_means
 from kvresults import open_results
 from changed_cache import Change
 from number_formats import Stored, kivi
@@ -34,7 +35,8 @@ from model_loop import FIGURES, ModelLoop, figures, figures_of_steps
 from plain_loop import H2O, TOVA, chunks_of, evicting, writing
 from test_model_loop import read_back
 
-KEYS = ["policy", "semantics", "phase", "budget", "kept"]
+ROW_KEYS = ["policy", "semantics", "phase", "budget", "kept"]
+KEYS = [*ROW_KEYS, "protocol"]
 
 
 def rows(folder, name="validate.csv"):
@@ -66,6 +68,8 @@ class Validate(unittest.TestCase):
         half = np.arange(3 * 2 * PROMPT).reshape(3, 2, PROMPT) % 3 != 1
         np.save(cls.made / "all.npy", np.ones_like(half))
         np.save(cls.made / "some.npy", half)
+        if key_means.main([str(cls.made / "b"), "--out", str(cls.made / "means.npy"), "--first", "2"]):
+            raise AssertionError("key_means")
         for name, line in {
             "evict": "evict a --policy h2o,snapkv[window=8,pool=3] --budget 12,25 --window 8 "
             "--phase prefill,blockwise:10,decode,decode:3 "
@@ -74,7 +78,7 @@ class Validate(unittest.TestCase):
             "heads": "evict a --policy h2o --budget 12 --semantics official --per-query-head --window 8",
             "formats": "evict a --policy h2o --budget 30 --window 8 --bits 'k4v2;0:8',ktq3v16 --rotate none,v --group 4 --residual 6",
             "bits": "evict a --policy none,h2o --budget 30 --window 8 --bits 4 --group 4 --residual 6",
-            "written": "evict a --policy none,h2o --budget 30 --window 8 --bits 4,k16v8 --keys token --group 16 --residual 0 --center none,k:2",
+            "written": "evict a --policy none,h2o --budget 30 --window 8 --bits 4,k16v8 --keys token --group 16 --residual 0 --center none,k:2,means.npy",
             "both": "evict a --policy none,h2o --budget 30 --channels think:0.5 --protect 10:20 --recent 6 "
             "--bits 4 --group 4 --residual 6 --window 8",
             "grown": "evict a --policy h2o,tova --budget 12 --phase blockwise:10,decode,decode:3,append-only",
@@ -150,7 +154,7 @@ class Validate(unittest.TestCase):
         cases = list(dict.fromkeys(tuple(row[key] for key in KEYS) for row in found))
         self.assertEqual(len(cases), 2 * 2 * 4 + 2)
         self.assertEqual([row["metric"] for row in found], [*FIGURES] * len(cases))
-        tables = {tuple(row[key] for key in KEYS) for row in rows(folder, "evictions.csv")}
+        tables = {(*(row[key] for key in ROW_KEYS), "stored") for row in rows(folder, "evictions.csv")}
         self.assertLessEqual(set(cases), tables)  # keys as evictions.csv has them
         name = "snapkv[window=8,pool=3]"
         self.assertEqual(
@@ -205,7 +209,7 @@ class Validate(unittest.TestCase):
             self.assertEqual(found, self.in_the_loop(lambda layer: Change(read=np.asarray(read)[layer])))
             self.assertGreater(found["kl"], 0)
             # Its first step is one over a cache that holds what it reads.
-            case, first = (name, "paper", "prefill", "12", "12"), np.asarray(read)[:, :, 0]
+            case, first = (name, "paper", "prefill", "12", "12", "stored"), np.asarray(read)[:, :, 0]
             with ModelLoop(self.model) as loop:
                 full = loop.read(self.ids["a"], PROMPT)
                 fed = loop.feed({layer: Change(kept=first[layer]) for layer in range(3)})
@@ -354,20 +358,38 @@ class Validate(unittest.TestCase):
         with ModelLoop(self.model) as loop:
             full = loop.read(self.ids["a"], PROMPT)
             means = {i: layer.k[:, 2:].double().mean(1).numpy() for i, layer in loop.layers.items()}
-        for name, k_bits, v_bits, centered in (("4", 4, 4, False), ("4+center:2", 4, 4, True), ("k16v8", 16, 8, False)):
+            loop.read(self.ids["b"], PROMPT)
+            others = {i: layer.k[:, 2:].double().mean(1).numpy() for i, layer in loop.layers.items()}
+        for layer, other in others.items():
+            np.testing.assert_allclose(np.load(self.made / "means.npy")[layer], other, atol=1e-5)
+        for name, k_bits, v_bits, centers in (("4", 4, 4, None), ("4+center:2", 4, 4, means), ("4+center:means", 4, 4, others),
+                                              ("k16v8", 16, 8, None)):
             def quantized(layer, head, x, is_key):
-                bits, around = (k_bits, means[layer][head] if centered else 0) if is_key else (v_bits, 0)
+                bits, around = (k_bits, centers[layer][head] if centers else 0) if is_key else (v_bits, 0)
                 return x if bits == 16 else read_back(x - around, bits) + around
 
             with self.subTest(name):
                 expected = figures(full, writing(self.model, self.ids["a"], quantized)[PROMPT:], self.ids["a"][PROMPT + 1 :])
-                found = figures_in(folder, policy=f"none~{name}", phase="prefill+written")
+                found = figures_in(folder, policy=f"none~{name}", protocol="written")
                 self.assertGreater(expected["kl"], 1e-7)
                 for figure, value in expected.items():
                     self.assertAlmostEqual(found[figure], value, delta=1e-3 * max(abs(value), expected["kl"]))
-                self.assertNotEqual(found["kl"], figures_in(folder, policy=f"none~{name}", phase="prefill")["kl"])
-        self.assertFalse([row for row in rows(folder) if row["policy"].startswith("h2o") and "written" in row["phase"]])
-        self.assertIn("prefill+written", text)
+                self.assertNotEqual(found["kl"], figures_in(folder, policy=f"none~{name}", protocol="stored")["kl"])
+        self.assertEqual({row["policy"] for row in rows(folder) if row["protocol"] == "written"}, {row["policy"] for row in rows(folder) if row["policy"].startswith("none~")})
+        self.assertEqual({row["phase"] for row in rows(folder)}, {"prefill"})
+        self.assertRegex(text, r"none~4 paper prefill written +[0-9]")
+        self.assertEqual(list(open_results(folder).kl_by_step()), list(dict.fromkeys(tuple(row[key] for key in KEYS) for row in rows(folder))))
+
+    def test_a_folder_from_before_there_were_protocols_is_stored(self):
+        folder = self.results("bits")
+        self.done(folder)
+        text = (folder / "validate.csv").read_text()
+        older = "".join(",".join(line.split(",")[:5] + line.split(",")[6:]) for line in text.splitlines(keepends=True))
+        (folder / "validate.csv").write_text(older)
+        now = open_results(folder).kl_by_step()
+        self.assertTrue(now and all(keys[5] == "stored" for keys in now))
+        self.done(folder, "--resume")  # finds all cases, and writes the column
+        self.assertEqual((folder / "validate.csv").read_text(), text)
 
     def test_what_is_not_written_token_by_token_is_left_out(self):
         self.refused("expected with --written the policy none in a format that is stored token by token", self.results("evict"), "--written")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The study's page says what analysis.py makes of the committed tables, and analysis.py computes what it says."""
+import math
 import re
 import sys
 import unittest
@@ -74,6 +75,15 @@ class Page(unittest.TestCase):
         self.assertEqual(len(said), 2)
         for ratio in said:
             self.assertIn(" ".join(ratio.split()), " ".join(cures.PAGE.read_text(encoding="utf-8").split()))
+
+    def test_recommend_says_what_engines_lose_beyond_stored_keys(self):
+        kl = {}
+        for row in cures.read():
+            if row["format"] == "kq4_0v16":
+                kl.setdefault(row["model"], {}).setdefault(row["protocol"], []).append(math.log(float(row["true_kl"])))
+        told = " and ".join(f"{analysis.significant(np.subtract(of['written'], of['stored']), 2)} times on {model}" for model, of in kl.items())
+        source = (HERE.parents[1] / "analysis/recommend/recommend_text.cpp").read_text(encoding="utf-8")
+        self.assertTrue(f'"{told}"' in source, f"kWrittenOverStored: {told}")
 
     def test_recipes_cost_what_the_committed_figures_say(self):
         rows = orders.read(HERE / "recipes.csv")

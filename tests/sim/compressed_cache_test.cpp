@@ -128,6 +128,18 @@ TEST_CASE("centered keys are stored around the mean of the prompt's keys", "[com
       if (from < 40) CHECK(off < 0.05 * off_plain);
       if (from >= 40) CHECK(found == plain);
     }
+  // Vectors of a file: those of the head's layer, in place of the mean.
+  group.layer = 2, group.kv_head = 1;
+  Quantization given{{NumberFormat::int4}, {NumberFormat::int4}, 8, 5};
+  given.k.centered = 0;
+  const Matrix<double> by_mean = compressed_cache(group, {kept, {}, {}, given}).k;
+  std::vector<double> vectors(3 * 2 * 8, std::nan(""));
+  const Vector<double> mean = key_center(group, 0);
+  std::copy_n(mean.data(), 8, vectors.begin() + (2 * 2 + 1) * 8);
+  given.k.centers = {"means.npy", 2, 8, std::make_shared<const std::vector<double>>(vectors)};
+  for (const Index p : tokens)
+    CHECK(compressed_cache(group, {kept, {}, {}, given}).k.row(p) == by_mean.row(p));
+
   // A vector of a head in 16 bits, where any key is stored in fewer.
   Quantization stored = Quantization::kivi(4, 32, 20);
   const double without = cache_bytes({KeptSet(100, 1), {}, {}, stored}, 8, 6);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <vector>
 
 using namespace kvreplay;
@@ -214,6 +215,78 @@ TEST_CASE("a cache that holds everything as it was changes nothing, to the bit",
     for (Index c0 = 0; c0 < d; c0 += 2) group.k.col(c0).head(l).setZero();
     CHECK(change_sq(even_channels, odd) == 0);
     CHECK(change_sq(even_channels, all) == 0);
+  }
+}
+
+TEST_CASE("a vector subtracted from all keys changes no output, unless logits are capped or a sink has one",
+          "[compressed_outputs][center]") {
+  Workers workers(1);
+  double most_changed = 0;
+  for (const GroupSpec& spec : {GroupSpec{.G = 3, .d = 7, .d_v = 5}, GroupSpec{.sliding_window = 9},
+                                GroupSpec{.G = 1, .d = 8, .causal = false}, GroupSpec{.softcap = 5.0},
+                                GroupSpec{.sink_logit = 1.0}}) {
+    const HeadGroup<double> of = random_group(spec);
+    HeadGroup<double> shifted = of;
+    shifted.k.rowwise() -= key_center(of, 0).transpose();  // decoded keys, too
+    const RowRange rows{of.first_query(), of.T_all()};
+    const HeadGroup<float> group = converted<float>(of), other = converted<float>(shifted);
+    const CacheOutputs<float> outputs(group, rows, workers), moved(other, rows, workers);
+    double off = 0;
+    for (std::size_t g = 0; g < outputs.full().size(); ++g)
+      for (std::size_t n = 0; n < outputs.full()[g].size(); ++n) {
+        const double apart =
+            static_cast<double>(outputs.full()[g][n]) - static_cast<double>(moved.full()[g][n]);
+        off += apart * apart;
+      }
+    if (spec.softcap || spec.sink_logit)
+      most_changed = std::max(most_changed, off / outputs.full_sq());
+    else
+      CHECK(off <= 1e-12 * outputs.full_sq());
+  }
+  CHECK(most_changed > 1e-6);
+}
+
+TEST_CASE("centered and turned caches agree with brute force", "[compressed_outputs][center]") {
+  Workers workers(1);
+  for (const Case& c : cases()) {
+    const HeadGroup<double> of = converted<double>(converted<float>(c.group));
+    const HeadGroup<float> group = converted<float>(of);
+    const RowRange rows{of.first_query(), of.T_all()};
+    const CacheOutputs<float> outputs(group, rows, workers);
+    for (const auto& [kept, turn, from] :
+         {std::tuple(every(of.l, 1, 0), false, Index{0}), std::tuple(every(of.l, 2, 1), true, Index{4}),
+          std::tuple(every(of.l, 3, 0), true, of.l)}) {
+      Quantization stored = Quantization::kivi(4, 8, 3);
+      stored.k.centered = from;
+      stored.k.turned = turn && turning_block(of.d()) > 1 ? turning_block(of.d()) : 0;
+      KeptSet held = kept;
+      std::fill_n(held.begin(), of.first_held(), std::uint8_t{1});
+      const CacheCase which{held, {}, {}, stored};
+      INFO(c.name << ", turned " << stored.k.turned << ", mean from " << from);
+      const Cache<float> cache = compressed_cache(group, which);
+      // The definition: mean, matrix, groups of the cache's neighbours, and all of it back.
+      Matrix<double> want = of.k;
+      Vector<double> mean = Vector<double>::Zero(of.d());
+      for (Index p = from; p < of.l; ++p) mean += of.k.row(p).transpose() / static_cast<double>(of.l - from);
+      const std::vector<Index> tokens = positions(held);
+      const Index whole = std::max<Index>(std::ssize(tokens) - 3, 0) / 8 * 8;
+      for (Index n = 0; n < whole; ++n) want.row(tokens[n]) -= mean.transpose();
+      Quantization uncentered = stored;
+      uncentered.k.centered.reset();
+      quantize_keys(want, tokens, {}, {}, uncentered);
+      for (Index n = 0; n < whole; ++n) want.row(tokens[n]) += mean.transpose();
+      double off = 0, size = 0;
+      for (const Index p : tokens) {
+        off += (cache.k.row(p).cast<double>() - want.row(p)).squaredNorm();
+        size += want.row(p).squaredNorm();
+      }
+      // A number halfway between two steps may fall to either.
+      CHECK(off <= 1e-3 * size);
+      const OutputChangeReference judged = output_change_reference(of, rows, converted<double>(cache));
+      if (judged.full_sq < 1e-12) continue;  // a sink takes all
+      CHECK(std::abs(std::sqrt(outputs.change(cache, false).change_sq) - std::sqrt(judged.change_sq)) <=
+            3e-6 * std::sqrt(judged.full_sq + judged.change_sq));
+    }
   }
 }
 

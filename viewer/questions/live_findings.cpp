@@ -61,6 +61,7 @@ EvictionOptions finding_evictions() {
   for (const char* policy : kPolicies) options.policies.emplace_back(parse_policy(policy, {}));
   options.budgets = {{{}, 0.8}};
   options.quick = {kMostRows, 0};
+  options.probe_keys = true;
   return options;
 }
 
@@ -76,7 +77,7 @@ double finding_work(const DumpShape& shape, Index window) {
 LayerEvictions live_evictions(const Run& run, Index layer, JobControl& job) {
   EvictStage stage(*run.dump(), finding_evictions(), job.compute());
   const Index n_kv = run.shape().n_kv;
-  return layer_evictions(stage, layer, n_kv, [&](Index head) {
+  return layer_evictions<float>(stage, layer, n_kv, [&](Index head) {
     job.check();
     job.progress(static_cast<double>(head) / static_cast<double>(n_kv));
     return run.head(layer, head);
@@ -157,6 +158,7 @@ PanelKind follow(const Finding& finding, AppState& state) {
       state.show_b = false;
       return PanelKind::what_if;
     case FindingKind::layer:
+    case FindingKind::keys:
       return PanelKind::heads;
     case FindingKind::budgets:
       return PanelKind::budgets;
