@@ -147,7 +147,7 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(phase, options.phases).keyed("phases"), bind_option(decode_window, options.decode_window),
       bind_option(prompt, options.prompt), bind_option(window, options.window),
       bind_option(sinks, options.sinks), bind_option(recent, options.recent), bind_option(pool, options.pool),
-      bind_option(on, options.on), bind_option(by, options.by),
+      bind_option(on, options.on), bind_option(by, options.by), bind_option(seed, options.seed),
       bind_option(per_query_head, options.per_query_head), bind_option(ties, options.ties),
       bind_option(channels, options.channels), bound_protection(protect, options.protect),
       bind_option(compensate, options.compensate)

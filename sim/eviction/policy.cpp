@@ -10,7 +10,7 @@ namespace {
 /// round(x) = floor(x + 1/2)
 Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 
-/// How many pages n tokens begin.
+/// Number of pages that n tokens begin.
 Index pages_of(Index n, Index page) { return n / page + (n % page > 0 ? 1 : 0); }
 
 /// Keeps the `more` largest scores besides what is kept. In a vector of their own: no score marks what is
@@ -27,7 +27,7 @@ void keep_largest(KeptSet& kept, const Vector<double>& scores, Index more) {
     if (best[r] != 0) kept[rest[r]] = 1;
 }
 
-/// What one page or piece of text is worth of its tokens' scores.
+/// Score of one page or piece of text, from its tokens' scores.
 double worth(const Eigen::Ref<const Vector<double>>& tokens, PageScore by) {
   double sum = 0;
   for (const double score : tokens) sum += score;  // always in order: equal pages have to tie

@@ -16,7 +16,7 @@
 namespace kvreplay {
 namespace {
 
-/// Whether the rule takes the published form of Expected Attention rather than the token metric.
+/// True if the rule takes the published form of Expected Attention rather than the token metric.
 bool own_expected_attention(const EvictionRule& rule) {
   return rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention;
 }

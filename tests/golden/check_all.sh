@@ -50,7 +50,7 @@ done
 /usr/bin/python3 golden_channels.py --selftest
 for semantics in paper official kvpress; do
   "$kvreplay" channels $sample --out $out/golden-channels-$semantics --precision f64 --force --quiet \
-    --semantics $semantics --method magnitude,think,iap,exchange,output,rope_pairs,optimal,exchange+output --protect $([ $semantics = kvpress ] && echo 5:15 || echo off)
+    --semantics $semantics --method magnitude,think,iap,exchange,output,rope_pairs,convex,exchange+output --protect $([ $semantics = kvpress ] && echo 5:15 || echo off)
 done
 "$kvreplay" channels $sample --out $out/golden-think --force --quiet --semantics kvpress --method think
 evict --out $out/golden-levers --policy none,snapkv,keydiff --channels iap:0.5 --bits 4 --group 24 --residual 16

@@ -90,7 +90,7 @@ struct Run {
     return score;
   }
 
-  /// What a rule at intervals ranks by, from the queries of the last `rows` tokens.
+  /// Scores of a rule at intervals, from the queries of the last `rows` tokens.
   Vector<double> ranking_at_interval(const EvictionRule& within, Index rows) const {
     const Index n = std::ssize(cache);
     if (!rule.metric) return Vector<double>::LinSpaced(n, 0, static_cast<double>(n - 1));
