@@ -316,6 +316,8 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
     return base == EvictionBase::expected_attention
                ? std::nullopt
                : std::optional<std::string>("it is one of expected_attention");
+  if (&option == &seed || &option == &heads)
+    return facts.draws ? std::nullopt : std::optional<std::string>("it draws nothing");
   const bool by_channels = facts.reads == ReadBy::query_channels || facts.reads == ReadBy::heavy_channels;
   if (&option == &r && !by_channels) return "it does not choose by some channels";
   if (&option == &dense && !facts.reads) return "it reads all that it keeps";
@@ -397,7 +399,9 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(chunk, overrides.chunk),
           bind_option(r, overrides.r),
           bind_option(dense, overrides.dense),
-          bind_option(threshold, overrides.threshold)};
+          bind_option(threshold, overrides.threshold),
+          bind_option(seed, overrides.seed),
+          bind_option(heads, overrides.heads)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {

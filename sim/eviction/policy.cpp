@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace kvreplay {
@@ -84,7 +85,9 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           chunk ? chunk : others.chunk,
           r ? r : others.r,
           dense ? dense : others.dense,
-          threshold ? threshold : others.threshold};
+          threshold ? threshold : others.threshold,
+          seed ? seed : others.seed,
+          heads ? heads : others.heads};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -177,6 +180,10 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::kvzip:
       if (least_1) rule.sinks = 4;
       break;
+    case EvictionBase::random:
+      rule.seed = overrides.seed.value_or(0);
+      rule.one_draw_a_layer = overrides.heads == PageHeads::layer;
+      break;
     case EvictionBase::knorm:
     case EvictionBase::triattention:
     case EvictionBase::leverage:
@@ -222,6 +229,19 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     rule.given = policy.given;
   }
   return rule;
+}
+
+double lot_of(const EvictionRule& rule, Index layer, Index kv_head, Index seen, Index position) {
+  // SplitMix64's mixing, a round for each number.
+  std::uint64_t bits = 0;
+  for (const Index number :
+       {rule.seed.value_or(0), layer, rule.one_draw_a_layer ? Index{-1} : kv_head, seen, position}) {
+    bits += 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(number);
+    bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
+    bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
+    bits ^= bits >> 31U;
+  }
+  return std::ldexp(static_cast<double>(bits >> 11U), -53);
 }
 
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l) {

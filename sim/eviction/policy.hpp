@@ -38,6 +38,8 @@ struct PolicyOverrides {
   std::optional<ChunkBy> chunk;
   std::optional<Index> r, dense;  ///< of policies that read less
   std::optional<double> threshold;
+  std::optional<Index> seed;  ///< of random, as is `heads`: one draw for each head or for all of a layer
+  std::optional<PageHeads> heads;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -84,6 +86,8 @@ struct EvictionRule {
   Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
+  std::optional<Index> seed;     ///< where set, tokens rank by lot_of()
+  bool one_draw_a_layer = false;
   bool two_stages = false;       ///< half of the budget goes by score, the rest by score times weight
   bool pins_in_first = false;    ///< that half counts what is pinned
   Index least_in_first = 0;      ///< of that half
@@ -107,6 +111,11 @@ inline constexpr Index kUsualWindow = 32;
 /// window hides; the first positions that a policy pins are the prompt's, so pins among these fall away.
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo, Index hidden = 0);
+
+/// A token's lot, uniform in [0, 1): of the rule's seed, the layer, the KV head (unless one draw serves the
+/// layer), the number of positions seen when it is drawn, and the token's own position. Equal on every
+/// machine and for any number of threads.
+double lot_of(const EvictionRule& rule, Index layer, Index kv_head, Index seen, Index position);
 
 /// Number of l tokens that are pinned with `sinks` first and `recent` last ones: whole pages, and the last
 /// one where it is not full; of pages of one token sinks + recent, as asked for.

@@ -103,6 +103,7 @@ enum class EvictionBase {
   rkv,
   triattention,
   score,
+  random,
   oracle,
   oracle_exact,
   oracle_loss,
@@ -134,6 +135,7 @@ struct EvictionBaseFacts {
   std::optional<SearchBy> searches = {};
   bool greedy = false;       ///< searches by evicting one token at a time
   bool last_row = false;     ///< while decoding, only the last step's scores count
+  bool draws = false;        ///< ranks by lot
   bool pins_all = false;     ///< everything that it keeps is pinned
   bool pins_window = false;  ///< the rows that score are pinned
   bool two_stages = false;   ///< ranks again, by what W_O makes of the values, for half of the budget
@@ -213,6 +215,11 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .plain = "a score alone",
      .meaning = "A score alone: nothing is pinned or pooled",
      .alone = true},
+    {.id = EvictionBase::random,
+     .name = "random",
+     .plain = "tokens drawn at random",
+     .meaning = "Baseline: tokens drawn uniformly at random for every KV head",
+     .draws = true},
     {.id = EvictionBase::oracle,
      .name = "oracle",
      .plain = "importance to the decoding steps",

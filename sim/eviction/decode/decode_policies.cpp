@@ -440,6 +440,21 @@ class CaoteRank final : public RowSums<T> {
   }
 };
 
+/// By lots, drawn anew for each cut.
+template <class T>
+class DrawnRank final : public RankingPolicy<T> {
+ public:
+  using RankingPolicy<T>::RankingPolicy;
+
+ private:
+  void rank() override {
+    const std::span<const Index> tokens = this->slots_.positions();
+    const Index seen = *std::ranges::max_element(tokens) + 1;
+    for (Index slot = 0; slot < std::ssize(tokens); ++slot)
+      this->ranks()[slot] = lot_of(this->rule_, this->group_.layer, this->group_.kv_head, seen, tokens[slot]);
+  }
+};
+
 /// Every few positions, anew by the last queries, as a block of the prompt.
 template <class T>
 class IntervalCuts final : public DecodePolicy<T> {
@@ -489,6 +504,7 @@ std::unique_ptr<DecodePolicy<T>> decode_policy(const HeadGroup<T>& group, const 
                                                const DecodeOptions& options, const TokenSlots<T>& slots) {
   const Decoding decoding = decoding_of(rule, options);
   if (options.interval > 0) return std::make_unique<IntervalCuts<T>>(group, rule, options, slots);
+  if (rule.seed) return std::make_unique<DrawnRank<T>>(group, rule, options, slots);
   switch (decoding.rank) {
     case CacheRank::none:
       break;

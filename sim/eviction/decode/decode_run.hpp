@@ -29,6 +29,7 @@ inline Decoding decoding_of(const EvictionRule& rule, const DecodeOptions& optio
     return {};
   }
   if (why_not_in_decoding(rule)) throw std::invalid_argument("a rule that cannot rank while decoding");
+  if (rule.seed) return {};
   return rule.metric ? kTokenMetrics[*rule.metric].decoding : by_own(OwnScore::position);
 }
 
