@@ -81,7 +81,7 @@ int run(const std::vector<std::string>& arguments) {
   return code;
 }
 
-/// What is to be said of a run's end, and its exit code.
+/// Exit code of a run, and the message at its end.
 struct Ending {
   int code = 0;
   std::string line;
@@ -105,7 +105,7 @@ Ending ending_of(const std::vector<std::string>& arguments) {
   }
 }
 
-/// The end of one of several ranks: one of them says why, and none waits for one that is gone.
+/// Ends one of several ranks: one rank reports the error, and no rank waits for one that is gone.
 void end_together(Ranks& ranks, Ending ending) {
   if (!ending.everywhere && !ranks.have_met()) {  // bad usage, most likely on all of them
     try {

@@ -49,7 +49,7 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// What a path names behind symbolic links, whether it is there or not.
+/// The path behind all symbolic links; the file it names need not exist.
 std::filesystem::path behind_links(std::filesystem::path path) {
   constexpr int kMostLinks = 40;  // as many as Linux follows
   std::error_code error;

@@ -29,7 +29,7 @@ class AtomicFile {
   void write(std::string_view text);
   void commit();
 
-  /// Whether a file of this name is left where a process is killed before it commits.
+  /// True for names of temporary files, which a process that is killed before commit() leaves behind.
   static bool is_temporary(std::string_view name);
 
  private:

@@ -9,30 +9,30 @@
 #include <utility>
 #include <vector>
 
-// What programs say to a terminal. Names come from files and folders that anybody may have written: none of
-// them steers the terminal, splits a line or makes it endless.
+// Terminal output of programs. Names come from files and folders of any origin: no name can steer the
+// terminal, split a line or make it endless.
 
 namespace kvreplay {
 
-/// A text that can be shown anywhere: control characters, and those that turn text around, are written as
-/// "\n", "\x1b" or "\u202e"; what is no UTF-8 becomes U+FFFD; of what has more than `most` bytes the middle
-/// is left out.
+/// Makes a text safe to show: control characters, and characters that reverse text, are written as "\n",
+/// "\x1b" or "\u202e". Bytes that are no UTF-8 become U+FFFD. A text of more than `most` bytes loses its
+/// middle.
 std::string displayable(std::string_view text, std::size_t most = std::string_view::npos);
 
-/// The names that a mistyped one may have meant, the nearest first: small edit distance, or one begins with
-/// the other. Empty where none comes near.
+/// Names near a mistyped one, the nearest first: small edit distance, or one begins with the other. Empty if
+/// none is near.
 std::vector<std::string> nearest_names(std::string_view given, const std::vector<std::string>& names);
-/// "; did you mean 'a' or 'b'?", or nothing where none comes near.
+/// "; did you mean 'a' or 'b'?", or empty if no name is near.
 std::string did_you_mean(std::string_view given, const std::vector<std::string>& names);
 
-/// "a, b and 3 more": the first `most` of some names.
+/// "a, b and 3 more": the first `most` names, then the number of the others.
 std::string first_names(std::span<const std::string> names, std::size_t most);
 
 /// Quotes a word for a POSIX shell if necessary. Below: joins the words of a command into one line.
 std::string shell_word(const std::string& word);
 std::string shell_line(const std::vector<std::string>& words);
 
-/// To standard error, as it is and as far as that can be written.
+/// Writes to standard error, unchanged; a failure to write is ignored.
 void to_stderr(const std::string& text);
 
 /// The one line about a failure: "kvreplay: DUMP: expected .., found ..", with its end of line.

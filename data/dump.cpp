@@ -89,7 +89,7 @@ Index prompt_length(const Manifest& manifest, const DumpOptions& options, const 
   return l;
 }
 
-/// What `open` did not find stated and took to be so.
+/// Notes on everything that open() inferred because it is not stated.
 void note_inferences(const Manifest& manifest, bool has_manifest, const DumpOptions& options,
                      const DumpShape& shape, std::vector<std::string>& notes) {
   if (!has_manifest) notes.push_back("there is no manifest.json: everything is inferred from the files");
@@ -283,7 +283,8 @@ Dump Dump::of_memory(const std::vector<MemoryArray>& arrays, std::string_view ma
   impl->folder = impl->name = options.name.empty() ? "arrays" : options.name;
   impl->manifest = parse_manifest(manifest, "layer");
   if (!impl->manifest.model) impl->manifest.model = impl->name;
-  // It is the prompt that gradients of a window end with, too; prompt_length() refuses another.
+  // The given prompt length also ends the rows of g_window (window_end). prompt_length() refuses one below 1
+  // or above T.
   if (options.prompt_len.value_or(0).tokens >= 1) impl->manifest.prompt_len = options.prompt_len->tokens;
   if (impl->manifest.rope_note == "the manifest has no rope") impl->manifest.rope_note = "no rope is given";
   impl->take(tensors_in_memory(arrays), true, options);

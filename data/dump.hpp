@@ -26,11 +26,11 @@ struct TensorFacts {
   std::string_view name;
   std::string_view axes;  ///< of one layer
   bool optional = false;
-  /// Whether it holds gradients with respect to o, in numbers of their own: a dtype that differs says
-  /// nothing.
+  /// True for gradients with respect to o. Their dtype is independent of the other tensors': a difference is
+  /// no error.
   bool of_gradients = false;
-  /// How many axes one layer has: three, four with samples behind the heads, or rows alone, which then
-  /// are read as one head of one channel.
+  /// The number of axes of one layer: three; four with samples behind the heads; or one (rows), read as one
+  /// head of one channel.
   constexpr std::size_t axis_count() const {
     return 1 + static_cast<std::size_t>(std::count(axes.begin(), axes.end(), ','));
   }
@@ -63,15 +63,15 @@ struct DumpShape {
   Index l = 0;           ///< prompt length; positions l..T-1 are decoding steps
   Index S = 0;           ///< samples of g_future and g_window; 0 without
   Index R_F = 0;         ///< rows of g_future and g_nll, the last positions of all; 0 without
-  Index R_W = 0;         ///< rows of g_window, the last of the prompt as it was captured; 0 without
-  Index window_end = 0;  ///< that prompt's length: l, unless the dump was opened with another
-  Index R_ref = 0;       ///< rows of q_ref, the first of a second reading of that prompt; 0 without
+  Index R_W = 0;         ///< rows of g_window, the last of the captured prompt; 0 without
+  Index window_end = 0;  ///< length of the captured prompt: l, unless the dump was opened with another
+  Index R_ref = 0;       ///< rows of q_ref, the first of a second pass over the captured prompt; 0 without
 
   Index group() const { return n_q / n_kv; }
   Index first_query() const { return T - T_q; }
   /// The extents of one layer of a tensor that the dump has, along the axes that kTensors names.
   std::vector<Index> extents(Tensor tensor) const;
-  /// How many matrices Dump::read() has of one layer, and the numbers in each.
+  /// Number of matrices that Dump::read() has for one layer. Below: elements of each matrix.
   Index heads(Tensor tensor) const;
   Index head_size(Tensor tensor) const;
   /// The position of a tensor's first row.
@@ -113,22 +113,22 @@ inline constexpr AxisFacts kAxes[] = {{"n_q", &DumpShape::n_q},    {"n_kv", &Dum
 /// The axes of a tensor, in order.
 std::vector<const AxisFacts*> axes_of(Tensor tensor);
 
-/// How the gradients of a dump were taken, as far as its manifest says.
+/// Sampling of a dump's gradients, as far as its manifest states it.
 struct GradientFacts {
   std::optional<Index> samples;  ///< S
   std::string labels;  ///< whose log-probabilities: "model" where they were drawn from its own predictions
   std::optional<Index> seed;
 };
 
-/// A question whose answer is known, and where it stands (the manifest's `task`).
+/// A question with a known answer, and the positions of both (the manifest's `task`).
 struct QuestionFacts {
   struct Span {
     Index begin = 0, end = 0;  ///< positions, `end` not among them
     bool contains(Index position) const { return begin <= position && position < end; }
   };
   std::string task;
-  std::string text, answer;   ///< the model's own, with its whole cache; empty where they are not said
-  std::vector<Span> needles;  ///< what is asked for, in the context
+  std::string text, answer;   ///< the model's own, with its whole cache; empty if not stated
+  std::vector<Span> needles;  ///< spans of the context that the question asks for
   Span asked, answered;
 };
 
@@ -142,10 +142,10 @@ struct Rope {
   double attention_factor = 1.0;  ///< cos and sin are multiplied by this
 };
 
-/// How one layer attends: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra sink
-/// column.
+/// Attention of one layer: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra
+/// sink column.
 struct AttentionRule {
-  /// 1 / sqrt(d) in most models. Not a number until it is set: what is computed without one is refused.
+  /// 1 / sqrt(d) in most models. NaN until it is set; computations without a scale are refused.
   double scale = std::numeric_limits<double>::quiet_NaN();
   bool causal = true;
   std::optional<Index> sliding_window;  ///< a query at i sees p > i - sliding_window only
@@ -165,10 +165,10 @@ struct AttentionRule {
 /// Bytes of a manifest.json that are read; far more than any has.
 inline constexpr std::uintmax_t kMostManifest = std::uintmax_t{1} << 26;
 
-/// What a dump is called without a word of its own: its folder's name, or its file's without the ending.
+/// Default name of a dump: the folder's name, or the file's name without its ending.
 std::string dump_name(const std::filesystem::path& dump);
 
-/// Where a prompt ends: behind so many tokens, or where the manifest's prompt_ends says of a name.
+/// End of a prompt: a number of tokens, or a name in the manifest's prompt_ends.
 struct PromptEnd {
   Index tokens = 0;
   std::string name = {};
@@ -177,8 +177,8 @@ struct PromptEnd {
 };
 
 struct DumpOptions {
-  std::optional<PromptEnd> prompt_len;  ///< splits prompt and decoding steps elsewhere than the manifest says
-  std::string name = {};                ///< among several dumps; empty: dump_name()
+  std::optional<PromptEnd> prompt_len;  ///< end of the prompt; unset: as the manifest says
+  std::string name = {};                ///< name among several dumps; empty: dump_name()
 };
 
 /// One tensor of a layer in memory, as array libraries describe it. Who makes a Dump of it keeps its numbers.
@@ -223,10 +223,10 @@ class Dump {
   ~Dump();
 
   const std::filesystem::path& folder() const;
-  /// How it is told from other dumps.
+  /// Name among several dumps: DumpOptions::name, else dump_name().
   const std::string& name() const;
   const std::string& model() const;
-  /// Whether the manifest has it; the dump's own name stands in.
+  /// True if the manifest names the model; if not, model() is the dump's own name.
   bool states_model() const;
   const DumpShape& shape() const;
   /// The model's number of a layer, where the manifest says it; else the dump's own.
@@ -240,12 +240,12 @@ class Dump {
   bool has(Tensor tensor) const;
   /// eps, where W_O multiplies o_i / sqrt(mean(o_i^2) + eps), the mean over all heads' outputs of a row.
   std::optional<double> output_norm() const;
-  /// Whether W_O stands behind the values of a head alone: not where the dump has none, or a norm of all
-  /// heads before it.
+  /// True if W_O multiplies each head's output separately. False if the dump has no W_O, or a norm over all
+  /// heads precedes it.
   bool projects_heads() const { return has(Tensor::wo) && !output_norm(); }
-  /// Whether it does whatever the row, without a gate.
+  /// True if, in addition, no gate precedes W_O: the projection is then the same for every row.
   bool projects_values() const { return projects_heads() && !has(Tensor::gate); }
-  /// What the output of a layer's attention is multiplied by before it is added to the residual stream.
+  /// Factor on the output of a layer's attention before it is added to the residual stream.
   double output_multiplier(Index layer) const;
   /// The layer of this dump whose cache a layer reads: its own, or an earlier one's.
   Index cache_of(Index layer) const;
@@ -254,19 +254,19 @@ class Dump {
   /// The position of every key, [T]; empty where they are 0 to T - 1.
   const std::vector<Index>& position() const;
   const std::vector<DumpFile>& files() const;
-  /// Reads the whole of files()[file], decompressed, and compares it with the checksum that its archive has
-  /// of it. Throws InputError where they differ.
+  /// Reads the whole of files()[file], decompressed, and compares it with the checksum in its archive. Throws
+  /// InputError on a mismatch.
   FileContents contents(std::size_t file) const;
   const std::optional<TokenLabels>& tokens() const;
-  /// What was inferred rather than stated, one line each, for the summary.
+  /// Facts that were inferred rather than stated, one line each, for the summary.
   const std::vector<std::string>& notes() const;
   /// The manifest's keys that nothing reads.
   const std::vector<std::string>& other_keys() const;
-  /// Facts about its gradients; empty where the manifest says nothing of them.
+  /// Facts about the dump's gradients; empty if the manifest has none.
   const std::optional<GradientFacts>& gradients() const;
-  /// The question that it ends with; empty where the manifest says of none.
+  /// The question at the end of the prompt; empty if the manifest has none.
   const std::optional<QuestionFacts>& question() const;
-  /// Names of lengths that its prompt may be cut to (DumpOptions::prompt_len).
+  /// Named lengths that the prompt may be cut to (DumpOptions::prompt_len).
   const std::vector<std::pair<std::string, Index>>& prompt_ends() const;
 
   /// Converts one head's matrix to T, row-major: q [T_q, d], k [T, d], v [T, d_v], wo [d_v, d_model], o [T_q,

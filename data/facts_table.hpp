@@ -30,8 +30,8 @@ constexpr bool same_name(std::string_view a, std::string_view b) {
   }
 }
 
-/// Whether an enumeration names this value: as compilers print it, "kvreplay::Base::h2o", or
-/// "(kvreplay::Base)11" where it has no name.
+/// True if an enumerator has this value. Compilers print it as "kvreplay::Base::h2o", or as
+/// "(kvreplay::Base)11" if none has.
 template <auto kValue>
 constexpr bool is_enumerator() {
   const std::string_view text = __PRETTY_FUNCTION__;
@@ -53,8 +53,8 @@ constexpr std::string_view fault_of(const Facts (&rows)[N]) {
   return "";
 }
 
-/// What is known of every value of an enumeration: all that is said of one of them anywhere. A table with a
-/// fault_of() does not compile.
+/// All facts about an enumeration, one row for each value; nothing about a value is written elsewhere. A
+/// table with a fault_of() does not compile.
 template <class Facts, std::size_t N>
 class FactsTable {
  public:

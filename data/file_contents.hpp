@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// What bytes are, as far as two files or arrays are told apart: how many, and their XXH3 hash.
+/// Size and XXH3 hash of bytes; two files or arrays with equal ones count as equal.
 struct FileContents {
   std::uint64_t bytes = 0;
   std::uint64_t xxh3 = 0;

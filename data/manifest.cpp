@@ -102,7 +102,8 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"torch_dtype", "none: the files' own dtype, or dtype"},
 };
 
-/// Whether a key's name is about what a row attends to and with which weight.
+/// True if the name of a manifest key suggests that it affects which tokens a row attends to, or with which
+/// weight.
 bool is_about_attention(std::string_view key) {
   constexpr std::string_view kWords[] = {
       "mask", "window", "causal", "directional", "cap",      "sink",   "rope",      "rotary", "theta",
@@ -112,7 +113,7 @@ bool is_about_attention(std::string_view key) {
                      [&](std::string_view word) { return key.find(word) != std::string_view::npos; });
 }
 
-/// Moves what stands under a synonym to our key.
+/// Moves a value from a synonym to our key.
 void take_synonyms(Json& json, const std::string& where) {
   for (const auto& [theirs, ours] : kSynonyms) {
     const auto found = json.find(theirs);
@@ -338,7 +339,7 @@ QuestionFacts::Span parse_span(const Json& value, const std::string& where) {
   return {value[0].get<Index>(), *end};
 }
 
-/// Of a `task` that has `spans`; any other is someone else's word.
+/// Parses a `task` that has `spans`. Any other `task` belongs to another program and is ignored.
 void parse_question(const JsonFields& fields, Manifest& manifest) {
   if (!fields.at("task").is_object()) return;
   const auto task = fields.object("task");
@@ -355,7 +356,7 @@ void parse_question(const JsonFields& fields, Manifest& manifest) {
   question.answered = parse_span(spans->at("answer"), spans->where("answer"));
 }
 
-/// {"kind": "repeat"}: what q_ref is of. There is no other kind.
+/// Checks {"kind": "repeat"}: the origin of q_ref. No other kind exists.
 void check_reference_rows(const JsonFields& fields) {
   const auto rows = fields.object("reference_rows");
   constexpr std::string_view kRowsKeys[] = {"kind"};

@@ -62,7 +62,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where);
 /// they disagree.
 void check_manifest(const Manifest& manifest, const DumpShape& shape);
 
-/// How a layer attends, and its rotation (empty where the manifest has none); of a manifest that was checked.
+/// Attention and rotation of a layer (no rotation if the manifest has none). The manifest must have been
+/// checked.
 AttentionRule attention_rule(const Manifest& manifest, const DumpShape& shape, Index layer);
 std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape, Index layer);
 

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// What tells whether a file is still the one that was opened, as it was then.
+/// State of a file at one time; two states differ if the file was changed or replaced between them.
 struct FileState {
   std::uint64_t size = 0;
   std::int64_t seconds = 0, nanoseconds = 0;  ///< of its last change

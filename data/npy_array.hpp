@@ -17,7 +17,7 @@
 
 namespace kvreplay {
 
-/// How the elements of an array are stored.
+/// Storage of an array's elements.
 struct Encoding {
   Dtype dtype = Dtype::f32;
   bool big_endian = false;
@@ -38,8 +38,7 @@ void convert_strided(Encoding from, const std::byte* in, std::ptrdiff_t rows, st
 template <class T>
 std::optional<std::ptrdiff_t> first_not_finite(const T* values, std::ptrdiff_t n);
 
-/// The bytes of one `.npy`, wherever they are kept: a file, an archive's member, memory. Reading is thread
-/// safe.
+/// The bytes of one `.npy` in a file, an archive's member or memory. Reading is thread safe.
 class ByteSource {
  public:
   using Visit = std::function<void(std::span<const std::byte>)>;
@@ -52,11 +51,12 @@ class ByteSource {
   virtual void read(std::uint64_t begin, std::uint64_t end, bool in_one_piece, const Visit& visit) const = 0;
   /// All bytes, where they are in memory for as long as this is; empty where they are not.
   virtual std::span<const std::byte> in_memory() const { return {}; }
-  /// Whether the bytes lie there as they are, so that reading them again costs no more than a copy.
+  /// True if the container stores the bytes uncompressed, so that reading them again costs no more than a
+  /// copy.
   virtual bool as_it_lies() const { return true; }
-  /// Reads all, in order in pieces, and compares it with the checksum that its container has of it, where
-  /// there is one. Throws InputError where they differ. (What is decompressed to its end by read() is
-  /// compared there too.)
+  /// Reads all bytes, in order in pieces, and compares them with the checksum of their container, if there is
+  /// one. Throws InputError on a mismatch. (read() compares, too, once it has decompressed the bytes to their
+  /// end.)
   virtual void read_all(const Visit& visit) const { read(0, size(), false, visit); }
 };
 
@@ -105,8 +105,8 @@ struct NpyArray {
   std::shared_ptr<const ByteSource> source;
 };
 
-/// What a source begins with: prefix and header, as parse_npy_header() takes them. Throws InputError where
-/// they begin no `.npy`.
+/// Reads prefix and header of a source, in the form that parse_npy_header() takes. Throws InputError if it is
+/// no `.npy`.
 std::vector<std::byte> read_npy_header(const ByteSource& source, const std::string& where);
 
 /// Throws InputError naming `where` unless the bytes are a `.npy` of floating point numbers (or uint16), or

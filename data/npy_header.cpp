@@ -19,7 +19,7 @@ constexpr std::string_view magic = "\x93NUMPY";
 // NumPy itself refuses headers above 10000 bytes by default; a tensor's has about 120.
 constexpr std::size_t longest_header = std::size_t{1} << 20;
 
-/// What is shown of bytes that may be anything: on one line, printable, short.
+/// Quotes arbitrary bytes for a message: one line, printable, short.
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char c : text.substr(0, 40)) {
@@ -157,13 +157,13 @@ class HeaderParser {
   const std::string& where_;
 };
 
-/// What a dtype is called: its byte order ('<', '>', or this machine's) and its kind and size, "f4".
+/// A dtype's name in two parts: byte order ('<', '>', or this machine's), and kind and size, "f4".
 struct ElementName {
   bool big_endian = false;
   std::string_view type;
 };
 
-/// As NumPy reads them: "<f4", "=f4", "|f4", "f4" and "float32" are one.
+/// Parses a dtype as NumPy does: "<f4", "=f4", "|f4", "f4" and "float32" are equal.
 ElementName element_name(std::string_view descr) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"float16", "f2"}, {"half", "f2"},   {"float32", "f4"},  {"single", "f4"}, {"float64", "f8"},

@@ -11,7 +11,8 @@
 
 namespace kvreplay {
 
-/// What a reader takes: a tensor's numbers, booleans alone, or any numbers, integers and booleans among them.
+/// Element types that a reader accepts: floating point numbers of a tensor; booleans only; or any numbers,
+/// integers and booleans included.
 enum class NpyElements { numbers, booleans, any };
 
 struct NpyInteger {
@@ -19,7 +20,7 @@ struct NpyInteger {
   bool is_signed = true;
 };
 
-/// What the header of a `.npy` says (NumPy's NEP 1; format versions 1.0, 2.0 and 3.0).
+/// Contents of a `.npy` header (NumPy's NEP 1; format versions 1.0, 2.0 and 3.0).
 struct NpyHeader {
   std::string descr;           ///< the dtype as written: "<f2", "|V2", ...
   std::optional<Dtype> dtype;  ///< empty for uint16, whose bits only the manifest can name, and for booleans
@@ -51,7 +52,7 @@ std::size_t npy_header_bytes(std::span<const std::byte> prefix, std::uint64_t to
 NpyHeader parse_npy_header(std::span<const std::byte> header, std::uint64_t total_bytes,
                            const std::string& where, NpyElements elements = NpyElements::numbers);
 
-/// What a header says that its file holds, without the check that it does: the file may be cut short.
+/// Parses a header without comparing it with the file's size: the file may be cut short.
 NpyHeader parse_npy_declaration(std::span<const std::byte> header, const std::string& where,
                                 NpyElements elements = NpyElements::numbers);
 

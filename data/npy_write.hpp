@@ -22,7 +22,7 @@ void write_npy(AtomicFile file, std::span<const std::size_t> shape, std::span<co
 void write_npy_bool(AtomicFile file, std::span<const std::size_t> shape,
                     std::span<const std::uint8_t> values);
 
-/// What such a file begins with, padded so that the elements behind it are aligned to 64 bytes.
+/// Prefix and header of such a file, padded so that the elements behind it are aligned to 64 bytes.
 std::string npy_header(std::string_view descr, std::span<const std::size_t> shape);
 
 /// float or double values rounded to nearest even, as little-endian elements.

@@ -42,17 +42,17 @@ class NpzArchive {
   std::vector<Member> members_;
 };
 
-/// What a zip archive's central directory says of a member whose bytes stand in the archive as they are.
+/// Entry of a zip archive's central directory for a member that is stored without compression.
 struct StoredMember {
   std::string_view name;     ///< into the archive's bytes
   std::uint64_t offset = 0;  ///< of the member's first byte in the archive
   std::uint64_t bytes = 0;
 };
 
-/// Finds where stored members lie, which libzip does not tell, so that they can be mapped like files. One
-/// entry a member, in the directory's order; empty for members that are compressed, encrypted or not plainly
-/// where the directory says they are (those are left to libzip), and an empty list where the directory itself
-/// is not plain.
+/// Finds the offsets of stored members, which libzip does not report, so that they can be mapped like files.
+/// Returns one entry a member, in the directory's order. An entry is empty if the member is compressed,
+/// encrypted, or not verifiably at the stated offset: libzip reads it then. The whole list is empty if the
+/// directory itself cannot be verified.
 std::vector<std::optional<StoredMember>> locate_stored_members(std::span<const std::byte> archive);
 
 }  // namespace kvreplay

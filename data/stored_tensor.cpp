@@ -108,8 +108,7 @@ Dtype settle_dtype(const NpyArray& array, const std::optional<Dtype>& manifest_d
   return *header.dtype;
 }
 
-/// What an array's extents are compared with: the extents that the dump's other files fixed, and which file
-/// that was.
+/// Expected extent of an array's axis, and the file of the dump that fixed it.
 struct Known {
   Index extent = 0;
   std::string source;
@@ -119,7 +118,7 @@ class Checker {
  public:
   explicit Checker(DumpShape& shape) : shape_(shape) {}
 
-  /// Takes an extent from the first file that has it and compares it with that ever after.
+  /// Takes an extent from the first file that has it; compares every later file with it.
   void extents(const StoredTensor& tensor) {
     const TensorFacts& facts = kTensors[tensor.name.tensor];
     std::vector<Index> found{tensor.heads, tensor.samples, tensor.rows, tensor.cols};
@@ -160,7 +159,7 @@ class Checker {
   }
 
  private:
-  /// What to do about a layer whose extent along an axis is not that of those before it.
+  /// Advice in the error for a layer whose extent along an axis differs from that of the layers before it.
   static std::string way_out(Index layer, const AxisFacts& axis) {
     if (layer < 1) return "";
     if (axis.extent == &DumpShape::T || axis.extent == &DumpShape::T_q)

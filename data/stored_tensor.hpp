@@ -13,7 +13,7 @@
 
 namespace kvreplay {
 
-/// What a file's or member's name says it holds.
+/// Tensor and layer that the name of a file or member states.
 struct ArrayName {
   Tensor tensor = Tensor::q;
   Index layer = -1;  ///< -1: all layers, stacked

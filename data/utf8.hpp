@@ -13,7 +13,7 @@ struct Character {
   bool valid = true;
 };
 
-/// Whether a byte goes on with a character that began before it.
+/// True for a continuation byte of a UTF-8 character.
 constexpr bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
 inline std::size_t characters_in(std::string_view utf8) {

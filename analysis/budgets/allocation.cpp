@@ -297,7 +297,8 @@ BudgetProfile mean_profile(std::span<const BudgetProfile> profiles) {
 Budgets profile_budgets(const BudgetProfile& profile, const BudgetFrame& frame) {
   assert(profile.layers == frame.layers && profile.heads == frame.heads);
   const double at = frame.sigma * 100 - 1;
-  // Which two rows: row -1 prunes nothing, row 99 everything. 0.29 * 100 is not 29 in a double.
+  // The two rows to interpolate between: row -1 prunes nothing, row 99 everything. Rounding is removed first:
+  // 0.29 * 100 is not 29 in a double.
   const double nearest = std::round(at), place = std::abs(at - nearest) < 1e-9 ? nearest : at;
   const auto below = static_cast<Index>(std::floor(place));
   const double weight = place - static_cast<double>(below);

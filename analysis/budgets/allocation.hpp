@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-// How a budget is shared between heads. Definitions: analysis/budgets/BUDGETS.md.
+// Division of a budget between heads. Definitions: analysis/budgets/BUDGETS.md.
 
 namespace kvreplay {
 
-/// How a method divides budgets at every compression ratio: prune ratios 1 - b / l for sigma = 0.01, 0.02 ..
-/// 0.99, the form in which kvpress's LUKVPress reads them (`budget_curves.npy`).
+/// A method's division of budgets at every compression ratio: prune ratios 1 - b / l for sigma = 0.01, 0.02
+/// .. 0.99, the form in which kvpress's LUKVPress reads them (`budget_curves.npy`).
 struct BudgetProfile {
   static constexpr Index kRatios = 99;
   Index layers = 0, heads = 0;
@@ -28,13 +28,13 @@ struct BudgetProfile {
   static double sigma(Index row) { return static_cast<double>(row + 1) / 100; }
 };
 
-/// The profile of one prompt: `allocate` is asked once for every sigma. `frame` gives layers, heads, l and
-/// lower; its total is made anew for every sigma.
+/// Profile of one prompt: calls `allocate` once for every sigma. `frame` gives layers, heads, l and lower;
+/// its total is replaced for every sigma.
 BudgetProfile make_profile(const BudgetFrame& frame,
                            const std::function<Budgets(const BudgetFrame&)>& allocate);
 
 /// LU-KV's profile: one sorted list of hull blocks for all sigmas. Every head keeps `frame.lower` tokens, or
-/// fewer where a total does not reach so far. `greedy`: of these curves, from frame.lower on.
+/// fewer if a total is too small. `greedy`: of these curves, from frame.lower on.
 BudgetProfile lu_profile(const BudgetFrame& frame, const LossCurves& curves, const HullGreedy& greedy);
 
 /// The mean over calibration prompts; all of one shape, at least one.
@@ -105,7 +105,7 @@ Budgets ada(const BudgetFrame& frame, std::span<const double> scores, const AdaO
 /// L_h(lower) first, equal ones from lower heads. The last of them takes what remains.
 Budgets duo(const BudgetFrame& frame, const LossCurves& curves);
 
-/// A method, and what replaces its own choices: ada[alpha=0.5], pyramid[beta=10].
+/// A method with options that replace its defaults: ada[alpha=0.5], pyramid[beta=10].
 struct BudgetDivision {
   BudgetMethod method;
   std::string name;
@@ -115,7 +115,7 @@ struct BudgetDivision {
   bool operator==(const BudgetDivision&) const = default;
 };
 
-/// What uniform, pyramid and ada share a budget by.
+/// Inputs of uniform, pyramid and ada.
 struct RankDivision {
   const BudgetFrame& frame;
   Semantics semantics = Semantics::paper;
@@ -123,10 +123,11 @@ struct RankDivision {
   Index window = 64;                    ///< of SnapKV, on which kvpress' pyramid rests
   std::span<const double> scores = {};  ///< [layers, heads, l], as ada() has them; of ada alone
 };
-/// Budgets of all heads by one of these methods, with its own choices where the division makes none.
+/// Budgets of all heads by one of these methods, with the method's defaults for options that the division
+/// leaves open.
 Budgets divided_by_rank(const BudgetDivision& division, const RankDivision& input);
 
-/// What there is to share a budget by. A method reads what its facts say that it needs, and the frame.
+/// Inputs of all methods. Each method reads the frame, and the fields that its facts name as needed.
 struct AllocationInput {
   const BudgetFrame& frame;
   Semantics semantics = Semantics::paper;
@@ -137,7 +138,7 @@ struct AllocationInput {
   const BudgetProfile* profile = nullptr;  ///< of --profile
 };
 
-/// Budgets of all heads, and what they lose by the curves.
+/// Budgets of all heads, and their losses by the curves.
 struct Allocation {
   Budgets budgets;           ///< [layers, heads]
   std::vector<double> loss;  ///< [layers, heads]

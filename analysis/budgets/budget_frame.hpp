@@ -10,7 +10,7 @@ namespace kvreplay {
 /// Budgets of all KV heads: [layers, heads] row-major, tokens kept a head.
 using Budgets = std::vector<Index>;
 
-/// What every allocation is asked for: budgets between `lower` and `l` that sum to `total`.
+/// Constraints on every allocation: budgets between `lower` and `l` that sum to `total`.
 struct BudgetFrame {
   Index layers = 0, heads = 0;  ///< KV heads a layer
   Index l = 0;                  ///< candidates a head
@@ -27,10 +27,10 @@ struct BudgetFrame {
 /// would miss 3/2 and round down: anything within l heads 2^-52 below a half counts as the half.
 Index total_budget(double sigma, Index l, Index all_heads);
 
-/// `lower` is cut to l and to what `total` can give every head, as a pinned set larger than its budget is.
+/// Frame for a compression ratio. `lower` is cut to l and to the even share of `total`.
 BudgetFrame budget_frame(Index layers, Index heads, Index l, double sigma, Index lower = 0);
 
-/// Whether budgets keep to the frame: their number, their bounds, their sum.
+/// True if budgets satisfy the frame: their number, their bounds, their sum.
 bool fits(const BudgetFrame& frame, const Budgets& budgets);
 
 /// Real shares as integers between `lower` and `upper` that sum to `total`: rounded down, the remainder by

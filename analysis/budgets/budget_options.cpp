@@ -70,7 +70,7 @@ BoundOptions bound(BudgetOptions& options) {
           bind_option(loss, options.loss), bind_option(normalise, options.normalise),
           bind_option(floor, options.floor), bind_option(sinks, options.sinks),
           bind_option(recent, options.recent),
-          // What a file holds counts, not its name.
+          // The contents of a file count, not its name.
           profiles, bind_option(score, options.scores).keyed("")};
 }
 

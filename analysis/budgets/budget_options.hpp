@@ -10,34 +10,34 @@
 
 namespace kvreplay {
 
-/// The methods that run where none is asked for.
+/// The methods that run by default.
 std::vector<BudgetDivision> usual_budget_methods();
 
-/// What ranks a head's tokens, once for all budgets: a policy's scores (snapkv+joint[window=16]), or a token
-/// metric or score of the user's alone.
+/// Order of a head's tokens, the same for all budgets: by a policy's scores (snapkv+joint[window=16]), or by
+/// one token metric or score of the user's.
 struct BudgetOrder {
   std::string name;
   Policy policy;
   bool operator==(const BudgetOrder&) const = default;
 };
-/// Throws OptionError with the nearest names where it is unknown, and for a policy that searches or goes by
+/// Throws OptionError with the nearest names for an unknown name, and for a policy that searches or ranks by
 /// position; `scores` are the names of the user's.
 BudgetOrder parse_order(const std::string& name, const std::vector<std::string>& scores);
 
 enum class Normalise { none, layer };
 
-/// In whose setting budgets are divided.
+/// Named settings for the division of budgets.
 enum class BudgetSemantics { paper, raw, official, kvpress, kvpress_0_5_5 };
 
 struct BudgetSemanticsFacts {
   BudgetSemantics id;
   std::string_view name;
   std::string_view meaning;
-  Semantics divides;  ///< whose pyramid, ada and reading of a profile
+  Semantics divides;  ///< semantics of pyramid, ada and profiles
   Normalise normalise = Normalise::none;
   double floor = 0;  ///< share of the prompt that every head keeps
   Index sinks = 0;
-  /// Whether an order is led by the window that its policy pins, any other by the last token.
+  /// True: the window that an order's policy pins comes first; for policies without one, the last token.
   bool keeps_window = false;
 };
 inline constexpr auto kBudgetSemantics = facts_table<BudgetSemanticsFacts>({
@@ -70,7 +70,7 @@ inline constexpr auto kBudgetSemantics = facts_table<BudgetSemanticsFacts>({
 });
 constexpr std::string_view name_of(BudgetSemantics semantics) { return kBudgetSemantics[semantics].name; }
 
-/// What a head's loss curve adds up over its evicted tokens.
+/// Loss that a head's curve sums over its evicted tokens.
 enum class CurveLoss { importance, row };
 
 struct CurveLossFacts {
@@ -95,15 +95,15 @@ struct BudgetOptions {
   std::optional<double> floor;  ///< share of the prompt that every head keeps
   std::optional<Positions> sinks, recent;
   std::vector<std::string> profiles;  ///< files, averaged; the last {order} in a name is the order's
-  /// Whether each of several dumps takes the mean of the others' lu profiles; nothing: where it can.
+  /// Each of several dumps takes the mean of the other dumps' lu profiles; unset: if possible.
   std::optional<bool> leave_one_out;
   std::vector<NamedFile> scores;
 };
 
-/// What is said of each of them, and where it is kept; they must outlive it.
+/// Binds each option to its field; the options must outlive the result.
 BoundOptions bound(BudgetOptions& options);
 
-/// Options as given, but of these orders alone and divided by the mean of these profiles only.
+/// Copy of the options with these orders only; the mean of these profiles is the only method.
 BudgetOptions by_profile(BudgetOptions options, const std::vector<std::string>& orders,
                          std::vector<std::string> files);
 

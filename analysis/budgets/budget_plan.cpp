@@ -19,7 +19,7 @@
 namespace kvreplay {
 namespace {
 
-/// Whether nothing but the semantics asks for pins and a floor, which a small budget then cuts.
+/// True if pins and floor come from the semantics only: a small budget then cuts them.
 bool keeps_by_default(const BudgetOptions& options) {
   return !options.sinks && !options.recent && !options.floor &&
          std::ranges::none_of(options.orders, [](const BudgetOrder& order) {
@@ -33,7 +33,7 @@ CandidateOrder order_of(const BudgetOrder& asked, const BudgetOptions& options, 
   const BudgetSemanticsFacts& setting = kBudgetSemantics[options.semantics];
   CandidateOrder order{asked.name, rule_of(asked.policy, Semantics::paper, {}, l, l, has_wo)};
   EvictionRule& rule = order.rule;
-  // Over the whole prompt at once: whatever is pinned, nothing is kept out of the pool.
+  // The whole prompt is ranked at once, and pooling includes pinned tokens.
   rule.block = 0;
   rule.pool_window = 0;
   const auto chosen = [&](const std::optional<Positions>& own, const std::optional<Positions>& of_all,
@@ -85,7 +85,7 @@ void read_profiles(BudgetPlan& plan, const std::vector<std::string>& files, Inde
   }
 }
 
-/// What a loss curve adds up, and how budgets are divided by it.
+/// Chooses the loss that curves sum, and the division of budgets by it.
 void choose_setting(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options) {
   const DumpShape& shape = dump.shape();
   plan.future = future_rows(shape.l, shape.T, shape.first_query());
@@ -119,7 +119,7 @@ void read_scores(BudgetPlan& plan, const Dump& dump, const BudgetOptions& option
                                     plan.scores[s].name, budget_option::order, plan.scores[s].name));
 }
 
-/// Whether the orders are those that nobody has to ask for, and scores of the user's behind them.
+/// True for the default orders, followed by any number of the user's scores.
 bool by_default(const std::vector<BudgetOrder>& orders) {
   const std::vector<BudgetOrder> usual = BudgetOptions{}.orders;
   return orders.size() >= usual.size() && std::equal(usual.begin(), usual.end(), orders.begin()) &&
@@ -154,7 +154,7 @@ void add_orders(BudgetPlan& plan, const Dump& dump, const BudgetOptions& options
                         fmt::format("{}", order.pinned()));
     if (order.rule.metric)
       if (const auto why = why_unavailable(*order.rule.metric, dump)) {
-        // What nobody asked for by name is left out, not refused.
+        // Orders that nobody named are left out; named ones throw.
         if (!by_default(options.orders))
           throw OptionError(option_text("{}: {} is unavailable: {}", budget_option::order, asked.name, *why));
         plan.left_out.push_back({"budgets under the order " + asked.name, *why});

@@ -77,9 +77,10 @@ class OrderCurves {
 
   const LossCurves& all() const { return all_; }
   Index n_kv() const { return n_kv_; }
-  /// Of the group's heads, over the tokens that its caches hold. `group`: a place in BudgetPlan::equal.
+  /// Curves of the group's heads, over the tokens that its caches hold. `group`: a place in
+  /// BudgetPlan::equal.
   const LossCurves& curves(std::size_t group) const { return parts_.empty() ? all_ : parts_[group]; }
-  /// Of curves(group), from the order's lower on.
+  /// Greedy division by curves(group), from the order's lower on.
   const HullGreedy& greedy(std::size_t group) const { return greedy_[group]; }
   /// Bytes besides those of all().
   std::size_t bytes() const;
@@ -95,9 +96,9 @@ class OrderCurves {
 /// cache of an earlier one. `scores` [layers n_kv, l] as ada() has them.
 Allocation allocate(const BudgetPlan& plan, const BudgetCase& which, const OrderCurves& curves,
                     const Matrix<double>& scores);
-/// How LU-KV divides by the same curves at every compression ratio.
+/// LU-KV's division by the same curves at every compression ratio.
 BudgetProfile lu_profile(const BudgetPlan& plan, std::size_t order, const OrderCurves& curves);
-/// A profile of caches as one of the run's layers, which say that of their cache.
+/// A profile over caches as one over the run's layers; layers that share a cache have equal rows.
 BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches);
 
 /// A head's candidates, highest score first. All [l]; positions that its cache does not hold come last.

@@ -213,7 +213,7 @@ class DeviationProgramme {
   struct Trace {
     std::vector<std::int32_t> sum, last;
   };
-  /// What the heads behind a stage can still add.
+  /// Bounds on the contribution of the heads behind a stage.
   struct Behind {
     std::int64_t up;    ///< least cost of a token more
     std::int64_t down;  ///< least cost of a token less

@@ -85,7 +85,7 @@ class HullGreedy {
   std::vector<HullBlock> blocks_;
 };
 
-/// What the search for the optimum took.
+/// Size of the search for the optimum.
 struct OptimalSearch {
   int rounds = 0;               ///< 0: the hull greedy was optimal at once
   std::size_t candidates = 0;   ///< budgets considered in the last round, over all heads

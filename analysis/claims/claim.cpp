@@ -200,10 +200,10 @@ std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables) {
 
 namespace {
 
-/// An interval that holds no effect and ends within this of it says that there is no large one.
+/// An interval that contains no effect and ends within this distance of it excludes a large effect.
 constexpr double kAlikeRatio = 0.2, kAlikeDifference = 0.05;
 
-/// How far the interval reaches from the bound.
+/// The largest distance of the interval from the bound.
 double furthest(const ClaimEffect& effect) {
   return std::max(std::abs(effect.low - effect.claim->bound), std::abs(effect.high - effect.claim->bound));
 }

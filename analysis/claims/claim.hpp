@@ -10,41 +10,41 @@
 #include <utility>
 #include <vector>
 
-// What papers say of compressed caches, as effects that a folder's tables have on each prompt, and what is to
-// be said of a claim over several prompts.
+// Claims of papers about compressed caches: the effect on each prompt, from the tables of a result folder,
+// and the verdict over several prompts.
 
 namespace kvreplay {
 
-/// What is formed of a claim's two sides on a prompt, and how it is averaged over prompts.
+/// The effect formed from a claim's two sides on one prompt, and its average over prompts.
 enum class Effect {
   ratio,       ///< left / right, of losses and errors: by the logarithm
   difference,  ///< left - right, of shares
   correlation  ///< left alone: by Fisher's z
 };
 
-/// Which number of a figure counts.
+/// The number that represents a metric: the model's, or a statistic of the heads'.
 enum class Reduced { model, mean_of_heads, median_of_heads, largest_head };
 
 /// Values of columns of a table, one each.
 using Keys = std::vector<std::pair<std::string_view, std::string>>;
 
-/// A sentence of a paper that a table speaks to. Columns that a table does not have are passed over.
+/// A sentence of a paper that a table can test. Columns that a table does not have are ignored.
 struct ClaimFacts {
   std::string_view id, paper, figure, sentence;
   Table table;
-  Keys of = {};  ///< what both sides have
+  Keys of = {};  ///< common to both sides
   std::vector<std::pair<Keys, Keys>> sides = {};
-  /// Instead: every value of this column that has one of the endings behind its base name ("h2o+joint[..]")
-  /// against the same without.
+  /// In place of `sides`: every value of this column with one of the endings behind its base name
+  /// ("h2o+joint[..]") against the value without it.
   std::string_view ended = {};
   std::vector<std::string_view> endings = {};
-  /// Columns every value of which makes a setting of its own; of a list those in it.
+  /// Columns of which every value makes a separate setting; with a list, only the values in it.
   std::vector<std::pair<std::string_view, std::vector<std::string_view>>> each = {};
   Reduced reduced = Reduced::model;
   Effect effect = Effect::ratio;
   Better better = Better::smaller;  ///< where the claim has the effect: below the bound, or above
   double bound = 1;
-  std::string_view needs;  ///< what decides it
+  std::string_view needs;  ///< the results that measure it
   Index longer_than = 0;   ///< tokens of a prompt that it can be asked of
 };
 const std::vector<ClaimFacts>& claim_table();

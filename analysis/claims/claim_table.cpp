@@ -10,9 +10,9 @@ constexpr const char* kNeedsChannels = "kvreplay channels --method think,iap,out
 
 /// One token of 40.
 constexpr double kOneInForty = 1.0 / 40;
-/// What is as good as the optimum may lose so much more.
+/// Ratio to the optimum below which a loss counts as optimal.
 constexpr double kAsGoodAsOptimal = 1.001;
-/// From here on ranks are said to be the same.
+/// Rank correlation from which ranks count as equal.
 constexpr double kSameRanks = 0.95;
 
 const Keys kNextSteps = {{"reference", "oracle_next"}, {"metric", "recall@40"}};
@@ -26,7 +26,7 @@ Keys score(const char* name) { return {{"score", name}}; }
 
 Keys ranks(const char* of, const char* reference) { return {{"score", of}, {"reference", reference}}; }
 
-/// That a method lowers what an eviction costs of what is kept as it was.
+/// Claim: a method lowers the cost of an eviction, compared with kept tokens left as they were.
 ClaimFacts compensation(const char* id, const char* paper, const char* figure, const char* name,
                         const char* sentence) {
   return {.id = id,

@@ -107,13 +107,14 @@ class PartOptions {
                                       fmt::join(one.parts, ", "), one.parts.size() == 1 ? "does" : "do"));
     }
   }
-  /// Whether an option of this part alone was given.
+  /// True if an option of this part only was given.
   bool mention(std::string_view part) const {
     return std::ranges::any_of(named_, [&](const Named& one) {
       return one.option->count() > 0 && one.parts.size() == 1 && one.parts.front() == part;
     });
   }
-  /// A part's complaint, with its options as they are called here, or were where both names are.
+  /// A part's error message, with its options under their names in this command, or under the given ones
+  /// where both names exist.
   OptionText called_here(const OptionText& complaint, std::string_view part) const {
     OptionText text = complaint;
     for (const Named& one : named_) {

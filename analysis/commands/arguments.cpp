@@ -29,12 +29,12 @@
 namespace kvreplay {
 namespace {
 
-/// What is wrong with a config file, where its name is not known yet.
+/// Error in a config file, thrown where the file's name is not known yet.
 struct ConfigFault {
   std::string line;
 };
 
-/// A value as it would stand on a command line; nothing where none does (a date, a table, a list in a list).
+/// A value as a word of a command line; empty for values without one (a date, a table, a list in a list).
 std::optional<std::string> word_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
@@ -89,7 +89,7 @@ std::string sections_in(const std::vector<std::string>& names) {
   return sections.empty() ? "without sections" : fmt::format("or in a section {}", fmt::join(sections, ", "));
 }
 
-/// Whether a list has an item that says nothing.
+/// True if a list of several items has an empty one.
 bool has_empty_item(const std::string& list) {
   const std::vector<std::string> items = items_of(list);
   return items.size() > 1 && std::ranges::find(items, "") != items.end();
@@ -170,7 +170,8 @@ std::string in_lines(const std::string& text) {
   return lines;
 }
 
-/// What is wrong with the name of a config file that exists.
+/// Error message for a config file that exists but cannot be used, or whose name is empty; empty if there is
+/// none.
 std::string complaint_of_config(const std::string& file) {
   constexpr std::uintmax_t kMost = std::uintmax_t{1} << 20;
   std::error_code error;

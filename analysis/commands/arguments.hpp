@@ -18,7 +18,7 @@
 
 namespace kvreplay {
 
-/// What stands behind a command's name on the command line.
+/// Arguments behind a command's name on the command line.
 using Arguments = std::vector<std::string>;
 
 /// The ranks that run this command together: main() starts them.
@@ -32,13 +32,13 @@ class CommandLine : public CLI::App {
  public:
   using CLI::App::App;
 
-  /// Adds options to the command line, its help and the config file. What they are bound to must outlive the
-  /// parsing, and changes at its end only.
+  /// Adds options to the command line, its help and the config file. The fields they are bound to must
+  /// outlive the parsing, and change at its end only.
   void add(const BoundOptions& options);
   /// One option, --name, described by `facts`, that sets all of `bound`.
   CLI::Option* add(const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound);
   CLI::Option* option(const OptionFacts& facts);
-  /// Whether "--name" takes items that commas separate.
+  /// True if "--name" takes items that commas separate.
   bool takes_list(const std::string& dashed) const;
   /// Leaves an option out of the help. Its group stays: CLI11 has no name for an option without one.
   void hide(CLI::Option* option) { hidden_.push_back(option); }
@@ -52,8 +52,8 @@ class CommandLine : public CLI::App {
         ->option_text(std::is_same_v<Folders, std::string> ? " " : "...");
   }
 
-  /// Sets what add() got to what was given, in the order of adding: what a config file says first, then what
-  /// stands on the command line.
+  /// Sets the fields of all added options, in the order of adding: first from a config file, then from the
+  /// command line.
   void read_options(const Arguments& arguments);
 
  private:
@@ -61,11 +61,11 @@ class CommandLine : public CLI::App {
     std::string name;
     std::vector<BoundOption> bound;
     CLI::Option* option = nullptr;
-    std::vector<std::string> words;  ///< as they were given, lists not yet split
-    std::string word;                ///< where it is no list
+    std::vector<std::string> words;  ///< as given, lists not yet split
+    std::string word;                ///< for options that take no list
     bool flag = false, list = false;
   };
-  std::deque<Given> given_;  // whose places CLI11 knows
+  std::deque<Given> given_;  // CLI11 keeps pointers into it
   std::vector<CLI::Option*> hidden_;
 };
 
@@ -73,24 +73,24 @@ class CommandLine : public CLI::App {
 std::unique_ptr<CommandLine> make_app(const std::string& name, const std::string& description,
                                       const std::string& examples);
 
-/// Parses; true where the help was asked for and printed. Throws InputError with one line that names the
-/// option.
+/// Parses the arguments. Returns true if the help was requested and printed. Throws InputError with one line
+/// that names the option.
 bool parse(CommandLine& app, const Arguments& arguments);
 
 /// Prints the last line of a command: "next: " and the commands to type next, as alternatives.
 void say_next(const std::vector<std::string>& commands);
 /// "xdg-open FILE"
 std::string open_command(const std::string& page);
-/// On standard output.
+/// Prints JSON to standard output.
 void print_json(const nlohmann::ordered_json& json);
 
-/// Does it; what it says of options it says as they are written on a command line.
+/// Runs `work`. Its error messages name options as they are written on a command line.
 void with_dashes(const std::function<void()>& work);
 
-/// A check that the name of a file ends in one of these; the first is told.
+/// A check that the name of a file ends in one of these; error messages name the first.
 CLI::Validator file_ending(std::vector<std::string> endings);
 
-/// What merge gives as --shard: all of the run, whatever a config file says.
+/// Value of --shard in the command that merge repeats: the whole run, whatever a config file says.
 inline constexpr const char* kWholeRun = "whole";
 
 /// "0,3-5", item by item.

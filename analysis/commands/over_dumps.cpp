@@ -26,10 +26,10 @@
 namespace kvreplay {
 namespace {
 
-// Head budgets of several dumps, each divided by the mean profile of the other ones: what a method can have
-// that is not to know the decoding steps.
+// Head budgets of several dumps, each divided by the mean profile of the others: such a method needs no
+// knowledge of the dump's own decoding steps.
 
-/// Which dumps have profiles of others to take, and under which orders.
+/// Dumps whose budgets can be divided by profiles of the others, and the orders under which they can.
 struct LeaveOneOut {
   std::vector<std::string> names;   ///< in DumpSet, none or two and more
   std::vector<std::string> orders;  ///< that all of these dumps have
@@ -38,7 +38,7 @@ struct LeaveOneOut {
 
 constexpr const char* kWhat = "budgets divided by the profile of the other prompts";
 
-/// The orders of a dump's budgets; none where the run has none of it.
+/// The orders of a dump's budgets; none if the run has no budgets.
 std::vector<std::string> orders_of(const DumpSet::Entry& entry) {
   const Json::json_pointer orders("/options/budget/orders");
   return entry.settings.contains(orders) ? entry.settings[orders].get<std::vector<std::string>>()
@@ -135,7 +135,7 @@ std::string remarks(const fs::path& folder, const DumpSet& set) {
   return text;
 }
 
-/// What the user's scores and kept sets are called.
+/// Names of the user's scores and kept sets.
 std::set<std::string> own_names(const DumpSet& set) {
   std::set<std::string> names;
   for (const DumpSet::Entry& entry : set.entries())
@@ -146,7 +146,7 @@ std::set<std::string> own_names(const DumpSet& set) {
   return names;
 }
 
-/// Who is better, prompt by prompt; empty where nothing is compared.
+/// Comparison with the best, prompt by prompt; empty if nothing is compared.
 std::string comparison_report(const std::vector<ComparedItems>& all, const std::set<std::string>& own) {
   std::string text;
   for (const StandingTable& table : main_standings(all)) {
@@ -163,7 +163,7 @@ std::string comparison_report(const std::vector<ComparedItems>& all, const std::
       text);
 }
 
-/// Reads every single folder and writes what they say together; the summary's "totals" and the report.
+/// Reads every single folder and writes the tables over all; returns the summary's "totals" and the report.
 std::pair<Json, std::string> write_tables(const ResultFolder& folder, const DumpSet& set,
                                           const Workers& workers) {
   Json totals = {{"dumps", set.entries().size()}};

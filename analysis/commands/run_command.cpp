@@ -34,7 +34,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
-/// What the CPU took over, on all ranks.
+/// Work that the CPU took over from a GPU, on all ranks.
 struct Fallen {
   Index for_memory = 0;  ///< computations
   std::string failure;   ///< the first that a rank tells
@@ -49,7 +49,7 @@ Fallen fallen_on(Ranks& ranks, const Backend& backend) {
   return all;
 }
 
-/// What does not run where it was asked to, in one line; empty where everything does.
+/// Note on work that does not run on the chosen hardware, in one line; empty if all of it does.
 std::string backend_note(const ChosenCompute& chosen, const Stages& stages, const Fallen& fallen) {
   const Backend& backend = *chosen.backend;
   if (backend.name() == "cpu") return chosen.note;
@@ -77,7 +77,7 @@ std::string hardware_text(const Ranks& ranks, const Workers& workers, const Back
   return text;
 }
 
-/// What is asked for, opened and checked, before anything is written.
+/// Inputs of a run, opened and checked before anything is written.
 struct Preparation {
   Preparation(const CommonOptions& options, const MakeStages& make_stages, Workers& workers)
       : dump(options.open()), chosen(options.chosen_compute(dump)) {
@@ -95,7 +95,7 @@ struct Preparation {
     if (!parts.empty()) require_parts_of(parts, settings);
   }
 
-  /// Different hardware, different bits.
+  /// The hardware that determines the bits of results.
   std::string hardware() const {
     const std::vector<ComputeDevice> devices = chosen.backend->devices();
     return devices.empty() ? "the CPU"

@@ -12,7 +12,7 @@
 
 namespace kvreplay {
 
-/// What a command runs, and what it leaves out of its own accord.
+/// Stages that a command runs, and results that it leaves out without being told to.
 struct ChosenStages {
   Stages stages;
   std::vector<LeftOut> left_out;
@@ -20,21 +20,20 @@ struct ChosenStages {
 
 using MakeStages = std::function<ChosenStages(const Dump&, const Compute&)>;
 
-/// A command as it was given: run.json tells it, and kvreplay merge repeats that of a shard.
+/// A command as given: run.json records it, and kvreplay merge repeats that of a shard.
 struct Invocation {
   std::string command;
   Arguments arguments;
 };
 
-/// What every command does that fills a result folder: opens the dump, takes up the folder, runs the stages
-/// with a progress bar and an eye on signals, writes run.json and summary.json, and says what came of it. The
-/// ranks of this_run() do that together: rank 0 takes up the folder, writes the tables and speaks. Returns
-/// the exit code.
+/// Common part of all commands that fill a result folder: opens the dump, opens or resumes the folder, runs
+/// the stages with a progress bar and signal handling, writes run.json and summary.json, and prints the
+/// results. The ranks of this_run() work together: rank 0 opens the folder, writes the tables and prints.
+/// Returns the exit code.
 int run_into_folder(const Invocation& invocation, const CommonOptions& options,
                     const MakeStages& make_stages);
 
-/// Throws OptionError where the folder to write to is one of those to be read, lies inside one or contains
-/// one.
+/// Throws OptionError if the output folder is an input folder, lies inside one or contains one.
 void require_apart(const std::string& out, const std::vector<std::string>& inputs);
 
 /// The next commands for a finished result folder of these dumps. The usual follow-up of `command` comes
@@ -42,26 +41,26 @@ void require_apart(const std::string& out, const std::vector<std::string>& input
 std::vector<std::string> next_commands(const std::string& command, const std::filesystem::path& folder,
                                        const std::vector<std::string>& dumps);
 
-/// The summary of a finished result folder, with --json, and `more` behind it.
+/// Prints the summary of a finished result folder, for --json, with `more` behind it.
 void print_summary(const std::filesystem::path& folder, const Json& more = Json::object());
-/// What a summary says was left out; names that share a reason on one line.
+/// Lines on the results that a summary lists as left out; names that share a reason are on one line.
 std::vector<std::string> left_out_lines(const Json& summary);
 
-/// Makes the head budgets of a command once more, under these orders, divided by these profiles alone
+/// Computes the head budgets of a command once more, under these orders, divided by these profiles only
 /// (by_profile()).
 using MakeByProfile =
     std::function<std::unique_ptr<Stage>(const Dump&, const Compute&, const std::vector<std::string>& orders,
                                          const std::vector<std::string>& files)>;
 
-/// Whether several dumps take the profiles of each other, where a command divides budgets.
+/// Settings for budgets that are divided by the profiles of the other dumps.
 struct ProfilesOfOthers {
   std::optional<bool> asked = {};  ///< BudgetOptions::leave_one_out
   MakeByProfile make = {};         ///< none: the command has no budgets
 };
 
-/// What a command does that fills a result folder and takes any number of dumps of one model:
-/// run_into_folder() for one; for several, DIR/<name>/ for each, byte for byte as it is alone, then budgets
-/// by the profiles of the others, and then what all say together. Returns the exit code.
+/// Runs a command that fills a result folder on any number of dumps of one model. One dump:
+/// run_into_folder(). Several: DIR/<name>/ for each, byte for byte as in a single run, then budgets by the
+/// profiles of the others, and then the tables over all dumps. Returns the exit code.
 int run_on_dumps(const Invocation& invocation, const CommonOptions& options, const MakeStages& make_stages,
                  const ProfilesOfOthers& others = {});
 

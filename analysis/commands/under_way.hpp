@@ -48,7 +48,7 @@ class InterruptGuard {
   static constexpr int kExitCode = 130;
 };
 
-/// What to say of an interruption: the message of the latest guard.
+/// Message for an interruption: that of the latest guard.
 const std::string& interrupt_message();
 
 }  // namespace kvreplay

@@ -90,7 +90,7 @@ int run_verify(const Arguments& arguments) {
   common.add_output(*app);
   if (parse(*app, arguments)) return 0;
 
-  // What is verified is what was asked for: nothing falls back.
+  // Exactly the requested computation is verified: nothing falls back to other hardware.
   if (common.precision == Precision::tensor)
     throw InputError(
         "--precision tensor: verify judges f32 and f64; a run with tensor measures its own digits");

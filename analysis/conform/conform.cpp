@@ -39,7 +39,7 @@ Dtype numbers_of(const Dump& dump) {
   return Dtype::f32;
 }
 
-/// What is asked for, and the layers with a cache of their own.
+/// The resolved request, and the layers with a cache of their own.
 struct Asked {
   EvictionOptions options;  ///< of the policy alone
   ReadingSetting setting;
@@ -212,7 +212,7 @@ Asked settled(const Dump& dump, const ConformOptions& options) {
   return asked;
 }
 
-/// What the first pass has found of one case, besides its figures.
+/// Results of the first pass for one case, besides its Conformance.
 struct Compared {
   std::vector<std::pair<Index, Index>> apart;  ///< layer and cache, where something departs
   std::vector<std::uint8_t> meant, oracle;     ///< [layers, caches, l]
@@ -348,7 +348,8 @@ class Referee {
     one.lowest_correlation = one.lowest_correlation ? std::fmin(*one.lowest_correlation, rho) : rho;
   }
 
-  /// What the cache of a layer holds; and where no file says it, what it keeps.
+  /// Compares the keys and values in a layer's cache with the model's. If no file states the kept positions,
+  /// the nearest rows of the model give them.
   void compare_held(std::size_t c, Index layer, const LayerCaches& layer_caches,
                     const std::vector<ReadCache>& meant) {
     Conformance& one = result_.cases[c];
@@ -436,7 +437,7 @@ class Referee {
                                                                        : Verdict::differs;
   }
 
-  // How it was read.
+  // The search for a reading of the policy that explains the departures.
 
   void search(std::size_t c) {
     const Index l = asked_.setting.l;
@@ -550,7 +551,7 @@ class Referee {
     return shape;
   }
 
-  // What it costs.
+  // The cost of the departures.
 
   void cost(std::size_t c) {
     const DumpShape& shape = dump_.shape();

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-// Whether what an implementation kept is what a policy keeps; if not, where it departs, what that costs, and
-// how the policy was read.
+// Comparison of the tokens that an implementation kept with those that a policy keeps. If they differ: where,
+// at what cost, and under which reading of the policy they agree.
 
 namespace kvreplay::conform {
 
@@ -22,12 +22,12 @@ struct ConformOptions {
   std::string as;                 ///< the policy, or POLICY~DIVISION
   std::vector<Budget> budgets;
   Semantics semantics = Semantics::paper;
-  std::string cache;          ///< a folder of what is held (analysis/conform/held_cache.hpp), with one budget
-  std::string scores_found;   ///< .npy [layers, kv_heads, l]: what the implementation ranked by
-  CacheFormatOptions stored;  ///< how it is to be; no format: as it is
-  std::string head_budgets;   ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
-  std::optional<Dtype> numbers;  ///< that scores were formed in; unset: the dump's
-  Index variants = 3;            ///< readings that are told where something departs
+  std::string cache;             ///< folder of the cache's contents (held_cache.hpp), with one budget
+  std::string scores_found;      ///< .npy [layers, kv_heads, l]: the implementation's scores
+  CacheFormatOptions stored;     ///< the expected format of the cache; none: exact numbers
+  std::string head_budgets;      ///< .npy [layers, kv_heads]: tokens of every head, in place of a division
+  std::optional<Dtype> numbers;  ///< dtype of the scores; unset: the dump's
+  Index variants = 3;            ///< number of readings to report if something departs
   std::vector<NamedFile> scores;
   std::vector<Index> layers;
   std::function<void(Index done, Index total)> on_progress;
@@ -78,15 +78,15 @@ struct TokenPlace {
   double score = 0, cut = 0;  ///< its score, and the nearest across the cut; nan where nothing ranks it
 };
 
-/// What a kept set does to the outputs of the model's attention: of the decoding steps, or where the dump has
-/// none of the window.
+/// Change of the attention's outputs by a kept set, on the decoding steps; on the window if the dump has no
+/// decoding steps.
 struct ConformCost {
   std::string name;  ///< "as found", the policy's, "oracle"
   double output_error = 0;
   std::optional<double> layer_output_error, loss_step;  ///< the latter in nats
 };
 
-/// What a cache holds in so many heads.
+/// One explanation of the keys or values in the cache, and the heads that it is found in.
 struct HeldFinding {
   std::string of;    ///< "keys", "values"
   std::string text;  ///< "as the model made them"

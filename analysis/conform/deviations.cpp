@@ -45,7 +45,8 @@ class Deviations {
   void add(std::string aspect, std::string text, std::function<void(Reading&)> apply, bool is_name = false) {
     all_.push_back({std::move(aspect), std::move(text), std::move(apply), is_name});
   }
-  /// Of one number, which another takes the place of.
+  /// Adds a deviation that puts `other` in place of the number `now`. Adds nothing if the two are equal,
+  /// `other` is negative, or a deviation with this text exists.
   template <class Set>
   void add_number(const char* aspect, const char* text, Index now, Index other, const Set& set) {
     if (other == now || other < 0) return;
@@ -88,7 +89,7 @@ class Deviations {
     }
   }
 
-  /// Those of others that come to the same in one.
+  /// Adds the other semantics. Semantics that give equal readings are listed as one.
   void other_semantics() {
     struct Other {
       Semantics first;
@@ -380,7 +381,7 @@ ReadingSearch search_readings(const std::vector<Deviation>& deviations, const Re
         if (static_cast<double>(apart) <= (1 - kExplained) * static_cast<double>(from.apart))
           next.push_back({std::move(chosen), apart});
       }
-    // Of equal ones those that depart less, then the likelier ones, which come first.
+    // Fewest departures first. The sort is stable: among equal ones the likelier, listed first, stays first.
     std::ranges::stable_sort(next, {}, &Departures::apart);
     all.insert(all.end(), next.begin(),
                next.begin() + std::min<Index>(std::ssize(next), 4 * static_cast<Index>(kBeam)));

@@ -19,7 +19,7 @@
 namespace kvreplay::conform {
 namespace {
 
-/// What one head keeps as it stands in a file: positions, or with `mask` a 0 or 1 for each.
+/// One head's kept tokens in the form of the file: positions, or with `mask` a 0 or 1 for each position.
 struct HeadList {
   std::vector<double> values;
   bool mask = false;
@@ -110,7 +110,7 @@ std::vector<LayerLists> of_npz(const std::string& where, Index layers, Index l) 
   return lists;
 }
 
-/// How deep lists of numbers are nested in each other: 1 for one list.
+/// Nesting depth of lists of numbers: 1 for one list.
 int depth_of(const Json& json) {
   return json.is_array() ? 1 + (json.empty() ? 0 : depth_of(json.front())) : 0;
 }

@@ -131,7 +131,7 @@ struct Explained {
   Matrix<double> rows;
 };
 
-/// What keys alone may be.
+/// Explanations that only keys can have: other rotations.
 std::vector<Explained> turned_keys(const Matrix<double>& held, const Matrix<double>& meant,
                                    const std::vector<Index>& positions, const HeadGroup<double>& group) {
   std::vector<Explained> all;
@@ -223,7 +223,7 @@ HeldAs explained(const Matrix<double>& held, const Matrix<double>& made, bool ke
   candidates.push_back(scaled(held, made));
   for (const Explained& one : candidates)
     if (is(one.rows)) return {one.text, false, apart};
-  // Of the same positions in another head, or another layer.
+  // The same positions of another head, or of another layer.
   const auto of = [&](Index layer, Index g) -> std::optional<std::string> {
     if (layer == group.layer && g == group.kv_head) return std::nullopt;
     const HeadGroup<double>& other = others(layer, g);
@@ -237,7 +237,7 @@ HeldAs explained(const Matrix<double>& held, const Matrix<double>& made, bool ke
   for (const Index layer : layers)
     if (std::abs(layer - group.layer) <= 2)
       if (const auto text = of(layer, group.kv_head)) return {*text, false, apart};
-  // What stands a place before or behind.
+  // Neighbouring positions: one before or one behind.
   for (const Index by : {Index{-1}, Index{1}}) {
     std::vector<Index> moved = positions;
     for (Index& p : moved) p = std::clamp<Index>(p + by, 0, group.T_all() - 1);

@@ -36,24 +36,24 @@ class HeldCaches {
   const Dump& dump_;
 };
 
-/// What keys or values of a cache are, beside those of their positions.
+/// Explanation of a head's cached keys or values, in comparison with the model's at the same positions.
 struct HeldAs {
   std::string text;  ///< "as the model made them", "turned on by 12 positions", "in 2"
   bool as_meant = false;
-  double distance = 0;  ///< squared, of what is held from what the model made, over the squared norm of that
+  double distance = 0;  ///< squared norm of (cached - the model's) over the squared norm of the model's
 };
 
 /// One head's cache.
 struct HeldHead {
-  std::vector<Index> positions;  ///< of every row; where nobody said, those of the nearest keys and values
+  std::vector<Index> positions;  ///< of every row; if not given, those of the nearest keys and values
   bool in_order = true;          ///< ascending
   HeldAs keys, values;
 };
 
-/// Every head of the model, one of them at a time: what held rows may be taken from.
+/// Loader of any head of the model, one at a time: cached rows may come from another head.
 using AnyHead = std::function<const HeadGroup<double>&(Index layer, Index kv_head)>;
 
-/// A format that rows were found to be in, to be tried first on the next.
+/// The format in which rows of an earlier head were stored, tried first on the next.
 struct FoundFormat {
   std::string text;
   Quantization as;
@@ -62,16 +62,17 @@ struct FoundFormats {
   std::optional<FoundFormat> keys, values;
 };
 
-/// `kept`: the prompt's positions that rows stand for, in any order; without them rows may be of any, and of
-/// decoded ones. Of positions whose numbers are the same, as those of equal tokens in a first layer are,
-/// those that are `wanted` are taken first. `meant`: how the cache is to be stored; nothing: as it is.
-/// `numbers`: what it is held in.
+/// `kept`: the prompt's positions of the rows, in any order; without it rows may be of any position, decoded
+/// ones included. If several positions have equal keys and values, as equal tokens in a first layer do, those
+/// in `wanted` are matched first. `meant`: the expected format of the cache; empty: exact numbers. `numbers`:
+/// the dtype of the cached numbers.
 HeldHead held_head(const Matrix<double>& k, const Matrix<double>& v, const HeadGroup<double>& group,
                    const std::optional<KeptSet>& kept, const KeptSet& wanted,
                    const std::optional<Quantization>& meant, Dtype numbers, const AnyHead& others,
                    const std::vector<Index>& layers, Index n_kv, FoundFormats& formats);
 
-/// As output_changes() takes it: evicted what no row stands for, the rest as held.
+/// The cache for output_changes(): positions without a row are evicted, all others have the rows of the
+/// cache.
 Cache<double> cache_of(const HeldHead& head, const Matrix<double>& k, const Matrix<double>& v,
                        const HeadGroup<double>& group);
 

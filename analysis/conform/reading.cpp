@@ -52,7 +52,8 @@ KeptSet reversed(KeptSet kept) {
   return kept;
 }
 
-/// What keep_by() keeps of scores that are pooled already, equal ones from the back.
+/// The kept set of keep_by() for scores that are pooled already; among equal scores later positions come
+/// first.
 KeptSet keep_later_first(EvictionRule rule, const Vector<double>& scores, Index budget,
                          const Vector<double>& weights) {
   std::swap(rule.sinks, rule.recent);

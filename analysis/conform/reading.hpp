@@ -18,16 +18,16 @@
 #include <utility>
 #include <vector>
 
-// A way to read a policy, and what it keeps of a layer's caches.
+// An interpretation of a policy, and the kept sets that it gives for a layer's caches.
 
 namespace kvreplay::conform {
 
-/// What stands for a KV head's score.
+/// Combination of query heads' scores into the score of their KV head.
 enum class QueryHeads {
-  sum,      ///< the sum over its query heads, or what the metric takes
-  largest,  ///< the largest of theirs
-  first,    ///< that of the first one
-  dealt,    ///< the sum over the heads h with h mod n_kv = g: queries of others
+  sum,      ///< the sum over its query heads, or the metric's own combination
+  largest,  ///< the largest query head's
+  first,    ///< the first query head's
+  dealt,    ///< the sum over the heads h with h mod n_kv = g: queries of other KV heads
 };
 
 /// Deviations in the head group from which a score is computed.
@@ -62,7 +62,8 @@ struct Reading {
   Dtype numbers = Dtype::f32;         ///< the precision of scores
 };
 
-/// What a policy is read in.
+/// Setting in which a policy is interpreted: its options, the budget, and the shape of the dump and its
+/// caches.
 struct ReadingSetting {
   Policy policy;
   Semantics semantics = Semantics::paper;

@@ -84,7 +84,7 @@ std::vector<std::byte> indexed_png(const Indices& pixels, Index width, Index hei
                                    const std::vector<Rgb>& colors) {
   std::vector<std::uint8_t> map = {0, 0, 0, 0};  // kAsBefore
   for (const Rgb& color : colors) map.insert(map.end(), {color.r, color.g, color.b, 255});
-  // Of one number of colours all files have pixels of the same depth.
+  // A fixed number of palette entries gives the pixels of all files one depth.
   map.resize(4 * std::size_t{256}, 255);
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
@@ -192,7 +192,7 @@ Palette palette_of(std::span<const std::vector<Rgb>> pictures, std::size_t most)
   std::vector<ColorBox> boxes;
   if (!uses.empty()) boxes.push_back(box_of(uses, 0, uses.size()));
   while (!boxes.empty() && boxes.size() < std::min(most, uses.size())) {
-    // Of one colour there is nothing to split; its spread is 0.
+    // Boxes of one colour cannot be split: any other box comes first.
     const auto widest = std::max_element(boxes.begin(), boxes.end(), [](const ColorBox& a, const auto& b) {
       return std::pair(a.end - a.begin > 1, a.spread) < std::pair(b.end - b.begin > 1, b.spread);
     });

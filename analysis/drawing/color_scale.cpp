@@ -48,7 +48,7 @@ Rgb sequential_color(double t) {
   if (std::isnan(t)) return kNoValueColor;
   const double x = std::clamp(t, 0.0, 1.0);
   const double hue = kFirstHue + (kLastHue - kFirstHue) * x;
-  // What sRGB reaches at every lightness on the way.
+  // Chroma that stays within sRGB at every lightness of the scale.
   const double chroma = 0.04 + 0.06 * x + 0.04 * std::sin(std::numbers::pi * x);
   return from_oklab(kLightest - (kLightest - kDarkest) * x, chroma * std::cos(hue), chroma * std::sin(hue));
 }

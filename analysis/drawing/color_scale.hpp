@@ -31,8 +31,8 @@ Rgb diverging_color(double t);
 /// t beyond [0, 1] gets the end's colour, NaN kNoValueColor.
 Rgb sequential_color(double t);
 
-/// Which colour a value has. Sequential: light to dark from `low` to `high`. Diverging: white at 0 and equal
-/// lengths to both sides.
+/// Mapping from values to colours. Sequential: light to dark from `low` to `high`. Diverging: white at 0,
+/// with equal lengths on both sides.
 struct ColorScale {
   bool diverging = false;
   bool log = false;  ///< sequential only
@@ -46,8 +46,8 @@ struct ColorScale {
 
 /// "#rrggbb".
 std::string hex(Rgb color);
-/// Whether white on this colour has more contrast than black (WCAG 2: at a luminance of 0.179 both
-/// have 4.58).
+/// True if white on this colour has more contrast than black (WCAG 2: at a luminance of 0.179 both have
+/// 4.58).
 inline bool is_dark(Rgb color) { return luminance(color) < 0.179; }
 
 }  // namespace kvreplay

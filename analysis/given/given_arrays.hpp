@@ -80,12 +80,12 @@ void require_joint(const OptionFacts& option, const std::vector<GivenArray<std::
 GivenScores scores_of_head(const std::vector<GivenArray<double>>& scores, Index head, Index l,
                            std::optional<Index> part = {});
 
-/// How many tokens every head keeps; empty where heads differ.
+/// Number of tokens that every head keeps; empty if heads differ.
 std::optional<Index> common_count(const GivenArray<std::uint8_t>& kept, const DumpShape& shape);
 
-/// 16 hex digits that tell the contents of arrays apart.
+/// 16 hex digits that identify the contents of arrays.
 std::string contents_fingerprint(std::span<const std::byte> bytes);
-/// json[key] says those of all arrays by name, and is not there without any.
+/// Writes the fingerprints of all arrays by name to json[key]; without arrays json has no such key.
 template <class T>
 void add_fingerprints(Json& json, const char* key, const std::vector<GivenArray<T>>& arrays) {
   for (const GivenArray<T>& array : arrays)

@@ -14,15 +14,15 @@ namespace kvreplay::python {
 
 namespace nb = nanobind;
 
-/// Numbers in the host's memory, held there.
+/// An array in the host's memory, kept alive by a reference.
 struct HostArray {
   nb::ndarray<nb::ro> numbers;
   bool bfloat = false;  ///< 16 bits each that are a bfloat16's
 };
 
-/// What NumPy, torch or anything with DLPack or the buffer protocol has in the host's memory, as it lies
-/// there; what a device has, copied to the host where this build has a CUDA backend. `name` is that of
-/// messages. Throws InputError.
+/// An array from NumPy, torch or any object with DLPack or the buffer protocol. Host memory is not copied;
+/// device memory is copied to the host if this build has a CUDA backend. `name` appears in error messages.
+/// Throws InputError.
 HostArray array_of(const char* name, nb::handle object);
 
 /// A tensor of a layer, in floating point.

@@ -25,7 +25,7 @@ std::string keyword_of(const OptionFacts& facts) {
   return name;
 }
 
-/// Whether a call has to name it: it takes one where the command line has several.
+/// True for an option that a call has to give: a list without default, of which a call takes one value.
 bool is_wanted(const BoundOption& option) { return option.list && option.initial.empty(); }
 
 std::string word_of(nb::handle value) { return nb::cast<std::string>(nb::str(value)); }

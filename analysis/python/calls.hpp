@@ -21,19 +21,19 @@
 #include <utility>
 #include <vector>
 
-// How a call from Python computes: without the interpreter's lock, on threads that wait for the next call,
-// and until Ctrl-C.
+// Execution of calls from Python: without the interpreter's lock, on threads that wait for the next call,
+// interruptible by Ctrl-C.
 
 namespace kvreplay::python {
 
 namespace nb = nanobind;
 
-/// Sets what Python's keywords say of a command's options, which they name with '_' for '-': text, numbers,
-/// booleans for flags, a sequence or commas for a list; None is not given. What the command line refuses is
-/// refused in the same words, but for the dashes. Throws OptionError.
+/// Sets a command's options from Python's keywords, in which '_' stands for '-': text, numbers, booleans for
+/// flags, a sequence or a text with commas for a list; None counts as not given. Errors are those of the
+/// command line, but for the dashes. Throws OptionError.
 void read_keywords(const BoundOptions& options, const nb::dict& keywords);
 
-/// The `options` that keep(const OptionFacts*) holds for.
+/// The `options` for which keep(const OptionFacts*) is true.
 template <class Keep>
 BoundOptions those_of(BoundOptions options, const Keep& keep) {
   std::erase_if(options, [&](const BoundOption& option) { return !keep(option.facts); });
@@ -43,11 +43,11 @@ BoundOptions those_of(BoundOptions options, const Keep& keep) {
 /// The options of `one`, then those of `other`.
 BoundOptions joined(BoundOptions one, const BoundOptions& other);
 
-/// The options, with the description of `facts` replaced by that of `own`: one name, but with the values that
-/// a call takes.
+/// The options, with the description of `facts` replaced by that of `own`: equal names, but with the values
+/// that a call takes.
 BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const OptionFacts& own);
 
-/// Throws OptionError where a list that a call wants one of has `found`.
+/// Throws OptionError unless `found`, the length of a list of which a call takes one value, is 1.
 void require_one(const OptionFacts& option, std::size_t found);
 /// As above, for budgets; `keep` is an alternative spelling.
 template <class Budget>
@@ -60,16 +60,16 @@ void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budg
 /// (name, "meaning [default]") of each option of a call, for its keywords and its docstring.
 nb::list described(const BoundOptions& options);
 
-/// The keywords of one kind of call. To bind options takes longer than to read them, so that they are bound
-/// once, and set back to what they were for every call.
+/// The keywords of one kind of call. Binding options takes longer than reading them, so they are bound once,
+/// and reset for every call.
 template <class Options>
 class Keywords {
  public:
   using Bind = BoundOptions (*)(Options&);
   constexpr explicit Keywords(Bind bind) : bind_(bind) {}
 
-  /// What the keywords say, after first(Options&). Behind Python's lock; the text of a value may be Python's
-  /// own code, which comes back here.
+  /// Options from the keywords, on top of first(Options&). Needs Python's lock. Converting a value to text
+  /// may run Python code that calls this function again.
   template <class First>
   Options read(const nb::dict& keywords, const First& first) {
     std::unique_ptr<Bound> bound = idle_ ? std::move(idle_) : std::make_unique<Bound>(bind_);
@@ -101,14 +101,14 @@ inline nb::list texts_of(const std::vector<OptionText>& notes) {
   return texts;
 }
 
-/// Why, by what is left out.
+/// Reasons, by the name of the result that is left out.
 inline nb::dict texts_of(const std::vector<LeftOut>& left_out) {
   nb::dict texts;
   for (const LeftOut& one : left_out) texts[one.what.c_str()] = one.why.c_str();
   return texts;
 }
 
-/// What every call takes besides its own options.
+/// Options that every call takes, besides its command's.
 struct CallOptions {
   BackendChoice backend = BackendChoice::automatic;
   Precision precision = Precision::f32;
@@ -116,7 +116,7 @@ struct CallOptions {
 };
 BoundOptions bound(CallOptions& options);
 
-/// A command's options, and those of a call.
+/// Options of a command and of the call.
 template <class Options>
 struct Asked {
   Options of = {};
@@ -127,7 +127,7 @@ struct Asked {
 int default_threads();
 void set_default_threads(int threads);
 
-/// Threads that no other call works with, for as long as this lives.
+/// Threads that no other call uses, as long as the object lives.
 class Lease {
  public:
   explicit Lease(int threads);

@@ -21,7 +21,7 @@ namespace {
 
 using namespace channel_option;
 
-/// What an interaction depends on, and what a selection does.
+/// Options that an interaction depends on; below, those of a selection.
 BoundOptions options_of_setting(Asked<ChannelOptions>& asked) {
   return joined(those_of(bound(asked.of),
                          [](const OptionFacts* facts) {
@@ -40,7 +40,7 @@ BoundOptions options_of_selection(ChannelOptions& options) {
 Keywords<Asked<ChannelOptions>> g_setting(options_of_setting);
 Keywords<ChannelOptions> g_selection(options_of_selection);
 
-/// How much of an interaction is asked for.
+/// Requested extent of an interaction.
 enum class Depth { diagonal, logits, outputs };
 
 /// The bases of a layer's heads, or of its query heads where each has a selection of its own.

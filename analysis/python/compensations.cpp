@@ -37,7 +37,7 @@ BoundOptions method_options_of(Asked<EvictionOptions>& asked) {
 }
 Keywords<Asked<EvictionOptions>> g_compensate_keywords(method_options_of);
 
-/// What a call finds of a layer.
+/// Results of a call for one layer.
 struct LayerCompensation {
   CompensationPlan plan;
   std::vector<Compensated> held;                           // [n_kv]

@@ -107,7 +107,7 @@ Asked<EvictionOptions> asked_of(const std::vector<std::string>& scores, const nb
   return asked;
 }
 
-/// What the plan's only case keeps, [rows, l].
+/// Kept set of the plan's only case, [rows, l].
 template <class T>
 std::vector<std::uint8_t> layer_kept(const Dump& dump, const EvictionPlan& plan, const Compute& compute) {
   const DumpShape& shape = dump.shape();
@@ -176,23 +176,23 @@ EvictionPlan growing_plan(const Dump& dump, const EvictionOptions& options) {
   return eviction_plan(dump, options);
 }
 
-/// A head group's cache while a model reads and decodes over it: the rows of a chunk come when the model has
-/// computed them, and what the policy then evicts is told, so that the next rows may do without. On the rows
-/// of a dump it evicts what `evict` does.
+/// A head group's cache that grows while a model reads and decodes. Rows of a chunk are added once the model
+/// has computed them; add() returns the positions that the policy evicts, so that the next rows can skip
+/// them. With the rows of a dump it evicts exactly the tokens that `evict` does.
 template <class T>
 class GrowingCache {
  public:
-  /// `group` has room for every position, queries included; its numbers are none yet. The plan, which
-  /// outlives this, has one case, in a phase that evicts more than once.
+  /// `group` has room for every position, queries included; its numbers are not set yet. The plan, which must
+  /// outlive this object, has one case, in a phase that evicts more than once.
   GrowingCache(HeadGroup<T> group, const EvictionPlan& plan);
 
-  /// How many rows the next chunk has; 0: as many as one likes, since nothing will be evicted any more.
+  /// Number of rows in the next chunk; 0: any number, because nothing will be evicted any more.
   Index next_rows() const;
   Index positions() const { return group_->T_all(); }
   Index size() const { return next_; }
 
-  /// The next rows: queries [G][rows, d], keys [rows, d], values [rows, d_v]. What leaves the cache behind
-  /// them, ascending.
+  /// Adds the next rows: queries [G][rows, d], keys [rows, d], values [rows, d_v]. Returns the positions
+  /// evicted after them, ascending.
   std::vector<Index> add(const std::vector<Matrix<T>>& q, const Matrix<T>& k, const Matrix<T>& v,
                          const Compute& compute);
 

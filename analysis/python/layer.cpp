@@ -84,7 +84,7 @@ nb::dict layer_facts(const Dump& dump, Index layer) {
   return facts;
 }
 
-/// What a layer and a dump say of their sizes.
+/// Properties of a layer and a dump: their sizes and notes.
 template <class Class, class Of>
 void def_shape(Class& bound, const Of& dump_of) {
   const auto extent_of = [&](Index DumpShape::*extent) {

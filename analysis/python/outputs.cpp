@@ -29,7 +29,7 @@ struct Measured {
 
 struct OutputOptions {
   std::optional<Index> window;
-  CacheFormatOptions stored;  ///< no format: as it is
+  CacheFormatOptions stored;  ///< no format: unchanged
 };
 
 BoundOptions options_of(Asked<OutputOptions>& asked) {
@@ -38,7 +38,7 @@ BoundOptions options_of(Asked<OutputOptions>& asked) {
 }
 Keywords<Asked<OutputOptions>> g_output_keywords(options_of);
 
-/// How the caches of a layer are stored; nothing: as they are.
+/// Storage format of a layer's caches; empty: unchanged.
 std::optional<Quantization> stored_of(const CacheFormatOptions& stored, const DumpShape& shape) {
   if (stored.formats.empty()) return std::nullopt;
   require_one(evict_option::rotate, stored.rotations.size());
@@ -141,7 +141,7 @@ Compensated held_of(const nb::tuple& head, const DumpShape& shape) {
   return held;
 }
 
-/// What `cases` caches a head do, whose outputs are outputs_of(compute, group, window, future, with_vectors).
+/// Errors of `cases` caches a head, from outputs_of(compute, group, window, future, with_vectors).
 template <class OutputsOf>
 nb::tuple measured_error(const Layer& layer, nb::handle rows, const Asked<OutputOptions>& asked,
                          std::size_t cases, const OutputsOf& outputs_of) {

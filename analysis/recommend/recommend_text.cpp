@@ -64,10 +64,10 @@ std::vector<std::string> names_of_prompts(const MeasuredLevers& measured) {
   return names;
 }
 
-/// The ratio to the runner-up: "A costs 0.34 [0.24, 0.46] of B, less in 3 of 3 prompts".
+/// The ratio to the runner-up: "'A' costs 0.34 [0.24, 0.46] of 'B', less in 3 of 3 prompts".
 std::string over_runner_up(const Recommendation& of) {
   const Paired& paired = *of.against_second;
-  return fmt::format("{} costs {} of {}, less in {} of {} prompts", name_of(of.candidates[0]),
+  return fmt::format("'{}' costs {} of '{}', less in {} of {} prompts", name_of(of.candidates[0]),
                      over_second_text(of), name_of(of.candidates[1]), paired.wins, paired.prompts);
 }
 
@@ -116,8 +116,9 @@ std::string excess(const MeasuredLevers& measured, const Recommendation& of, con
   const auto most = std::ranges::max_element(candidate.asked_of_prompts);
   if (!(*most > of.share * (1 + 1e-6))) return "";
   const auto p = static_cast<std::size_t>(most - candidate.asked_of_prompts.begin());
-  return fmt::format("{} of the bytes of {}, which exceeds {}: budgets are met on average over prompts",
-                     bytes_percent(candidate.bytes_of_prompts[p]), measured.prompts[p].name, of.memory.text);
+  return fmt::format(
+      "{} of the bytes of prompt {}, which exceeds {}: budgets are met on average over prompts",
+      bytes_percent(candidate.bytes_of_prompts[p]), measured.prompts[p].name, of.memory.text);
 }
 
 /// Columns that are as wide as what stands in them, two blanks between them; the last one as it is.
@@ -314,10 +315,10 @@ std::string chosen_text(const MeasuredLevers& measured, const Candidate& candida
 std::string plain_text(const MeasuredLevers& measured, const Recommended& found) {
   const std::ptrdiff_t prompts = std::ssize(measured.prompts);
   std::string text = fmt::format(
-      "{}: {}, {} ways to hold a cache. {} {}{}\n", measured.model.empty() ? "model" : measured.model,
+      "{}: {}, {} settings measured. {} {}{}\n", measured.model.empty() ? "model" : measured.model,
       counted(prompts, "prompt"), measured.levers.size(),
-      measured.in_nats ? "Predicted nats a token" : "Output error (no gradients), mean over heads,",
-      prompts > 1 ? "of each prompt under what the others choose" : "of the prompt that it is chosen on",
+      measured.in_nats ? "Predicted nats per token" : "Output error (no gradients), mean over heads,",
+      prompts > 1 ? "of each prompt if the others choose the setting" : "of the prompt that it is chosen on",
       prompts >= kFewestPrompts ? " [95 %]" : "");
   for (const Recommendation& one : found.recommendations) text += recommendation_text(measured, found, one);
   if (const std::string left = left_out_text(measured, found.engine); !left.empty())

@@ -47,7 +47,7 @@ OfHeads profile_shares(const ResultReader& results, const std::filesystem::path&
   return heads;
 }
 
-/// What a division kept at the run's own compressions.
+/// Shares of tokens that a division keeps, at the run's own compression ratios.
 OfHeads measured_shares(const ResultReader& results, const FigureTable& budgets, const std::string& order,
                         const std::string& method) {
   const auto l = static_cast<double>(results.shape().l);
@@ -211,7 +211,7 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
 std::optional<Figure> share_figure(const Tables& tables) {
   const FigureTable& table = tables.budgets;
   Variants maps("shared-budget");
-  // What is shared unevenly first.
+  // Maps of lu, whose division is uneven, come first.
   std::vector<const FigureTable::Entry*> entries;
   for (const auto& entry : table.entries())
     if (table.key(entry, "metric") == "budget") entries.push_back(&entry);

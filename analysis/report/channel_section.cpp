@@ -272,7 +272,7 @@ std::optional<Figure> query_figure(const ResultReader& results) {
   return figure_of(std::move(drawn));
 }
 
-/// What the schema offers, gains first: they compare methods at a glance.
+/// Metrics that the schema offers, gains first: they compare methods at a glance.
 std::vector<const FigureFacts*> offered_by_gain() {
   std::vector<const FigureFacts*> figures = offered_figures(Table::channels);
   std::stable_partition(figures.begin(), figures.end(),

@@ -13,7 +13,7 @@
 namespace kvreplay::report {
 namespace {
 
-/// What describe() says, as HTML: a section for every heading.
+/// Output of describe() as HTML, with a section for every heading.
 class HtmlPage : public ComparisonPage {
  public:
   void heading(const std::string& text) override { parts.push_back({text, ""}); }
@@ -44,15 +44,15 @@ class HtmlPage : public ComparisonPage {
   }
 };
 
-/// How far apart two values are as the picture shows it: by their ratio on a logarithmic axis, else by their
-/// difference.
+/// Distance of two values in the plot: the logarithm of their ratio on a logarithmic axis, else their
+/// difference. 0 if it is not finite.
 double apart(const ComparedFigure& figure, FigureScale scale) {
   const double by =
       scale == FigureScale::log ? std::abs(std::log(figure.b / figure.a)) : std::abs(figure.b - figure.a);
   return std::isfinite(by) ? by : 0;
 }
 
-/// Settings, those under which the figures differ most first.
+/// Settings, ordered by their largest distance of two values, the largest first.
 std::vector<std::string> settings_of(const ComparedPivot& pivot) {
   std::vector<std::pair<std::string, double>> settings;
   for (const ComparedFigure& figure : pivot.figures) {
@@ -101,7 +101,7 @@ std::optional<Figure> pair_figure(const TableComparison& table, const ComparedPi
                   pivot.scale == FigureScale::log ? " Zeros stand on the left edge." : ""));
 }
 
-/// What the tables have in common, each with a link to its part.
+/// Counts of compared values for every table, each with a link to the table's part of the page.
 std::string counts_table(const std::vector<TableComparison>& tables) {
   std::string rows;
   for (const TableComparison& table : tables)

@@ -128,7 +128,7 @@ std::optional<Figure> layer_figure(const Tables& tables) {
       "policy that fails everywhere. An error is a share of its own layer's output.");
 }
 
-/// What storing the prompt's keys in a format costs their channels: which of them are out of its reach.
+/// Map of the keys' storage cost by layer and channel. A dark cell is a channel that the format cannot hold.
 std::optional<Figure> key_cost_figure(const Tables& tables) {
   const FigureTable& table = tables.evictions;
   const ResultReader& results = tables.results;
@@ -241,7 +241,7 @@ std::optional<Figure> decode_figure(const Tables& tables) {
   return figure_of(series);
 }
 
-/// What the cache takes over time; where it is the same at every step there is nothing to see.
+/// Size of the cache over the decoding steps; no plot if it is constant under every policy.
 std::optional<Figure> cache_figure(const Tables& tables) {
   const auto changes = [&](const FigureTable::Entry& entry) {
     const std::string& name = tables.decode.key(entry, "policy");

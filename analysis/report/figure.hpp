@@ -111,21 +111,22 @@ struct Page {
   Index kv_heads = 0, tokens = 0;      ///< of it; tokens of the prompt
 };
 
-/// One HTML file that needs no other. `figure_folder` is where the figures' files lie and `results` where the
-/// result folder does, as links from the page.
+/// One HTML file that needs no other. `figure_folder` is the folder of the plots' files and `results` the
+/// result folder, as links from the page.
 std::string html_of(const Page& page, const std::string& figure_folder, const std::string& results);
 
-/// The same without scripts, of figures that have no files: nothing but this one file is needed.
+/// A page without scripts and without files of plots, in one HTML file.
 std::string still_html_of(const Page& page);
 
-/// The panel of the dashboard that shows what a figure of this name shows; empty where there is none.
+/// The dashboard panel that corresponds to a plot of this name; empty if none does.
 std::string_view panel_of_figure(std::string_view name);
 
-/// What suits a figure and all its values: [0, 1] for shares, [-1, 1] for correlations,
-/// symmetric about 0 for what has signs, logarithmic where positive values span more than a factor of 30.
+/// Colour scale for all values of a metric: [0, 1] for shares, [-1, 1] for correlations, symmetric about 0
+/// for values of both signs, logarithmic for positive values that span more than a factor of 30.
 ColorScale color_scale(FigureScale scale, std::span<const double> values);
 
-/// What suits a figure: all of [0, 1] for shares, no more than [-1, 1] for correlations, 0 included in gains.
+/// Axis for values of a metric: all of [0, 1] for shares, at most [-1, 1] for correlations, 0 included for
+/// gains.
 Axis figure_axis(std::string label, FigureScale scale, std::span<const double> values);
 
 }  // namespace kvreplay::report

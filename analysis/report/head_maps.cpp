@@ -19,15 +19,15 @@ namespace {
 /// More numbers than that would make the page slow to open.
 constexpr std::size_t kMostValues = 1'000'000;
 
-/// Whether a map is of an allocation, "<order>-<method>-<sigma>", that knows the decoding steps.
+/// True for maps of budgets, "<order>-<method>-<sigma>", whose method knows the decoding steps.
 bool divided_by_oracle(const MapName& name) {
   if (name.table != Table::budgets) return false;
   const std::size_t method = name.item.find('-') + 1;  // 0 of other names, of which no method is the begin
   return is_oracle(Table::budgets, "method", name.item.substr(method, name.item.find('-', method) - method));
 }
 
-/// What the lists say of a map: its kind, its figure, and up to two words that tell it from others of the
-/// same.
+/// Entries of the lists that select a map: its kind, its metric, and up to two words that distinguish it from
+/// other maps of this kind and metric.
 std::array<std::string, 4> picks_of(const MapName& name) {
   std::string against = name.table == Table::agreement ? name.against : rows_text(name.against);
   if (name.window) against += fmt::format(", window {}", *name.window);

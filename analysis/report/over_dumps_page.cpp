@@ -61,13 +61,13 @@ class OverDumpsTable : public KeyedTable<OverDumpsReader::Figure> {
   }
 };
 
-/// A figure as lists offer it.
+/// A metric in the form that lists offer.
 struct OfferedMean {
   std::string metric;
   const FigureFacts* facts;
 };
 
-/// What the schema offers of a table, exact figures first, or their gains.
+/// Metrics that the schema offers for a table, exact ones first; with `gains`, their gains.
 std::vector<OfferedMean> offered_means(Table table, bool gains) {
   static const FigureFacts gain{
       {.unit = "share of the error", .better = Better::larger, .scale = FigureScale::gain},
@@ -81,7 +81,7 @@ std::vector<OfferedMean> offered_means(Table table, bool gains) {
         means.push_back({fmt::format("{}{}", facts->name, of), facts});
   for (const FigureFacts* const measured : measured_figures(table))
     means.push_back({std::string(measured->name), measured});
-  // What is measured first: formulas that stand for it are what it judges.
+  // Exact metrics first: they are the reference for formulas that approximate them.
   std::stable_partition(means.begin(), means.end(),
                         [](const OfferedMean& mean) { return mean.facts->exact; });
   if (gains)
@@ -107,7 +107,7 @@ struct PageFigure {
   const char *first_key = nullptr, *first = nullptr;  ///< what the lists begin with
 };
 
-/// What a figure is picked by.
+/// The list entries that select an entry's plot.
 std::vector<std::string> picks_of(const OverDumpsTable& table, const OverDumpsReader::Figure& entry,
                                   const PageFigure& wanted) {
   std::vector<std::string> picks;
@@ -288,7 +288,7 @@ struct Picture {
   IntervalPlot plot;
 };
 
-/// What the lists choose by, in their order.
+/// Labels of the lists, in their order.
 constexpr const char* kLabels[] = {"metric", "on the", "phase", "semantics", "budget"};
 
 std::vector<std::string> picks_of(const Standing& standing) {
@@ -373,7 +373,7 @@ std::optional<Figure> figure_of(Table table, const std::vector<ComparedItems>& a
       "the picture asked at once. Oracles, which know the decoding steps, may stand left of the line.");
 }
 
-/// Who is better, prompt by prompt.
+/// Comparison with the best, prompt by prompt.
 Section better_section(const OverDumpsReader& results) {
   Comparisons comparisons;
   for (std::size_t i = 0; i < results.dumps().size(); ++i) {
@@ -417,7 +417,7 @@ std::string lead_over(const OverDumpsReader& results) {
                      range_text(candidates, "token"), range_text(steps, "decoding step"));
 }
 
-/// What is known of every dump's run and alike in all.
+/// Facts about the runs that all dumps share.
 std::vector<std::pair<std::string, std::string>> common_facts(const OverDumpsReader& results) {
   auto facts = facts_of(results.dumps().front());
   for (const ResultReader& dump : results.dumps()) {
@@ -438,8 +438,8 @@ std::vector<JudgedCase> judged_over_dumps(const OverDumpsReader& results) {
   return all;
 }
 
-/// The notes of all dumps, each once, those of most dumps first; with their number where it is not that of
-/// all.
+/// The notes of all dumps, each once, those of most dumps first; with the number of dumps unless all have the
+/// note.
 std::vector<std::string> common_remarks(const OverDumpsReader& results) {
   std::vector<std::vector<std::string>> dumps;
   for (const ResultReader& dump : results.dumps()) dumps.push_back(remarks_of(dump));

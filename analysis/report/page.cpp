@@ -24,7 +24,7 @@ std::string colors_json() {
   return fmt::format(R"({{"sequential":[{}],"diverging":[{}]}})", table(false), table(true));
 }
 
-/// What the figures say that lists offer, folded away.
+/// Meanings of the metrics that the lists offer, folded away.
 std::string meanings_html(const std::vector<const FigureFacts*>& figures) {
   std::string items;
   for (const FigureFacts* const facts : figures)

@@ -279,7 +279,7 @@ std::optional<Figure> layer_lines(const OverDumpsReader& results, const LayerLin
   const FigureTable& first = tables.front();
   for (const FigureFacts* const figure : wanted.figures)
     for (const FigureEntry* const entry : entries_of(first, wanted, *figure)) {
-      // What gains are counted from has none.
+      // The baseline of a gain has gain 0 everywhere: no line for it.
       if (figure->scale == FigureScale::gain && largest(entry->layers) == 0 && smallest(entry->layers) == 0)
         continue;
       Picks picked = picks_of(first, *entry, wanted);

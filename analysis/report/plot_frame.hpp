@@ -9,7 +9,7 @@ namespace kvreplay::report {
 
 /// A coordinate, to a tenth of a pixel.
 std::string px(double value);
-/// How wide a text of the figures' font is, about.
+/// Approximate width of a text in the plots' font, pixels.
 double text_width(std::string_view text);
 /// At most `most` characters, the end cut off by an ellipsis. Not escaped.
 std::string shortened(const std::string& text, std::size_t most);
@@ -18,11 +18,11 @@ std::string shortened(const std::string& text, std::size_t most);
 /// figure.css.
 class Svg {
  public:
-  /// `id` is unique in the page, `title` what a reader hears who sees no picture.
+  /// `id` is unique in the page; `title` is the text for screen readers.
   Svg(std::string id, double width, double height, std::string_view title);
 
   const std::string& id() const { return id_; }
-  /// `hover`: what the page says where the mouse is.
+  /// `hover`: the page's text for the mouse over this rectangle.
   void rect(double x, double y, double width, double height, std::string_view attributes,
             std::string_view hover = {});
   void line(double x1, double y1, double x2, double y2, std::string_view css_class);
@@ -30,7 +30,7 @@ class Svg {
   void text(double x, double y, std::string_view anchor, std::string_view text,
             std::string_view css_class = {}, std::string_view attributes = {});
   void raw(std::string_view markup) { body_ += markup; }
-  /// What was drawn so far, without the picture around it.
+  /// The markup drawn so far, without the enclosing element.
   const std::string& drawn() const { return body_; }
   std::string finish() const;
 
@@ -50,7 +50,7 @@ struct PlotFrame {
 /// Grid, ticks and label of one axis.
 void draw_x_axis(Svg& svg, const PlotFrame& frame, const Axis& axis);
 void draw_y_axis(Svg& svg, const PlotFrame& frame, const Axis& axis);
-/// What the page's script needs to place and to read values.
+/// The frame as JSON, for the page's script to place and read values.
 std::string frame_json(const PlotFrame& frame);
 
 }  // namespace kvreplay::report

@@ -15,19 +15,18 @@
 
 namespace kvreplay::report {
 
-/// How a line looks: colours 0..7 of figure.css, dashes 0..5 and markers 0..5; thin where it stands behind
-/// others.
+/// Style of a line: colours 0..7 of figure.css, dashes 0..5 and markers 0..5; thin for lines behind others.
 struct LineStyle {
   int color = 0, dash = 0, marker = 0;
   bool thin = false;
 };
 
-/// By the parts of a name "BASE+SCORE": colour and marker by the base, the dash by the score, each by the
-/// order in which it first comes.
+/// Styles by the parts of a name "BASE+SCORE": colour and marker by the base, the dash by the score, each
+/// numbered in order of first occurrence.
 std::vector<LineStyle> styles_by_name(const std::vector<std::string>& names);
 
 /// Lines over shared x, each named beside the plot: at the height of its end, or with `listed` in order. NaN
-/// is a gap; of `bridged` lines one that the line crosses.
+/// is a gap; `bridged` lines cross it.
 struct LinePlot {
   std::string id, title;
   Axis x, y;

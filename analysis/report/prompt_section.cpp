@@ -16,10 +16,10 @@ namespace kvreplay::report {
 namespace {
 
 constexpr const char* kNothing = "nothing";
-/// What a printed page has room for, in two columns.
+/// Room on a printed page in two columns: lines, and characters a line.
 constexpr Index kPrintedLines = 84, kPrintedWidth = 66;
 
-/// The class of what so many of the heads evict: none, up to a quarter, a half, three quarters, all.
+/// CSS class for the share of heads that evict a token: none, up to a quarter, a half, three quarters, all.
 std::string strike_class(Index kept, Index heads) {
   const Index evicted = heads - kept;
   return evicted == 0 ? "" : fmt::format("e{}", (4 * evicted + heads - 1) / heads);
@@ -55,7 +55,7 @@ std::string text_html(const PromptText& text) {
   return html + (printed < text.shown.size() ? "</i>" : "");
 }
 
-/// What the looks of the text mean.
+/// Legend of the text: its tints and strikes.
 std::string key_html(const PromptText& text) {
   std::string html;
   if (!text.metrics.empty()) {
@@ -146,7 +146,7 @@ std::vector<Pick> picks_of(const PromptText& text) {
   return {heads, metrics, a, b, {"struck through", {"A", "B"}}};
 }
 
-/// What the page has no room for.
+/// Note on the parts of the prompt that the page has no room for.
 std::string note_of(const PromptText& text) {
   std::string note;
   if (std::ssize(text.shown) < text.tokens)

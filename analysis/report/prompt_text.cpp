@@ -20,10 +20,11 @@ namespace kvreplay::report {
 namespace {
 
 constexpr Index kLevels = 64, kLevelsOfTint = 8;
-/// What kept sets may take of the room for single heads.
+/// Share of the room for single heads that kept sets may take.
 constexpr double kKeptPart = 0.4;
 
-/// What says most about a token first: what it costs, what policies look at, what will be missed.
+/// Puts the most informative metrics first: the cost of a token, the scores of policies, the error on the
+/// decoding steps.
 std::vector<std::string> ordered(std::vector<std::string> metrics) {
   std::size_t done = 0;
   for (const char* name : {"exact_remove", "attn", "oracle_future", "caote", "joint"})
@@ -120,7 +121,7 @@ void read_policies(const Tables& tables, PromptText& text, double most_digits) {
     if (&entry != best.runs && &entry != best.oracle &&
         tables.evictions.matches(entry, with(at->wanted(), "metric", "output_error")))
       entries.push_back(&entry);
-  // What varies another one comes after all that stand for themselves.
+  // Policies with a score added (BASE+SCORE) come after all others.
   std::stable_partition(entries.begin() + (best.runs != nullptr) + (best.oracle != nullptr), entries.end(),
                         [&](const FigureEntry* one) {
                           return tables.evictions.key(*one, "policy").find('+') == std::string::npos;

@@ -65,7 +65,7 @@ Seen seen(const Finding& finding) {
   return {"", ""};
 }
 
-/// What the lists of that figure, the scatter plot or the map of heads, show of the place.
+/// List entries with which a plot, the scatter plot or the map of heads, shows a finding's place.
 std::vector<std::pair<std::string, std::string>> picked_of(const FindingPlace& place, bool scatter) {
   std::vector<std::pair<std::string, std::string>> picked;
   if (!scatter) picked = {{"figure", kind_of_map(Table::agreement)}, {"metric", "spearman"}};

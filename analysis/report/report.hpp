@@ -11,10 +11,10 @@
 
 namespace kvreplay::report {
 
-/// Everything that the page shows, from the folder; the text of tokens from its dump, where that is there. An
-/// empty title: the model's name.
+/// Page of one result folder. The text of tokens comes from the folder's dump, if it exists. Default title:
+/// the model's name.
 Page make_page(const ResultReader& results, const std::string& title);
-/// What the page shows of a folder over several dumps: the main figures with their intervals over the dumps.
+/// Page of a folder over several dumps: the main metrics with their intervals over the dumps.
 Page make_page(const OverDumpsReader& results, const std::string& title);
 
 /// Where a report goes: the page, and beside it the folder of its figures' files, which is the report's own:
@@ -24,13 +24,13 @@ struct ReportPlace {
 };
 ReportPlace report_place(const std::filesystem::path& page);
 
-/// Writes the figures' files and then the page; a report that was there is replaced, file by file, each whole
-/// or not at all. Throws InputError where something cannot be written, or the folder of figures holds what no
-/// report put there.
+/// Writes the plots' files and then the page. An earlier report is replaced file by file, each whole or not
+/// at all. Throws InputError if a file cannot be written, or the folder of plots contains files of another
+/// origin.
 void write_report(const Page& page, const ReportPlace& place);
 
-/// Two result folders side by side: how the runs differ, then for every table of figures that differ pictures
-/// of A against B and what plain_text() says, with the `most` largest differences of every block.
+/// Two result folders side by side: the differences of the runs; then for every table of metrics that differ,
+/// plots of A against B and the text of plain_text() with the `most` largest differences of every block.
 Page make_page(const FolderComparison& comparison, std::size_t most);
 /// Two folders over several dumps side by side, in words and tables.
 Page make_page(const ComparisonOverPrompts& comparison, std::size_t most);

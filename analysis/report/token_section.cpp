@@ -62,12 +62,12 @@ LinePlot plot_of(const FigureTable& agreement, const std::string& reference, con
   return plot;
 }
 
-/// How much of the costliest tokens scores find on every window, with and without reserved tokens; nothing of
+/// Recall of the costliest tokens by scores, over the windows, with and without reserved tokens; empty for
 /// results on one window.
 std::optional<Figure> window_figure(const FigureTable& agreement) {
   const auto windows = by_number(agreement.distinct("window"));
   if (windows.size() < 2) return std::nullopt;
-  // What the decoding steps miss, where there are any; that of the next row first, as in OBCache fig. 2.
+  // References on the decoding steps, if there are any; the next row's first, as in OBCache fig. 2.
   std::vector<std::string> references = agreement.distinct("reference", {{"rows", "future"}});
   if (references.empty()) references = agreement.distinct("reference");
   Variants variants("recall-by-window");

@@ -73,7 +73,8 @@ std::optional<Figure> figure_of(const Validation& validation, Table table) {
       predictors);
 }
 
-/// How every figure orders the cases of every setting.
+/// Table of the agreement between every metric's order of the cases and the measured order, for every
+/// setting.
 std::string table_of(const Validation& validation, Table table) {
   const auto settings = settings_of(validation, table);
   std::string rows;

@@ -13,7 +13,7 @@
 namespace kvreplay {
 namespace {
 
-/// What is wrong with a word that should stand for a value, and which value it is.
+/// Error message for a word that is none of the values; empty if it is one. Below: the value with this name.
 template <class T, std::size_t N>
 std::string not_among(const std::array<T, N>& values, const std::string& word) {
   std::vector<std::string> words;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-// Which hardware a program computes on.
+// Choice of the hardware to compute on.
 
 namespace kvreplay {
 
@@ -31,20 +31,19 @@ inline constexpr OptionFacts backend{"backend", "NAME",
 struct ChosenCompute {
   std::shared_ptr<const Backend> backend;
   Precision precision = Precision::f32;
-  std::string note;  ///< where it was left to the program: why it is not a GPU
+  std::string note;  ///< if the program chose: the reason that it is not a GPU
   Compute on(Workers& workers) const { return {workers, *backend, precision}; }
 };
 
-/// What is asked for.
+/// Requested hardware and precision.
 struct ComputeWish {
   BackendChoice backend = BackendChoice::automatic;
   Precision precision = Precision::f32;
   std::optional<Index> device = {};  ///< the number of a GPU
-  std::optional<int> share = {};     ///< as cuda_backend() takes it
-  /// Where the choice is left to the program: whether the CPU takes over what a GPU fails at.
+  std::optional<int> share = {};     ///< argument of cuda_backend()
+  /// With BackendChoice::automatic: true lets the CPU take over work at which a GPU fails.
   bool may_fall_back = true;
-  /// About what there is to compute, where that is known: little is left to the CPU where the choice is the
-  /// program's.
+  /// Approximate amount of work, if known. With BackendChoice::automatic a small amount is left to the CPU.
   std::optional<double> multiply_adds = {};
 };
 

@@ -8,8 +8,8 @@
 
 namespace kvreplay {
 
-/// The processes that share one run, numbered from 0. This is the only one there is; ranks_mpi.cpp has those
-/// of an MPI launcher. To be called from one thread. Whatever waits for others calls the function of a
+/// The processes that share one run, numbered from 0. This class is a single process; ranks_mpi.cpp has the
+/// ranks of an MPI launcher. To be called from one thread. Every wait for other ranks calls the function of a
 /// WhileWaiting every few milliseconds and lets its exceptions out.
 class Ranks {
  public:
@@ -23,21 +23,22 @@ class Ranks {
   /// Among the ranks of the same machine.
   virtual int local_rank() const { return 0; }
 
-  /// Everybody's bytes, by rank. All ranks call it, and none returns before all have.
+  /// Gathers every rank's bytes, in order of rank. All ranks call it, and none returns before all have
+  /// called.
   virtual std::vector<std::string> gather(std::string bytes) { return {std::move(bytes)}; }
 
-  /// Whether another rank ends the run: its failure is the one to be told.
+  /// True if another rank ends the run; that rank's failure is the one to report.
   virtual bool fails_elsewhere() { return false; }
-  /// That this rank ends it. False where another one came first.
+  /// Claims the end of the run for this rank. Returns false if another rank already has it.
   virtual bool announce_failure() { return true; }
   /// Ends all ranks at once with this exit code.
   [[noreturn]] virtual void abort(int code) { std::exit(code); }
 
-  /// For work that rank 0 does without the others: nobody will meet it.
+  /// Marks work that rank 0 does without the others: no rank will call gather().
   void stand_alone() { alone_ = true; }
   bool alone() const { return alone_ || size() == 1; }
 
-  /// What is looked at while this rank waits for others, as long as this lives.
+  /// Function that is called while this rank waits for others, as long as the object lives.
   class WhileWaiting {
    public:
     WhileWaiting(Ranks& ranks, std::function<void()> check) : ranks_(ranks) {
@@ -51,7 +52,7 @@ class Ranks {
     Ranks& ranks_;
   };
 
-  /// Whether the ranks have come to gather() yet: from then on a rank that fails has to abort().
+  /// True once this rank has called gather(): from then on a rank that fails has to abort().
   bool have_met() const { return met_; }
 
  protected:
@@ -62,29 +63,30 @@ class Ranks {
   bool alone_ = false;
 };
 
-/// The ranks of this process' launcher (mpirun, srun), or the process alone. Throws InputError where there is
-/// a launcher and this build has no MPI, or another MPI than the launcher's.
+/// The ranks of this process' launcher (mpirun, srun), or the process alone. Throws InputError if there is a
+/// launcher and this build has no MPI, or another MPI than the launcher's.
 std::unique_ptr<Ranks> start_ranks(int* argc, char*** argv);
 
 /// "with MPI (Open MPI 4.1.4)", or nothing.
 std::string mpi_version();
 
-/// How a launcher tells a process that it is one of several: 1 where there is none.
+/// Rank and number of ranks, from the launcher's environment variables; size 1 without a launcher.
 struct Launched {
   int rank = 0, size = 1;
 };
 Launched launched();
 
-/// What ended a run on every rank alike: the line of the first rank that failed.
+/// Failure of a run that is the same on every rank: the line of the first rank that failed.
 struct SharedFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Does it on every rank; where it throws on some, SharedFailure on all.
+/// Runs `work` on every rank. If it throws on some rank, SharedFailure is thrown on all.
 void together(Ranks& ranks, const std::function<void()>& work);
 
-/// How many threads each rank should have such that a machine's are shared out: the cores that it may use,
-/// each divided by the number of ranks of its machine that may use it too; at least 1. All ranks call it.
+/// Threads for each rank, such that the ranks of a machine share its cores: the sum of the cores that this
+/// rank may use, each divided by the number of ranks of its machine that may use it; at least 1. All ranks
+/// call it.
 int fair_threads(Ranks& ranks);
 
 }  // namespace kvreplay

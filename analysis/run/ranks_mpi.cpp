@@ -81,7 +81,7 @@ class MpiRanks final : public Ranks {
     MPI_Iprobe(rank, kFailure, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
     return found != 0;
   }
-  /// What was sent takes a few calls to arrive.
+  /// Polls a condition for up to 100 ms: a message takes a few MPI calls to arrive.
   template <class Condition>
   static bool within_moments(Condition condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
@@ -92,7 +92,7 @@ class MpiRanks final : public Ranks {
     return false;
   }
 
-  /// MPI_Wait() would keep a core busy that another rank of the machine can use.
+  /// Waits with sleeps. MPI_Wait() would keep a core busy that another rank of the machine can use.
   void wait(MPI_Request& request) {
     const auto begin = std::chrono::steady_clock::now();
     for (int done = 0;;) {

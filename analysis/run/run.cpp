@@ -142,13 +142,13 @@ struct LayerPass {
     for (const auto& stage : stages) count += stage->figures_per_head();
     return count;
   }
-  /// How many figures all heads of a layer and the layer as a whole have.
+  /// Number of values (figures) of one layer: of all its heads, and of the layer as a whole.
   std::size_t figures_of_layer() const {
     std::size_t count = static_cast<std::size_t>(dump.shape().n_kv) * figures_per_head();
     for (const auto& stage : stages) count += stage->figures_per_layer();
     return count;
   }
-  /// What its stages look at of a head group.
+  /// The parts of a head group that the stages need.
   HeadParts parts() const {
     HeadParts all = stages.front()->parts();
     for (const auto& stage : stages) all |= stage->parts();
@@ -156,7 +156,7 @@ struct LayerPass {
   }
 };
 
-/// Fills in the figures of all heads of a layer, [n_kv, figures].
+/// Computes the values of all heads of a layer, [n_kv, figures].
 template <class T>
 void compute_heads(const LayerPass& pass, Index layer, std::span<double> figures,
                    const std::function<void()>& head_done) {
@@ -207,15 +207,15 @@ void end_layer(const LayerPass& pass, Index layer, std::span<double> figures) {
   pass.folder.keep_layer(layer, figures, pass.number);
 }
 
-/// The `layers` that are not done, as rank 0 sees them: by the time that another one looks, there may be
-/// more.
+/// The `layers` that are not done, as rank 0 sees them: another rank that looks later may see more of them
+/// done.
 std::vector<Index> layers_to_do(const LayerPass& pass, const std::vector<Index>& layers) {
   std::string told;
   if (pass.ranks.rank() == 0) told = Json(pass.folder.missing_layers(layers, pass.number)).dump();
   return Json::parse(pass.ranks.gather(told).front()).get<std::vector<Index>>();
 }
 
-/// What a layer costs, in multiply-adds of a query head: every query reads the keys and values that it sees.
+/// Cost of a layer, in multiply-adds of a query head: every query reads the keys and values that it sees.
 double layer_cost(const Dump& dump, Index layer) {
   const DumpShape& shape = dump.shape();
   const AttentionRule rule = dump.rule(layer);
@@ -230,9 +230,9 @@ double layer_cost(const Dump& dump, Index layer) {
   return visible * static_cast<double>(shape.d + shape.d_v);
 }
 
-/// Computes those of `layers` that the folder does not hold yet, and returns how many these were. They are
-/// dealt out to the ranks, each of which ends its own and writes their files. All ranks call it; when it
-/// returns all layers are in the folder.
+/// Computes those of `layers` that the folder does not hold yet, and returns their number. The ranks share
+/// the layers; each rank finishes its own and writes their files. All ranks call it; when it returns, all
+/// layers are in the folder.
 Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) {
   const std::vector<Index> missing = layers_to_do(pass, layers);
   std::vector<double> costs;
@@ -263,7 +263,7 @@ Index pass_over_layers(const LayerPass& pass, const std::vector<Index>& layers) 
   return std::ssize(missing);
 }
 
-/// The figures of all of `layers` from the folder, for each stage.
+/// Values of all `layers` from the folder, for each stage.
 std::vector<HeadFigures> gather_figures(const LayerPass& pass, const std::vector<Index>& layers) {
   const Index n_kv = pass.dump.shape().n_kv;
   const Index width = static_cast<Index>(pass.figures_per_head());
@@ -459,7 +459,7 @@ Part read_part(const fs::path& folder) {
   return part;
 }
 
-/// What all parts of a run share.
+/// Settings that all parts of a run must share.
 Json common_settings(const Json& summary) {
   Json settings = Json::object();
   for (const char* key : {"dump", "precision", "options"})

@@ -25,10 +25,10 @@ struct LeftOut {
 /// Names that share a reason on one line: "a, b (why)".
 std::vector<std::string> left_out_lines(const std::vector<LeftOut>& left_out);
 
-/// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group, hands
-/// it to every stage, lets each end its layer, and at the end lets each make its tables from the figures that
-/// it kept. So a run that goes on later needs nothing but those figures. A stage computes on the Compute that
-/// it was made with.
+/// One analysis of a run. All stages of a run share one pass over the dump: the run loads a head group,
+/// passes it to every stage, and lets each stage finish the layer. At the end each stage writes its tables
+/// from the values (figures) that it kept; a run that is continued later needs nothing but those values. A
+/// stage computes on the Compute that it was made with.
 class Stage {
  public:
   Stage(const Dump& dump, const Compute& compute) : dump_(dump), compute_(compute) {}
@@ -36,39 +36,40 @@ class Stage {
   Stage& operator=(const Stage&) = delete;
   virtual ~Stage() = default;
 
-  /// The key of its options in summary.json, and its name for --only.
+  /// Key of the stage's options in summary.json, and its name for --only.
   virtual std::string_view name() const = 0;
-  /// What of this run has no kernels for a device: the CPU does it whatever the backend is.
+  /// Names of the parts of this run that run on the CPU only, whatever the backend.
   virtual std::vector<std::string> on_cpu() const { return {}; }
-  /// Everything its results depend on besides the dump, the precision and the layers.
+  /// All options that the results depend on, besides the dump, the precision and the layers.
   virtual Json options() const { return {}; }
   virtual std::vector<LeftOut> left_out() const { return {}; }
   virtual std::vector<OptionText> notes() const { return {}; }
-  /// What takes long, said before it begins: of this run, not of its results.
+  /// Warning before an expensive step. Logged only; not part of the results.
   virtual std::optional<OptionText> price() const { return {}; }
 
-  /// How many figures a head keeps for the tables.
+  /// Number of values that each head keeps for the tables.
   virtual std::size_t figures_per_head() const = 0;
-  /// How many it keeps of a layer as a whole, of which the tables need the sums over the layers alone.
+  /// Number of values that a layer as a whole keeps; the tables need only their sums over the layers.
   virtual std::size_t figures_per_layer() const { return 0; }
-  /// What head() looks at of a head group: nothing else is read of it. All, unless a stage knows better.
+  /// Parts of a head group that head() reads; no others are loaded. Default: all parts.
   virtual HeadParts parts() const { return {}; }
   virtual void begin_layer(Index) {}
   /// Called for every KV head of the layer, from any thread, for several heads at once.
   virtual void head(const HeadGroup<float>& group, std::span<double> figures) = 0;
   virtual void head(const HeadGroup<double>& group, std::span<double> figures) = 0;
-  /// Called once all heads of the layer are done: writes the layer's files, and fills in the figures of the
-  /// layer as a whole. What all heads share may still be put among theirs.
+  /// Called once all heads of the layer are done: writes the layer's files, and fills in the values of the
+  /// layer as a whole. Values that depend on all heads may still be added to the heads' own.
   virtual void end_layer(const ResultFolder&, Index, LayerFigures) {}
 
-  /// Whether one layer's tables depend on all layers' figures, so that a part of them has none.
+  /// True if each layer's tables depend on the values of all layers; a run over some layers then writes no
+  /// tables.
   virtual bool joins_layers() const { return false; }
   /// Writes the tables and maps of the whole run; returns its part of "totals" in summary.json.
   virtual Json write_tables(const ResultFolder& folder, const HeadFigures& figures) = 0;
-  /// What the run says at its end: a short plain text about the figures.
+  /// Closing text of the run: a short summary of its values.
   virtual std::string report(const HeadFigures&) const { return ""; }
 
-  /// A second analysis that depends on the figures of all layers, for another pass over the dump; null where
+  /// Second analysis that depends on the values of all layers and takes another pass over the dump; null if
   /// there is none. Its options are this stage's.
   virtual std::unique_ptr<Stage> follow_up(const HeadFigures&) const { return nullptr; }
 

@@ -17,7 +17,7 @@
 
 namespace kvreplay {
 
-/// What may follow an exact error: a token metric, or a score of the user's.
+/// Score to compare with an exact error: a token metric, or a score of the user's.
 struct TokenScore {
   std::string name;  ///< as exported
   std::optional<TokenMetric> metric;
@@ -32,7 +32,8 @@ struct TokenScore {
 struct TokenPair {
   TokenScore score;
   TokenMetric reference;
-  /// Whether both measure the same of what a token's absence changes.
+  /// True if both have one unit, squared outputs or nats: then their values, not only their ranks, are
+  /// comparable.
   bool same_unit() const {
     const MetricUnit unit = kTokenMetrics[reference].unit;
     return score.metric && kTokenMetrics[*score.metric].unit == unit &&
@@ -48,8 +49,7 @@ struct TokenPair {
 /// canonical order; then every score of the user's, by their names, against the same.
 std::vector<TokenPair> token_pairs(const MetricSet& metrics, const std::vector<std::string>& given = {});
 
-/// What the query heads make together (OverHeads) of [G, l] over the group: [1, l]. Leaves
-/// [1, l] as it is.
+/// Combines each metric's query heads (OverHeads): [G, l] becomes [1, l], and [1, l] stays as it is.
 TokenMetrics summed_over_group(const TokenMetrics& metrics);
 
 /// One head's metrics and its part of the user's scores, each ranked once for all pairs and reserves. Refers
@@ -58,8 +58,8 @@ class TokenRankings {
  public:
   /// Ranks only the candidates from position `first` on.
   TokenRankings(const GivenScores& given, Workers& workers, Index first);
-  /// Ranks the metrics that are there, [1, l] each, in place of what was ranked of the same names: another
-  /// window brings only those that look at it.
+  /// Ranks the metrics that are there, [1, l] each, and replaces earlier rankings of the same metrics: for
+  /// another window only the metrics that depend on it are given.
   void rank(const TokenMetrics& metrics);
   /// The agreement of every pair in turn with each of `reserves` (with_reserve()).
   std::vector<Agreement> agreements(const std::vector<TokenPair>& pairs,
@@ -78,16 +78,15 @@ class TokenRankings {
 std::vector<Agreement> token_agreements(const TokenMetrics& metrics, const std::vector<TokenPair>& pairs,
                                         Workers& workers, const GivenScores& given = {}, Index first = 0);
 
-/// How near --precision tensor comes to float32: over the metrics of one head, the largest
-/// ||tensor - f32|| / ||f32||, and the least Spearman correlation (1 where a metric is the same for all
-/// candidates).
+/// Distance of --precision tensor from float32 over the metrics of one head: the largest ||tensor - f32|| /
+/// ||f32||, and the smallest Spearman correlation (1 if a metric is constant over the candidates).
 struct TensorAgreement {
   double difference = 0;
   double spearman = 1;
 };
 
-/// How far they are apart on the head's last window rows, 128 at most, and in its oracles; float32 is the
-/// CPU's.
+/// Compares tensor with float32 on the CPU, on the head's last rows (its window, at most 128) and in its
+/// oracles.
 TensorAgreement tensor_agreement(const HeadGroup<float>& group, TokenOptions options, const Compute& tensor);
 
 /// The agreement of every pair in every head, to be summed up over heads.

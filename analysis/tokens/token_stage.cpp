@@ -26,7 +26,7 @@ BoundOptions bound(TokenStageOptions& options) {
                                   fmt::join(kTokenMetrics.names(), ", "),
                                   fmt::join(kTokenMetrics.names_where(on_request), ", "))),
           bind_option(reserve, options.reserve), bind_option(per_query_head, options.per_query_head),
-          // What a file holds counts, not its name.
+          // The contents of a file count, not its name.
           bind_option(score, options.scores).keyed("")};
 }
 

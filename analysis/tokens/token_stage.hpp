@@ -21,13 +21,13 @@ using MetricChoice = std::optional<TokenMetric>;
 struct TokenStageOptions {
   std::vector<Positions> window = {{32}};  ///< arrays and sums are those of the first
   std::vector<MetricChoice> metrics = {std::nullopt};
-  /// Recent candidates that a score's top-k holds whatever it says of them.
+  /// Number of most recent candidates that are always in a score's top-k, whatever their score.
   std::vector<Index> reserve = {0};
   bool per_query_head = false;
   std::vector<NamedFile> scores;
 };
 
-/// What is said of each of them, and where it is kept; they must outlive it.
+/// Binds each option to its field; the options must outlive the result.
 BoundOptions bound(TokenStageOptions& options);
 
 namespace token_option {
@@ -61,14 +61,14 @@ struct OptionValue<MetricChoice> {
   }
 };
 
-/// What a user asks for, as far as a dump can give it.
+/// Resolved request: the parts of the user's options that the dump can serve.
 struct TokenPlan {
   TokenOptions options;              ///< with the first window
   std::vector<Index> windows;        ///< rows that score: clipped to those that the dump holds, each once
   std::vector<TokenMetric> metrics;  ///< those of `options`, in the order in which they are exported
   std::vector<GivenArray<double>> given;
   std::vector<TokenPair> pairs;  ///< with every window and every reserve
-  TokenStageOptions settled;     ///< what this comes to, windows as they were asked for and each thing once
+  TokenStageOptions settled;     ///< the resolved options: windows as given, every item once
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
 };
@@ -107,9 +107,9 @@ class TokenStage final : public Stage {
   using Array = std::variant<std::vector<float>, std::vector<double>>;
   /// One a KV head, or a query head.
   Index array_rows() const { return plan_.options.per_query_head ? shape_.n_q : shape_.n_kv; }
-  /// What the arrays have of a head.
+  /// Stores one head's values in the arrays.
   void keep_arrays(const TokenMetrics& metrics, const GivenScores& given, Index kv_head);
-  /// Options of one window: the first asks for all metrics, others only for what looks at the window.
+  /// Options of one window: the first computes all metrics, others only metrics that depend on the window.
   TokenOptions options_of(std::size_t window) const;
   /// Fills in the last figures of a run with --precision tensor: how near KV head 0 comes to float32.
   void compare_with_float32(const HeadGroup<float>& group, std::span<double> figures) const;

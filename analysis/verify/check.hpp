@@ -52,7 +52,7 @@ inline constexpr Tolerance kClosedFormTolerance = {1e-9, 1e-6, 1e-12, 1e-290};
 /// float32 sums over thousands of rows of terms that are good to 1e-6 each.
 inline constexpr Tolerance kFloat32Tolerance = {1e-4, 1e-3, 1e-6, 1e-30};
 
-/// How far one set of values is from another, over all heads.
+/// Distance between two sets of values, over all heads.
 class ValueDistance {
  public:
   explicit ValueDistance(Tolerance tolerance) : tolerance_(tolerance) {}
@@ -60,7 +60,7 @@ class ValueDistance {
   /// One head's values of a metric at the positions `tokens`. Two numbers of at most `rounding` are both 0.
   void add(Index layer, Index kv_head, TokenMetric metric, const std::vector<Index>& tokens,
            const std::vector<double>& values, const std::vector<double>& reference, double rounding = 0);
-  /// What was found of other heads, after these.
+  /// Adds the results of other heads, behind these.
   void merge(const ValueDistance& later);
 
   double worst_of_largest() const { return worst_of_largest_; }
@@ -107,7 +107,7 @@ inline constexpr Index kVerifiedRows = 16;
 /// Deviations that are allowed, as shares of the full output's norm.
 inline constexpr double kOutputTolerance = 1e-9, kFloat32OutputTolerance = 1e-4;
 
-/// What a backend's float32 is called: "float32", "float32 on cuda".
+/// Name of a backend's float32: "float32", "float32 on cuda".
 std::string judged_float32(const Backend& backend);
 
 /// The norm of the difference between vectors in panels and others in rows, over all query heads.
@@ -121,17 +121,17 @@ std::vector<OutputChangeReference> references_in_parallel(
     RowRange rows, Workers& workers,
     const std::function<std::vector<OutputChangeReference>(RowRange)>& reference);
 
-/// What checks of outputs against brute force share: the rows, the worst deviations, what failed, the
+/// Common part of checks of outputs against brute force: the rows, the largest deviations, the failures, the
 /// verdict.
 class OutputCheck {
  public:
   OutputCheck(const Dump& dump, Index window, const Compute& compute);
 
-  /// What was found of other heads, after these.
+  /// Adds the results of other heads, behind these.
   void merge(const OutputCheck& later);
 
  protected:
-  /// What is computed in one type by one backend.
+  /// Results of one type on one backend.
   struct Judged {
     std::string type;  ///< "float32 on cuda"
     const char* key;   ///< of the worst deviation in Check::figures

@@ -27,7 +27,7 @@
 namespace kvreplay {
 namespace {
 
-/// What is judged: sets of channels, keys of the output-space matrix, and caches.
+/// Inputs of the check of channels: sets of channels, keys of the output-space matrix, and caches.
 struct ChannelCase {
   std::vector<ChannelSet> pruned;  ///< from the keys of `prunable`
   KeptSet prunable;
@@ -36,8 +36,7 @@ struct ChannelCase {
   std::vector<Cache<double>> caches;
 };
 
-/// What all of it comes to by the definitions: the errors of the logits, the matrix, and the changes by row
-/// set.
+/// Expected results, by the definitions: the errors of the logits, the matrix, and the changes by row set.
 struct ExpectedOfChannels {
   std::vector<double> errors;
   Matrix<double> interaction;
@@ -53,7 +52,8 @@ std::vector<ChannelSet> pruned_sets(const ChannelBasis& basis, Index d) {
   return {selected("think", d / 2), selected("iap", 7 * d / 10)};
 }
 
-/// One with all tokens that only loses channels, and one with every other, fewer channels and four bits.
+/// Two caches: one with all tokens and fewer channels; one with every other token, fewer channels and four
+/// bits.
 template <class T>
 std::vector<Cache<T>> compressed_caches(const HeadGroup<T>& group, const ChannelBasis& basis,
                                         const std::vector<ChannelSet>& pruned, Index recent) {
@@ -232,7 +232,7 @@ class ReplayCheck {
     }
     heads_ += group.G();
   }
-  /// What was found of other heads, after these.
+  /// Adds the results of other heads, behind these.
   void merge(const ReplayCheck& later) {
     dtypes_.insert(later.dtypes_.begin(), later.dtypes_.end());
     heads_ += later.heads_;
@@ -286,8 +286,9 @@ std::vector<Index> largest_tokens(const TokenMetrics& metrics, const std::vector
   return largest;
 }
 
-/// What rounding outputs and values to `epsilon` leaves of a metric that is 0: where all values are the same,
-/// no token's removal changes anything, and nothing but this is there to compare.
+/// Bound of a metric's rounding error where its exact value is 0 and outputs and values are rounded to
+/// `epsilon`. If all values are equal, no token's removal changes anything, and rounding is all that there is
+/// to compare.
 double rounding_of_zero(const HeadGroup<double>& group, TokenMetric metric, Index rows, double epsilon) {
   const double largest_value = std::sqrt(group.v.rowwise().squaredNorm().maxCoeff());
   const double one = 8 * epsilon * largest_value, heads = static_cast<double>(group.G());
@@ -305,7 +306,7 @@ double rounding_of_zero(const HeadGroup<double>& group, TokenMetric metric, Inde
   return 0;
 }
 
-/// What was found of some heads.
+/// Results of some heads.
 struct Findings {
   Findings(const Dump& dump, Index window, const Compute& compute)
       : replay(dump, compute.workers), kept_sets(dump, window, compute), channels(dump, window, compute) {}
@@ -328,7 +329,7 @@ struct Findings {
   Index tokens_of_a_form = kNoLimit;  ///< at least so many of every head
 };
 
-/// What is asked of every head group.
+/// All checks, applied to one head group at a time.
 class Verification {
  public:
   Verification(const Dump& dump, const VerifyOptions& options, const Compute& compute)
@@ -342,7 +343,7 @@ class Verification {
     std::iota(every_.begin(), every_.end(), Index{0});
   }
 
-  /// What is found of the head group number `turn`.
+  /// Checks the head group with the number `turn`.
   Findings head(Index layer, Index kv_head, Index turn) const {
     Workers& workers = compute_.workers;
     const DumpShape& shape = dump_.shape();

@@ -324,7 +324,7 @@ TEST_CASE("a prompt that exceeds the budget is named", "[recommend]") {
   const Json& shares = candidates(found).at(0).at("bytes_of_prompts");
   CHECK(shares.at(0).get<double>() == Approx(5.0 / 16));
   REQUIRE(shares.at(1).get<double>() == Approx((96 * 5.0 + 24 * 16 + 120 * 5.0) / (2 * 120 * 16)));
-  CHECK(contains(found.at("report"), "38.13 % of the bytes of dump13, which exceeds 35.2%"));
+  CHECK(contains(found.at("report"), "38.13 % of the bytes of prompt dump13, which exceeds 35.2%"));
   CHECK_FALSE(contains(recommended(results, {"--bytes", "39%"}).at("report"), "exceeds"));
 }
 

@@ -438,24 +438,24 @@ std::string row_of(const EngineFacts& engine) {
     const std::string name = k == v ? k : fmt::format("k{}v{}", k, v);
     std::vector<std::string> said;
     if (name != format.name && engine.id != Engine::kvpress) said.push_back(fmt::format("`{}`", format.name));
-    if (format.ends > 0) said.push_back(fmt::format("but for {0} + {0} layers", format.ends));
+    if (format.ends > 0) said.push_back(fmt::format("first and last {} layers in 16 bits", format.ends));
     formats += fmt::format("{}`{}`{}", formats.empty() ? "" : ", ", name,
                            said.empty() ? "" : fmt::format(" ({})", fmt::join(said, ", ")));
   }
   if (formats.empty()) formats = "all";
   if (engine.turns > 0) formats += "; rotated";
   const std::string how = engine.of.size() == 1                         ? ""
-                          : engine.formats == FormatsOf::layer          ? "one a layer: "
-                          : engine.formats == FormatsOf::model_but_some ? "one, but for skipped layers: "
-                          : engine.keys_apart                           ? "one of keys and one of values: "
+                          : engine.formats == FormatsOf::layer          ? "one per layer: "
+                          : engine.formats == FormatsOf::model_but_some ? "one; skipped layers in 16 bits: "
+                          : engine.keys_apart                           ? "one for keys and one for values: "
                                                                         : "one: ";
   const auto or_dash = [](std::string_view text) {
     return text.empty() ? std::string("-") : std::string(text);
   };
   return fmt::format("| `{}` | {} | {}{} | {} | {} | {} |", engine.name,
                      !engine.evicts      ? "all"
-                     : engine.one_policy ? "one policy, a budget a head"
-                                         : "a policy a layer, a budget a head",
+                     : engine.one_policy ? "one policy, a budget per head"
+                                         : "a policy per layer, a budget per head",
                      how, formats, or_dash(engine.others), or_dash(engine.windows), or_dash(engine.source));
 }
 

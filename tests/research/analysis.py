@@ -173,17 +173,18 @@ def summary_table(all_cases):
     rows = []
     for figure in FIGURES:
         shares = [with_interval(share_interval(clear(each[figure])), 100, 1) for each in found]
-        rhos, nats = [], []
+        rhos, nats, near = [], [], []
         for cases in all_cases.values():
             rho = [np.mean([spearman(cases.values[figure][some], cases.values["true_kl"][some])
                             for some in (cases.groups[prompt, budget] for budget in BUDGETS)])
                    for prompt in cases.prompts]
             rhos.append(f"{np.mean(rho):.2f}")
             ratio = (cases.values[figure] / cases.values["true_kl"])[cases.inside()]
-            near = f"{np.median(ratio):.2f}, {100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f} %"
-            nats.append(near if figure in IN_NATS else "")
-        rows.append([f"`{figure}`", *shares, " / ".join(rhos), " / ".join(filter(None, nats))])
-    return table(["figure", *names, "rank correlation", "predicted over true, within 2"], rows)
+            if figure in IN_NATS:
+                nats.append(f"{np.median(ratio):.2f}")
+                near.append(f"{100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f}")
+        rows.append([f"`{figure}`", *shares, *map(" / ".join, (rhos, nats, near))])
+    return table(["figure", *names, "rank correlation", "predicted over true", "within a factor of 2, %"], rows)
 
 
 def kinds_table(running, copied):
@@ -198,7 +199,7 @@ def kinds_table(running, copied):
                 cells.append(f"{np.median(ratio):.2f}, {100 * np.mean((ratio >= 0.5) & (ratio <= 2)):.0f} %")
             rows.append([name, f"{what}, {len(cases.prompts)}", *cells])
     return table(["model", "answers", *(f"`{name}`, in order" for name in KINDS_ORDER),
-                  *(f"`{name}` over true, within 2" for name in KINDS_NATS)], rows)
+                  *(f"`{name}` over true; within a factor of 2" for name in KINDS_NATS)], rows)
 
 
 def times(logs):

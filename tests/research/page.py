@@ -7,8 +7,7 @@
 A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
 
   table NAME       how many times the true KL of one method another has, of a group of PAIRS
-  cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it; in how many
-                   the other of TABLES says the same, of those that it has
+  cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   divisions NAME   of the importance that divisions of the budget lose: divisions.py's tables
@@ -182,14 +181,12 @@ def kl_table(study, name):
 
 
 def kl_cells(study, name):
-    of_models, agreed = {}, {}
+    of_models = {}
     for model, of, over, all_logs in study.rows(PAIRS[name]):
         of_models.setdefault(model, []).extend(map(side, filter(None, all_logs)))
-        agreed.setdefault(model, []).append(study.agreement(model, of, over))
     found = []
     for model, sides in of_models.items():
-        agree, both = map(sum, zip(*agreed[model]))
-        found.append(f"{model} {sides.count(-1)} / {sides.count(1)} / {sides.count(0)}" + f" (other file: {agree} of {both})" * (both > 0))
+        found.append(f"{model} {sides.count(-1)} / {sides.count(1)} / {sides.count(0)}")
     return "; ".join(found) or "not measured yet"
 
 
