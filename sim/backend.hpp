@@ -37,7 +37,7 @@ struct ComputeDevice {
   std::string why_not = {};  ///< where nothing can be computed on it, one clause
 };
 
-/// What a Backend computes of head groups in T. Each function is documented where that of its name is.
+/// Computations over head groups in T. Each function is documented at the free function of its name.
 template <class T>
 class BackendOf {
  public:
@@ -50,9 +50,6 @@ class BackendOf {
   virtual OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
                                           std::span<const Cache<T>> caches, bool with_vectors,
                                           Workers& workers) const;
-  virtual Matrix<double> gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows,
-                                  Workers& workers) const;
-  virtual Matrix<double> query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers) const;
   virtual Matrix<double> output_interaction(const HeadGroup<T>& group, RowRange rows,
                                             const PrunableKeys& keys, Workers& workers) const;
   virtual std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group,
@@ -68,8 +65,6 @@ class Backend : public BackendOf<float>, public BackendOf<double> {
  public:
   using BackendOf<float>::token_metrics, BackendOf<double>::token_metrics;
   using BackendOf<float>::output_changes, BackendOf<double>::output_changes;
-  using BackendOf<float>::gram_f64, BackendOf<double>::gram_f64;
-  using BackendOf<float>::query_gram, BackendOf<double>::query_gram;
   using BackendOf<float>::output_interaction, BackendOf<double>::output_interaction;
   using BackendOf<float>::decode_replays, BackendOf<double>::decode_replays;
 
@@ -79,13 +74,13 @@ class Backend : public BackendOf<float>, public BackendOf<double> {
 
   /// "cpu" or "cuda".
   virtual std::string_view name() const { return "cpu"; }
-  /// Whether token_metrics() is quicker with the group's numbers as its dump holds them.
+  /// True if token_metrics() is quicker with the group's numbers as its dump holds them.
   virtual bool reads_stored() const { return false; }
   /// The GPUs that it takes, all of one capability; none where it is the CPU.
   virtual std::vector<ComputeDevice> devices() const { return {}; }
-  /// How many calls the CPU took over for want of device memory.
+  /// Number of calls that the CPU took over for want of device memory.
   virtual Index fell_back() const { return 0; }
-  /// What a device failed at: the CPU takes over every call since. Empty where none has.
+  /// The call at which a device failed: the CPU takes over every call since. Empty where none has.
   virtual std::string failure() const { return ""; }
 
   virtual GreedyPath greedy_exact(const HeadGroup<double>& group, RowRange rows, Index keep,

@@ -2,12 +2,35 @@
 
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
-#include "sim/simd/gram_simd.hpp"
+#include "sim/simd/panel.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
 namespace kvreplay {
+
+// X^T X of a matrix [rows][d] that lies in panels, [ceil(d / W)][rows][W], W = kPanelWidth<T>, 0 in the
+// padding. Of the product's W x W blocks only those on and above the diagonal are formed: (i, j) with i <= j
+// in the order (0, 0), (0, 1), (1, 1), (0, 2), ...; what they hold below the diagonal is of no meaning.
+
+/// Where block (i, j), i <= j, of [W][W] entries begins.
+template <class T>
+constexpr std::size_t gram_block(Index i, Index j) {
+  return (j * (j + 1) / 2 + i) * kPanelWidth<T> * kPanelWidth<T>;
+}
+
+/// Entries of all blocks together.
+template <class T>
+constexpr std::size_t gram_blocks_size(Index d) {
+  return gram_block<T>(0, panels_of<T>(d));
+}
+
+/// blocks += X^T X, the product in the numbers' own type.
+void add_gram(const float* panels, Index rows, Index d, double* blocks);
+void add_gram(const double* panels, Index rows, Index d, double* blocks);
+/// Adds to blocks (0, j) to (j, j) alone, which lie behind one another.
+void add_gram_column(const double* panels, Index rows, Index j, double* blocks);
 
 /// Rows that a sum in T runs over: two panels of them fit the first cache.
 inline constexpr Index kGramTile = 128;
@@ -39,7 +62,7 @@ Vector<double> eigenvalues(const Matrix<double>& H);
 /// The eigenvector of the largest, of either sign: [d].
 Vector<double> main_direction(const Matrix<double>& H);
 
-/// Blocks of X^T X (gram_simd.hpp) as they come from the items of a loop: one sum an item.
+/// Blocks of X^T X as they come from the items of a loop: one sum an item.
 using GramSums = std::vector<std::vector<double>>;
 
 /// The sum over the items, in their order, as the symmetric matrix [d, d]: each entry above the diagonal

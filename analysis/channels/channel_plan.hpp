@@ -39,10 +39,10 @@ struct ChannelPlan {
   ChannelSetting setting_of(const ChannelCase& which) const { return setting.of(rules[which.rule]); }
   bool per_query_head() const { return setting.semantics == Semantics::official; }
   bool needs_outputs() const;
-  /// Whether the search of a case bounds what is measured: in ThinK's code, whose selections are of query
+  /// True if the search of a case bounds what is measured: in ThinK's code, whose selections are of query
   /// heads, that is not what it minimises.
   bool bounds(const ChannelCase& which) const {
-    return !per_query_head() && kChannelMethods[rules[which.rule].method].proves;
+    return !per_query_head() && kChannelMethods[rules[which.rule].method].bounds;
   }
   /// The case of think at the ratio of another and with as many recent keys, think without protection of its
   /// own where there is one; none where there is none.

@@ -191,7 +191,7 @@ std::string fewer_pruned(const ChannelPlan& plan, const ChannelTable& table) {
                        : fmt::format("fewer channels pruned than asked for: {}\n", fmt::join(names, ", "));
 }
 
-std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
+std::string bounds(const ChannelPlan& plan, const ChannelTable& table) {
   double proven = 0, error = 0, bound = 0, ratios = 0;
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
     if (const auto share = table.value(c, {}, ChannelFigure::proven, RowSet::window)) {
@@ -202,7 +202,7 @@ std::string proofs(const ChannelPlan& plan, const ChannelTable& table) {
     }
   if (ratios == 0) return "";
   std::string text =
-      fmt::format("optimal: proven for {} of the heads and ratios", whole_percent(proven / ratios));
+      fmt::format("convex: proven for {} of the heads and ratios", whole_percent(proven / ratios));
   if (error > bound && bound > 0)
     text += fmt::format("; all together at most {:.2g} % above the optimum", 100 * (error / bound - 1));
   return text + '\n';
@@ -225,7 +225,7 @@ std::string channel_report(const ChannelPlan& plan, const ChannelTable& table) {
     if (rows == RowSet::window || plan.future.count() > 0)
       text += fmt::format("\noutput error {} on the {} rows\n", kOverHeads, name_of(rows)) +
               table_of(plan, table, ChannelFigure::output_error, ChannelFigure::output_gain, rows);
-  const std::string remarks = fewer_pruned(plan, table) + proofs(plan, table);
+  const std::string remarks = fewer_pruned(plan, table) + bounds(plan, table);
   return text + (remarks.empty() ? "" : "\n" + remarks);
 }
 

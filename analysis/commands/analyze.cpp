@@ -239,7 +239,7 @@ constexpr StageEntry kStages[] = {
      "measures\n"
      "exactly what that does to the logits and to the attention output, now and in the decoding steps.",
      "kvreplay channels data/samples/pystdlib-lm --out results/channels\n"
-     "kvreplay channels DUMP --out DIR --method think,iap,optimal,rope_pairs --ratio 0.5 --png\n"
+     "kvreplay channels DUMP --out DIR --method think,iap,convex,rope_pairs --ratio 0.5 --png\n"
      "kvreplay channels DUMP --out DIR --method iap,exchange+think,output --protect 5:10 --recent 128",
      [](AnalyzeOptions& options) { return bound(options.channels); },
      [](const Dump& dump, const AnalyzeOptions& options, const Compute& compute) -> Made {

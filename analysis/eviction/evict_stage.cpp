@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "sim/eviction/decode/decode.hpp"
 #include "sim/head_group.hpp"
 #include "sim/simd/panel.hpp"
 
@@ -81,6 +82,11 @@ std::vector<std::string> EvictStage::on_cpu() const {
         return which.phase.kind == Phase::Kind::decode && which.phase.block > 0;
       }))
     parts.emplace_back("decoding with cuts at intervals");
+  if (std::ranges::any_of(plan_.cases, [&](const EvictionCase& which) {
+        return which.run && which.phase.decodes() && which.phase.block == 0 &&
+               !decodes_on_device(plan_.runs[*which.run].rules.front(), {});
+      }))
+    parts.emplace_back("decoding by policies with state");
   if (plan_.losses.any()) parts.emplace_back("predicted losses");
   if (std::ranges::any_of(plan_.runs, [](const PolicyRun& run) {
         const EvictionRule& rule = run.rules.front();

@@ -147,7 +147,7 @@ BoundOptions bound(EvictionOptions& options) {
       bind_option(phase, options.phases).keyed("phases"), bind_option(decode_window, options.decode_window),
       bind_option(prompt, options.prompt), bind_option(window, options.window),
       bind_option(sinks, options.sinks), bind_option(recent, options.recent), bind_option(pool, options.pool),
-      bind_option(on, options.on), bind_option(by, options.by),
+      bind_option(on, options.on), bind_option(by, options.by), bind_option(seed, options.seed),
       bind_option(per_query_head, options.per_query_head), bind_option(ties, options.ties),
       bind_option(channels, options.channels), bound_protection(protect, options.protect),
       bind_option(compensate, options.compensate)
@@ -316,6 +316,8 @@ std::optional<std::string> why_no_effect(const Policy& policy, const OptionFacts
     return base == EvictionBase::expected_attention
                ? std::nullopt
                : std::optional<std::string>("it is one of expected_attention");
+  if (&option == &seed || &option == &heads)
+    return facts.draws ? std::nullopt : std::optional<std::string>("it draws nothing");
   const bool by_channels = facts.reads == ReadBy::query_channels || facts.reads == ReadBy::heavy_channels;
   if (&option == &r && !by_channels) return "it does not choose by some channels";
   if (&option == &dense && !facts.reads) return "it reads all that it keeps";
@@ -397,7 +399,9 @@ BoundOptions bound(PolicyOverrides& overrides) {
           bind_option(chunk, overrides.chunk),
           bind_option(r, overrides.r),
           bind_option(dense, overrides.dense),
-          bind_option(threshold, overrides.threshold)};
+          bind_option(threshold, overrides.threshold),
+          bind_option(seed, overrides.seed),
+          bind_option(heads, overrides.heads)};
 }
 
 std::vector<PolicyChoice> policies_named(const std::vector<std::string>& names) {

@@ -82,6 +82,7 @@ struct EvictionOptions {
   std::optional<Pooling> pool;
   SearchRows on = SearchRows::window;
   std::optional<SearchBy> by;
+  std::optional<Index> seed;  ///< of random
   bool per_query_head = false;
   bool ties = false;                     ///< count what ties with the last token kept
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
@@ -157,6 +158,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     dense{"dense", "N", "The first N layers, in which every row reads the whole prompt", "0"},
     threshold{"threshold", "X",
               "Keep every token whose score, pooled as the policy pools, is at least X, and no budget"},
+    seed{"seed", "N", "Seed of the draws of random", "0"},
+    heads{"heads", "WHOSE", "random draws for every KV head, or once for all of a layer: head or layer",
+          "head"},
     per_query_head{"per-query-head", "",
                    "A cache for every query head, not one for its group; its memory counts as such"},
     ties{"ties", "",

@@ -143,6 +143,7 @@ class Planner {
     overrides_.recent = options_.recent;
     overrides_.pool = options_.pool;
     overrides_.by = options_.by;
+    overrides_.seed = options_.seed;
     if (options_.pool) check_pooling(evict_option::pool, *options_.pool);
     if (options_.recipes.empty())
       choose_cases();

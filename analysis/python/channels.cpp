@@ -250,7 +250,7 @@ nb::dict select(const nb::dict& arrays, const nb::dict& keywords) {
   found["pruned"] = numpy_of<bool>(std::move(pruned), {rows, extent(d)});
   if (rule.has_order()) found["order"] = numpy_of(std::move(order), {rows, extent(d)});
   if (!error.empty()) found["reconstruction_error"] = numpy_of(std::move(error), {rows});
-  if (kChannelMethods[rule.method].proves) {
+  if (kChannelMethods[rule.method].bounds) {
     found["lower_bound"] = numpy_of(std::move(bound), {rows});
     found["proven"] = numpy_of<bool>(std::move(proven), {rows});
   }

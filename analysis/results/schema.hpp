@@ -324,7 +324,7 @@ inline constexpr auto kChannelFigures = facts_table<FigureOf<ChannelFigure>>({
     {{{.unit = "share of heads", .better = Better::larger, .scale = FigureScale::share, .rows = kWindowRows},
       "proven",
       "Proven",
-      "Share of heads in which the search for the best set came to its end"},
+      "Share of heads in which the bound reaches the set's error: no set is better"},
      ChannelFigure::proven},
     {{kErrorKind, "output_error", "Output error",
       "Squared change of the heads' outputs without the pruned channels, over their squared norm", kOffered,

@@ -1,6 +1,5 @@
 #include "sim/backend.hpp"
 #include "sim/cache/cache_outputs.hpp"
-#include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/eviction/exact/greedy.hpp"
@@ -26,17 +25,6 @@ OutputChanges<T> BackendOf<T>::output_changes(const HeadGroup<T>& group, RowRang
                                               std::span<const Cache<T>> caches, bool with_vectors,
                                               Workers& workers) const {
   return kvreplay::output_changes(group, rows, caches, with_vectors, workers);
-}
-
-template <class T>
-Matrix<double> BackendOf<T>::gram_f64(const HeadMatrix<T>& x, const std::vector<Index>& rows,
-                                      Workers& workers) const {
-  return kvreplay::gram_f64(x, rows, workers);
-}
-
-template <class T>
-Matrix<double> BackendOf<T>::query_gram(const HeadGroup<T>& group, RowRange rows, Workers& workers) const {
-  return kvreplay::query_gram(group, rows, workers);
 }
 
 template <class T>

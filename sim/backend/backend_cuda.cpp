@@ -1,7 +1,6 @@
 #include "sim/backend/backend_cuda.hpp"
 
 #include "sim/cache/cache_outputs.hpp"
-#include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/device_gate.hpp"
 #include "sim/cuda/runtime.hpp"
@@ -80,7 +79,7 @@ std::vector<ComputeDevice> devices_or_error(const CudaChoice& choice) {
 class CudaBackend final : public Backend {
  public:
   using Backend::output_interaction, Backend::decode_replays;
-  using Backend::token_metrics, Backend::output_changes, Backend::gram_f64, Backend::query_gram;
+  using Backend::token_metrics, Backend::output_changes;
 
   CudaBackend(bool falls_back, Products products, const CudaChoice& choice)
       : falls_back_(falls_back),
@@ -120,15 +119,6 @@ class CudaBackend final : public Backend {
     return beside_others(group, rows, caches, output_changes(group, rows, mine, with_vectors, workers),
                          with_vectors, workers);
   }
-  Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
-                          Workers& workers) const override {
-    return on_device([&] { return gram_f64_cuda(x, rows); },
-                     [&] { return Backend::gram_f64(x, rows, workers); });
-  }
-  Matrix<double> query_gram(const HeadGroup<float>& group, RowRange rows, Workers& workers) const override {
-    return on_device([&] { return query_gram_cuda(group, rows); },
-                     [&] { return Backend::query_gram(group, rows, workers); });
-  }
   Matrix<double> output_interaction(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
                                     Workers& workers) const override {
     return on_device([&] { return output_interaction_cuda(group, rows, keys, workers); },
@@ -148,31 +138,30 @@ class CudaBackend final : public Backend {
                                                   std::span<const DecodeRequest> runs,
                                                   const std::vector<Matrix<float>>& full,
                                                   Workers& workers) const override {
-    // What is ranked anew at intervals is the CPU's.
-    if (std::ranges::any_of(runs, [](const DecodeRequest& run) { return run.options.interval > 0; }))
-      return decoded_apart(group, runs, full, workers);
+    if (!std::ranges::all_of(runs, fits_device)) return decoded_apart(group, runs, full, workers);
     return on_device([&] { return decode_replays_cuda(group, runs, full, workers); },
                      [&] { return Backend::decode_replays(group, runs, full, workers); });
   }
 
  private:
+  static bool fits_device(const DecodeRequest& run) { return decodes_on_device(*run.rule, run.options); }
+  /// Runs that do not fit a device are the CPU's.
   std::vector<DecodeReplay<float>> decoded_apart(const HeadGroup<float>& group,
                                                  std::span<const DecodeRequest> runs,
                                                  const std::vector<Matrix<float>>& full,
                                                  Workers& workers) const {
     std::vector<DecodeReplay<float>> replays(runs.size());
-    for (const bool at_intervals : {false, true}) {
+    for (const bool on_device : {true, false}) {
       std::vector<DecodeRequest> some;
       std::vector<std::size_t> numbers;
       for (std::size_t r = 0; r < runs.size(); ++r)
-        if ((runs[r].options.interval > 0) == at_intervals) {
+        if (fits_device(runs[r]) == on_device) {
           some.push_back(runs[r]);
           numbers.push_back(r);
         }
       if (some.empty()) continue;
-      std::vector<DecodeReplay<float>> part = at_intervals
-                                                  ? Backend::decode_replays(group, some, full, workers)
-                                                  : decode_replays(group, some, full, workers);
+      std::vector<DecodeReplay<float>> part = on_device ? decode_replays(group, some, full, workers)
+                                                        : Backend::decode_replays(group, some, full, workers);
       for (std::size_t n = 0; n < numbers.size(); ++n) replays[numbers[n]] = std::move(part[n]);
     }
     return replays;
@@ -195,7 +184,7 @@ class CudaBackend final : public Backend {
     }
     return all;
   }
-  /// What `work` gives with a device at hand; nothing where the CPU is to take over.
+  /// The result of `work` with a device at hand; nothing where the CPU is to take over.
   template <class Work>
   std::optional<std::invoke_result_t<Work>> on_device(const Work& work) const {
     std::optional<std::invoke_result_t<Work>> found;
@@ -248,7 +237,7 @@ std::vector<ComputeDevice> cuda_devices() {
                        .name = device.name,
                        .capability = device.capability,
                        .memory = device.memory,
-                       .why_not = "kernels need compute capability 7.5 or later"});
+                       .why_not = "kernels need compute capability 8.0 or later"});
   std::ranges::sort(devices, {}, &ComputeDevice::number);
   return devices;
 }

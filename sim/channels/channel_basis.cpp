@@ -16,7 +16,7 @@ void require_finite(const HeadGroup<T>& group, bool finite) {
                      "squared logits within float64", "an overflow");
 }
 
-/// What the group and the setting say besides, once the norms are there.
+/// Rotation partners and protected channels, once the norms are there.
 template <class T>
 void add_choices(const HeadGroup<T>& group, const ChannelSetting& setting, ChannelScores& scores) {
   if (group.rope) scores.rope_partner = rope_partners(*group.rope, group.d());
@@ -32,16 +32,14 @@ ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, cons
   const RowRange future = future_rows(group.l, group.T_all(), group.first_query());
   ChannelBasis basis;
   basis.keys = {cache, without_recent(cache, setting.recent)};
-  const Matrix<double> keys =
-      compute.backend.gram_f64(group.k, positions(basis.keys.prunable), compute.workers);
-  const Matrix<double> queries = compute.backend.query_gram(group, window, compute.workers);
+  const Matrix<double> keys = gram_f64(group.k, positions(basis.keys.prunable), compute.workers);
+  const Matrix<double> queries = query_gram(group, window, compute.workers);
   basis.window = keys.cwiseProduct(queries);
-  basis.future = keys.cwiseProduct(compute.backend.query_gram(group, future, compute.workers));
+  basis.future = keys.cwiseProduct(query_gram(group, future, compute.workers));
 
   ChannelScores& scores = basis.scores;
-  const Matrix<double> ranked = setting.semantics == Semantics::official
-                                    ? compute.backend.gram_f64(group.k, positions(cache), compute.workers)
-                                    : keys;
+  const Matrix<double> ranked =
+      setting.semantics == Semantics::official ? gram_f64(group.k, positions(cache), compute.workers) : keys;
   scores.key_sq = ranked.diagonal();
   scores.logits = ranked.cwiseProduct(queries);
   scores.diagonal = scores.logits.diagonal();

@@ -7,9 +7,9 @@
 
 #include <vector>
 
-// How key channels interact in the logits: H = (K^T K) o (sum over the group's heads of Q_h^T Q_h), [d, d], o
-// the entrywise product ([IAP] eq. 3). The squared change of the logits Q K^T when the channels S are dropped
-// is the sum of H over S x S.
+// Interaction of key channels in the logits: H = (K^T K) o (sum over the group's heads of Q_h^T Q_h), [d, d],
+// o the entrywise product ([IAP] eq. 3). The squared change of the logits Q K^T when the channels S are
+// dropped is the sum of H over S x S.
 
 namespace kvreplay {
 
@@ -34,12 +34,6 @@ template <class T>
 Vector<double> gram_diagonal(const HeadMatrix<T>& x, const std::vector<Index>& rows, Workers& workers);
 template <class T>
 Vector<double> query_gram_diagonal(const HeadGroup<T>& group, RowRange rows, Workers& workers);
-
-/// The CUDA twins, on the calling thread's device (sim/cuda/runtime.hpp): [d, d], exactly symmetric, the same
-/// bits in every run. Device memory: the rows from the first to the last of `rows`, and about 16 MiB + 12 d^2
-/// bytes. Throw DeviceError and OutOfDeviceMemory besides what their CPU twins throw.
-Matrix<double> gram_f64_cuda(const HeadMatrix<float>& x, const std::vector<Index>& rows);
-Matrix<double> query_gram_cuda(const HeadGroup<float>& group, RowRange rows);
 
 /// The judge of H: sum over rows and heads, keys of `keys`, of (q_ic k_pc)(q_id k_pd), in float64.
 Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,

@@ -1,4 +1,4 @@
-#include "sim/channels/subset_search.hpp"
+#include "sim/channels/convex_bound.hpp"
 
 #include <Eigen/Cholesky>
 
@@ -32,7 +32,7 @@ void set_bound(Index k, Tangent& t, std::vector<double>& slopes) {
   t.bound = t.value - t.slope.dot(t.x) + static_cast<double>(k) * t.last_in + below;
 }
 
-/// What rounding may have added to a bound: the magnitude of all terms of the slopes' sums, where the channel
+/// Rounding that a bound may contain: the magnitude of all terms of the slopes' sums, where the channel
 /// is in x or among the k of the bound, times the sums' length. |A_ce| <= sqrt(A_cc A_ee) saves the sums over
 /// pairs.
 double rounding_of(const SubsetProblem& convex, const Tangent& t) {
@@ -181,6 +181,82 @@ bool settle(const Tangent& tangent, double limit, Choices& choices) {
     any = true;
   }
   return any;
+}
+
+Incumbent::Incumbent(const Matrix<double>& H, ChannelSet fixed, const ChannelSet& first)
+    : H_(H), fixed_(std::move(fixed)), set_(first) {
+  error_ = std::numeric_limits<double>::infinity();
+  offer(first);
+}
+
+void Incumbent::offer(const ChannelSet& set) {
+  std::vector<Index> members;
+  for (Index c = 0; c < H_.rows(); ++c)
+    if (set[c] != 0) members.push_back(c);
+  const auto sum_of = [&](auto&& entry) {
+    double sum = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const double* row = H_.row(members[i]).data();
+      double above = 0;
+      for (std::size_t j = 0; j < i; ++j) above += entry(row[members[j]]);
+      sum += entry(row[members[i]]) + 2 * above;
+    }
+    return sum;
+  };
+  const double error = sum_of([](double x) { return x; });
+  if (!(error < error_)) return;
+  set_ = set;
+  error_ = error;
+  limit_ = error - 1e-11 * sum_of([](double x) { return std::abs(x); });
+}
+
+ChannelSet Incumbent::offer_rounded(const SubsetProblem& problem, const Vector<double>& x) {
+  std::vector<Index> order(problem.m());
+  std::iota(order.begin(), order.end(), Index{0});
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return x[a] > x[b]; });
+  ChannelSet set(H_.rows(), 0);
+  for (const Index c : problem.taken) set[c] = 1;
+  for (Index i = 0; i < problem.k; ++i) set[problem.channel[order[i]]] = 1;
+  offer(set);
+  return set;
+}
+
+void Incumbent::offer_closed(const SubsetProblem& problem) {
+  if (problem.k < 0 || problem.k > problem.m()) return;
+  offer_rounded(problem, Vector<double>::Zero(problem.m()));
+}
+
+void Incumbent::offer_exchanged(const ChannelSet& set) {
+  offer(set);
+  offer(exchange_channels(H_, set, fixed_));
+}
+
+SubsetProblem whole_problem(const Matrix<double>& H, Index n, const ChannelSet& fixed) {
+  SubsetProblem problem;
+  for (Index c = 0; c < H.rows(); ++c)
+    if (fixed.empty() || fixed[c] == 0) problem.channel.push_back(c);
+  problem.A = H(problem.channel, problem.channel);
+  problem.linear = Vector<double>::Zero(problem.A.rows());
+  problem.k = n;
+  const double mean = problem.A.trace() / static_cast<double>(std::max<Index>(problem.m(), 1));
+  problem.size = (problem.A.diagonal().array().abs() + 1e-30 * mean).sqrt();
+  return problem;
+}
+
+double row_bound(const SubsetProblem& problem) {
+  std::vector<double> parts, others;
+  for (Index c = 0; c < problem.m(); ++c) {
+    others.assign(problem.A.row(c).begin(), problem.A.row(c).end());
+    others.erase(others.begin() + c);
+    std::nth_element(others.begin(), others.begin() + (problem.k - 1), others.end());
+    double part = problem.A(c, c) + problem.linear[c];
+    for (Index i = 0; i + 1 < problem.k; ++i) part += others[i];
+    parts.push_back(part);
+  }
+  std::sort(parts.begin(), parts.end());
+  double bound = problem.constant;
+  for (Index i = 0; i < problem.k; ++i) bound += parts[i];
+  return bound;
 }
 
 namespace {
@@ -337,6 +413,62 @@ ConvexProblem convexified(SubsetProblem problem, Incumbent& best) {
     if (step > 3 && gain < kStalled * (best.limit() - bound)) break;
   }
   return {search.problem.closed() ? search.problem : search.at_u.convex, search.tangent, bound};
+}
+
+namespace {
+
+/// n channels, none of them fixed.
+bool is_choice(const ChannelSet& set, Index n, const ChannelSet& fixed, Index d) {
+  if (std::ssize(set) != d) return false;
+  Index members = 0;
+  for (std::size_t c = 0; c < set.size(); ++c) {
+    if (set[c] == 0) continue;
+    if (!fixed.empty() && fixed[c] != 0) return false;
+    ++members;
+  }
+  return members == n;
+}
+
+/// The bound, after `best` has become the best set found.
+double bound_of(const Matrix<double>& H, Index n, const ChannelSet& fixed, const ChannelSet& start,
+                Incumbent& best) {
+  const SubsetProblem problem = whole_problem(H, n, fixed);
+  if (best.limit() <= 0 || problem.closed()) return best.limit();
+  best.offer_exchanged(best.set());
+  if (is_choice(start, n, fixed, H.rows())) best.offer_exchanged(start);
+  const double by_rows = row_bound(problem);
+  if (by_rows >= best.limit()) return best.limit();
+  const ConvexProblem root = convexified(problem, best);
+  if (root.convex.closed()) {
+    best.offer_closed(root.convex);
+    return best.limit();
+  }
+  return std::max(by_rows, root.bound);
+}
+
+}  // namespace
+
+BoundedSubset bounded_subset(const Matrix<double>& H, Index n, const ChannelSet& fixed,
+                             const ChannelSet& start) {
+  const std::vector<Index> order = greedy_order(H, fixed);
+  n = std::clamp<Index>(n, 0, std::ssize(order));
+  BoundedSubset found;
+  found.set = first_of(order, n, H.rows());
+
+  // By a power of 2, so that no unit of H matters to the search.
+  const double largest = H.size() == 0 ? 0 : H.cwiseAbs().maxCoeff();
+  int exponent = 0;
+  if (std::isfinite(largest)) std::frexp(largest, &exponent);
+  const Matrix<double> scaled = H * std::ldexp(1.0, -exponent);
+  Incumbent best(scaled, fixed, found.set);
+  const double bound = bound_of(scaled, n, fixed, start, best);
+
+  found.set = best.set();
+  found.error = subset_error(H, found.set);
+  found.proven = bound >= best.limit();
+  found.lower_bound =
+      found.proven ? found.error : std::min(found.error, std::max(0.0, std::ldexp(bound, exponent)));
+  return found;
 }
 
 }  // namespace kvreplay

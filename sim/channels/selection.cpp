@@ -1,5 +1,6 @@
 #include "sim/channels/selection.hpp"
 
+#include "sim/channels/convex_bound.hpp"
 #include "sim/channels/subset.hpp"
 #include "sim/rotation.hpp"
 
@@ -60,7 +61,7 @@ std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& s
       return greedy_order(scores.logits, rotation_units(scores.rope_partner), scores.fixed);
     case ChannelMethod::iap:
     case ChannelMethod::exchange:
-    case ChannelMethod::optimal:
+    case ChannelMethod::convex:
       break;
   }
   return greedy_order(scores.logits, scores.fixed);
@@ -76,10 +77,8 @@ ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& s
     start = exchange_channels(scores.outputs, std::move(start), scores.fixed);
   if (rule.method == ChannelMethod::exchange)
     return {exchange_channels(scores.logits, std::move(start), scores.fixed), std::nullopt, false};
-  if (rule.method == ChannelMethod::optimal) {
-    // A node costs O(d^2): fewer channels leave time for more of them.
-    const Index nodes = kMostNodes * std::clamp<Index>(128 * 128 / (d * d), 1, 16);
-    OptimalSubset best = optimal_subset(scores.logits, n, scores.fixed, start, nodes);
+  if (rule.method == ChannelMethod::convex) {
+    BoundedSubset best = bounded_subset(scores.logits, n, scores.fixed, start);
     return {std::move(best.set), best.lower_bound, best.proven};
   }
   return {std::move(start), std::nullopt, false};

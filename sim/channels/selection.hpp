@@ -13,19 +13,19 @@
 
 namespace kvreplay {
 
-enum class ChannelMethod { magnitude, think, iap, exchange, output, optimal, rope_pairs };
+enum class ChannelMethod { magnitude, think, iap, exchange, output, convex, rope_pairs };
 
 struct ChannelMethodFacts {
   ChannelMethod id;
   std::string_view name;
   std::string_view meaning;  ///< one line
-  /// Whether it takes channels one after the other: an order then says what it prunes, or what it swaps from,
+  /// True if it takes channels one after the other: an order then says what it prunes, or what it swaps from,
   /// and exchange can start from it.
   bool has_order = true;
   bool alone = false;          ///< judges each channel alone: of H it looks at the diagonal, if at all
   bool needs_outputs = false;  ///< the output-space matrix
   bool needs_rope = false;     ///< the dump's rotation pairs
-  bool proves = false;         ///< gives a bound on what any set of as many channels loses by H
+  bool bounds = false;         ///< gives a bound on what any set of as many channels loses by H
 };
 
 inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
@@ -48,11 +48,11 @@ inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
      .name = "output",
      .meaning = "Greedy, then swaps, on the output-space matrix M",
      .needs_outputs = true},
-    {.id = ChannelMethod::optimal,
-     .name = "optimal",
-     .meaning = "The smallest error on the window's logits, by branch and bound",
+    {.id = ChannelMethod::convex,
+     .name = "convex",
+     .meaning = "The best set that swaps and a convex relaxation find, with a bound on every set",
      .has_order = false,
-     .proves = true},
+     .bounds = true},
     {.id = ChannelMethod::rope_pairs,
      .name = "rope_pairs",
      .meaning = "As IAP, whole rotation pairs at a time",
@@ -74,7 +74,7 @@ struct ChannelRule {
   std::optional<Protection> protection = {};
   std::optional<Index> recent = {};
 
-  /// What gives the set, or the set that exchange starts from.
+  /// The method of the set, or of the set that exchange starts from.
   ChannelMethod first() const { return method == ChannelMethod::exchange ? start : method; }
   bool has_order() const { return kChannelMethods[method].has_order; }
   bool alone() const { return kChannelMethods[method].alone; }
@@ -85,7 +85,7 @@ struct ChannelRule {
 /// Without choices of its own; nothing where no method is called so.
 std::optional<ChannelRule> channel_rule_named(std::string_view name);
 
-/// What a selection looks at.
+/// Input of a selection.
 struct ChannelScores {
   Vector<double> key_sq;            ///< [d], ||k_c||^2
   Vector<double> diagonal;          ///< [d], H_cc
@@ -101,16 +101,16 @@ std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& s
 
 struct ChannelSelection {
   ChannelSet pruned;                  ///< [d]
-  std::optional<double> lower_bound;  ///< of optimal: no n channels lose less by H
-  bool proven = false;                ///< of optimal: the set is known to be the best
+  std::optional<double> lower_bound;  ///< of convex: no n channels lose less by H
+  bool proven = false;                ///< of convex: the set is known to be the best
 };
 /// The n channels that a rule prunes, `order` being its channel_order(): fewer where fewer may be pruned, or
 /// where the next rotation pair does not fit.
 ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& scores,
                                  const std::vector<Index>& order, Index n);
 
-/// How many of d channels a ratio in [0, 1) prunes: floor(r d + 1e-9); in ThinK's code and kvpress int(d r)
-/// in floating point.
+/// Number of d channels that a ratio in [0, 1) prunes: floor(r d + 1e-9); in ThinK's code and kvpress int(d
+/// r) in floating point.
 Index pruned_channels(double ratio, Index d, Semantics semantics);
 
 /// Channels with ||k_c|| above mean + one standard deviation, largest first, at least `least` and at most

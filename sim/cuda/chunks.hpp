@@ -8,8 +8,8 @@
 
 namespace kvreplay::cuda {
 
-// A warp's share of a matrix product from half-precision matrix units: 16 x 8 x 16 (PTX ISA, mma.m16n8k16;
-// before capability 8.0 two of m16n8k8), products exact, sums in float32. The units truncate what they add,
+// A warp's share of a matrix product from half-precision matrix units: 16 x 8 x 16 (PTX ISA,
+// mma.m16n8k16), products exact, sums in float32. The units truncate what they add,
 // so that long sums drift: sums here are short, and are added up outside in float32 that rounds.
 
 /// One lane's part of A [16][16]: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), each with its right
@@ -84,22 +84,11 @@ KVREPLAY_DEVICE HalfB load_b(const HalfBits* rows, int stride) {
 /// C += A B for the 8 columns that b0, b1 are of: C is (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 KVREPLAY_DEVICE void multiply_add(float* c, const HalfA& a, std::uint32_t b0, std::uint32_t b1) {
 #if defined(__CUDACC__)
-#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
-#else
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.at[0]), "r"(a.at[1]), "r"(b0));
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.at[2]), "r"(a.at[3]), "r"(b1));
-#endif
 #else
   struct Operands {
     HalfA a;
@@ -221,20 +210,15 @@ struct HalfTile {
   }
 };
 
-// Copies from device to shared memory run beside the arithmetic (PTX ISA, cp.async, from capability 8.0 on;
-// at once before).
+// Copies from device to shared memory run beside the arithmetic (PTX ISA, cp.async).
 
 /// 16 bytes, both at multiples of 16; 0 where they are not `real`. Others see them after a thread has waited
 /// for its own copies and the block has met.
 KVREPLAY_DEVICE void copy_16_async(void* shared, const void* global, bool real) {
 #if defined(__CUDACC__)
-#if __CUDA_ARCH__ >= 800
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int bytes = real ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes));
-#else
-  *static_cast<uint4*>(shared) = real ? *static_cast<const uint4*>(global) : make_uint4(0, 0, 0, 0);
-#endif
 #else
   emulation::copy_late(shared, real ? global : nullptr);
 #endif
@@ -244,7 +228,7 @@ KVREPLAY_DEVICE void copy_16_async(void* shared, const void* global, bool real) 
 KVREPLAY_DEVICE void end_copy_batch() {
 #if !defined(__CUDACC__)
   emulation::end_late_batch();
-#elif __CUDA_ARCH__ >= 800
+#else
   asm volatile("cp.async.commit_group;");
 #endif
 }
@@ -254,7 +238,7 @@ template <int kLeft>
 KVREPLAY_DEVICE void wait_for_copies() {
 #if !defined(__CUDACC__)
   emulation::wait_for_late(kLeft);
-#elif __CUDA_ARCH__ >= 800
+#else
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 #endif
 }
@@ -330,7 +314,7 @@ KVREPLAY_DEVICE CopyPipeline<kStages, Issue> copy_pipeline(Issue issue) {
   return {issue};
 }
 
-/// What a pass takes of shared memory.
+/// Shared memory of a pass.
 struct ChunkPlan {
   bool resident;
   std::size_t bytes;

@@ -12,8 +12,8 @@
 // after the other, in their order or in one that KVREPLAY_EMULATION_SEED gives. A barrier that some threads
 // never reach, a warp whose lanes call different things, a launch that a device refuses, is an error. Under
 // thread sanitizer a race between threads of a block or between blocks is one too: barriers order what they
-// order on the device, and shuffles and matrix products nothing (race_check.hpp). For tests of kernels where
-// there is no GPU.
+// order on the device, and shuffles and matrix products nothing (emulation.cpp, namespace race). For tests of
+// kernels where there is no GPU.
 
 namespace kvreplay::cuda::emulation {
 
@@ -21,7 +21,7 @@ struct Size3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-/// What the running fiber is.
+/// The running fiber.
 struct Thread {
   unsigned index = 0;  ///< in its block
   Size3 block;
@@ -39,7 +39,7 @@ std::int64_t runs();
 
 void sync_block();
 
-/// What one lane brings to something that a warp does together.
+/// One lane's part of an instruction of the whole warp.
 struct LaneShare {
   const void* given;  ///< the lane's own
   void* taken;        ///< where its part of the result goes

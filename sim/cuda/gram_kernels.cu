@@ -31,7 +31,7 @@ KVREPLAY_DEVICE void load_rows(const GramRows& x, std::ptrdiff_t first, std::ptr
     const int r = at / kTile, c = at % kTile;
     float number = 0;
     if (first + r < end && channel + c < x.d) {
-      const std::ptrdiff_t row = x.rows != nullptr ? x.rows[first + r] : first + r;
+      const std::ptrdiff_t row = first + r;
       number = x.x[x.column_step > 0 ? (channel + c) * x.column_step + row : row * x.d + channel + c];
       if (x.centre != nullptr) number -= x.centre[channel + c];
     }

@@ -10,10 +10,9 @@
 
 namespace kvreplay::cuda {
 
-/// n rows of a float32 matrix [..][d]. Pointers are to device memory.
+/// The first n rows of a float32 matrix [..][d]. Pointers are to device memory.
 struct GramRows {
   const float* x;
-  const std::ptrdiff_t* rows;  ///< [n], any order; null: the first n
   std::ptrdiff_t n;
   int d;                           ///< at least 1
   const float* centre = nullptr;   ///< [d], which x is taken less of, in float32; null: 0
@@ -25,7 +24,7 @@ enum class GramProducts {
   exact,   ///< float64, in which a product of two float32 numbers is exact; sums too
 };
 
-/// How the work is cut, from the sizes alone: so are the sums, to the bit.
+/// Partition of the work, from the sizes alone: so are the sums, to the bit.
 struct GramPlan {
   int tiles;
   int parts;                ///< of the rows

@@ -3,7 +3,7 @@
 #include "sim/cuda/runtime.hpp"
 #include "sim/host_device.hpp"
 
-// What kernels are written in: CUDA, or its emulation where the file is compiled as C++. A warp has 32 lanes;
+// The language of kernels: CUDA, or its emulation where the file is compiled as C++. A warp has 32 lanes;
 // whatever a warp does together, all its lanes call.
 
 #if defined(__CUDACC__)
@@ -42,9 +42,6 @@ struct Grid {
 constexpr unsigned blocks_of(std::ptrdiff_t n, std::ptrdiff_t size) {
   return static_cast<unsigned>((n + size - 1) / size);
 }
-/// Whether the code that the calling thread's device runs has instructions of matrix units for TF32
-/// (mma.hpp): not that of PTX for an older device.
-inline bool has_tf32() { return device_code().architecture >= 80; }
 
 #if defined(__CUDACC__)
 
@@ -63,7 +60,7 @@ template <class T>
 KVREPLAY_DEVICE T shuffle_from(T value, int lane) {
   return __shfl_sync(0xffffffffU, value, lane);
 }
-/// Whether it holds for any lane.
+/// True if it holds for any lane.
 KVREPLAY_DEVICE bool any_lane(bool holds) { return __any_sync(0xffffffffU, holds) != 0; }
 /// Makes *at the larger of itself and x, both at least 0, whoever else does.
 KVREPLAY_DEVICE void raise(float* at, float x) { atomicMax(reinterpret_cast<int*>(at), __float_as_int(x)); }

@@ -29,7 +29,7 @@ struct DeviceInfo {
   std::size_t memory = 0;  ///< bytes
 };
 
-/// The devices that kernels can be compiled for, capability 7.5 and later; where there are none, `why_none`
+/// The devices that kernels can be compiled for, capability 8.0 and later; where there are none, `why_none`
 /// is one clause. Whether one has code in this build and works is device_code()'s: that takes memory on it.
 struct Devices {
   std::vector<DeviceInfo> found;
@@ -43,7 +43,7 @@ struct DeviceCode {
   int architecture = 0;   ///< that it is written for, 10 major + minor: what __CUDA_ARCH__ says in it
   bool from_ptx = false;  ///< made by the driver: this build has none for the device itself
 };
-/// That of the calling thread's device. Throws DeviceError, one clause, where there is none or the device
+/// Code of the calling thread's device. Throws DeviceError, one clause, where there is none or the device
 /// does not work.
 DeviceCode device_code();
 /// The architectures that this build has code for, lowest first; none where the compiler did not say.
@@ -66,7 +66,7 @@ std::size_t free_memory();
 /// The calling thread's device from now on.
 void use_device(int index);
 int current_device();
-/// That device's, 10 major + minor.
+/// Capability of that device, 10 major + minor.
 int capability();
 /// Bytes of shared memory that one of its blocks may take.
 std::size_t shared_memory_limit();
@@ -83,7 +83,7 @@ class Stream {
   void* handle() const;
   /// Returns when all is done; throws DeviceError where something failed meanwhile.
   void synchronize() const;
-  /// What comes later waits until all that `other` has now is done.
+  /// Later work waits until all that `other` has now is done.
   void wait_for(const Stream& other) const;
 
  private:
@@ -98,7 +98,7 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(const Stream& stream);
-  /// Whether all that the stream had to do when it was recorded is done, and waiting for that. One that was
+  /// True if all that the stream had to do when it was recorded is done, and waiting for that. One that was
   /// never recorded is reached.
   bool reached() const;
   void wait() const;
@@ -123,7 +123,7 @@ void staged_copy(void* to, const void* from, std::size_t bytes, const Stream& st
 void fill_zero(void* to, std::size_t bytes, const Stream& stream);
 }  // namespace detail
 
-/// Whether it is ordinary host memory, neither a device's nor pinned.
+/// True if it is ordinary host memory, neither a device's nor pinned.
 bool is_pageable(const void* memory);
 
 /// n numbers of memory that is not initialised. It is used again at once when it is released, so the thread

@@ -103,11 +103,11 @@ Devices find_devices() {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
     const int capability = 10 * properties.major + properties.minor;
-    (capability < 75 ? devices.too_old : devices.found)
+    (capability < 80 ? devices.too_old : devices.found)
         .push_back(
             {i, properties.name, capability, properties.multiProcessorCount, properties.totalGlobalMem});
   }
-  if (devices.found.empty()) devices.why_none = "no GPU here has compute capability 7.5 or later";
+  if (devices.found.empty()) devices.why_none = "no GPU here has compute capability 8.0 or later";
   return devices;
 }
 

@@ -29,7 +29,7 @@ thread_local int current = 0;
 
 constexpr int kDevices = 2;
 constexpr const char* kNames[kDevices] = {"the processor, as an old GPU", "the processor, as a GPU"};
-constexpr int kCapabilities[kDevices] = {75, 90};
+constexpr int kCapabilities[kDevices] = {80, 90};
 std::array<std::atomic<int>, kDevices> code_of{kCapabilities[0], kCapabilities[1]};
 
 const std::size_t kMemory = [] {

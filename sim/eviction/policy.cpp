@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace kvreplay {
@@ -10,7 +11,7 @@ namespace {
 /// round(x) = floor(x + 1/2)
 Index rounded(double x) { return static_cast<Index>(std::floor(x + 0.5)); }
 
-/// How many pages n tokens begin.
+/// Number of pages that n tokens begin.
 Index pages_of(Index n, Index page) { return n / page + (n % page > 0 ? 1 : 0); }
 
 /// Keeps the `more` largest scores besides what is kept. In a vector of their own: no score marks what is
@@ -27,7 +28,7 @@ void keep_largest(KeptSet& kept, const Vector<double>& scores, Index more) {
     if (best[r] != 0) kept[rest[r]] = 1;
 }
 
-/// What one page or piece of text is worth of its tokens' scores.
+/// Score of one page or piece of text, from its tokens' scores.
 double worth(const Eigen::Ref<const Vector<double>>& tokens, PageScore by) {
   double sum = 0;
   for (const double score : tokens) sum += score;  // always in order: equal pages have to tie
@@ -84,7 +85,9 @@ PolicyOverrides PolicyOverrides::before(const PolicyOverrides& others) const {
           chunk ? chunk : others.chunk,
           r ? r : others.r,
           dense ? dense : others.dense,
-          threshold ? threshold : others.threshold};
+          threshold ? threshold : others.threshold,
+          seed ? seed : others.seed,
+          heads ? heads : others.heads};
 }
 
 std::string policy_name(std::string_view base, std::string_view score) {
@@ -177,6 +180,10 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     case EvictionBase::kvzip:
       if (least_1) rule.sinks = 4;
       break;
+    case EvictionBase::random:
+      rule.seed = overrides.seed.value_or(0);
+      rule.one_draw_a_layer = overrides.heads == PageHeads::layer;
+      break;
     case EvictionBase::knorm:
     case EvictionBase::triattention:
     case EvictionBase::leverage:
@@ -222,6 +229,19 @@ EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOver
     rule.given = policy.given;
   }
   return rule;
+}
+
+double lot_of(const EvictionRule& rule, Index layer, Index kv_head, Index seen, Index position) {
+  // SplitMix64's mixing, a round for each number.
+  std::uint64_t bits = 0;
+  for (const Index number :
+       {rule.seed.value_or(0), layer, rule.one_draw_a_layer ? Index{-1} : kv_head, seen, position}) {
+    bits += 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(number);
+    bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
+    bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
+    bits ^= bits >> 31U;
+  }
+  return std::ldexp(static_cast<double>(bits >> 11U), -53);
 }
 
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l) {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-// How a policy ranks and keeps. Definitions: sim/eviction/POLICIES.md.
+// Ranking and kept sets of policies. Definitions: sim/eviction/POLICIES.md.
 
 namespace kvreplay {
 
@@ -25,7 +25,7 @@ struct Pooling {
   bool operator==(const Pooling&) const = default;
 };
 
-/// What replaces a base's own choices; unset ones stay.
+/// Settings in place of a base's own; unset ones stay.
 struct PolicyOverrides {
   std::optional<Positions> window, sinks, recent;
   std::optional<Pooling> pool;
@@ -38,6 +38,8 @@ struct PolicyOverrides {
   std::optional<ChunkBy> chunk;
   std::optional<Index> r, dense;  ///< of policies that read less
   std::optional<double> threshold;
+  std::optional<Index> seed;  ///< of random, as is `heads`: one draw for each head or for all of a layer
+  std::optional<PageHeads> heads;
   bool operator==(const PolicyOverrides&) const = default;
   /// These, and `others` where they are unset.
   PolicyOverrides before(const PolicyOverrides& others) const;
@@ -56,18 +58,18 @@ struct Policy {
 };
 /// BASE+SCORE, or BASE:SCORE where the base has nothing but its score; BASE without a score.
 std::string policy_name(std::string_view base, std::string_view score);
-/// Whether it finds its kept set by search from beginning to end: nothing is ranked.
+/// True if it finds its kept set by search from beginning to end: nothing is ranked.
 bool only_searches(const Policy& policy);
-/// Whether the policy of this name ranks by the decoding steps, which no method can know, or reads everything
+/// True if the policy of this name ranks by the decoding steps, which no method can know, or reads everything
 /// to choose what to read.
 bool knows_the_future(std::string_view policy);
-/// Whether the policy of this name keeps the whole prompt, and its rows read less.
+/// True if the policy of this name keeps the whole prompt, and its rows read less.
 bool evicts_nothing(std::string_view policy);
 
 /// A policy with every choice made, for a prompt of l tokens and a budget.
 struct EvictionRule {
   Policy policy;
-  /// What ranks the tokens; neither metric nor given: by position, later is larger.
+  /// Score that ranks the tokens; neither metric nor given: by position, later is larger.
   std::optional<TokenMetric> metric;
   std::optional<std::size_t> given;
   Index window = 1;  ///< the rows whose scores count: the last `window` queries
@@ -84,17 +86,19 @@ struct EvictionRule {
   Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
   bool shared_by_layer = false;  ///< one ranking for all KV heads: the mean over the layer's query heads
+  std::optional<Index> seed;     ///< where set, tokens rank by lot_of()
+  bool one_draw_a_layer = false;
   bool two_stages = false;       ///< half of the budget goes by score, the rest by score times weight
   bool pins_in_first = false;    ///< that half counts what is pinned
   Index least_in_first = 0;      ///< of that half
   ExpectedAttention expected;    ///< the form of expected_attention
-  std::optional<SearchBy> by;    ///< what a search makes small
+  std::optional<SearchBy> by;    ///< objective of a search
   std::optional<ReadBy> reads;   ///< nothing is evicted: each row reads what it chooses by this
   std::optional<Index> r;        ///< channels that are read to choose so; unset: a quarter of them
   Index dense = 0;               ///< the first layers, in which rows read everything
   bool reads_by_logits = false;  ///< by sums over query heads of logits, not of weights
 
-  /// Whether it swaps kept and evicted tokens.
+  /// True if it swaps kept and evicted tokens.
   bool exchanges() const { return by && !kBases[policy.base].greedy; }
   /// The greedy search whose kept set this is, or starts from.
   std::optional<SearchBy> greedy_by() const;
@@ -108,24 +112,31 @@ inline constexpr Index kUsualWindow = 32;
 EvictionRule rule_of(const Policy& policy, Semantics semantics, const PolicyOverrides& of_all, Index l,
                      Index budget, bool has_wo, Index hidden = 0);
 
-/// How many of l tokens are pinned with `sinks` first and `recent` last ones: whole pages, and the last one
-/// where it is not full; of pages of one token sinks + recent, as asked for.
+/// A token's lot, uniform in [0, 1): of the rule's seed, the layer, the KV head (unless one draw serves the
+/// layer), the number of positions seen when it is drawn, and the token's own position. Equal on every
+/// machine and for any number of threads.
+double lot_of(const EvictionRule& rule, Index layer, Index kv_head, Index seen, Index position);
+
+/// Number of l tokens that are pinned with `sinks` first and `recent` last ones: whole pages, and the last
+/// one where it is not full; of pages of one token sinks + recent, as asked for.
 Index pinned_tokens(Index sinks, Index recent, Index page, Index l);
 
-/// What a policy keeps of l tokens within a budget, or a row reads where nothing is evicted: whole pages.
+/// Number of l tokens that a policy keeps within a budget, or a row reads where nothing is evicted: whole
+/// pages.
 Index tokens_within(const Policy& policy, Index budget, Index l);
 
-/// What whole pages keep of l tokens within a budget: the last page as far as it is there, and full ones.
+/// Number of l tokens that whole pages keep within a budget: the last page as far as it is there, and full
+/// ones.
 Index tokens_of_pages(Index budget, Index page, Index l);
 
-/// How many of l tokens a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress
+/// Number of l tokens that a compression ratio sigma in (0, 1) keeps: round((1 - sigma) l), in kvpress
 /// int(l (1 - sigma)) in floating point, since 0.5.5 at least 1.
 Index kept_tokens(double sigma, Index l, Semantics semantics);
 
 /// scores, pooled as the rule says; `scores` has one value for each position of a cache, in order.
 Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index window);
 
-/// What pages of `page` scores, the last of which may have fewer, are worth.
+/// Scores of pages of `page` tokens, the last of which may have fewer.
 Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore by);
 
 /// Where the lines or sentences of a prompt end, for EvictionRule::chunk_ends, from the texts of its tokens,
@@ -143,12 +154,13 @@ std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by);
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget,
                 const Vector<double>& weights = {});
 
-/// How many tokens share the score of the last one that `kept` has by score, where one of them is not kept:
-/// the choice among them is any; 0 where the cut runs between two scores. Scores are pooled, and rounded to
-/// `numbers`, first. What is pinned plays no part. For rules that rank token by token, once, in one stage.
+/// Number of tokens that share the score of the last one that `kept` has by score, where one of them is not
+/// kept: the choice among them is any; 0 where the cut runs between two scores. Scores are pooled, and
+/// rounded to `numbers`, first. What is pinned plays no part. For rules that rank token by token, once, in
+/// one stage.
 Index tied_at_cut(const EvictionRule& rule, const Vector<double>& scores, const KeptSet& kept, Dtype numbers);
 
-/// What CriticalKV's code and kvpress add to mean attention before they multiply it.
+/// Term that CriticalKV's code and kvpress add to mean attention before they multiply it.
 inline constexpr double kCriticalEpsilon = 1e-4;
 
 }  // namespace kvreplay

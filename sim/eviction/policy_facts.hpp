@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-// What policies there are. Definitions: sim/eviction/POLICIES.md.
+// All policies. Definitions: sim/eviction/POLICIES.md.
 
 namespace kvreplay {
 
@@ -14,7 +14,7 @@ enum class Semantics { paper, official, kvpress, kvpress_0_5_5 };
 struct SemanticsFacts {
   Semantics id;
   std::string_view name;
-  std::string_view meaning;  ///< whose reading of a method
+  std::string_view meaning;  ///< the policy variant
 };
 inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
     {Semantics::paper, "paper", "What the method's paper says"},
@@ -23,12 +23,12 @@ inline constexpr auto kSemantics = facts_table<SemanticsFacts>({
     {Semantics::kvpress_0_5_5, "kvpress-0.5.5", "What NVIDIA kvpress 0.5.5 does: a token is kept at least"},
 });
 constexpr std::string_view name_of(Semantics semantics) { return kSemantics[semantics].name; }
-/// Whether it is kvpress' reading, of any version.
+/// True for kvpress' variant, of any version.
 constexpr bool is_kvpress(Semantics semantics) {
   return semantics == Semantics::kvpress || semantics == Semantics::kvpress_0_5_5;
 }
 
-/// What an exact search makes small on its rows.
+/// Objective of an exact search on its rows.
 enum class SearchBy { error, loss, leverage };
 
 struct SearchByFacts {
@@ -44,7 +44,7 @@ inline constexpr auto kSearchBy = facts_table<SearchByFacts>({
 });
 constexpr std::string_view name_of(SearchBy by) { return kSearchBy[by].name; }
 
-/// What a page of tokens is worth.
+/// Score of a page of tokens.
 enum class PageScore { mean, max, sum };
 
 struct PageScoreFacts {
@@ -57,7 +57,7 @@ inline constexpr auto kPageScores = facts_table<PageScoreFacts>({
     {PageScore::sum, "sum"},
 });
 
-/// Whose choice of pages is one.
+/// Heads that share one choice.
 enum class PageHeads { head, layer };
 
 struct PageHeadsFacts {
@@ -69,7 +69,7 @@ inline constexpr auto kPageHeads = facts_table<PageHeadsFacts>({
     {PageHeads::layer, "layer"},
 });
 
-/// What pieces of the prompt's text are kept or evicted together.
+/// Pieces of the prompt's text that are kept or evicted together.
 enum class ChunkBy { line, sentence };
 
 struct ChunkByFacts {
@@ -81,7 +81,7 @@ inline constexpr auto kChunkBy = facts_table<ChunkByFacts>({
     {ChunkBy::sentence, "sentence"},
 });
 
-/// What each row chooses by which tokens it reads, where the whole prompt is kept.
+/// Score by which each row chooses the tokens that it reads, where the whole prompt is kept.
 enum class ReadBy {
   weight,          ///< their weights
   weight_share,    ///< their weights, as many as reach a share of all
@@ -103,6 +103,7 @@ enum class EvictionBase {
   rkv,
   triattention,
   score,
+  random,
   oracle,
   oracle_exact,
   oracle_loss,
@@ -122,18 +123,19 @@ enum class EvictionBase {
 struct EvictionBaseFacts {
   EvictionBase id;
   std::string_view name;
-  std::string_view plain;    ///< what it keeps, in plain words, for menus
+  std::string_view plain;    ///< the tokens that it keeps, in plain words, for menus
   std::string_view meaning;  ///< one line
-  /// What it ranks by; nothing: by position, or by exact search.
+  /// Metric that it ranks by; nothing: by position, by lot, or by exact search.
   std::optional<TokenMetric> metric = {};
-  /// Whether BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or
+  /// True if BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or
   /// starts from what a score ranks first.
   bool takes_score = false;
   bool alone = false;  ///< BASE:SCORE, never without one: it ranks by that score and has nothing of its own
-  /// What it makes small, where it looks for the kept set itself; unless it is `greedy` that may be chosen.
+  /// Objective, where it looks for the kept set itself; unless it is `greedy` that may be chosen.
   std::optional<SearchBy> searches = {};
   bool greedy = false;       ///< searches by evicting one token at a time
   bool last_row = false;     ///< while decoding, only the last step's scores count
+  bool draws = false;        ///< ranks by lot
   bool pins_all = false;     ///< everything that it keeps is pinned
   bool pins_window = false;  ///< the rows that score are pinned
   bool two_stages = false;   ///< ranks again, by what W_O makes of the values, for half of the budget
@@ -213,6 +215,11 @@ inline constexpr auto kBases = facts_table<EvictionBaseFacts>({
      .plain = "a score alone",
      .meaning = "A score alone: nothing is pinned or pooled",
      .alone = true},
+    {.id = EvictionBase::random,
+     .name = "random",
+     .plain = "tokens drawn at random",
+     .meaning = "Baseline: tokens drawn uniformly at random for every KV head",
+     .draws = true},
     {.id = EvictionBase::oracle,
      .name = "oracle",
      .plain = "importance to the decoding steps",

@@ -11,12 +11,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <string>
 
 namespace kvreplay {
 namespace {
 
-/// Whether the rule takes the published form of Expected Attention rather than the token metric.
+/// True if the rule takes the published form of Expected Attention rather than the token metric.
 bool own_expected_attention(const EvictionRule& rule) {
   return rule.policy.start.value_or(rule.policy.base) == EvictionBase::expected_attention;
 }
@@ -46,6 +47,16 @@ Vector<double> expected_attention(const HeadGroup<T>& group, const EvictionRule&
   const Matrix<double> heads = expected_attention_scores(group, rule.expected, workers);
   if (!heads.allFinite()) report_not_finite(group, "a finite expected_attention");
   return with_first_on_top(heads.colwise().mean(), rule.expected.n_sink).row(0).transpose();
+}
+
+/// The lots of some tokens, after `seen` positions.
+template <class T>
+Vector<double> lots(const HeadGroup<T>& group, const EvictionRule& rule, std::span<const Index> tokens,
+                    Index seen) {
+  Vector<double> scores(std::ssize(tokens));
+  for (Index at = 0; at < scores.size(); ++at)
+    scores[at] = lot_of(rule, group.layer, group.kv_head, seen, tokens[at]);
+  return scores;
 }
 
 Vector<double> by_position(Index l) { return Vector<double>::LinSpaced(l, 0, static_cast<double>(l - 1)); }
@@ -80,6 +91,10 @@ std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<con
       scores.push_back(expected_attention(group, rule, compute.workers));
     } else if (rule.metric) {
       scores.push_back(metrics[window_of(rule)][*rule.metric].row(0).transpose());
+    } else if (rule.seed) {
+      std::vector<Index> all(group.l);
+      std::iota(all.begin(), all.end(), Index{0});
+      scores.push_back(lots(group, rule, all, group.l));
     } else {
       scores.push_back(only_searches(rule.policy) || rule.reads ? Vector<double>() : by_position(group.l));
     }
@@ -116,10 +131,11 @@ std::vector<Index> BlockCuts<T>::cut(const std::vector<Index>& cache, Index budg
   if (candidates > budget) {
     EvictionRule within = rule_;
     within.window = within.pool_window = std::min(rule_.window, rows);
-    // KeyDiff and TriAttention rank the cache's keys in place. All other rules rank a copy of the cache;
+    // KeyDiff, TriAttention and lots rank the cache in place. All other rules rank a copy of the cache;
     // KeyDiff also copies it to report a value that is not finite.
     Vector<double> scores;
     if (keydiff_) scores = keydiff_->scores(cache);
+    if (rule_.seed) scores = lots(group_, rule_, cache, cache.back() + 1);
     if (triattention_) {
       scores = triattention_->scores(cache, cache.back() + 1);
       if (!scores.allFinite()) report_not_finite(group_, "a finite triattention");

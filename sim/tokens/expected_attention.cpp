@@ -101,7 +101,7 @@ class InverseRotation {
 /// Sums over some of one query head's queries x less a point near their mean.
 struct MomentSums {
   Vector<double> sum;          // [d]
-  std::vector<double> square;  // of x^T x, gram_simd.hpp
+  std::vector<double> square;  // of x^T x, gram_sums.hpp
 };
 
 /// Adds `rows` queries q [rows, d] at the positions that `rotation` stands at. panels: scratch for them.

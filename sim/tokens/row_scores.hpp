@@ -11,7 +11,7 @@
 
 namespace kvreplay {
 
-/// What a row gives a token, to be summed over rows: each has a RowFormula.
+/// Score that a row gives a token, to be summed over rows: each has a RowFormula.
 enum class RowScore : int {
   attention,
   attention_sq,
@@ -23,7 +23,7 @@ enum class RowScore : int {
   value,  ///< over a prompt's rows no sum of its own: that of attention_sq times ||v||^2
 };
 inline constexpr int kRowScores = static_cast<int>(RowScore::value) + 1;
-/// How many tiles and kernels sum: the scores before `value`.
+/// Number that tiles and kernels sum: the scores before `value`.
 inline constexpr int kRowSums = static_cast<int>(RowScore::value);
 KVREPLAY_HOST_DEVICE constexpr int sum_at(RowScore score) { return static_cast<int>(score); }
 
@@ -79,10 +79,10 @@ struct TopScore {
   TopVector vector;
 };
 
-/// What else the differences v - o are multiplied with.
+/// Factor of the differences v - o besides themselves.
 enum class DifferenceProduct { none, with_token, with_base };
 
-/// What a formula asks for besides weights, unless it says so.
+/// Requests of a formula besides weights; a formula overrides them.
 template <RowScore kIs>
 struct RowFormulaOf {
   static constexpr RowScore kScore = kIs;
@@ -92,7 +92,7 @@ struct RowFormulaOf {
   static constexpr bool kOfZeroKey = false;  ///< a token of no weight scores too, unless it is hidden
   /// It is a square() of a vector() that may cancel, times weight()^2.
   static constexpr bool kCancels = false;
-  static constexpr bool kSumApart = false;  ///< what is summed over a prompt's rows is its part()
+  static constexpr bool kSumApart = false;  ///< sums over a prompt's rows are of its part()
 };
 
 /// Each has term(row, entry), and top(column, taylor) of the largest column, whose z the Taylor scores take
@@ -241,7 +241,7 @@ struct RowFormula<RowScore::exact_remove> : RowFormulaOf<RowScore::exact_remove>
   }
 };
 
-// What is made of the table.
+// Uses of the table.
 
 namespace detail {
 template <class Call, int... kAt>
@@ -264,7 +264,7 @@ KVREPLAY_HOST_DEVICE inline void with_formula(RowScore score, const Call& call) 
       std::make_integer_sequence<int, kRowScores>());
 }
 
-/// Whether a score asks for ||v - o||^2, and what with it.
+/// True if a score asks for ||v - o||^2, and what with it.
 KVREPLAY_HOST_DEVICE inline bool needs_difference(RowScore score) {
   bool needs = false;
   with_formula(score, [&](auto formula) { needs = decltype(formula)::kDifference; });
@@ -293,7 +293,7 @@ struct TopSquares {
   double value, difference, joint, exact_joint;
 };
 
-/// What the largest column of one row is worth, scored from what remains of the row without it.
+/// Score of the largest column of one row, formed from what remains of the row without it.
 struct LargestScores {
   std::ptrdiff_t at;  ///< its position
   double sums[kRowSums];
@@ -347,25 +347,10 @@ KVREPLAY_HOST_DEVICE inline TopCombination top_combination(RowScore score, const
   return {top.plain, 0, 0, 0, 0, 0};
 }
 
-// What ranks a cache besides.
-
-/// What ranks the tokens of a cache.
-enum class CacheRank : int {
-  none,  ///< nothing can
-  own,   ///< an OwnScore
-  keydiff,
-  row_sums,  ///< the sums of a RowScore over steps
-  caote,     ///< formed from the sums of each query head's `attention`; so is:
-  fastcaote,
-};
-KVREPLAY_HOST_DEVICE constexpr bool by_query_head(CacheRank rank) {
-  return rank == CacheRank::caote || rank == CacheRank::fastcaote;
-}
-
-/// What a token scores by itself, whatever else is cached.
+/// The score of a token by itself, whatever else is cached.
 enum class OwnScore : int { position, knorm };
 
-/// What there is of a token without a row.
+/// Numbers of a token without a row.
 struct OwnToken {
   double position, key_norm, value_sq;
 };

@@ -40,11 +40,11 @@ enum class TokenMetric {
   oracle_loss,
 };
 
-/// What methods can know; what a single change of the cache costs; what only the decoding steps show. Of the
-/// latter two more is worse.
+/// A score that methods can know; the cost of a single change of the cache; a score that only the decoding
+/// steps show. Of the latter two more is worse.
 enum class MetricKind { score, exact, oracle };
 
-/// What a metric measures; relative errors are meant only between metrics of one unit.
+/// Unit of a metric; relative errors are meant only between metrics of one unit.
 enum class MetricUnit { weight, squared_weight, squared_output, output, nats, other };
 
 struct MetricUnitFacts {
@@ -72,7 +72,7 @@ enum class MetricRows {
   repeat,  ///< those of a second reading of the prompt
 };
 
-/// What the query heads of a group make of a metric together.
+/// Reduction of a metric over the query heads of a group.
 enum class OverHeads {
   sum,
   mean,  ///< the first tokens then rank above all, as in each head (kExpectedAttentionFirst)
@@ -80,7 +80,20 @@ enum class OverHeads {
   max,
 };
 
-/// How a cache is ranked by a metric while decoding.
+/// The kind of policy that a metric makes while decoding (sim/eviction/decode/decode_policies.cpp).
+enum class CacheRank {
+  none,  ///< it makes none
+  own,   ///< an OwnScore
+  keydiff,
+  row_sums,  ///< the sums of a RowScore over steps
+  caote,     ///< formed from the sums of each query head's `attention`; so is:
+  fastcaote,
+};
+constexpr bool by_query_head(CacheRank rank) {
+  return rank == CacheRank::caote || rank == CacheRank::fastcaote;
+}
+
+/// Ranking of a cache by a metric while decoding.
 struct Decoding {
   CacheRank rank = CacheRank::none;
   RowScore score = RowScore::attention;  ///< where sums over rows rank
@@ -378,7 +391,7 @@ static_assert(
 
 constexpr std::string_view name_of(TokenMetric metric) { return kTokenMetrics[metric].name; }
 
-/// What a single row does with a single token: the terms that metrics sum up over rows and query heads.
+/// Terms of a single row and a single token that metrics sum up over rows and query heads.
 enum class EntryTerm {
   logit,
   attn,

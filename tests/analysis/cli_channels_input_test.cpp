@@ -139,7 +139,7 @@ TEST_CASE("channels without something in the dump", "[cli][channels]") {
   SECTION("an odd number of channels, some of them not rotated") {
     drop_channel(dump);
     run_command("channels", dump, out,
-                {"--method", "magnitude,iap,optimal,output,rope_pairs", "--ratio", "0.5,0.9"});
+                {"--method", "magnitude,iap,convex,output,rope_pairs", "--ratio", "0.5,0.9"});
     CHECK(channel_array(out, 0, "rope_pair").as<std::int32_t>() ==
           std::vector<std::int32_t>{3, 4, 5, 0, 1, 2, -1});
     const Npy order = channel_array(out, 1, "rope_pairs_order");

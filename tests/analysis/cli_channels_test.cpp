@@ -52,7 +52,7 @@ TEST_CASE("the result folder of channels is as its format says", "[cli][channels
   const std::string precision = semantics == "kvpress" ? "f32" : "f64";
   const bool official = semantics == "official";
   const std::vector<std::string> orders = {"magnitude", "think", "iap", "output", "rope_pairs"},
-                                 searches = {"exchange", "exchange+think", "optimal"},
+                                 searches = {"exchange", "exchange+think", "convex"},
                                  methods = joined(orders, searches), ratios = {"0", "0.3", "0.5"};
   const fs::path out = temp / "r";
   const ChannelFigures csv = channels(temp / "dump", out,
@@ -108,7 +108,7 @@ TEST_CASE("the result folder of channels is as its format says", "[cli][channels
         for (const char* on : {"window", "future"})
           for (const char* metric : {"layer_output_error", "layer_output_gain"})
             CHECK(csv.has(scope, which, on, metric) == layer);
-        const bool bound = method == "optimal" && !official;
+        const bool bound = method == "convex" && !official;
         for (const char* metric : {"lower_bound", "proven"})
           CHECK(csv.has(scope, which, "window", metric) == bound);
         rows += 1 + (layer ? 4 : 0) + (bound ? 2 : 0);
@@ -171,7 +171,7 @@ TEST_CASE("matrices, orders and sets of channels belong together", "[cli][channe
   const ChannelFigures csv = channels(sample_dump(), temp / "r",
                                       {"--layers", "1,4", "--method",
                                        "magnitude,think,iap,output,rope_pairs,exchange,exchange+output,"
-                                       "optimal",
+                                       "convex",
                                        "--ratio", ratios});
   constexpr std::size_t d = 64;
   for (const std::size_t layer : {1, 4}) {
@@ -234,7 +234,7 @@ TEST_CASE("matrices, orders and sets of channels belong together", "[cli][channe
       }
       // the error of a set is the sum of H over it
       for (const char* method :
-           {"magnitude", "think", "iap", "output", "rope_pairs", "exchange", "exchange+output", "optimal"})
+           {"magnitude", "think", "iap", "output", "rope_pairs", "exchange", "exchange+output", "convex"})
         for (const char* ratio : {"0.3", "0.5", "0.7"}) {
           const std::string which = fmt::format("{}-{}", method, ratio);
           INFO(which);
@@ -249,7 +249,7 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
   const TempDir temp;
   const std::vector<std::string> starts = {"magnitude", "think", "iap", "output"},
                                  methods = joined(starts, {"exchange", "exchange+magnitude", "exchange+think",
-                                                           "exchange+output", "optimal"});
+                                                           "exchange+output", "convex"});
   const ChannelFigures csv = channels(
       sample_dump(), temp / "r",
       {"--layers", "0,3", "--method", fmt::format("{}", fmt::join(methods, ",")), "--ratio", "0,0.4,0.6"});
@@ -260,7 +260,7 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
       const std::string none = method + "-0";
       for (const std::string& metric : joined(kErrors, {"reconstruction_gain", "output_gain"}))
         for (const char* rows : {"window", "future"}) CHECK(csv.at(scope, none, rows, metric) == 0.0);
-      if (method == "optimal") {
+      if (method == "convex") {
         CHECK(csv.at(scope, none, "window", "lower_bound") == 0.0);
         CHECK(csv.at(scope, none, "window", "proven") == 1.0);
       }
@@ -282,14 +282,14 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
         INFO(start);
         CHECK(error(swapped) <= error(start) + rounding);
         improved += error(swapped) < 0.999 * error(start);
-        CHECK(error("optimal") <= error(swapped) + rounding);
+        CHECK(error("convex") <= error(swapped) + rounding);
       }
-      const double bound = csv.at(head, which("optimal"), "window", "lower_bound");
-      CHECK(bound <= error("optimal") + rounding);
-      CHECK(bound > 0.9 * error("optimal"));
-      const double proven = csv.at(head, which("optimal"), "window", "proven");
+      const double bound = csv.at(head, which("convex"), "window", "lower_bound");
+      CHECK(bound <= error("convex") + rounding);
+      CHECK(bound > 0.9 * error("convex"));
+      const double proven = csv.at(head, which("convex"), "window", "proven");
       CHECK((proven == 0.0 || proven == 1.0));
-      if (proven == 1.0) CHECK(bound == Approx(error("optimal")).epsilon(1e-9));
+      if (proven == 1.0) CHECK(bound == Approx(error("convex")).epsilon(1e-9));
     }
     // a layer's figures are sums, the model's those of its layers; ratios are of sums
     for (const std::string& method : methods) {
@@ -331,8 +331,8 @@ TEST_CASE("what pruning costs obeys its laws", "[cli][channels]") {
   }
   CHECK(improved > 10);
   double proven = 0;
-  for (const std::string& head : heads) proven += csv.at(head, "optimal-0.4", "window", "proven") / 4;
-  CHECK(csv.at(",", "optimal-0.4", "window", "proven") == Approx(proven));
+  for (const std::string& head : heads) proven += csv.at(head, "convex-0.4", "window", "proven") / 4;
+  CHECK(csv.at(",", "convex-0.4", "window", "proven") == Approx(proven));
   for (const char* share : {"off_diagonal_share", "rope_pair_share"}) {
     double mean = 0;
     for (const std::string& head : heads) mean += csv.at(head, "-", "window", share) / 4;
@@ -424,7 +424,7 @@ TEST_CASE("protected channels stay", "[cli][channels]") {
   const TempDir temp;
   make_small_dump(temp / "dump");
   const std::vector<std::string> options = {
-      "--method", "magnitude,think,iap,exchange,output,optimal,rope_pairs", "--ratio", "0.5,0.9"};
+      "--method", "magnitude,think,iap,exchange,output,convex,rope_pairs", "--ratio", "0.5,0.9"};
   // at least 4 and at most 4 of 8 channels: those of the largest norms, which magnitude would prune last
   channels(temp / "dump", temp / "all", options);
   const ChannelFigures csv = channels(temp / "dump", temp / "r", joined(options, {"--protect", "50:50"}));
@@ -434,7 +434,7 @@ TEST_CASE("protected channels stay", "[cli][channels]") {
           row_of<std::int32_t>(channel_array(temp / "all", layer, "magnitude_order"), head);
       const std::set<std::int32_t> fixed(norms.begin() + 4, norms.end());
       for (const char* method :
-           {"magnitude", "think", "iap", "exchange", "output", "optimal", "rope_pairs"}) {
+           {"magnitude", "think", "iap", "exchange", "output", "convex", "rope_pairs"}) {
         INFO(layer << "," << head << " " << method);
         for (const char* ratio : {"0.5", "0.9"}) {
           const std::vector<char> set =
@@ -457,7 +457,7 @@ TEST_CASE("protected channels stay", "[cli][channels]") {
         std::vector<double>{50, 50});
   // "off" and an upper end of 0 protect nothing
   channels(temp / "dump", temp / "zero", joined(options, {"--protect", "0:0"}));
-  for (const char* file : {"iap_order", "optimal-0.5"})
+  for (const char* file : {"iap_order", "convex-0.5"})
     CHECK(channel_array(temp / "zero", 0, file).data == channel_array(temp / "all", 0, file).data);
 }
 

@@ -220,7 +220,7 @@ TEST_CASE("run.json, the screen and the report name the GPU and the code that it
 TEST_CASE("info --devices lists the GPUs and what runs on them", "[cuda][cli][played]") {
   CHECK(run_on_device({"info", "--devices"}).out ==
         "GPU  name                          capability  memory   code  usable\n"
-        "0    the processor, as an old GPU  7.5         1.0 GiB  7.5   yes\n"
+        "0    the processor, as an old GPU  8.0         1.0 GiB  8.0   yes\n"
         "1    the processor, as a GPU       9.0         1.0 GiB  9.0   yes\n"
         "CUDA 12.4; the driver supports 13.0\n");
   const Json all = Json::parse(run_on_device({"info", "--devices", "--json"}).out);

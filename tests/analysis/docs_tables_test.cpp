@@ -116,7 +116,7 @@ TEST_CASE("CHANNELS.md lists every channel method", "[docs]") {
     const std::string row = between(text, "\n| `" + std::string(facts.name) + "` |", "\n");
     INFO(facts.name);
     CHECK((row.find("Needs the dump's RoPE") != std::string::npos) == facts.needs_rope);
-    CHECK((row.find("lower_bound") != std::string::npos) == facts.proves);
+    CHECK((row.find("lower_bound") != std::string::npos) == facts.bounds);
   }
 }
 

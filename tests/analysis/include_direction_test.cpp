@@ -143,10 +143,8 @@ TEST_CASE("a header with one includer joins it", "[house]") {
       "data/axis_order.hpp",
       "sim/cache/cuda/kept_kernels.hpp",
       "sim/channels/cuda/output_interaction_kernels.hpp",
-      "sim/cuda/race_check.hpp",
-      "sim/eviction/decode/cuda/decode_block_cache.hpp",
+      "sim/eviction/decode/cuda/decode_kernels.hpp",
       "sim/eviction/exact/cuda/exact_error_cuda.hpp",
-      "sim/simd/gram_simd.hpp",
       "sim/tokens/cuda/row_kernels.hpp",
   };
   const fs::path root = kvreplay::test::source_dir();

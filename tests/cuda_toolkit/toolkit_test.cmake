@@ -51,7 +51,7 @@ expect(11.4 "" "80")
 foreach(toolkit 11.8 12.0 12.4 12.8 13.0)
   expect(${toolkit} "" "80-real;90")
 endforeach()
-expect(13.0 "7.5" "75")
+expect(13.0 "7.5" "80-real;90")  # too old
 expect(13.0 "9.0 9.0" "90")
 expect(12.8 "12.0 8.6" "86-real;120")
 expect(12.4 "12.0" "80-real;90")     # the driver compiles 90's PTX for it
@@ -87,5 +87,5 @@ configure(11.8 "" 0 "CUDA: kernels for 80-real;90,")
 configure(11.8 "86" 0 "CUDA: kernels for 86 ")  # of a folder that is configured already
 configure(11.8 "" 0 "CUDA: kernels for 86 ")    # as ninja does it
 configure(12.4 "100" 1 "found 100")
-configure(12.4 "75;90a" 0 "CUDA: kernels for 75;90a ")
+configure(12.4 "80;90a" 0 "CUDA: kernels for 80;90a ")
 configure(13.0 "" 0 "CUDA: kernels for 80-real;90,")

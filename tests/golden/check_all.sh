@@ -12,11 +12,11 @@ sample=../../data/samples/pystdlib-lm
 /usr/bin/python3 golden_evictions.py --selftest
 bases=streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention,oracle,oracle_exact
 scored=h2o+value,h2o+key,h2o+joint,h2o+fastcaote,tova+caote,snapkv+caote,snapkv+exact_remove
-own='score:joint,score:keydiff,snapkv+joint[window=16],snapkv[window=64,pool=avg:9],h2o[sinks=4,recent=9]'
+own='score:joint,random,score:keydiff,snapkv+joint[window=16],snapkv[window=64,pool=avg:9],h2o[sinks=4,recent=9]'
 evict() { "$kvreplay" evict $sample --precision f64 --force --quiet "$@"; }
 evict --out $out/golden-evict --policy "$bases,$scored,$own" --diff paper,official,kvpress --sigma 0.8 --phase prefill,blockwise:128
 /usr/bin/python3 golden_evictions.py --dump $sample --check $out/golden-evict
-evict --out $out/golden-decode --policy "h2o,tova,snapkv+joint,h2o+caote,keydiff,score:joint,h2o[recent=20]" --phase decode,append-only --layers 0,5
+evict --out $out/golden-decode --policy "h2o,tova,snapkv+joint,h2o+caote,keydiff,score:joint,h2o[recent=20],random,random[heads=layer,seed=7]" --phase decode,append-only --layers 0,5
 /usr/bin/python3 golden_evictions.py --dump $sample --check $out/golden-decode
 evict --out $out/golden-kvpress --policy streaming,h2o,tova,snapkv,knorm,keydiff,expected_attention --semantics kvpress
 /usr/bin/python3 kvpress/check_kvpress.py $out/golden-kvpress
@@ -50,7 +50,7 @@ done
 /usr/bin/python3 golden_channels.py --selftest
 for semantics in paper official kvpress; do
   "$kvreplay" channels $sample --out $out/golden-channels-$semantics --precision f64 --force --quiet \
-    --semantics $semantics --method magnitude,think,iap,exchange,output,rope_pairs,optimal,exchange+output --protect $([ $semantics = kvpress ] && echo 5:15 || echo off)
+    --semantics $semantics --method magnitude,think,iap,exchange,output,rope_pairs,convex,exchange+output --protect $([ $semantics = kvpress ] && echo 5:15 || echo off)
 done
 "$kvreplay" channels $sample --out $out/golden-think --force --quiet --semantics kvpress --method think
 evict --out $out/golden-levers --policy none,snapkv,keydiff --channels iap:0.5 --bits 4 --group 24 --residual 16

@@ -256,17 +256,17 @@ class ChannelsCheck:
     def check_bounds(self, bounds):
         """bounds: {(unit, ratio): lower_bound}. Nothing that was found may be below."""
         for (u, ratio), bound in bounds.items():
-            if ("optimal", ratio) not in self.pruned:
+            if ("convex", ratio) not in self.pruned:
                 continue
-            problem, optimal = self.problems[u], self.pruned["optimal", ratio][u]
-            alike = [x[u] for (_, r), x in self.pruned.items() if r == ratio and x[u].sum() == optimal.sum()]
+            problem, own_set = self.problems[u], self.pruned["convex", ratio][u]
+            alike = [x[u] for (_, r), x in self.pruned.items() if r == ratio and x[u].sum() == own_set.sum()]
             errors, where = [error_of(problem.H, x) for x in alike], f"layer {self.index} unit {u} {ratio}"
-            own, slack = error_of(problem.H, optimal), self.slack.of(min(errors), np.abs(problem.H[np.ix_(optimal, optimal)]).sum())
+            own, slack = error_of(problem.H, own_set), self.slack.of(min(errors), np.abs(problem.H[np.ix_(own_set, own_set)]).sum())
             self.report.add("lower_bound", max(bound - min(errors), 0.0), 0.0, slack, where)
             if bound < own - slack:
-                self.report.skipped["optimal sets with a gap to their bound"] += 1
+                self.report.skipped["convex sets with a gap to their bound"] += 1
             else:
-                self.report.add("optimal, the best known", max(own - min(errors), 0.0), 0.0, slack, where)
+                self.report.add("convex, the best known", max(own - min(errors), 0.0), 0.0, slack, where)
 
 
 # ---------------------------------------------------------------- channels.csv
@@ -314,9 +314,9 @@ def check_lines(report, lines, expected, checks, settings):
         level, where, value = "model" if layer is None else "layer" if unit is None else "head", str(key), float(line["value"])
         if layer is not None and layer not in by_layer or layer is None and len(checks) != report.layers:
             continue
-        if metric == "lower_bound" and method == "optimal" and rows == "window":
+        if metric == "lower_bound" and method == "convex" and rows == "window":
             bounds[ratio, layer, unit] = value
-        elif metric == "proven" and method == "optimal" and rows == "window":
+        elif metric == "proven" and method == "convex" and rows == "window":
             proven[ratio, layer, unit] = value
         else:
             figure = expected.get(key)
@@ -339,12 +339,12 @@ def check_lines(report, lines, expected, checks, settings):
             report.add("lower_bound summed", value, sum(parts), settings.slack.of(sum(parts)), f"layer {layer} {ratio}")
     for check in checks:
         for (method, ratio), masks in check.pruned.items():
-            for u in range(len(masks) if method == "optimal" and settings.semantics != "official" else 0):
+            for u in range(len(masks) if method == "convex" and settings.semantics != "official" else 0):
                 key = ratio, check.index, u
                 report.add("missing line", float(key not in bounds), 0.0, 0.0, f"lower_bound {key}")
         for (ratio, i, u), value in proven.items():
-            if i == check.index and u is not None and ("optimal", ratio) in check.pruned:
-                mask, H = check.pruned["optimal", ratio][u], check.problems[u].H
+            if i == check.index and u is not None and ("convex", ratio) in check.pruned:
+                mask, H = check.pruned["convex", ratio][u], check.problems[u].H
                 own, slack = error_of(H, mask), settings.slack.of(error_of(H, mask), np.abs(H[np.ix_(mask, mask)]).sum())
                 away = abs(bounds[ratio, i, u] - own) if value == 1 else 0.0
                 report.add("proven", away, 0.0, slack, f"{i} {u} {ratio}")

@@ -11,7 +11,6 @@ import numpy as np
 from golden_evictions_policies import Attention, Unknown, half_up, masked_softmax, visible
 from golden_tokens import squared_norm
 
-ENUMERATED = 100_000  # subsets that `optimal` goes through at most
 
 
 class Slack(NamedTuple):
@@ -203,14 +202,13 @@ class Problem:
         if base in ("exchange", "output"):
             start, matrix = self.start(method, count)
             return exchange(matrix, start, self.usable, self.slack)
-        if method == "optimal":
-            return self.smallest(count), False
+        if method == "convex":
+            raise Unknown("the best set that the relaxation's points lead to")
         return self.first(method, count), False
 
     def smallest(self, count):
+        """The best set of all: for few channels."""
         choices = np.flatnonzero(self.usable)
-        if math.comb(len(choices), count) > ENUMERATED:
-            raise Unknown("optimal sets of so many channels")
         pruned = np.zeros(len(self.norms), bool)
         pruned[list(min(itertools.combinations(choices, count), key=lambda s: self.H[np.ix_(s, s)].sum()))] = True
         return pruned

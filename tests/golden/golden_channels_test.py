@@ -163,7 +163,7 @@ def test_selections_in_loops():
             for method, want in first.items():
                 got = np.flatnonzero(problem.select(method, many)[0]).tolist()
                 assert got == sorted(want), f"{name} {limits} {method} {many}: {got}, expected {sorted(want)}"
-            best = problem.select("optimal", many)[0]
+            best = problem.smallest(many)
             least = min(error_in_loops(problem.H, s) for s in itertools.combinations(usable, many))
             np.testing.assert_allclose(error_of(problem.H, best), least, rtol=1e-9, atol=1e-9)
 
@@ -348,13 +348,13 @@ def write_channels(out, dump, options):
             save(f"{name}_order", np.array([x + [-1] * (d - len(x)) for x in orders], np.int32))
         for method, ratio in itertools.product(given.methods, given.ratios):
             count = channels_pruned(ratio, d, given.semantics)
-            save(f"{method}-{ratio}", np.stack([x.select(method, count)[0] for x in check.problems]))
+            save(f"{method}-{ratio}", np.stack([x.smallest(count) if method == "convex" else x.select(method, count)[0] for x in check.problems]))
         check.check_sets()
         expected.update(check.expected())
-        bounded = "optimal" in given.methods and semantics_of(options) != "official"
+        bounded = "convex" in given.methods and semantics_of(options) != "official"
         for (u, problem), ratio in itertools.product(enumerate(check.problems), given.ratios if bounded else ()):
-            bound = error_of(problem.H, check.pruned["optimal", ratio][u])
-            expected[index, u, "optimal", ratio, "window", "lower_bound"] = bound, 0
+            bound = error_of(problem.H, check.pruned["convex", ratio][u])
+            expected[index, u, "convex", ratio, "window", "lower_bound"] = bound, 0
         checks.append(check)
     expected.update(of_model(checks, Slack()))
     lines = []
@@ -392,7 +392,7 @@ def tampered(path):
 
 
 def test_check_finds_misses():
-    runs = [options_of(methods=[*METHODS, "optimal"]), options_of(semantics="official", protect=[10, 30])]
+    runs = [options_of(methods=[*METHODS, "convex"]), options_of(semantics="official", protect=[10, 30])]
     runs += [options_of(semantics="kvpress", recent=0)]
     for options in runs:
         with tempfile.TemporaryDirectory() as folder:

@@ -485,7 +485,7 @@ def main():
         golden_evictions_test.selftest()
         return
     scores = {name: np.load(path).astype(np.float64) for name, _, path in (text.partition("=") for text in args.score)}
-    options = Options(args.window, args.recent, args.sinks, args.pool, args.decode_window, scores, args.tolerance)
+    options = Options(args.window, args.recent, args.sinks, args.pool, args.decode_window, user_scores=scores, near=args.tolerance)
     indices = layer_list(args.layers, args.dump)
     if args.check:
         sys.exit(0 if check_result(args.check, args.dump, indices, options, args.prompt_len) else 1)

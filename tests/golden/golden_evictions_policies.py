@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from golden_tokens import EXPECTED_AHEAD, EXPECTED_EPSILON, EXPECTED_SKIP, rotation, softmax, squared_norm
 
-BASES = ["streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention", "score", "oracle", "oracle_exact"]
+BASES = ["streaming", "h2o", "tova", "snapkv", "knorm", "keydiff", "expected_attention", "score", "random", "oracle", "oracle_exact"]
 ROW_SCORES = ["attn", "attn_sq", "value", "key", "joint", "exact_value", "exact_key", "exact_joint", "exact_remove"]
 FROM_ATTENTION = ["caote", "fastcaote"]  # computed from the attention sums of a query head
 FROM_KEYS = ["knorm", "keydiff"]
@@ -215,6 +215,8 @@ class Options:
     sinks: int = None
     pool: tuple = None  # ("max", 7), ("avg", 5) or ("none", 1)
     decode_window: int = None
+    seed: int = 0  # of random
+    heads: str = "head"  # random: a draw for each, or one for the "layer"
     user_scores: dict = None  # name: [layers, n_kv, l]
     near: float = 1e-9  # scores this close (relative) to the cut, without being equal, may go either way
 
@@ -228,7 +230,19 @@ def parse_pool(text):
 def own_options(name, options):
     """The options of "snapkv[window=64,pool=7]": what its brackets say, before those of all policies."""
     words = [item.split("=") for item in name.rstrip("]").partition("[")[2].split(",") if item]
-    return replace(options, **{key: parse_pool(value) if key == "pool" else int(value) for key, value in words})
+    return replace(options, **{key: parse_pool(value) if key == "pool" else value if key == "heads" else int(value) for key, value in words})
+
+
+def lots(seed, layer, head, seen, positions):
+    """[c] in [0, 1): a hash of the five numbers, each mixed in by a round of SplitMix64."""
+    bits = np.zeros(len(positions), np.uint64)
+    with np.errstate(over="ignore"):
+        for number in (seed, layer, head, seen, positions):
+            bits += np.uint64(0x9E3779B97F4A7C15) + np.asarray(number, np.int64).astype(np.uint64)
+            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+                bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+            bits ^= bits >> np.uint64(31)
+    return (bits >> np.uint64(11)) * 2.0**-53
 
 
 class Policy:
@@ -420,10 +434,16 @@ class Evictions:
             kept[unit], near[unit] = self.cut(policy, score, cols, min(budget, layer.l), layer.l, rows, w)
         return kept, near
 
+    def scoreless(self, policy, unit, cols, seen):
+        """[c] of policies that rank by no score: by position, or by lot after `seen` positions; None for the others."""
+        if policy.base == "random":
+            return lots(policy.options.seed, self.index, -1 if policy.options.heads == "layer" else unit[0], seen, cols)
+        return cols.astype(float) if policy.base == "streaming" and policy.own_score else None
+
     def prefill_score(self, policy, unit, cols):
         w = policy.window(self.layer.l)
-        if policy.base == "streaming" and policy.own_score:
-            return cols.astype(float)
+        if (score := self.scoreless(policy, unit, cols, self.layer.l)) is not None:
+            return score
         sums = lambda h, name="attn": self.window_sums(h, w, name)[cols]  # noqa: E731
         return self.unit_score(policy, unit, cols, sums, sums)
 
@@ -449,9 +469,7 @@ class Evictions:
                         memory[h] = Attention(layer, h, rows, cache)
                     return memory[h].sums([name])[name]
 
-                if policy.base == "streaming" and policy.own_score:
-                    score = cache.astype(float)
-                else:
+                if (score := self.scoreless(policy, unit, cache, end)) is None:
                     score = self.unit_score(policy, unit, cache, sums, sums)
                 stays, close = self.cut(policy, score, cache, budget, end, len(rows), len(rows))
                 doubtful = doubtful or close.any()
@@ -484,8 +502,7 @@ class Evictions:
         # a new token has one row: append-only compares it with the cache on that row
         last = policy.options.decode_window or (1 if policy.base == "tova" or append_only else None)
         name = "attn" if policy.score in FROM_ATTENTION else policy.score
-        no_score = policy.base == "streaming" and policy.own_score
-        in_rows = name in ROW_SCORES and not no_score
+        in_rows = name in ROW_SCORES and self.scoreless(policy, unit, cache, l) is None
         total = np.zeros((len(heads), T))  # accumulated row scores by position
         recent_rows = []
         if in_rows and last is None:
@@ -507,7 +524,8 @@ class Evictions:
                 total = np.sum(recent_rows, axis=0)
             by_head = dict(zip(heads, total))
             sums = lambda h, name=name: by_head[h][cache]  # noqa: E731
-            score = cache.astype(float) if no_score else self.unit_score(policy, unit, cache, sums, sums)
+            score = self.scoreless(policy, unit, cache, i + 1)
+            score = self.unit_score(policy, unit, cache, sums, sums) if score is None else score
             if append_only:
                 score = score / np.minimum(seen_by, i + 1 - cache) if policy.divide else score
                 stays, close = choose(score, budget, np.zeros(len(cache), bool), policy.options.near)

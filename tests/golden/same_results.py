@@ -41,7 +41,7 @@ POLICIES = (
     "streaming,h2o,h2o+value,h2o+key,h2o+joint,h2o+caote,h2o+fastcaote,tova,tova+caote,tova+exact_remove,snapkv,snapkv+joint,"
     "snapkv+exact_joint,knorm,keydiff,oracle,oracle_exact"
 )
-CHANNEL_METHODS = "magnitude,think,iap,exchange,exchange+think,output,optimal"
+CHANNEL_METHODS = "magnitude,think,iap,exchange,exchange+think,output"
 
 
 @dataclass(frozen=True)

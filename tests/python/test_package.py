@@ -59,7 +59,7 @@ class Program(unittest.TestCase):
             for command in ("tokens --metrics attn,joint,caote,expected_attention,exact_remove,oracle_future",
                             "evict --policy h2o,tova,snapkv[window=16],snapkv[page=16],snapkv[page=64,page_heads=layer],keydiff,expected_attention,oracle_exact --keep 0.2",
                             f"evict --policy snapkv,keydiff --keep 0.2 --semantics kvpress --compensate {','.join(METHODS)}",
-                            "channels --ratio 0.5 --method think,iap,output,optimal", "budget --order snapkv --sigma 0.8"):
+                            "channels --ratio 0.5 --method think,iap,output,convex", "budget --order snapkv --sigma 0.8"):
                 name, *options = command.split()
                 name = "compensate" if "--compensate" in options else name
                 out = Path(cls.folder.name) / f"{name}-{precision}"
@@ -196,10 +196,10 @@ class Program(unittest.TestCase):
             found = kvreplay.channel_interaction(layer, outputs=True, precision=precision)
             self.assertEqual(np.asarray(found).tobytes(), self.array("channels", precision, "channels/interaction.npy").tobytes())
             self.assertEqual(found.outputs.tobytes(), self.array("channels", precision, "channels/output_interaction.npy").tobytes())
-            for method in ("think", "iap", "output", "optimal"):
+            for method in ("think", "iap", "output", "convex"):
                 chosen = kvreplay.select_channels(found, method=method, ratio=0.5)
                 self.assertEqual(chosen.pruned.tobytes(), self.array("channels", precision, f"channels/{method}-0.5.npy").tobytes())
-                if method != "optimal":
+                if method != "convex":
                     self.assertEqual(chosen.order.tobytes(), self.array("channels", precision, f"channels/{method}_order.npy").tobytes())
             alone = kvreplay.select_channels(np.asarray(found), method="iap", ratio=0.5)
             self.assertTrue((alone.pruned == kvreplay.select_channels(found, method="iap", ratio=0.5).pruned).all())

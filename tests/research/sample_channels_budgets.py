@@ -101,13 +101,13 @@ def iap_recent(results):
                      for ratio in ("0.4", "0.5") for method in ("think", "iap"))
 
 
-@found("iap optimal")
-def optimal_channels(results):
+@found("iap convex")
+def bounded_channels(results):
     found = {}
-    for row in rows_of(results / "iap-optimal" / "channels.csv", rows="window"):
+    for row in rows_of(results / "iap-convex" / "channels.csv", rows="window"):
         if row["kv_head"] and row["metric"] in ("reconstruction_error", "lower_bound"):
             found[row["layer"], row["kv_head"], row["ratio"], row["method"], row["metric"]] = float(row["value"])
-    near = [value / found[(*key[:3], "optimal", "lower_bound")] - 1 for key, value in found.items()
+    near = [value / found[(*key[:3], "convex", "lower_bound")] - 1 for key, value in found.items()
             if key[3:] == ("iap", "reconstruction_error")]
     return (f"within {percent(np.median(near), 1)} of a proven bound in the median, {percent(max(near))} at worst, "
             f"{len(near)} heads and ratios")

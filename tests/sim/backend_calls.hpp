@@ -107,14 +107,6 @@ const HeadGroup<T>& group_of() {
 }
 
 template <class T>
-Matrix<double> gram_of(const Backend& backend) {
-  return backend.gram_f64(group_of<T>().k, range(0, kLength, 3), workers());
-}
-template <class T>
-Matrix<double> query_gram_of(const Backend& backend) {
-  return backend.query_gram(group_of<T>(), kRows, workers());
-}
-template <class T>
 Matrix<double> metrics_of(const Backend& backend) {
   return numbers(backend.token_metrics(group_of<T>(), all_metrics(), workers()));
 }
@@ -134,10 +126,6 @@ inline std::vector<Dispatched> dispatched() {
       {"output_changes", changes_of<float>,
        [] { return numbers(output_changes_cuda(group(), kRows, caches_of<float>(sets()), true, workers())); },
        changes_of<double>},
-      {"gram_f64", gram_of<float>, [] { return gram_f64_cuda(group().k, range(0, kLength, 3)); },
-       gram_of<double>},
-      {"query_gram", query_gram_of<float>, [] { return query_gram_cuda(group(), kRows); },
-       query_gram_of<double>},
       {"output_interaction", interaction_of<float>,
        [] { return output_interaction_cuda(group(), kRows, prompt_keys(kLength, 5), workers()); },
        interaction_of<double>},
@@ -175,7 +163,7 @@ inline std::vector<std::pair<std::string, Numbers>> callers() {
   };
 }
 
-/// Of float32 results that two backends came to; Gram matrices are far nearer.
+/// Of float32 results that two backends came to.
 inline constexpr Tolerance kBackends{1e-5, 1e-2, 1e-3, 1e-30};
 
 }  // namespace kvreplay::test

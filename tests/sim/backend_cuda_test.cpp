@@ -133,24 +133,25 @@ TEST_CASE("caches that rows read in part are the CPU's, and those beside them st
   CHECK(changes(*cuda, {read}).change_sq == host.change_sq);
 }
 
-TEST_CASE("caches that are cut at intervals are the CPU's, and those beside them stay on the device",
-          "[cuda][backend]") {
+TEST_CASE("policies with state are the CPU's, and runs beside them stay on the device", "[cuda][backend]") {
   const auto cuda = cuda_backend(false);
   const HeadGroup<float> of = to_float(random_group({.l = 20, .T = 44, .G = 2, .d = 8, .seed = 51}));
   const EvictionRule rule = rule_named(EvictionBase::snapkv, {}, Semantics::paper, of.l, 9, pins(1, 2));
+  const EvictionRule random = rule_named(EvictionBase::random, {}, Semantics::paper, of.l, 9);
   const KeptSet start = spread(of.l, 9);
   const Matrix<double> scores = decode_start_scores(of, rule, {}, workers());
   const std::vector<Matrix<float>> full = decode_full_outputs(of, workers());
-  const DecodeRequest every{&rule, &start, 9, {}, &scores},
+  const Matrix<double> no_scores;
+  const DecodeRequest every{&rule, &start, 9, {}, &scores}, drawn{&random, &start, 9, {}, &no_scores},
       at_intervals{&rule, &start, 9, {.interval = 5}, &scores};
   const auto replays = [&](const Backend& backend, std::vector<DecodeRequest> runs) {
     return backend.decode_replays(of, runs, full, workers());
   };
-  const auto all = replays(*cuda, {every, at_intervals, every}), device = replays(*cuda, {every}),
-             host = replays(cpu_backend(), {at_intervals});
-  REQUIRE(all.size() == 3);
-  for (std::size_t r = 0; r < 3; ++r) {
-    const DecodeReplay<float>& want = r == 1 ? host.front() : device.front();
+  const auto all = replays(*cuda, {every, at_intervals, every, drawn}), device = replays(*cuda, {every}),
+             host = replays(cpu_backend(), {at_intervals, drawn});
+  REQUIRE(all.size() == 4);
+  for (std::size_t r = 0; r < 4; ++r) {
+    const DecodeReplay<float>& want = r % 2 == 1 ? host[r / 2] : device.front();
     CHECK(all[r].left == want.left);
     CHECK(all[r].change_sq == want.change_sq);
   }

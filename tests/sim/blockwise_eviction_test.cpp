@@ -158,6 +158,8 @@ KeptSet evicted_naively(const Group& group, const EvictionRule& rule, Index budg
     Positions rows;
     for (Index i = end - window; i < end; ++i) rows.push_back(i);
     Numbers scores = cache_scores(group, rows, cache, rule.metric);
+    for (std::size_t c = 0; rule.seed && c < cache.size(); ++c)
+      scores[c] = lot_of(rule, group.layer, group.kv_head, end, cache[c]);
     if (rule.per_visible_row)
       for (std::size_t c = 0; c < cache.size(); ++c)
         scores[c] /= static_cast<double>(

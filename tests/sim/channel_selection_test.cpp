@@ -48,7 +48,7 @@ Channels members(const ChannelSet& set) {
 Channels pruned_by(std::string_view name, const ChannelScores& scores, Index n) {
   const ChannelSelection selection = select(name, scores, n);
   CHECK(std::ssize(selection.pruned) == scores.key_sq.size());
-  CHECK(selection.lower_bound.has_value() == (name == "optimal"));
+  CHECK(selection.lower_bound.has_value() == (name == "convex"));
   return members(selection.pruned);
 }
 
@@ -128,12 +128,12 @@ TEST_CASE("channel methods go by their names", "[channel_selection]") {
     CHECK(rule.name == name_of(method));
     CHECK(rule.method == method);
     CHECK(rule.start == Method::iap);
-    CHECK(rule.has_order() == (method != Method::exchange && method != Method::optimal));
+    CHECK(rule.has_order() == (method != Method::exchange && method != Method::convex));
     CHECK(rule.alone() == (method == Method::magnitude || method == Method::think));
     CHECK(rule.needs_outputs() == (method == Method::output));
     CHECK(rule.needs_rope() == (method == Method::rope_pairs));
   }
-  CHECK(names == std::set<std::string_view>{"magnitude", "think", "iap", "exchange", "output", "optimal",
+  CHECK(names == std::set<std::string_view>{"magnitude", "think", "iap", "exchange", "output", "convex",
                                             "rope_pairs"});
 
   for (const char* start : {"magnitude", "think", "iap", "output", "rope_pairs"}) {
@@ -147,8 +147,8 @@ TEST_CASE("channel methods go by their names", "[channel_selection]") {
     CHECK(rule.needs_rope() == (rule.start == Method::rope_pairs));
   }
   for (const char* name :
-       {"", "nope", "Think", "think ", "iap+think", "+", "+iap", "exchange+", "exchange+nope", "optimal+iap",
-        "exchange+exchange", "exchange+optimal", "exchange+iap+think", "exchange+exchange+iap"}) {
+       {"", "nope", "Think", "think ", "iap+think", "+", "+iap", "exchange+", "exchange+nope", "convex+iap",
+        "exchange+exchange", "exchange+convex", "exchange+iap+think", "exchange+exchange+iap"}) {
     INFO(name);
     CHECK_FALSE(channel_rule_named(name).has_value());
   }
@@ -257,7 +257,7 @@ TEST_CASE("every method on five channels", "[channel_selection]") {
   CHECK(order("think") == Channels{0, 1, 2, 3, 4});
   CHECK(order("iap") == Channels{0, 2, 3, 4, 1});  // 1: 1.5 + 2 + 0.6 after 0 and 2, dearer than 3 and 4
   CHECK(order("exchange") == order("iap"));
-  CHECK(order("optimal") == order("iap"));
+  CHECK(order("convex") == order("iap"));
   CHECK(order("output") == Channels{4, 2, 3, 1, 0});
   CHECK(order("rope_pairs") == Channels{0, 1, 2, 3, 4});  // 4.5 / 2 each, 7.8 / 2 each, 4 at first
   CHECK(order("exchange+magnitude") == order("magnitude"));
@@ -268,15 +268,15 @@ TEST_CASE("every method on five channels", "[channel_selection]") {
   CHECK(two("think") == Channels{0, 1});     // 4.5
   CHECK(two("iap") == Channels{0, 2});       // 4.2
   CHECK(two("exchange") == Channels{1, 2});  // 4.1: one swap from iap's, and no single one from there
-  CHECK(two("optimal") == Channels{3, 4});   // 0.2
+  CHECK(two("convex") == Channels{3, 4});    // 0.2
   CHECK(two("exchange+magnitude") == Channels{3, 4});  // one swap away
   CHECK(two("exchange+think") == Channels{1, 2});
   CHECK(two("output") == Channels{2, 3});  // 4.4 by M; greedily 2, 4: 4.6
   CHECK(two("exchange+output") == Channels{3, 4});
   CHECK(two("rope_pairs") == Channels{0, 1});
   CHECK(two("exchange+rope_pairs") == Channels{1, 2});
-  CHECK(*select("optimal", scores, 2).lower_bound == Approx(0.2));
-  CHECK(*select("optimal", scores, 0).lower_bound == 0.0);
+  CHECK(*select("convex", scores, 2).lower_bound <= 0.2 + 1e-12);
+  CHECK(*select("convex", scores, 0).lower_bound == 0.0);
 
   for (const std::string& name : all_rule_names()) {
     INFO(name);
@@ -381,7 +381,7 @@ TEST_CASE("magnitude and think sort", "[channel_selection]") {
   }
 }
 
-TEST_CASE("what does not interact is pruned alike by think, iap, exchange and optimal",
+TEST_CASE("what does not interact is pruned alike by think, iap, exchange and convex",
           "[channel_selection]") {
   for (const Index d : {1, 6, 16, 33}) {
     ChannelScores scores = random_scores({.d = d, .seed = 9});
@@ -389,7 +389,7 @@ TEST_CASE("what does not interact is pruned alike by think, iap, exchange and op
     CHECK(channel_order(rule_of("iap"), scores) == channel_order(rule_of("think"), scores));
     for (const Index n : {Index{0}, Index{1}, d / 2, d}) {
       const Channels think = pruned_by("think", scores, n);
-      for (const char* name : {"iap", "exchange", "exchange+magnitude", "exchange+output", "optimal"}) {
+      for (const char* name : {"iap", "exchange", "exchange+magnitude", "exchange+output", "convex"}) {
         INFO("d " << d << ", " << n << ", " << name);
         CHECK(pruned_by(name, scores, n) == think);
       }
@@ -409,17 +409,17 @@ TEST_CASE("searches end no worse than they start", "[channel_selection]") {
           return naive_error(scores.logits, pruned_by(name, scores, n));
         };
         const double rounding = 1e-12 * scores.logits.cwiseAbs().sum();
-        const ChannelSelection optimal = select("optimal", scores, n);
-        const double best = naive_error(scores.logits, members(optimal.pruned));
-        REQUIRE(optimal.lower_bound.has_value());
-        CHECK(*optimal.lower_bound >= 0);
-        CHECK(*optimal.lower_bound <= best + rounding);
+        const ChannelSelection convex = select("convex", scores, n);
+        const double best = naive_error(scores.logits, members(convex.pruned));
+        REQUIRE(convex.lower_bound.has_value());
+        CHECK(*convex.lower_bound >= 0);
+        CHECK(*convex.lower_bound <= best + rounding);
         CHECK(error("exchange") == error("exchange+iap"));
         for (const char* start : {"magnitude", "think", "iap", "output"}) {
           const std::string name = std::string("exchange+") + start;
           INFO(name);
           CHECK(error(name) <= error(start) + rounding);
-          CHECK(best <= error(name) + rounding);
+          if (name == "exchange+iap") CHECK(best <= error(name) + rounding);
           exchanged += pruned_by(name, scores, n) != pruned_by(start, scores, n);
           better_than_exchange += best < error(name) - rounding;
         }

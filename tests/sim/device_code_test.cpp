@@ -11,7 +11,7 @@ using namespace kvreplay::test;
 TEST_CASE("each device tells which of this build's code it runs", "[cuda]") {
   on_devices([] {
     const cuda::DeviceCode code = cuda::device_code();
-    CHECK(code.architecture >= 75);
+    CHECK(code.architecture >= 80);
     CHECK(code.architecture <= cuda::capability());
     CHECK(code.from_ptx == (code.architecture / 10 < cuda::capability() / 10));
     const std::vector<int> built = cuda::built_architectures();

@@ -97,13 +97,11 @@ TEST_CASE("what a kernel may use is its code's, not its device's", "[emulation]"
   for (const int device : {0, 1}) {
     use_device(device);
     CHECK(device_code().architecture == capability());
-    CHECK(has_tf32() == (device == 1));
   }
   {
-    const EmulatedCode old(1, 75);
+    const EmulatedCode old(1, 80);
     CHECK(capability() == 90);
     CHECK(device_code().from_ptx);
-    CHECK_FALSE(has_tf32());
   }
   const EmulatedCode none(1, 0);
   CHECK_THROWS_AS(device_code(), DeviceError);

@@ -53,7 +53,7 @@ using Places = std::vector<Index>;
 }  // namespace
 
 TEST_CASE("bases and semantics have their published names", "[policy]") {
-  CHECK(kBases.size() == 26);
+  CHECK(kBases.size() == 27);
   std::string names;
   for (const EvictionBase base : kBases.all()) {
     CHECK(kBases.named(name_of(base)) == base);
@@ -62,7 +62,7 @@ TEST_CASE("bases and semantics have their published names", "[policy]") {
   CHECK(
       names ==
       "streaming h2o tova snapkv knorm keydiff expected_attention leverage kvzip rkv triattention score "
-      "oracle "
+      "random oracle "
       "oracle_exact oracle_loss greedy_exact greedy_loss greedy_leverage exchange defensive criticalkv top_k "
       "top_p quest sparq double_sparsity ");
   for (const Semantics semantics : kAllSemantics) CHECK(kSemantics.named(name_of(semantics)) == semantics);
@@ -121,6 +121,7 @@ TEST_CASE("every base makes its own choices under every semantics", "[policy]") 
     }
   for (const S s : kAllSemantics) {
     table.push_back({EvictionBase::streaming, s, {}, kAny, kNoPool, 4, 97, 0, false, false, false, 0.02});
+    table.push_back({EvictionBase::random, s, {}, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::score, s, {}, 32, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::knorm, s, M::knorm, kAny, kNoPool, 0, 0, 0, false, false, false, 0.02});
     table.push_back({EvictionBase::rkv, s, M::rkv, 8, kNoPool, 0, 8, 0, false, false, false, 0.02});

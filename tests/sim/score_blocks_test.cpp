@@ -38,7 +38,7 @@ cuda::ScorePlan plan_for(int d, int key_planes, int value_planes) {
 TEST_CASE("blocks of pass two are as large as a device's shared memory allows", "[emulation]") {
   using enum cuda::ScoreBlock;
   struct Row {
-    std::size_t kib;  // H100 227, A100 163, RTX 30, 40 and 50 99, Turing 64
+    std::size_t kib;  // H100 227, A100 163, RTX 30, 40 and 50 99
     int d, key_planes, value_planes;
     cuda::ScoreBlock block;
   };

@@ -24,13 +24,13 @@ void run_channels(const TempDir& dir, const std::string& semantics, const std::s
 TEST_CASE("channel results: what a run left is what the dump gives", "[channels]") {
   const auto semantics = GENERATE(Semantics::paper, Semantics::official);
   const TempDir dir;
-  run_channels(dir, std::string(name_of(semantics)), "think,exchange,output,optimal,rope_pairs");
+  run_channels(dir, std::string(name_of(semantics)), "think,exchange,output,convex,rope_pairs");
   const ResultReader results(dir / "r");
   CHECK_FALSE(why_no_channel_results(results, 4).has_value());
 
   ChannelSettings settings;
   settings.semantics = semantics;
-  settings.methods = channel_rules_named({"think", "exchange", "output", "optimal", "rope_pairs"});
+  settings.methods = channel_rules_named({"think", "exchange", "output", "convex", "rope_pairs"});
   const Dump dump = Dump::open(sample_dump());
   const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, 4, 1);

@@ -43,12 +43,12 @@ TEST_CASE("channel view: the figures of kvreplay channels, under each semantics"
   ChannelSettings settings;
   settings.semantics = GENERATE(Semantics::paper, Semantics::official, Semantics::kvpress);
   settings.methods =
-      channel_rules_named({"magnitude", "think", "iap", "exchange", "output", "optimal", "rope_pairs"});
+      channel_rules_named({"magnitude", "think", "iap", "exchange", "output", "convex", "rope_pairs"});
   if (settings.semantics == Semantics::paper) settings.protect = Protection{5, 20};
   const bool official = settings.semantics == Semantics::official;
   const TempDir dir;
   succeed({"channels", sample_dump(), "--out", (dir / "r").string(), "--layers", "2", "--ratio", "0.5",
-           "--method", "magnitude,think,iap,exchange,output,optimal,rope_pairs", "--semantics",
+           "--method", "magnitude,think,iap,exchange,output,convex,rope_pairs", "--semantics",
            std::string(name_of(settings.semantics)), "--protect",
            settings.protect ? OptionValue<Protection>::text(*settings.protect) : "off", "--quiet"});
   const ChannelFigures figures(dir / "r");
@@ -179,7 +179,7 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
 
 TEST_CASE("channel view: settings survive a session, and those that differ in the basis have another key") {
   ChannelSettings settings;
-  settings.methods = channel_rules_named({"iap", "optimal"});
+  settings.methods = channel_rules_named({"iap", "convex"});
   settings.semantics = Semantics::kvpress;
   settings.recent = 4;
   settings.window = 16;

@@ -56,8 +56,8 @@ class Selection(ByContent):
     pruned: np.ndarray  # bool [n_kv, d]
     reconstruction_error: Optional[np.ndarray] = None  # [n_kv], ||Q K^T - Q S K^T||_F^2 by the interaction; None: of its diagonal
     order: Optional[np.ndarray] = None  # int32 [n_kv, d] in pruning order, -1 behind its end; None: the method has none
-    lower_bound: Optional[np.ndarray] = None  # [n_kv], of optimal: no other set loses less
-    proven: Optional[np.ndarray] = None  # bool [n_kv], of optimal
+    lower_bound: Optional[np.ndarray] = None  # [n_kv], of convex: no set loses less
+    proven: Optional[np.ndarray] = None  # bool [n_kv], of convex
 
     def __repr__(self) -> str:
         return f"Selection: {int(self.pruned.sum(-1).max())} of {self.pruned.shape[-1]} channels pruned"

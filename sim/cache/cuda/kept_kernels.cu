@@ -1,7 +1,6 @@
 #include "sim/cache/cuda/kept_kernels.hpp"
 #include "sim/cuda/mma.hpp"
 #include "sim/cuda/softmax.hpp"
-#include "sim/cuda/warp_tile.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
 namespace kvreplay::cuda {
@@ -12,9 +11,8 @@ constexpr int kLogitColumns = 128;  // tokens of a block's logits
 constexpr int kMostOut = 128;       // of d_v, for each block of attend
 constexpr int kPad = 4;             // keeps rows of shared memory in different banks
 
-template <template <int> class Tile>
-using LogitProduct = BlockProduct<Tile, kThreads, kLogitColumns>;
-static_assert(LogitProduct<WarpTile>::kRows == kAttendRows, "");
+using LogitProduct = BlockProduct<kThreads, kLogitColumns>;
+static_assert(LogitProduct::kRows == kAttendRows, "");
 
 KVREPLAY_DEVICE double exact_weight(float x, float max) {
   return x > kHidden ? exp(static_cast<double>(x) - static_cast<double>(max)) : 0.0;
@@ -27,11 +25,9 @@ KVREPLAY_DEVICE float dot(const float* a, const float* b, int n) {
 }
 
 /// Grid: tiles of tokens, blocks of rows, G.
-template <template <int> class AnyTile>
 KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
-  using Tile = AnyTile<kLogitColumns>;
-  using Product = LogitProduct<AnyTile>;
-  auto& shared = *reinterpret_cast<typename Product::Chunks*>(shared_memory());
+  using Tile = LogitProduct::Tile;
+  auto& shared = *reinterpret_cast<LogitProduct::Chunks*>(shared_memory());
   const int g = static_cast<int>(block_id().z);
   const int first_row = static_cast<int>(block_id().y) * kAttendRows;
   const int last_row = smaller(first_row + kAttendRows, in.rows) - 1;
@@ -42,7 +38,7 @@ KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
   const std::ptrdiff_t head = g * in.head_rows;
   Tile z;
   z.fill(0);
-  Product::add(in.q + head * in.d, first_row, in.rows, in.k, begin, end, in.d, shared, z);
+  LogitProduct::add(in.q + head * in.d, first_row, in.rows, in.k, begin, end, in.d, shared, z);
   KVREPLAY_UNROLL
   for (int i = 0; i < Tile::kRows; ++i) {
     const int row = first_row + warp_id() * 16 + Tile::row(i);
@@ -65,7 +61,7 @@ KVREPLAY_KERNEL void logit_kernel(KeptRows in) {
   }
 }
 
-/// How many of the n ascending positions lie before `position`.
+/// Number of the n ascending positions that lie before `position`.
 KVREPLAY_DEVICE int count_before(const int* positions, int n, int position) {
   int from = 0;
   while (from < n) {
@@ -85,10 +81,10 @@ struct AttendShared {
 };
 
 /// Grid: blocks of rows, segments, sets x G x parts of d_v.
-template <template <int> class Tile, int kOutColumns>
+template <int kOutColumns>
 KVREPLAY_KERNEL void attend_kernel(KeptRows in, KeptColumns sets, KeptStates states) {
-  using Scores = Tile<kAttendColumns>;
-  using Out = Tile<kOutColumns>;
+  using Scores = SplitTile<kAttendColumns>;
+  using Out = SplitTile<kOutColumns>;
   constexpr int kRows = Scores::kRows, kStride = kAttendColumns + kPad;
   auto& shared = *reinterpret_cast<AttendShared<kOutColumns>*>(shared_memory());
   const int parts = (in.d_v + kOutColumns - 1) / kOutColumns;
@@ -258,16 +254,16 @@ void attend(const KeptRows& in, const KeptColumns& sets, const KeptStates& state
   const Grid grid{
       blocks_of(in.rows, kAttendRows), static_cast<unsigned>(states.segments),
       static_cast<unsigned>(sets.sets) * static_cast<unsigned>(in.G) * blocks_of(in.d_v, kOutColumns)};
-  launch(has_tf32() ? attend_kernel<SplitTile, kOutColumns> : attend_kernel<WarpTile, kOutColumns>, grid,
-         kThreads, sizeof(AttendShared<kOutColumns>), stream, in, sets, states);
+  launch(attend_kernel<kOutColumns>, grid, kThreads, sizeof(AttendShared<kOutColumns>), stream, in, sets,
+         states);
 }
 
 }  // namespace
 
 void kept_logits(const KeptRows& in, const Stream& stream) {
-  launch(has_tf32() ? logit_kernel<SplitTile> : logit_kernel<WarpTile>,
+  launch(logit_kernel,
          {blocks_of(in.width, kLogitColumns), blocks_of(in.rows, kAttendRows), static_cast<unsigned>(in.G)},
-         kThreads, sizeof(LogitProduct<WarpTile>::Chunks), stream, in);
+         kThreads, sizeof(LogitProduct::Chunks), stream, in);
 }
 
 void kept_outputs(const KeptRows& in, const KeptColumns& sets, const KeptStates& states,

@@ -1,4 +1,3 @@
-#include "sim/channels/channel_interaction.hpp"
 #include "sim/channels/cuda/output_interaction_kernels.hpp"
 #include "sim/channels/output_interaction.hpp"
 #include "sim/cuda/gram_kernels.hpp"
@@ -11,35 +10,6 @@
 
 namespace kvreplay {
 
-Matrix<double> gram_f64_cuda(const HeadMatrix<float>& x, const std::vector<Index>& rows) {
-  const Index d = x.cols();
-  if (rows.empty() || d == 0) return Matrix<double>::Zero(d, d);
-  // Only the rows from the first to the last of them go to the device.
-  const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
-  const Index first = *least, numbers = (*most - first + 1) * d;
-  std::vector<Index> list(rows.size());
-  std::transform(rows.begin(), rows.end(), list.begin(), [&](Index row) { return row - first; });
-
-  const cuda::Stream stream;
-  cuda::DeviceArrays arrays(stream);
-  float* const part = arrays.make<float>(numbers);
-  cuda::copy(part, x.data() + first * d, numbers, stream);
-  const Index* const listed = arrays.copy_of<Index>(list);
-  const cuda::GramRows part_rows{part, listed, std::ssize(list), static_cast<int>(d)};
-  return cuda::downloaded_matrix(cuda::gram_of(part_rows, cuda::GramProducts::exact, arrays, stream), d, d,
-                                 stream);
-}
-
-Matrix<double> query_gram_cuda(const HeadGroup<float>& group, RowRange rows) {
-  const Index d = group.d(), n = rows.count();
-  if (group.q.empty() || n == 0 || d == 0) return Matrix<double>::Zero(d, d);
-  const cuda::Stream stream;
-  cuda::DeviceArrays arrays(stream);
-  const float* const q = cuda::copy_of_queries(group, rows, arrays, stream);
-  const cuda::GramRows queries{q, nullptr, group.G() * n, static_cast<int>(d)};
-  return cuda::downloaded_matrix(cuda::gram_of(queries, cuda::GramProducts::exact, arrays, stream), d, d,
-                                 stream);
-}
 namespace {
 
 using cuda::narrow;
@@ -50,7 +20,7 @@ Index rows_at_once(Index rows, Index tokens, Index d, Index d_v) {
   return std::clamp<Index>(kMostNumbers / std::max(tokens, d * d_v), 1, std::min(kMostRows, rows));
 }
 
-/// What each row of every query head, one head after the other, sees: [G rows].
+/// Tokens and keys that each row of every query head sees, one head after the other: [G rows].
 struct RowRanges {
   std::vector<int> first_visible, end_visible, first_key, end_key;
   std::vector<float> sink;
@@ -138,7 +108,7 @@ Matrix<double> output_interaction_cuda(const HeadGroup<float>& group, RowRange r
     for (const int** ranges_of : {&in.first_visible, &in.end_visible, &in.first_key, &in.end_key})
       *ranges_of += begin;
     cuda::derivatives_pass(in, out, stream);
-    const cuda::GramRows x{out.D, nullptr, count * d_v, in.d};
+    const cuda::GramRows x{out.D, count * d_v, in.d};
     cuda::gram_pass(x, cuda::GramProducts::single, cuda::gram_plan(x.n, x.d), parts, gram, stream);
     const std::vector<cuda::RowSoftmax> of_rows = cuda::downloaded(out.softmax, count, stream);
     const auto bad =

@@ -46,7 +46,7 @@ struct DecodeMove {
   bool operator==(const DecodeMove&) const = default;
 };
 
-/// What one run gives; steps are the positions l..T-1 that have queries.
+/// Result of one run; steps are the positions l..T-1 that have queries.
 template <class T>
 struct DecodeReplay {
   std::vector<double> change_sq;  ///< [steps], sum over the query heads of ||o^C_i - o_i||^2
@@ -55,7 +55,7 @@ struct DecodeReplay {
   KeptSet kept;                   ///< [l], the prompt positions that are left at the end
   Index cache_size = 0;           ///< at the end, decoded positions included
   Index first_step = 0;           ///< the position of step 0; T where there are no steps
-  /// What was evicted, ascending by step, then position. A token that append-only turns away leaves in the
+  /// Evicted tokens, ascending by step, then position. A token that append-only turns away leaves in the
   /// step at which it joined. The cache after step s holds start and the positions l..first_step + s less
   /// those that left at steps up to s.
   std::vector<DecodeMove> left;
@@ -98,7 +98,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
                               Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
                               const std::vector<Matrix<T>>& full, Workers& workers);
 
-/// What one run of several over a group is asked for; what is pointed to outlives the call.
+/// One of several runs over a group; the objects pointed to outlive the call.
 struct DecodeRequest {
   const EvictionRule* rule = nullptr;
   const KeptSet* start = nullptr;
@@ -132,16 +132,19 @@ template <class T>
 std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span<const DecodeRequest> runs,
                                             const std::vector<Matrix<T>>& full, Workers& workers);
 
-/// The CUDA twin, on the calling thread's device: every rule that can decode by sums, logits and outputs in
+/// True if decode_replays_cuda() takes a run: its policy ranks by sums of row scores or by the tokens' own
+/// numbers, and keeps no state besides. A device accelerates scores only; all other policies are the CPU's.
+bool decodes_on_device(const EvictionRule& rule, const DecodeOptions& options);
+
+/// The CUDA twin, on the calling thread's device, of runs that decodes_on_device(): logits and outputs in
 /// float32, weights and sums of scores in float64, the same bits in every run and whatever runs beside it. A
 /// cache that holds every token has the full output itself. A step of a cache of n tokens reads 4 n (d + d_v)
-/// bytes for each 4 query heads, a second time the values for scores of ||v - o|| (caote and fastcaote: a
-/// third), all from one multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go
-/// side by side on all multiprocessors: many of them are what fills a device. Holds the group, the results
-/// and some 140 bytes (and 8 for each step of a window; these per query head for caote and fastcaote) for
-/// each token that a run can hold: of `workspace` bytes, or of a fifth of the free device memory where that
-/// is less, and at least for one run; runs that find no room wait for others. Throws DeviceError and
-/// OutOfDeviceMemory besides what decode_replay() throws.
+/// bytes for each 4 query heads, a second time the values for scores of ||v - o||, all from one
+/// multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go side by side on all
+/// multiprocessors: many of them are what fills a device. Holds the group, the results and some 140 bytes
+/// (and 8 for each step of a window) for each token that a run can hold: of `workspace` bytes, or of a fifth
+/// of the free device memory where that is less, and at least for one run; runs that find no room wait for
+/// others. Throws DeviceError and OutOfDeviceMemory besides what decode_replay() throws.
 std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& group,
                                                      std::span<const DecodeRequest> runs,
                                                      const std::vector<Matrix<float>>& full, Workers& workers,

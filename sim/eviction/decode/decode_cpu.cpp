@@ -1,234 +1,81 @@
 #include "sim/backend.hpp"
 #include "sim/eviction/decode/decode.hpp"
-#include "sim/eviction/decode/decode_cache.hpp"
-#include "sim/eviction/decode/decode_rows.hpp"
+#include "sim/eviction/decode/decode_policy.hpp"
 #include "sim/eviction/decode/decode_run.hpp"
 #include "sim/eviction/prompt_eviction.hpp"
-#include "sim/tokens/keydiff.hpp"
+#include "sim/simd/panel.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 namespace kvreplay {
 namespace {
 
-/// A cache, what its tokens are ranked by, and how it is cut.
+/// A cache, and the policy that says what leaves it.
 template <class T>
-class RankedCache {
+class DecodeCache {
  public:
-  RankedCache(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start, Index budget,
-              const DecodeOptions& options, const Matrix<double>& start_scores);
+  DecodeCache(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start, Index budget,
+              const DecodeOptions& options, const Matrix<double>& start_scores)
+      : group_(group),
+        budget_(std::max<Index>(budget, 0)),
+        recent_(std::min(rule.recent, budget_ - std::min(rule.sinks, budget_))),
+        sinks_end_(end_of_sinks(group, rule, start_tokens(group, start), budget_)),
+        slots_(group, most_tokens(group, start, budget_, options),
+               needs_differences(decoding_of(rule, options))),
+        policy_(decode_policy(group, rule, options, slots_)) {
+    for (const Index p : start_tokens(group, start)) join(p);
+    policy_->init(start_scores);
+  }
 
-  void join(Index p);
-  void add_scores(const AttentionRows<T>& attention);
+  void join(Index p) {
+    by_position_.push_back(slots_.size());
+    slots_.add(p);
+    policy_->join(by_position_.back());
+  }
+  void observe(const AttentionRows<T>& rows) { policy_->observe(rows); }
   /// Back to the budget; what leaves is added to `left` as of `step`.
-  void cut(Index step, std::vector<DecodeMove>& left);
+  void cut(Index step, std::vector<DecodeMove>& left) {
+    if (group_.rule.sliding_window) drop_hidden(step, left);
+    if (slots_.size() == 0) return;
+    const std::span<const Index> all = by_position_;
+    const auto first =
+        std::ranges::partition_point(all, [&](Index slot) { return slots_.position(slot) < sinks_end_; });
+    const auto end = all.end() - std::min(recent_, slots_.size());
+    const auto count = std::ssize(left);
+    for (const Index p : policy_->victims({all, {first, std::max(first, end)}, budget_})) {
+      left.push_back({step, p});
+      remove(std::ranges::find(slots_.positions(), p) - slots_.positions().begin());
+    }
+    std::sort(left.begin() + count, left.end(),
+              [](const DecodeMove& a, const DecodeMove& b) { return a.position < b.position; });
+  }
   const TokenSlots<T>& slots() const { return slots_; }
 
  private:
   const HeadGroup<T>& group_;
-  const EvictionRule& rule_;
-  const Decoding decoding_;
-  const Index budget_;
-  const bool append_only_;
-  const Index interval_;
-  const std::optional<Index> window_;
+  const Index budget_, recent_;
   const Index sinks_end_;  // positions from here on are not sinks
   TokenSlots<T> slots_;
-  std::optional<ScoreSums> sums_;
-  std::optional<RowScores<T>> row_scores_;
   std::vector<Index> by_position_;  // slots, ascending by position
-  Index rows_ = 0;                  // so far
-  std::vector<Index> rows_before_;  // by slot: rows that went into its sum when it joined, less rows_ then
-  Vector<double> rank_;
-  Workers alone_{1};  // runs are what is shared out
-  Compute on_thread_{alone_};
-  std::optional<KeyDiff<T>> keydiff_;
-  Vector<double> value_sum_;  // over the cache, for fastcaote
-  std::optional<BlockCuts<T>> blocks_;
+  std::unique_ptr<DecodePolicy<T>> policy_;
 
-  void remove(Index slot);
-  void drop_hidden(Index step, std::vector<DecodeMove>& left);
-  void rank();
-  void cut_block(Index step, std::vector<DecodeMove>& left);
-  void evict(Index tokens, Index step, std::vector<DecodeMove>& left);
+  void remove(Index slot) {
+    policy_->leave(slot);
+    by_position_.erase(std::find(by_position_.begin(), by_position_.end(), slot));
+    if (const Index last = slots_.size() - 1; slot != last)
+      *std::find(by_position_.begin(), by_position_.end(), last) = slot;
+    slots_.remove(slot);
+  }
+  /// Removes tokens that a sliding window hides from all later rows, whatever the budget.
+  void drop_hidden(Index step, std::vector<DecodeMove>& left) {
+    const Index first = group_.first_seen_from(slots_.position(by_position_.back()) + 1);
+    while (!by_position_.empty() && slots_.position(by_position_.front()) < first) {
+      left.push_back({step, slots_.position(by_position_.front())});
+      remove(by_position_.front());
+    }
+  }
 };
-
-template <class T>
-RankedCache<T>::RankedCache(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
-                            Index budget, const DecodeOptions& options, const Matrix<double>& start_scores)
-    : group_(group),
-      rule_(rule),
-      decoding_(decoding_of(rule, options)),
-      budget_(std::max<Index>(budget, 0)),
-      append_only_(options.append_only),
-      interval_(options.interval),
-      window_(steps_counted(rule, options)),
-      sinks_end_(end_of_sinks(group, rule, start_tokens(group, start), budget_)),
-      slots_(group, most_tokens(group, start, budget_, options), needs_differences(decoding_)),
-      rank_(slots_.capacity()) {
-  const Index capacity = slots_.capacity(), steps = decode_steps(group).count();
-  const Index width = width_of_sums(group, decoding_);
-  if (width > 0) {
-    // A window that no run outlives drops nothing.
-    sums_.emplace(width, capacity, window_ && *window_ < steps ? window_ : std::nullopt);
-    row_scores_.emplace(group, *rule.metric, capacity);
-  }
-  if (decoding_.rank == CacheRank::keydiff) keydiff_.emplace(group.k, alone_);
-  if (decoding_.rank == CacheRank::fastcaote) value_sum_.setZero(group.d_v());
-  if (interval_ > 0) blocks_.emplace(group, rule, on_thread_);
-
-  const bool carried = width > 0 && !window_;
-  if (carried && (start_scores.rows() != width || start_scores.cols() != group.l))
-    throw std::invalid_argument("decode_replay: start scores of another group or rule");
-  const Index prompt_rows = window_rows(group.l, group.first_query(), rule.window).count();
-  for (const Index p : start_tokens(group, start)) {
-    join(p);
-    if (!window_) rows_before_.back() = std::min(prompt_rows, group.l - p);
-    if (!carried) continue;
-    const Index slot = slots_.size() - 1;
-    for (Index w = 0; w < width; ++w) sums_->sums(w)[slot] = start_scores(w, p);
-  }
-}
-
-template <class T>
-void RankedCache<T>::join(Index p) {
-  const Index slot = slots_.size();
-  slots_.add(p);
-  by_position_.push_back(slot);
-  rows_before_.push_back(-rows_);
-  if (sums_) sums_->clear(slot);
-  if (keydiff_) keydiff_->add({&p, 1});
-  if (blocks_) blocks_->add({&p, 1});
-  if (value_sum_.size() > 0) value_sum_ += slots_.value(slot);
-}
-
-template <class T>
-void RankedCache<T>::remove(Index slot) {
-  const Index last = slots_.size() - 1, p = slots_.position(slot);
-  if (keydiff_) keydiff_->remove({&p, 1});
-  if (value_sum_.size() > 0) value_sum_ -= slots_.value(slot);
-  by_position_.erase(std::find(by_position_.begin(), by_position_.end(), slot));
-  if (slot != last) {
-    *std::find(by_position_.begin(), by_position_.end(), last) = slot;
-    rows_before_[slot] = rows_before_.back();
-    if (sums_) sums_->move(last, slot);
-  }
-  rows_before_.pop_back();
-  slots_.remove(slot);
-}
-
-template <class T>
-void RankedCache<T>::add_scores(const AttentionRows<T>& attention) {
-  ++rows_;
-  if (!sums_) return;
-  row_scores_->take(attention, slots_, sums_->new_row());
-  sums_->add_row();
-}
-
-template <class T>
-void RankedCache<T>::rank() {
-  const Index n = slots_.size();
-  switch (decoding_.rank) {
-    case CacheRank::none:
-      throw std::logic_error("a cache that nothing ranks");
-    case CacheRank::own:
-      for (Index p = 0; p < n; ++p)
-        rank_[p] = own_score(decoding_.own, {static_cast<double>(slots_.position(p)), slots_.key_norm(p),
-                                             slots_.value_sq()[p]});
-      break;
-    case CacheRank::keydiff:
-      rank_.head(n) = keydiff_->scores(slots_.positions());
-      break;
-    case CacheRank::row_sums:
-      std::copy_n(sums_->sums(0), n, rank_.data());
-      break;
-    case CacheRank::caote:
-    case CacheRank::fastcaote:
-      row_scores_->take_caote(*sums_, slots_, value_sum_ / static_cast<double>(n), rank_.data());
-      break;
-  }
-  if (!rule_.per_visible_row) return;
-  for (Index p = 0; p < n; ++p) {
-    Index rows = rows_ + rows_before_[p];
-    if (window_) rows = std::min(rows, *window_);
-    if (rows > 0) rank_[p] /= static_cast<double>(rows);
-  }
-}
-
-/// Removes tokens that a sliding window hides from all later rows, whatever the budget.
-template <class T>
-void RankedCache<T>::drop_hidden(Index step, std::vector<DecodeMove>& left) {
-  const Index first = group_.first_seen_from(slots_.position(by_position_.back()) + 1);
-  while (!by_position_.empty() && slots_.position(by_position_.front()) < first) {
-    left.push_back({step, slots_.position(by_position_.front())});
-    if (blocks_) blocks_->remove({&left.back().position, 1});
-    remove(by_position_.front());
-  }
-}
-
-template <class T>
-void RankedCache<T>::cut(Index step, std::vector<DecodeMove>& left) {
-  if (group_.rule.sliding_window) drop_hidden(step, left);
-  const Index n = slots_.size();
-  if (n == 0) return;
-  if (interval_ > 0) return cut_block(step, left);
-  if (n <= budget_) return;
-  rank();
-  if (!append_only_) {
-    evict(n - budget_, step, left);
-    return;
-  }
-  const Index newest = by_position_.back();
-  Index before = -1;  // a tie goes to the other; the newest counts itself
-  for (Index p = 0; p < n; ++p) before += rank_[p] >= rank_[newest] ? 1 : 0;
-  if (before < budget_) return;
-  left.push_back({step, slots_.position(newest)});
-  remove(newest);
-}
-
-template <class T>
-void RankedCache<T>::cut_block(Index step, std::vector<DecodeMove>& left) {
-  const Index newest = slots_.position(by_position_.back());
-  if ((newest + 1 - group_.l) % interval_ != 0) return;
-  std::vector<Index> cache;
-  for (const Index slot : by_position_) cache.push_back(slots_.position(slot));
-  const Index with_query = std::max<Index>(newest + 1 - group_.first_query(), 0);
-  for (const Index p : blocks_->cut(cache, budget_, std::min(interval_, with_query))) {
-    left.push_back({step, p});
-    remove(*std::find_if(by_position_.begin(), by_position_.end(),
-                         [&](Index slot) { return slots_.position(slot) == p; }));
-  }
-}
-
-template <class T>
-void RankedCache<T>::evict(Index tokens, Index step, std::vector<DecodeMove>& left) {
-  const Index recent = std::min(rule_.recent, budget_ - std::min(rule_.sinks, budget_));
-  const auto begin = std::ranges::partition_point(
-      by_position_, [&](Index slot) { return slots_.position(slot) < sinks_end_; });
-  const auto end = by_position_.end() - recent;
-  if (tokens == 1) {
-    auto least = begin;
-    for (auto at = begin; at != end; ++at)
-      if (rank_[*at] <= rank_[*least]) least = at;  // among equals the last
-    left.push_back({step, slots_.position(*least)});
-    remove(*least);
-    return;
-  }
-  std::vector<Index> lowest(begin, end);
-  std::sort(lowest.begin(), lowest.end(), [&](Index a, Index b) {
-    return rank_[a] != rank_[b] ? rank_[a] < rank_[b] : slots_.position(a) > slots_.position(b);
-  });
-  lowest.resize(tokens);
-  const auto first = std::ssize(left);
-  for (const Index slot : lowest) left.push_back({step, slots_.position(slot)});
-  std::sort(left.begin() + first, left.end(),
-            [](const DecodeMove& a, const DecodeMove& b) { return a.position < b.position; });
-  std::sort(lowest.rbegin(),
-            lowest.rend());  // the last slot takes a place: from the back, none of these moves
-  for (const Index slot : lowest) remove(slot);
-}
 
 /// The query heads of position i, over all of a cache.
 template <class T>
@@ -253,6 +100,11 @@ std::optional<std::string> why_not_at_intervals(const EvictionRule& rule) {
   // TriAttention looks at the prompt's queries once; their means serve any cache.
   if (rule.metric == TokenMetric::triattention) others.metric.reset();
   return why_not_in_blocks(others);
+}
+
+bool decodes_on_device(const EvictionRule& rule, const DecodeOptions& options) {
+  const CacheRank rank = decoding_of(rule, options).rank;
+  return rank == CacheRank::own || rank == CacheRank::row_sums;
 }
 
 template <class T>
@@ -305,7 +157,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
   replay.change_sq.assign(steps.count(), 0.0);
   replay.full_sq = replay.change_sq;
   replay.change.assign(G, Matrix<T>(steps.count(), group.d_v()));
-  RankedCache<T> cache(group, rule, start, budget, options, start_scores);
+  DecodeCache<T> cache(group, rule, start, budget, options, start_scores);
   AttentionRows<T> attention(group, cache.slots().capacity(), G);
   for (Index i = group.l; i < group.T_all(); ++i) {
     if (workers.stopping()) throw Interrupted{};
@@ -325,7 +177,7 @@ DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rul
         replay.change_sq[step] += change.template cast<double>().squaredNorm();
         replay.full_sq[step] += whole.template cast<double>().squaredNorm();
       }
-      cache.add_scores(attention);
+      cache.observe(attention);
     }
     cache.cut(i - steps.begin, replay.left);
   }
@@ -340,7 +192,7 @@ template <class T>
 struct DecodingCache<T>::Parts {
   std::shared_ptr<HeadGroup<T>> group;
   EvictionRule rule;
-  RankedCache<T> cache;
+  DecodeCache<T> cache;
   AttentionRows<T> attention;
   Index next;
 
@@ -368,7 +220,7 @@ std::vector<Index> DecodingCache<T>::step() {
   if (next == group->T_all()) throw std::logic_error("a position that the group has no room for");
   cache.join(next);
   attend(attention, cache.slots(), next);
-  cache.add_scores(attention);
+  cache.observe(attention);
   std::vector<DecodeMove> left;
   cache.cut(next, left);
   ++next;

@@ -69,7 +69,8 @@ struct Run {
       Index count = 0;
       sums.col(c) = sum_of(cache[c], count);
       counted[c] = static_cast<double>(count);
-      score[c] = static_cast<double>(cache[c]);  // by position
+      score[c] = rule.seed ? lot_of(rule, group.layer, group.kv_head, cache.back() + 1, cache[c])
+                           : static_cast<double>(cache[c]);  // by position
     }
     if (caote()) {
       const HeadMatrix<double> values = cache_group(group, cache, 0).v;
@@ -90,9 +91,10 @@ struct Run {
     return score;
   }
 
-  /// What a rule at intervals ranks by, from the queries of the last `rows` tokens.
+  /// Scores of a rule at intervals, from the queries of the last `rows` tokens.
   Vector<double> ranking_at_interval(const EvictionRule& within, Index rows) const {
     const Index n = std::ssize(cache);
+    if (rule.seed) return ranking();
     if (!rule.metric) return Vector<double>::LinSpaced(n, 0, static_cast<double>(n - 1));
     if (rule.metric == M::triattention) return triattention_reference(group, cache, cache.back() + 1);
     const Group cached = cache_group(group, cache, rows);

@@ -243,8 +243,7 @@ QueryMoments DeviceReadings::query_moments() {
     sums_pass(of_head, stream_);
     sums.push_back(of_head.sums);
     means.push_back(of_head.means);
-    grams.push_back(
-        gram_of({own, nullptr, n, narrow(d), of_head.means}, GramProducts::single, arrays, stream_));
+    grams.push_back(gram_of({own, n, narrow(d), of_head.means}, GramProducts::single, arrays, stream_));
   }
   QueryMoments moments;
   const auto count = static_cast<double>(n);
@@ -282,7 +281,7 @@ Vector<double> DeviceReadings::projected_value_norms(Index g) {
   const Index d_v = group_.d_v();
   const Matrix<float>& wo = group_.wo[g];
   DeviceArrays arrays(stream_);
-  const GramRows columns{arrays.copy_of<float>(wo), nullptr, wo.cols(), narrow(d_v), nullptr, wo.cols()};
+  const GramRows columns{arrays.copy_of<float>(wo), wo.cols(), narrow(d_v), nullptr, wo.cols()};
   const double* const gram = gram_of(columns, GramProducts::exact, arrays, stream_);
   const Matrix<float> factor = projection_factor(downloaded_matrix(gram, d_v, d_v, stream_)).cast<float>();
   double* const squares = arrays.make<double>(group_.l);

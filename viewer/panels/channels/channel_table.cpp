@@ -153,8 +153,7 @@ class MethodTable {
     }
     if (one.lower_bound)
       dim_text(one.proven ? "Proven: no set of as many channels does better on the window's logits."
-                          : "The search was cut short: the best set found. The bound says what no set can "
-                            "beat.");
+                          : "The best set found. No set has an error below the bound.");
     ImGui::PopTextWrapPos();
     if (!std::isnan(one.channels)) figure("channels pruned", fmt::format("{:.4g}", one.channels));
     figure("prompt's cache", bytes_text(one.bytes));

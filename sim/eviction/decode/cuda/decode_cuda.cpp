@@ -25,7 +25,7 @@ Matrix<float> in_rows(const HeadMatrix<float>& matrix, Index first, Index rows, 
   return padded;
 }
 
-/// What a group's runs share, on the device.
+/// Arrays that a group's runs share, on the device.
 DecodeGroup decode_group(const HeadGroup<float>& group, const std::vector<Matrix<float>>& full,
                          DeviceArrays& arrays, const Stream& stream) {
   const RowRange steps = decode_steps(group);
@@ -114,7 +114,6 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
               capacity = narrow(most_tokens(group, *run.start, budget, run.options));
   DecodeTask task{};
   const Decoding decoding = decoding_of(rule, run.options);
-  task.rank = decoding.rank;
   task.score = decoding.score;
   task.own = decoding.own;
   task.width = narrow(width_of_sums(group, decoding));
@@ -140,8 +139,6 @@ DecodeTask task_of(const HeadGroup<float>& group, const DecodeRequest& run, RunA
   task.difference = arrays.floats.take(kDecodeHeads * capacity);
   task.product = arrays.floats.take(kDecodeHeads * capacity);
   task.rest = arrays.floats.take(kDecodeHeads * capacity);
-  task.key_sum = arrays.doubles.take(in_fours(group.d()));
-  task.value_sum = arrays.doubles.take(in_fours(group.d_v()));
   task.change = arrays.floats.take(group.G() * steps.count() * group.d_v());
   task.change_sq = arrays.doubles.take(steps.count());
   task.left = arrays.left.take(n_start + group.T_all() - group.l);
@@ -263,6 +260,9 @@ std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& gro
   std::vector<DecodeReplay<float>> replays(runs.size());
   if (workers.stopping()) throw Interrupted{};
   if (runs.empty()) return replays;
+  for (const DecodeRequest& run : runs)
+    if (!decodes_on_device(*run.rule, run.options))
+      throw std::invalid_argument("decode_replays_cuda: a policy with state of its own");
   const Stream stream;
   DeviceArrays arrays(stream);
   const DecodeGroup on_device = decode_group(group, full, arrays, stream);

@@ -1,4 +1,5 @@
-#include "sim/eviction/decode/cuda/decode_block_cache.hpp"
+#include "sim/cuda/softmax.hpp"
+#include "sim/eviction/decode/cuda/decode_kernels.hpp"
 #include "sim/tokens/entry_formulas.hpp"
 
 #if defined(__CUDACC__)
@@ -10,7 +11,388 @@
 namespace kvreplay::cuda {
 namespace {
 
-using namespace decode;
+// A block of the decoding replay works over all slots of a cache, and its threads come to one result.
+// Slots that a thread takes by itself are its number and every kThreads after it: nobody else touches them
+// between two barriers.
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kTokenLanes = 8;      // that share the channels of one token
+constexpr int kTogether = 2;        // tokens of such lanes at once
+constexpr int kPartChannels = 128;  // of the values, that a warp sums at once
+constexpr int kLongest = 128;       // values that are added up in float32 without a break
+constexpr int kInFlight = 4;        // values that a lane asks for before it adds any
+
+struct alignas(16) Four {
+  float x, y, z, w;
+};
+KVREPLAY_DEVICE Four four_at(const float* row, int at) { return reinterpret_cast<const Four*>(row)[at]; }
+
+/// The two largest of some numbers, and where the largest is: among equals at the lowest slot.
+struct Largest {
+  double first, second;
+  int slot;
+
+  KVREPLAY_DEVICE static Largest none() {
+    return {-static_cast<double>(INFINITY), -static_cast<double>(INFINITY), 0x7fffffff};
+  }
+  KVREPLAY_DEVICE Largest across(int mask) const {
+    return {shuffle_xor(first, mask), shuffle_xor(second, mask), shuffle_xor(slot, mask)};
+  }
+  KVREPLAY_DEVICE Largest join(const Largest& b) const {
+    if (first > b.first || (first == b.first && slot < b.slot)) return {first, larger(second, b.first), slot};
+    return {b.first, larger(first, b.second), b.slot};
+  }
+};
+
+/// The token that ranks last: among equals the one of the highest position.
+struct Least {
+  double rank;
+  int position, slot;
+
+  KVREPLAY_DEVICE static Least none() { return {static_cast<double>(INFINITY), -1, -1}; }
+  KVREPLAY_DEVICE Least across(int mask) const {
+    return {shuffle_xor(rank, mask), shuffle_xor(position, mask), shuffle_xor(slot, mask)};
+  }
+  KVREPLAY_DEVICE Least join(const Least& b) const {
+    return b.rank < rank || (b.rank == rank && b.position > position) ? b : *this;
+  }
+};
+
+struct Sum {
+  double value;
+
+  KVREPLAY_DEVICE static Sum none() { return {0}; }
+  KVREPLAY_DEVICE Sum across(int mask) const { return {shuffle_xor(value, mask)}; }
+  KVREPLAY_DEVICE Sum join(const Sum& b) const { return {value + b.value}; }
+};
+
+/// Each thread's `own` of the n slots, joined to one for every warp: parts[warp]. A barrier has to follow,
+/// and then joined(). Barriers before it: parts must not be read any more.
+template <class Value>
+KVREPLAY_DEVICE void join_warps(Value own, int n, Value* parts) {
+  if (warp_id() * 32 >= n) return;
+  KVREPLAY_UNROLL
+  for (int mask = 1; mask < 32; mask *= 2) own = own.join(own.across(mask));
+  if (lane_id() == 0) parts[warp_id()] = own;
+}
+template <class Value>
+KVREPLAY_DEVICE Value joined(const Value* parts, int n) {
+  Value all = Value::none();
+  for (int warp = 0; warp < kWarps && warp * 32 < n; ++warp) all = all.join(parts[warp]);
+  return all;
+}
+
+/// store(slot, s, sum s) for every slot and s < kSums, with the sums over the channels of
+/// rows[position[slot]] that add(sums, four channels, their number) takes. Rows are `fours` times 4 channels.
+template <int kSums, class Add, class Store>
+KVREPLAY_DEVICE void over_tokens(const float* rows, int fours, const int* position, int n, Add add,
+                                 Store store) {
+  static_assert(kSums <= kTokenLanes, "each sum has a lane that stores it");
+  constexpr int kStep = 32 / kTokenLanes, kAtOnce = kStep * kTogether;
+  const int lane = lane_id() % kTokenLanes;
+  for (int first = warp_id() * kAtOnce; first < n; first += kWarps * kAtOnce) {
+    int slot[kTogether];
+    const float* row[kTogether];
+    float sums[kTogether][kSums] = {};
+    KVREPLAY_UNROLL
+    for (int t = 0; t < kTogether; ++t) {
+      slot[t] = first + t * kStep + lane_id() / kTokenLanes;
+      row[t] = rows + static_cast<std::ptrdiff_t>(position[smaller(slot[t], n - 1)]) * fours * 4;
+    }
+    for (int c = lane; c < fours; c += kTokenLanes) {
+      KVREPLAY_UNROLL
+      for (int t = 0; t < kTogether; ++t) add(sums[t], four_at(row[t], c), c);
+    }
+    KVREPLAY_UNROLL
+    for (int t = 0; t < kTogether; ++t) {
+      KVREPLAY_UNROLL
+      for (int s = 0; s < kSums; ++s) {
+        float sum = sums[t][s];
+        KVREPLAY_UNROLL
+        for (int mask = 1; mask < kTokenLanes; mask *= 2) sum += shuffle_xor(sum, mask);
+        if (lane == s && slot[t] < n) store(slot[t], s, sum);
+      }
+    }
+  }
+}
+
+/// Lanes that share a value of `fours` times 4 channels, as far as a warp sums them at once.
+KVREPLAY_DEVICE int value_lanes(int fours) {
+  int lanes = 1;
+  while (lanes < fours && lanes < kPartChannels / 4) lanes *= 2;
+  return lanes;
+}
+
+/// sums[h][c] = sum over the n slots of weights[slot][h] values[position[slot]][c]: [kHeads][4 fours], in
+/// float64, of float32 sums of kLongest products; weights are [n][kHeads]. parts:
+/// [kWarps][kHeads][kPartChannels]. A barrier follows the last write.
+template <int kHeads>
+KVREPLAY_DEVICE void weighted_values(const float* values, int fours, const int* position, int n,
+                                     const float* weights, float* parts, double* sums) {
+  const int lanes = value_lanes(fours), a_warp = 32 / lanes,
+            turns = (n + kWarps * a_warp - 1) / (kWarps * a_warp);
+  const int lane = lane_id() % lanes;
+  const int busy = smaller(kWarps, (n + a_warp - 1) / a_warp);  // warps
+  float* own = parts + warp_id() * kHeads * kPartChannels;
+  for (int begin = 0; begin < fours; begin += lanes) {
+    const int c = begin + lane;
+    for (int turn = 0; turn < turns; turn += kLongest) {
+      float sum[kHeads][4] = {};
+      const int end = smaller(turn + kLongest, turns);
+      for (int at = turn; at < end; at += kInFlight) {
+        Four x[kInFlight];
+        float w[kInFlight][kHeads];
+        KVREPLAY_UNROLL
+        for (int t = 0; t < kInFlight; ++t) {
+          const int slot = ((at + t) * kWarps + warp_id()) * a_warp + lane_id() / lanes;
+          const bool inside = at + t < end && slot < n && c < fours;
+          x[t] = {0, 0, 0, 0};
+          if (inside) x[t] = four_at(values + static_cast<std::ptrdiff_t>(position[slot]) * fours * 4, c);
+          KVREPLAY_UNROLL
+          for (int h = 0; h < kHeads; ++h)
+            w[t][h] = inside ? weights[static_cast<std::ptrdiff_t>(slot) * kHeads + h] : 0.0F;
+        }
+        KVREPLAY_UNROLL
+        for (int t = 0; t < kInFlight; ++t) {
+          KVREPLAY_UNROLL
+          for (int h = 0; h < kHeads; ++h) {
+            sum[h][0] = fused(w[t][h], x[t].x, sum[h][0]);
+            sum[h][1] = fused(w[t][h], x[t].y, sum[h][1]);
+            sum[h][2] = fused(w[t][h], x[t].z, sum[h][2]);
+            sum[h][3] = fused(w[t][h], x[t].w, sum[h][3]);
+          }
+        }
+      }
+      if (warp_id() < busy) {
+        KVREPLAY_UNROLL
+        for (int h = 0; h < kHeads; ++h) {
+          KVREPLAY_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            float total = sum[h][j];
+            for (int mask = lanes; mask < 32; mask *= 2) total += shuffle_xor(total, mask);
+            if (lane_id() < lanes) own[h * kPartChannels + lane * 4 + j] = total;
+          }
+        }
+      }
+      sync_block();
+      for (int at = thread_id(); at < kHeads * lanes * 4; at += kThreads) {
+        const int h = at / (lanes * 4), channel = at % (lanes * 4);
+        if (begin * 4 + channel >= fours * 4) continue;
+        double total = 0;
+        for (int warp = 0; warp < busy; ++warp)
+          total += static_cast<double>(parts[(warp * kHeads + h) * kPartChannels + channel]);
+        double& to = sums[h * fours * 4 + begin * 4 + channel];
+        to = turn == 0 ? total : to + total;
+      }
+      sync_block();
+    }
+  }
+}
+
+/// One query head's row: its largest column and the rest.
+struct HeadRow {
+  int top;
+  double largest, shift;  // shift: of the exponents of all but the largest
+  double per_rest;
+  LargestColumn column;
+  EntryRow<double> row;
+  double change_sq, top_score;
+};
+
+enum Bad { kLogits, kOutputs, kDifferences, kBads };
+template <int kHeads>
+struct Shared {
+  DecodeTask run;
+  HeadRow head[kHeads];
+  int bad[kBads][kHeads];
+  Largest largest[kHeads][kWarps];
+  Sum sums[kHeads][kWarps];
+  Least least[kWarps];
+  alignas(16) float parts[kWarps * kHeads * kPartChannels];
+
+  /// Size with the arrays behind it: rest [kHeads][value_width] float64, base as much float32, query
+  /// [kHeads][key_width].
+  static std::size_t bytes(const DecodeGroup& in) {
+    return sizeof(Shared) + kHeads * (static_cast<std::size_t>(in.value_width) * 12 +
+                                      static_cast<std::size_t>(in.key_width) * 4);
+  }
+};
+
+/// A run's slots. What members return and hold is the same in all threads.
+template <int kHeads>
+class Cache {
+ public:
+  KVREPLAY_DEVICE Cache(const DecodeGroup& group, Shared<kHeads>& shared)
+      : in_(group), s_(shared), run_(shared.run) {
+    rest_ = reinterpret_cast<double*>(&s_ + 1);
+    base_ = reinterpret_cast<float*>(rest_ + kHeads * in_.value_width);
+    query_ = base_ + kHeads * in_.value_width;
+    state_ = *run_.state;
+  }
+
+  KVREPLAY_DEVICE void prepare() {
+    for (int at = thread_id(); at < kHeads * in_.value_width; at += kThreads) base_[at] = 0;
+    if (thread_id() < kBads * kHeads) s_.bad[thread_id() / kHeads][thread_id() % kHeads] = 0;
+    if (state_.started == 0) start();
+    sync_block();
+  }
+
+  KVREPLAY_DEVICE void save() const {
+    if (thread_id() == 0) *run_.state = state_;
+  }
+
+ protected:
+  const DecodeGroup& in_;
+  Shared<kHeads>& s_;
+  const DecodeTask& run_;
+  DecodeState state_;
+  double* rest_;
+  float *base_, *query_;
+
+  KVREPLAY_DEVICE int n() const { return state_.tokens; }
+  KVREPLAY_DEVICE std::ptrdiff_t in_head(int h, int slot) const {
+    return static_cast<std::ptrdiff_t>(h) * run_.capacity + slot;
+  }
+  KVREPLAY_DEVICE const float* value(int position) const {
+    return in_.v + static_cast<std::ptrdiff_t>(position) * in_.value_width;
+  }
+  KVREPLAY_DEVICE std::ptrdiff_t step_row(int g, int i) const {
+    return static_cast<std::ptrdiff_t>(g) * in_.steps + (i - in_.first_step);
+  }
+  /// body(slot) for every slot, each by its own thread.
+  template <class Body>
+  KVREPLAY_DEVICE void each_slot(Body body) const {
+    for (int slot = thread_id(); slot < n(); slot += kThreads) body(slot);
+  }
+
+  /// True if some head had a number beyond float32; the first such head is noted.
+  KVREPLAY_DEVICE bool is_bad(Bad what, int i, int g0) {
+    for (int h = 0; h < kHeads; ++h) {
+      if (s_.bad[what][h] == 0) continue;
+      if (thread_id() == 0) {
+        state_.bad_position = i;
+        state_.bad_head = g0 + h;
+      }
+      return true;
+    }
+    return false;
+  }
+
+  KVREPLAY_DEVICE void start() {
+    state_.started = 1;
+    state_.tokens = run_.n_start;
+    each_slot([&](int slot) {
+      const int p = run_.start[slot];
+      run_.position[slot] = p;
+      run_.rows_before[slot] = run_.window > 0 ? 0 : smaller(run_.prompt_rows, in_.l - p);
+      clear(slot, 0, 1);
+      for (int w = 0; run_.start_sums != nullptr && w < run_.width; ++w)
+        run_.sums[in_head(w, slot)] = run_.start_sums[static_cast<std::ptrdiff_t>(w) * n() + slot];
+    });
+  }
+
+  /// Forgets a slot's sums; `from` and `step` share that out.
+  KVREPLAY_DEVICE void clear(int slot, int from, int step) const {
+    for (int w = from; w < run_.width; w += step) {
+      run_.sums[in_head(w, slot)] = 0;
+      if (run_.window > 0) run_.newer[in_head(w, slot)] = 0;
+    }
+    for (int w = from; w < run_.window * run_.width; w += step) run_.older[in_head(w, slot)] = 0;
+  }
+
+  KVREPLAY_DEVICE void join(int i) {
+    const int slot = state_.tokens++;
+    if (thread_id() == 0) {
+      run_.position[slot] = i;
+      run_.rows_before[slot] = -state_.rows;
+    }
+    clear(slot, thread_id(), kThreads);
+    sync_block();
+  }
+
+  /// The token at position p leaves its slot, at position i.
+  KVREPLAY_DEVICE void remove(int slot, int p, int i) {
+    const int last = --state_.tokens;
+    if (thread_id() == 0) run_.left[state_.moves] = {i, p};
+    ++state_.moves;
+    if (slot != last) {
+      if (thread_id() == 0) {
+        run_.position[slot] = run_.position[last];
+        run_.rows_before[slot] = run_.rows_before[last];
+        run_.rank_by[slot] = run_.rank_by[last];
+      }
+      for (int w = thread_id(); w < run_.width; w += kThreads) {
+        run_.sums[in_head(w, slot)] = run_.sums[in_head(w, last)];
+        if (run_.window > 0) run_.newer[in_head(w, slot)] = run_.newer[in_head(w, last)];
+      }
+      for (int w = thread_id(); w < run_.window * run_.width; w += kThreads)
+        run_.older[in_head(w, slot)] = run_.older[in_head(w, last)];
+    }
+    sync_block();
+  }
+
+  /// Which of numbers(h, slot) is each head's largest.
+  template <class Numbers>
+  KVREPLAY_DEVICE void take_largest(Numbers numbers) {
+    Largest own[kHeads];
+    for (int h = 0; h < kHeads; ++h) own[h] = Largest::none();
+    each_slot([&](int slot) {
+      KVREPLAY_UNROLL
+      for (int h = 0; h < kHeads; ++h)
+        own[h] = own[h].join({numbers(h, slot), -static_cast<double>(INFINITY), slot});
+    });
+    for (int h = 0; h < kHeads; ++h) join_warps(own[h], n(), s_.largest[h]);
+    sync_block();
+  }
+
+  /// The sums of numbers(h, slot).
+  template <class Numbers>
+  KVREPLAY_DEVICE void take_sums(Numbers numbers) {
+    Sum own[kHeads];
+    for (int h = 0; h < kHeads; ++h) own[h] = Sum::none();
+    each_slot([&](int slot) {
+      KVREPLAY_UNROLL
+      for (int h = 0; h < kHeads; ++h) own[h].value += numbers(h, slot);
+    });
+    for (int h = 0; h < kHeads; ++h) join_warps(own[h], n(), s_.sums[h]);
+    sync_block();
+  }
+
+  /// body(head) by one thread for each of the heads.
+  template <class Body>
+  KVREPLAY_DEVICE void each_head(Body body) {
+    if (lane_id() == 0 && warp_id() < kHeads) body(warp_id(), s_.head[warp_id()]);
+    sync_block();
+  }
+
+  KVREPLAY_DEVICE void add_to_sums(int w, int slot, double x) const {
+    const std::ptrdiff_t at = in_head(w, slot);
+    if (run_.window == 0) {
+      run_.sums[at] += x;
+      return;
+    }
+    const int next = state_.window_step + 1;
+    const double newer = run_.newer[at] + x;
+    run_.newer[at] = newer;
+    run_.sums[at] = newer + (next < run_.window ? run_.older[in_head(next * run_.width + w, slot)] : 0.0);
+    run_.older[in_head(state_.window_step * run_.width + w, slot)] = x;
+  }
+
+  /// The step's row is complete.
+  KVREPLAY_DEVICE void finish_row() {
+    ++state_.rows;
+    if (run_.window == 0 || ++state_.window_step < run_.window) return;
+    state_.window_step = 0;
+    each_slot([&](int slot) {
+      for (int w = 0; w < run_.width; ++w) {
+        run_.newer[in_head(w, slot)] = 0;
+        for (int j = run_.window - 1; j > 0; --j)
+          run_.older[in_head((j - 1) * run_.width + w, slot)] +=
+              run_.older[in_head(j * run_.width + w, slot)];
+      }
+    });
+  }
+};
 
 /// A step's queries over a run's cache: attention, outputs and scores, kHeads query heads at a time.
 template <int kHeads>
@@ -22,7 +404,7 @@ class Rows : public Cache<kHeads> {
   using Base = Cache<kHeads>;
   using Base::in_, Base::s_, Base::run_, Base::state_, Base::rest_, Base::base_, Base::query_;
   using Base::is_bad, Base::take_largest, Base::take_sums, Base::add_to_sums;
-  using Base::n, Base::by_head, Base::in_head, Base::value, Base::step_row, Base::each_slot, Base::each_head;
+  using Base::n, Base::in_head, Base::value, Base::step_row, Base::each_slot, Base::each_head;
 
   KVREPLAY_DEVICE EntryLogit<double> logit(int h, int slot, int first_visible) const {
     if (run_.position[slot] < first_visible) return {static_cast<double>(kHidden), 0};
@@ -39,7 +421,7 @@ class Rows : public Cache<kHeads> {
     }
     sync_block();
     const int fours = in_.key_width / 4;
-    over_tokens<kHeads, float>(
+    over_tokens<kHeads>(
         in_.k, fours, run_.position, n(),
         [&](float* sums, const Four& k, int c) {
           KVREPLAY_UNROLL
@@ -150,7 +532,7 @@ class Rows : public Cache<kHeads> {
   KVREPLAY_DEVICE bool take_differences(int i, int g0) {
     constexpr int kSums = kProduct == DifferenceProduct::none ? kHeads : 2 * kHeads;
     const int fours = in_.value_width / 4;
-    over_tokens<kSums, float>(
+    over_tokens<kSums>(
         in_.v, fours, run_.position, n(),
         [&](float* sums, const Four& v, int c) {
           KVREPLAY_UNROLL
@@ -184,10 +566,6 @@ class Rows : public Cache<kHeads> {
     const bool differences = needs_difference(run_.score);
     const bool products = product_of(run_.score) != DifferenceProduct::none;
     each_slot([&](int slot) {
-      if (by_head()) {
-        for (int h = 0; h < heads; ++h) add_to_sums(g0 + h, slot, run_.weights[in_head(h, slot)]);
-        return;
-      }
       double sum = g0 == 0 ? 0 : run_.row[slot];
       for (int h = 0; h < heads; ++h) {
         const HeadRow& head = s_.head[h];
@@ -221,15 +599,13 @@ class Rows : public Cache<kHeads> {
     take_rest();
     if (!take_outputs(i, g0)) return false;
     if (run_.width == 0) return true;
-    if (!by_head()) {
-      const DifferenceProduct product = product_of(run_.score);
-      if (product == DifferenceProduct::with_token) {
-        if (!take_differences<DifferenceProduct::with_token>(i, g0)) return false;
-      } else if (product == DifferenceProduct::with_base) {
-        if (!take_differences<DifferenceProduct::with_base>(i, g0)) return false;
-      } else if (needs_difference(run_.score)) {
-        if (!take_differences<DifferenceProduct::none>(i, g0)) return false;
-      }
+    const DifferenceProduct product = product_of(run_.score);
+    if (product == DifferenceProduct::with_token) {
+      if (!take_differences<DifferenceProduct::with_token>(i, g0)) return false;
+    } else if (product == DifferenceProduct::with_base) {
+      if (!take_differences<DifferenceProduct::with_base>(i, g0)) return false;
+    } else if (needs_difference(run_.score)) {
+      if (!take_differences<DifferenceProduct::none>(i, g0)) return false;
     }
     add_scores(i, g0);
     return true;
@@ -250,130 +626,30 @@ class Replay : public Rows<kHeads> {
         if (!attend(i, g0)) return false;
       finish_row();
     }
-    return cut(i);
+    cut(i);
+    return true;
   }
 
  private:
   using Base = Rows<kHeads>;
-  using Base::in_, Base::s_, Base::run_, Base::state_, Base::rest_, Base::base_;
-  using Base::n, Base::by_head, Base::in_head, Base::value, Base::each_slot, Base::each_head, Base::join;
-  using Base::remove, Base::take_largest, Base::take_sums, Base::take_rest, Base::attend, Base::finish_row;
+  using Base::in_, Base::s_, Base::run_, Base::state_;
+  using Base::n, Base::each_slot, Base::join, Base::remove, Base::take_sums, Base::attend, Base::finish_row;
 
-  KVREPLAY_DEVICE bool rank(int i) {
+  KVREPLAY_DEVICE void rank() {
     sync_block();
-    switch (run_.rank) {
-      case CacheRank::none:  // the host lets none through
-        break;
-      case CacheRank::own:
-        each_slot([&](int slot) {
-          const int p = run_.position[slot];
-          run_.rank_by[slot] =
-              own_score(run_.own, {static_cast<double>(p), in_.key_norm[p], in_.value_sq[p]});
-        });
-        break;
-      case CacheRank::keydiff:
-        rank_by_keydiff();
-        break;
-      case CacheRank::row_sums:
-        each_slot([&](int slot) { run_.rank_by[slot] = run_.sums[slot]; });
-        break;
-      case CacheRank::caote:
-      case CacheRank::fastcaote:
-        each_slot([&](int slot) { run_.rank_by[slot] = 0; });
-        for (int g0 = 0; g0 < in_.G; g0 += kHeads)
-          if (!add_caote(i, g0)) return false;
-        break;
-    }
-    sync_block();
-    if (run_.per_visible_row != 0)
-      each_slot([&](int slot) {
+    each_slot([&](int slot) {
+      const int p = run_.position[slot];
+      double rank = run_.width > 0
+                        ? run_.sums[slot]
+                        : own_score(run_.own, {static_cast<double>(p), in_.key_norm[p], in_.value_sq[p]});
+      if (run_.per_visible_row != 0) {
         int rows = state_.rows + run_.rows_before[slot];
         if (run_.window > 0) rows = smaller(rows, run_.window);
-        if (rows > 0) run_.rank_by[slot] /= rows;
-      });
-    sync_block();
-    return true;
-  }
-
-  /// In float64: where all keys share a large part, their cosines differ in the last digits only.
-  KVREPLAY_DEVICE void rank_by_keydiff() {
-    double square = 0;
-    for (int c = lane_id(); c < in_.d; c += 32) square += run_.key_sum[c] * run_.key_sum[c];
-    const double norm = sqrt(warp_sum(square));
-    over_tokens<1, double>(
-        in_.k, in_.key_width / 4, run_.position, n(),
-        [&](double* sums, const Four& k, int c) {
-          const double* anchor = run_.key_sum + 4 * c;
-          sums[0] +=
-              anchor[0] / norm * static_cast<double>(k.x) + anchor[1] / norm * static_cast<double>(k.y) +
-              anchor[2] / norm * static_cast<double>(k.z) + anchor[3] / norm * static_cast<double>(k.w);
-        },
-        [&](int slot, int, double dot) {
-          const double own = in_.key_norm[run_.position[slot]];
-          run_.rank_by[slot] = norm > 0 && own > 0 ? -dot / own : 0.0;
-        });
-  }
-
-  /// Adds the caote or fastcaote of some query heads' summed attention, as RowScores::take_caote.
-  KVREPLAY_DEVICE bool add_caote(int i, int g0) {
-    const bool fast = run_.rank == CacheRank::fastcaote;
-    const auto summed = [&](int h, int slot) {
-      return g0 + h < in_.G ? run_.sums[in_head(g0 + h, slot)] : 0.0;
-    };
-    take_largest(summed);
-    each_head([&](int h, HeadRow& head) {
-      const Largest all = joined(s_.largest[h], n());
-      head.top = all.slot;
-      head.largest = all.first;
-    });
-    take_sums([&](int h, int slot) { return slot == s_.head[h].top ? 0.0 : summed(h, slot); });
-    each_head([&](int h, HeadRow& head) {
-      const double rest = joined(s_.sums[h], n()).value;
-      head.column.one_minus_a = rest;
-      head.total = rest + head.largest;
-      head.per_rest = rest > 0 ? 1 / rest : 0;
-    });
-    each_slot([&](int slot) {
-      for (int h = 0; h < kHeads; ++h)
-        run_.rest[static_cast<std::ptrdiff_t>(slot) * kHeads + h] =
-            slot == s_.head[h].top ? 0.0F : static_cast<float>(summed(h, slot) * s_.head[h].per_rest);
-    });
-    sync_block();
-    take_rest();
-    if (warp_id() < kHeads) {
-      HeadRow& head = s_.head[warp_id()];
-      const float* top = value(run_.position[head.top]);
-      const double rest = head.total > 0 ? head.column.one_minus_a / head.total : 0;
-      const double share = head.total > 0 ? head.largest / head.total : 0;
-      double top_sq = 0;
-      for (int c = lane_id(); c < in_.d_v; c += 32) {
-        const double mean = rest_[warp_id() * in_.value_width + c], v = static_cast<double>(top[c]);
-        base_[warp_id() * in_.value_width + c] =
-            static_cast<float>(fast ? run_.value_sum[c] / n() : rest * mean + share * v);
-        top_sq += (mean - v) * (mean - v);
+        if (rows > 0) rank /= rows;
       }
-      top_sq = warp_sum(top_sq);
-      // s/(1-s) ||m - v|| = s ||m' - v|| with m' the mean of the others
-      if (lane_id() == 0) head.top_score = share * sqrt(top_sq);
-    }
-    sync_block();
-    if (!Base::template take_differences<DifferenceProduct::none>(i, g0)) return false;
-    each_slot([&](int slot) {
-      double sum = run_.rank_by[slot];
-      for (int h = 0; h < smaller(kHeads, in_.G - g0); ++h) {
-        const HeadRow& head = s_.head[h];
-        const bool top = slot == head.top;
-        if (!(head.total > kNoAttention)) continue;
-        const double own = summed(h, slot), others = top ? head.column.one_minus_a : head.total - own;
-        if (top && !fast)
-          sum += head.top_score;
-        else
-          sum += caote_score(own, others, sqrt(static_cast<double>(run_.difference[in_head(h, slot)])));
-      }
-      run_.rank_by[slot] = sum;
+      run_.rank_by[slot] = rank;
     });
     sync_block();
-    return true;
   }
 
   /// The token of the highest position for which is(position) holds; slot -1 where there is none.
@@ -400,16 +676,16 @@ class Replay : public Rows<kHeads> {
   }
 
   /// Back to the budget.
-  KVREPLAY_DEVICE bool cut(int i) {
+  KVREPLAY_DEVICE void cut(int i) {
     if (in_.first_seen_from != nullptr) drop_hidden(i);
     if (n() <= run_.budget) {
       sync_block();
-      return true;
+      return;
     }
-    if (!rank(i)) return false;
+    rank();
     if (run_.append_only != 0) {
       keep_newest_or_not(i);
-      return true;
+      return;
     }
     // Tokens joined in order of position, and none of those pinned has left.
     const int recent = run_.n_start + (i - in_.l + 1) - run_.recent;
@@ -425,7 +701,6 @@ class Replay : public Rows<kHeads> {
       const Least least = joined(s_.least, n());
       remove(least.slot, least.position, i);
     }
-    return true;
   }
 
   /// The newest leaves at once where it is not among the first; a tie goes to the other.

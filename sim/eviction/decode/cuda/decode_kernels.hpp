@@ -46,12 +46,11 @@ struct DecodeLeft {
 };
 
 struct DecodeTask {
-  // What is asked for.
-  CacheRank rank;
+  // The request.
   RowScore score;  ///< summed over rows
-  OwnScore own;
-  int width;   ///< rows of sums: G for caote and fastcaote, 0 where nothing is summed, 1
-  int window;  ///< steps that count, 0: all, and the prompt's
+  OwnScore own;    ///< ranks where nothing is summed
+  int width;       ///< rows of sums: 1, or 0 where nothing is summed
+  int window;      ///< steps that count, 0: all, and the prompt's
   int per_visible_row, append_only;
   int budget, recent;
   int sinks_end;  ///< positions from here on are no sinks
@@ -68,7 +67,6 @@ struct DecodeTask {
   double* weights;                     ///< [kDecodeHeads][capacity]
   float *dots, *difference, *product;  ///< [kDecodeHeads][capacity]
   float* rest;                         ///< [capacity][kDecodeHeads] weights of all but the largest
-  double *key_sum, *value_sum;         ///< of the cache: normalised keys for keydiff, values for fastcaote
   // Results.
   float* change;      ///< [G][steps][d_v]
   double* change_sq;  ///< [steps]

@@ -1,11 +1,11 @@
-#include "sim/simd/gram_simd.hpp"
+#include "sim/gram_sums.hpp"
 
 #include <algorithm>
 
 // The order of these is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "sim/simd/gram_simd.cpp"
+#define HWY_TARGET_INCLUDE "sim/gram_simd.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "sim/simd/panel_gemm-inl.hpp"

@@ -3,14 +3,31 @@
 #include "sim/channels/subset.hpp"
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-// The parts of optimal_subset(), for its tests.
+// The best set of n channels that swaps and a convex relaxation find, and an error that no set is below.
 
 namespace kvreplay {
 
-// Lower bounds for the choice of k of m channels, for optimal_subset(). As x_i^2 = x_i where x is 0 or 1, the
+struct BoundedSubset {
+  ChannelSet set;
+  double error = 0;  ///< E(set)
+  /// No set of as many channels has a smaller error, to rounding: 1e-11 of the sum of |H| over the set. The
+  /// error itself where the bound reaches it, never below 0.
+  double lower_bound = 0;
+  bool proven = false;  ///< the bound reaches the error: no set is better, to the same rounding
+};
+
+/// n channels outside `fixed` of small E(S), H symmetric, positive semidefinite and finite: the best of the
+/// greedy order, `start`, the rounded points of the relaxation, and the exchanges from all of these. n is
+/// clipped to the channels outside `fixed`; a `start` that is no such set is not used. O(d^3), some ten
+/// times.
+BoundedSubset bounded_subset(const Matrix<double>& H, Index n, const ChannelSet& fixed,
+                             const ChannelSet& start);
+
+// The parts of bounded_subset(), for its tests.
+
+// Lower bounds for the choice of k of m channels. As x_i^2 = x_i where x is 0 or 1, the
 // error is the same function of such x for any u [m]:
 //   f(x) = constant + linear' x + x' A x = constant + (linear + u)' x + x' (A - Diag(u)) x.
 // Where A - Diag(u) is positive semidefinite on the changes that keep the sum of x, the right-hand side is
@@ -95,13 +112,6 @@ class Incumbent {
 /// Take n of the channels outside `fixed`.
 SubsetProblem whole_problem(const Matrix<double>& H, Index n, const ChannelSet& fixed);
 
-/// C(m, k), or nothing above 2^19 and where k is more than half of more than 20.
-std::optional<Index> few_subsets(Index m, Index k);
-
-/// The set of a problem that is not closed with the smallest error, among equals the first in the order of
-/// sorted lists: [d]. O(C(m, k)) and less than O(m) for each choice of k - 1.
-ChannelSet best_of_all(const SubsetProblem& problem, Index d);
-
 /// Each member's part in E(S) is at least its diagonal entry and its n - 1 smallest others: the sum of the n
 /// smallest such parts. O(m^2).
 double row_bound(const SubsetProblem& problem);
@@ -118,13 +128,5 @@ struct ConvexProblem {
 /// stalls or reaches the best known set. Channels that the bound settles leave the problem; rounded tangent
 /// points are offered to `best`. Any symmetric A will do. O(m^3) a step, some ten of them.
 ConvexProblem convexified(SubsetProblem problem, Incumbent& best);
-
-struct SearchEnd {
-  double bound = 0;  ///< no set of the problem that was not offered is below the lesser of this and limit()
-  Index nodes = 0;
-};
-
-/// Branch and bound from a convex problem, best bound first, ties to the node that came first.
-SearchEnd search_tree(const ConvexProblem& root, Index most_nodes, Incumbent& best);
 
 }  // namespace kvreplay
