@@ -29,6 +29,7 @@ FORMATS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 COLUMNS = ("engine", "model", "prompt", "tokens", "steps", "keys", "values", "rotated", "engine_kl", "written_kl", "ordered_kl",
            "engine_same_top1", "written_same_top1")
 NEAR, SMALL = 1.2, 0.002  # the goal: a ratio, or a difference in nats
+FLOOR = ("f16", "f16", "-")  # without flash attention, no format: arithmetic alone
 KEY = ("model", "prompt", "keys", "values", "rotated")
 
 
@@ -79,10 +80,10 @@ def built(source: Path | None, work: Path) -> Path | str:
     return work / "engine_kl"
 
 
-def cases(args) -> list[tuple[str, str, bool]]:
-    """(keys, values, rotated), in llama.cpp's names."""
+def cases(args) -> list[tuple[str, str, str]]:
+    """(keys, values, rotated), as engine_kl has them."""
     formats = [(k, "f16") for k in args.keys.split(",") if k] + [("f16", v) for v in args.values.split(",") if v]
-    return [(*each, rotated) for each in formats for rotated in (True, False)]
+    return [FLOOR, *((*each, rotated) for each in formats for rotated in "10")]
 
 
 def measure(args, program: Path, model: str, file: Path) -> None:
@@ -99,28 +100,28 @@ def measure(args, program: Path, model: str, file: Path) -> None:
     with ModelLoop(loaded) as loop:
         for prompt in (prompt for prompt in PROMPTS if prompt.name in args.prompt):
             known = {tuple(row[name] for name in KEY) for row in rows}
-            left = [case for case in cases(args) if (model, prompt.name, *case[:2], str(int(case[2]))) not in known]
+            left = [case for case in cases(args) if (model, prompt.name, *case) not in known]
             if not left:
                 continue
             length = min(prompt.tokens, args.longest)
             ids = tokenizer.encode(prompt.text())[: length + args.steps]
             steps = len(ids) - length
             in_engine = engine_figures(program, file, ids, length, left, args.work)
-            written = written_figures(loop, ids, length, left)
+            written = written_figures(loop, ids, length, [case for case in left if case != FLOOR])
             with channels_interleaved():
                 of_keys = [case for case in left if case[0] != "f16"] if loaded.config.model_type == "llama" else []
                 ordered = written_figures(loop, ids, length, of_keys)
             for case in left:
-                (kl, same), (own_kl, own_same), (ordered_kl, _) = in_engine[case], written[case], ordered.get(case, ("", ""))
-                rows.append(dict(zip(COLUMNS, (args.version, model, prompt.name, length, steps, *case[:2], int(case[2]), shorter(kl), shorter(own_kl),
-                                               ordered_kl and shorter(ordered_kl), shorter(same), shorter(own_same)))))
-                print(f"{model} {prompt.name} {case}: {kl:.4f} in the engine, {own_kl:.4f} written", flush=True)
+                (kl, same), (own_kl, own_same), (ordered_kl, _) = in_engine[case], *(found.get(case, ("", "")) for found in (written, ordered))
+                rows.append(dict(zip(COLUMNS, (args.version, model, prompt.name, length, steps, *case, shorter(kl), shorter(own_kl),
+                                               shorter(ordered_kl), shorter(same), shorter(own_same)))))
+                print(f"{model} {prompt.name} {case}: {shorter(kl)} in the engine, {shorter(own_kl)} written", flush=True)
             write_csv(path, COLUMNS, rows)
 
 
 def engine_figures(program, file, ids, length, some, work) -> dict[tuple, tuple[float, float]]:
     """Mean KL and share of equal first tokens over the steps, by case."""
-    names = {f"{keys}:{values}:{int(rotated)}": (keys, values, rotated) for keys, values, rotated in some}
+    names = {":".join(case): case for case in some}
     work.mkdir(parents=True, exist_ok=True)
     (work / "ids.txt").write_text(" ".join(map(str, ids)))
     done = subprocess.run([str(program), str(file), str(work / "ids.txt"), str(length), *names], stdout=subprocess.PIPE, text=True, check=True)
@@ -172,8 +173,8 @@ def stored_as(case, layer):
     keys, values, rotated = case
     size_of_keys, size_of_values = layer.k.shape[2], layer.v.shape[2]
     largest = size_of_keys & -size_of_keys  # power of two that divides the head
-    turned = (largest if rotated and size_of_keys % 64 == 0 and keys != "f16" else 0,
-              64 if rotated and size_of_values % 64 == 0 and values != "f16" else 0)
+    turned = (largest if rotated == "1" and size_of_keys % 64 == 0 and keys != "f16" else 0,
+              64 if rotated == "1" and size_of_values % 64 == 0 and values != "f16" else 0)
     return Stored(*("16" if name == "f16" else name for name in (keys, values)), turned=turned, residual=0)
 
 
@@ -194,7 +195,10 @@ def tables(rows):
     counts = ((model, side, [row for row in rows if row["model"] == model and row[side] != "f16"]) for model in models for side in ("keys", "values"))
     both = ((model, side, [row for row in some if row["written_kl"]]) for model, side, some in counts)
     said = [f"{model} {side} {sum(map(near, some))} of {len(some)}" for model, side, some in both if some]
-    return {"engine": f"{table(header, lines)}\n\nWithin 20 % or {SMALL} nats: {', '.join(said)}."}
+    floor = [f"{model} {cell(some)}" for model in models
+             if (some := [row for row in rows if (row["model"], row["keys"], row["values"], row["rotated"]) == (model, *FLOOR)])]
+    alone = f"\n16 bits without flash attention, over 16 bits with it: {', '.join(floor)} nats." if floor else ""
+    return {"engine": f"{table(header, lines)}\n\nWithin 20 % or {SMALL} nats: {', '.join(said)}.{alone}"}
 
 
 def cell(some) -> str:

@@ -73,9 +73,9 @@ class Comparison(unittest.TestCase):
         for d, turned in ((64, (64, 64)), (128, (128, 64)), (192, (64, 64)), (80, (0, 0))):
             head = np.zeros((2, 5, d))
             layer = SimpleNamespace(k=head, v=head)
-            self.assertEqual(engine.stored_as(("q4_0", "q8_0", True), layer), Stored("q4_0", "q8_0", turned=turned, residual=0))
-            self.assertEqual(engine.stored_as(("q4_0", "f16", True), layer).turned[1], 0)
-            self.assertEqual(engine.stored_as(("f16", "q8_0", False), layer), Stored("16", "q8_0", residual=0))
+            self.assertEqual(engine.stored_as(("q4_0", "q8_0", "1"), layer), Stored("q4_0", "q8_0", turned=turned, residual=0))
+            self.assertEqual(engine.stored_as(("q4_0", "f16", "1"), layer).turned[1], 0)
+            self.assertEqual(engine.stored_as(("f16", "q8_0", "0"), layer), Stored("16", "q8_0", residual=0))
 
 
 class Skipped(unittest.TestCase):

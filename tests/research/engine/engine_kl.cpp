@@ -1,12 +1,13 @@
-// Cost of a KV cache's formats in llama.cpp itself: KL(16-bit cache || cache in a format) of forced tokens,
-// in nats.
+// Cost of a KV cache's formats in llama.cpp itself: KL(16-bit cache || cache in a format) of forced
+// tokens, in nats.
 //
 //   engine_kl MODEL.gguf IDS PROMPT_LEN KEYS:VALUES:ROTATE ...
 //
-// IDS is a file of token numbers; the prompt is its first PROMPT_LEN tokens, and each further token is a
-// decoding step. KEYS and VALUES are ggml's names of types (f16, q4_0, ...). ROTATE is 1 for llama.cpp's
-// default and 0 for LLAMA_ATTN_ROT_DISABLE=1. Prints a CSV row per case and step: case, step, KL, and 1 if
-// both put the same token first. Flash attention is on, as quantized values require.
+// IDS is a file of token numbers; the prompt is its first PROMPT_LEN tokens, and each further token is
+// a decoding step. KEYS and VALUES are ggml's names of types (f16, q4_0, ...). ROTATE is 1 for
+// llama.cpp's default, 0 for LLAMA_ATTN_ROT_DISABLE=1, and - for the latter without flash attention:
+// f16:f16:- has the KL of arithmetic alone. Prints a CSV row per case and step: case, step, KL, and 1
+// if both put the same token first. Quantized values require flash attention.
 
 #include "ggml-backend.h"
 #include "llama.h"
@@ -33,16 +34,16 @@ ggml_type type_of(const std::string& name) {
 
 struct Case {
   ggml_type keys, values;
-  bool rotated;
+  bool rotated, flash;
 };
 
 Case parse(const std::string& text) {
   std::istringstream in(text);
   std::string keys, values, rotated;
   if (!std::getline(in, keys, ':') || !std::getline(in, values, ':') || !(in >> rotated) ||
-      (rotated != "0" && rotated != "1"))
-    throw std::runtime_error("expected KEYS:VALUES:0 or 1, found " + text);
-  return {type_of(keys), type_of(values), rotated == "1"};
+      (rotated != "0" && rotated != "1" && rotated != "-"))
+    throw std::runtime_error("expected KEYS:VALUES:1, 0 or -, found " + text);
+  return {type_of(keys), type_of(values), rotated == "1", rotated != "-"};
 }
 
 // Logits [steps, vocabulary] behind the tokens from `l` on.
@@ -54,7 +55,7 @@ std::vector<float> logits_of(llama_model* model, const std::vector<llama_token>&
   params.n_batch = static_cast<uint32_t>(count);
   params.n_threads = params.n_threads_batch =
       std::max(1, std::atoi(std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "2"));
-  params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+  params.flash_attn_type = in.flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = in.keys;
   params.type_v = in.values;
   llama_context* context = llama_init_from_model(model, params);
@@ -106,7 +107,7 @@ int run(int count, char** arguments) {
   llama_model* model = llama_model_load_from_file(arguments[1], llama_model_default_params());
   if (model == nullptr) throw std::runtime_error("expected a GGUF model, found another file");
   const int n = llama_vocab_n_tokens(llama_model_get_vocab(model));
-  const std::vector<float> full = logits_of(model, ids, l, {GGML_TYPE_F16, GGML_TYPE_F16, false});
+  const std::vector<float> full = logits_of(model, ids, l, {GGML_TYPE_F16, GGML_TYPE_F16, false, true});
   std::printf("case,step,kl,same_top1\n");
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::vector<float> changed = logits_of(model, ids, l, cases[c]);
