@@ -226,7 +226,8 @@ std::optional<Finding> low_bit_keys(const FigureTable& evictions) {
                       ? fmt::format("; no cure helps {:g} times", kDecides)
                       : fmt::format("; {} they lose {} times less", best_text, factor_text(finding.weight));
   finding.text +=
-      ". An engine that writes quantized keys loses more than these stored ones (sim/cache/CURES.md).";
+      ". An engine that writes quantized keys loses more than these stored ones, and another cure may win "
+      "there: kvvalidate.py --written measures it (sim/cache/CURES.md).";
   return finding;
 }
 

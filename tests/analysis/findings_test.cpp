@@ -188,7 +188,8 @@ TEST_CASE("what 4-bit keys cost is told with the cures that were measured", "[fi
     write_file(dir / "evictions.csv", std::string(kEvictions) + "\n" + rows);
   };
   constexpr const char* kEngine =
-      " An engine that writes quantized keys loses more than these stored ones (sim/cache/CURES.md).";
+      " An engine that writes quantized keys loses more than these stored ones, and another cure may win "
+      "there: kvvalidate.py --written measures it (sim/cache/CURES.md).";
   write(keys("output_error", 0.5, 0.5, 0.5, 0.5) + keys("loss_step", 1.3, 1.5, 0.0065, 0.01));
   const std::vector<Finding> found = findings_of(ResultReader(dir.path()));
   REQUIRE(found.size() == 1);
