@@ -8,8 +8,8 @@
 
 namespace kvreplay::viewer {
 
-/// How a picture lies in OpenGL's rows: the toolkit draws its first row into the last one; pictures for
-/// ImGui::Image() have theirs in row 0.
+/// Row order of a picture in OpenGL's memory. `last`: the picture's top row is OpenGL's last row, as the
+/// toolkit draws. `zero`: the top row is row 0, as ImGui::Image() expects.
 enum class FirstRow { last, zero };
 
 /// A framebuffer with one RGBA8 texture.
@@ -17,7 +17,7 @@ class FrameBuffer {
  public:
   /// Throws InputError for sizes that OpenGL cannot have (below 1, beyond GL_MAX_TEXTURE_SIZE).
   FrameBuffer(int width, int height);
-  /// What was drawn is lost where the size changes.
+  /// Contents are lost if the size changes.
   void resize(int width, int height);
 
   int width() const { return width_; }

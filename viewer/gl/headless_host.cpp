@@ -43,7 +43,7 @@ void HeadlessHost::frame(float seconds) {
   ImGuiIO& io = ImGui::GetIO();
   io.DisplaySize = {static_cast<float>(width()), static_cast<float>(height())};
   io.DeltaTime = seconds;
-  // What has not been drawn yet cannot be hit.
+  // Input is fed only after the first frame: before it, no widget can be hit.
   if (drawn_) input_.feed(*client_);
   drawn_ = true;
   ui_.new_frame();

@@ -154,7 +154,8 @@ std::vector<HeatmapRenderer::Source> HeatmapRenderer::find_sources(const Heatmap
   tiles_.begin();
   const auto tile_at = [&](const TileKey& key) { return tiles.at(key); };
 
-  // What is there first, so that nothing that is drawn gives way; then what is missing, the middle first.
+  // Tiles that are already on the GPU come first, so that none that is drawn gets evicted; then the missing
+  // ones, from the middle outwards.
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::optional<FoundTile> found = find_tile(tiles, grid_.key(i), image.size);

@@ -11,8 +11,9 @@
 
 namespace kvreplay::viewer {
 
-/// What a host (window_host.hpp, headless_host.hpp) shows. Everything is called on the host's thread with the
-/// toolkit's and OpenGL's contexts current; lengths are pixels of the host's framebuffer throughout.
+/// Content of a host's window (window_host.hpp, headless_host.hpp). All functions are called on the host's
+/// thread, with the toolkit's and OpenGL's contexts current. All lengths are pixels of the host's
+/// framebuffer.
 class Client {
  public:
   virtual ~Client() = default;
@@ -34,11 +35,11 @@ class Client {
 
   /// Asked after each frame.
   virtual bool quit() const { return false; }
-  /// Whether the picture changes without input, so that another frame is due at once.
+  /// True if the picture changes without input, so that another frame is due at once.
   virtual bool needs_frame() const { return false; }
-  /// Seconds after which the picture changes without input; infinite where it does not.
+  /// Seconds after which the picture changes without input; infinite if no change is due.
   virtual double changes_in() const { return std::numeric_limits<double>::infinity(); }
-  /// What the window is called.
+  /// Title of the window.
   virtual std::string title() const { return "kvreplay"; }
   /// Size of the text, in points of 1/scale pixels; asked before each frame.
   virtual float text_points() const { return 13; }

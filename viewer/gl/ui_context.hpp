@@ -16,7 +16,7 @@ struct FontFile {
   float ascent_per_em = 1;
 };
 
-/// What the dashboard writes with; each empty where there is none.
+/// Fonts of the dashboard; each is empty if none was found.
 struct FontFiles {
   std::optional<FontFile> text, bold, numbers;
   std::optional<FontFile> fallback;  ///< for signs that the others lack

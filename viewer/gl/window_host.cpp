@@ -26,7 +26,7 @@ constexpr std::pair<int, const char*> kFixedNames[] = {
     {GLFW_KEY_HOME, "Home"},           {GLFW_KEY_END, "End"},       {GLFW_KEY_PAGE_UP, "PageUp"},
     {GLFW_KEY_PAGE_DOWN, "PageDown"}};
 
-/// What the key types without modifiers, in capitals; 0 where that is not ASCII.
+/// ASCII character of the key without modifiers, as a capital letter; 0 if it is not ASCII.
 char plain_sign(int key, int scancode) {
   const char* name = glfwGetKeyName(key, scancode);
   if (name != nullptr && name[0] > ' ' && name[0] < 127 && name[1] == '\0')
@@ -39,7 +39,7 @@ char plain_sign(int key, int scancode) {
 
 /// Frames after the last input, until what it set off (hovering, windows that find their size) has settled.
 constexpr int kSettling = 3;
-/// How often the cursor of a text field is drawn while nothing else happens, seconds.
+/// Interval in seconds at which the cursor of a text field is redrawn while nothing else happens.
 constexpr double kCursorBlink = 0.25, kForever = std::numeric_limits<double>::infinity();
 
 std::atomic<bool> woken{false};
@@ -275,7 +275,7 @@ bool WindowHost::step() {
   glfwGetFramebufferSize(window_, &width, &height);
   if (width > 0 && height > 0) draw();
   const bool goes_on = glfwWindowShouldClose(window_) == GLFW_FALSE && !client_->quit();
-  // What still computes and is written takes its time, which nobody needs to watch.
+  // The window is hidden while remaining jobs and writes finish.
   if (!goes_on) glfwHideWindow(window_);
   return goes_on;
 }

@@ -37,7 +37,7 @@ std::vector<PixelArea> changed_areas(std::span<const Rgb> before, std::span<cons
       else
         areas.push_back(tile);
     }
-    // What is as wide as what lies above it goes on with it.
+    // An area with the columns of one that ends directly above it is merged into that one.
     std::vector<PixelArea> row(areas.begin() + static_cast<std::ptrdiff_t>(first), areas.end());
     areas.resize(first);
     for (const PixelArea& area : row) {

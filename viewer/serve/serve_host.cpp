@@ -203,7 +203,7 @@ WebServer::Parts ServeHost::parts_of(const std::vector<Rgb>& picture,
   return parts;
 }
 
-/// What a page needs beside the picture; all know it from now on.
+/// Sends size and title of the picture to all pages, now and to each page that connects later.
 void ServeHost::greet() {
   const std::string text = nlohmann::json{{"size", {width(), height()}}, {"title", title_}}.dump(
       -1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -35,17 +35,17 @@ class WebServer {
   /// "http://127.0.0.1:8765/?key=..".
   std::string address() const;
 
-  /// What the driver has said since.
+  /// Events from the driver since the last call.
   std::vector<WebEvent> take_events();
   bool anybody() const;
-  /// Whether somebody has not seen the latest picture, and could take it now.
+  /// True if a page has not received the latest picture and is ready to receive it.
   bool somebody_lacks_picture() const;
 
   using Parts = std::vector<std::vector<std::byte>>;
   /// A picture: `changes` since the one before, or all of it to those who have not seen that one; nothing to
   /// those who have as many still to draw as a line should hold, until they have drawn some.
   void send_picture(const Parts& changes, const std::function<Parts()>& whole);
-  /// What goes before a whole picture: its size, say.
+  /// Text that is sent before every whole picture, for example its size.
   void greet_with(std::string text);
   /// To all, or to the driver alone.
   void send(std::string_view text, bool driver_alone = false);
@@ -57,9 +57,9 @@ class WebServer {
   std::unique_ptr<State> state_;
 };
 
-/// Whether a page of `origin` (a header, may be empty) may talk to a server that was asked for as `host`: the
-/// same place, and this machine, or the proxy `behind` that passes on what it is asked (with its own name as
-/// host, or with this machine's).
+/// True if a page of `origin` (a header, may be empty) may talk to a server that was addressed as `host`. The
+/// host must be this machine or the proxy `behind`, which forwards requests under its own or this machine's
+/// name. A given origin must be the host, if that is this machine, or the proxy.
 bool is_own_origin(std::string_view origin, std::string_view host, std::string_view behind = {});
 
 /// Shows a client in browsers: what is drawn without a display goes to them as pictures of what changed, what

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-// What a browser says to the dashboard, a JSON object a message. The page that says it is page.html.
+// Messages from a browser to the dashboard: one JSON object each. page.html sends them.
 
 namespace kvreplay::viewer {
 
@@ -39,8 +39,8 @@ inline constexpr std::size_t kMostMessage = std::size_t{1} << 20;
 /// Nothing for what is no such message: other JSON, numbers out of range, text that is no UTF-8.
 std::optional<WebEvent> web_event(std::string_view message);
 
-/// What a key that a browser calls `name` (KeyboardEvent.key) is to the dashboard; empty where it is nothing.
-/// Keys with control that browsers keep for themselves come with alt.
+/// Shortcut of a key that a browser calls `name` (KeyboardEvent.key); empty if the key has no meaning here.
+/// Alt plus a key whose control combination browsers reserve counts as control plus that key.
 Shortcut shortcut_of_web(const std::string& name, bool control, bool shift, bool alt);
 
 }  // namespace kvreplay::viewer

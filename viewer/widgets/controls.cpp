@@ -21,7 +21,7 @@ void show_tip(std::string_view text) {
   ImGui::EndTooltip();
 }
 
-/// What is typed in the one menu that is open; only one can be.
+/// Text typed in the open menu; only one menu can be open.
 std::string& typed() {
   static std::string text;
   return text;

@@ -96,7 +96,8 @@ bool choose(const char* label, const FactsTable<Facts, N>& table, decltype(Facts
 bool segments(const char* id, std::span<const std::string_view> names, std::size_t& chosen);
 /// A check box: whether the token map fades what the shown setting evicts; true where it changed.
 bool fade_evicted(bool& fade);
-/// What is drawn while it lives is not seen and takes no room, where it is told so: controls in a figure.
+/// Scope guard: if `out`, widgets drawn during its lifetime are invisible and take no room. Used for controls
+/// in a figure.
 class OutOfSight {
  public:
   explicit OutOfSight(bool out);
@@ -110,8 +111,8 @@ class OutOfSight {
   };
   std::optional<Cursor> cursor_;
 };
-/// What is drawn while it lives, to the lower right corner of the window from where it began, lies under a
-/// veil where it is `over`: so much of what is to be replaced still shows.
+/// Scope guard: if `over`, the area drawn during its lifetime is greyed out, from the cursor at the start to
+/// the lower right corner of the window. kShows is the share of the outdated content that shows through.
 class Veil {
  public:
   static constexpr float kShows = 0.4F;

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-// What a heatmap's colours mean (its own choice, or that of the views that it is locked with), the bar that
-// says so, and the popup behind it in which colours, scale and range are chosen.
+// Colour settings of a heatmap (its own, or those of the heatmaps that it is locked with), the colour bar,
+// and the popup in which colours, scale and range are chosen.
 
 namespace kvreplay::viewer {
 namespace {
@@ -153,7 +153,7 @@ void HeatmapView::draw_bar(const Frame& f, const HeatmapContent& content, Heatma
   }
   ImGui::PopFont();
 
-  // What the colours mean: quantity, unit, scale, range.
+  // Caption of the colour bar: quantity, unit, scale, range.
   const RangeKind kind = links.locked ? RangeKind::fixed : (range_chosen_ ? range_.kind : content.range.kind);
   std::string caption = content.quantity;
   if (!content.unit.empty()) caption += ", " + content.unit;

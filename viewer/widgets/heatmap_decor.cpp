@@ -12,8 +12,8 @@
 #include <iterator>
 #include <vector>
 
-// What stands on and around a heatmap's cells: axes, values, marks, and the strips beside it, one number a
-// column above it, one number a row at its right.
+// Decoration of a heatmap: axes, values, marks, and strips with one number per column above it or one number
+// per row at its right.
 
 namespace kvreplay::viewer {
 namespace {

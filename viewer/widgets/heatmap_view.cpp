@@ -13,7 +13,7 @@ namespace {
 
 /// Tiles kept besides those in view, for quick returns: 256 KiB each.
 constexpr std::size_t kTilesKept = 192;
-/// What is taken for axes, strips and the colour bar, in points.
+/// Sizes of axes, strips and the colour bar, in points.
 constexpr float kBarWidth = 12, kGap = 8, kStrip = 30;
 /// A map that a strip leaves less of, in points, is shown without it.
 constexpr float kLeastMap = 110;

@@ -21,8 +21,8 @@ namespace kvreplay::viewer {
 class HeatmapProgram;
 class HeatmapRenderer;
 
-/// What is known of a strip's part in view: values[i] stands for the cells
-/// [first + i * step, first + (i + 1) * step) of the axis; NaN: not known, or none.
+/// Known values of the visible part of a strip: values[i] covers the cells [first + i * step, first + (i + 1)
+/// * step) of the axis. NaN: unknown or undefined.
 struct StripValues {
   Index first = 0, step = 1;
   std::vector<float> values;
@@ -37,7 +37,7 @@ struct Strip {
 
 enum class BadEnd { neither, low, high };
 
-/// What a heatmap shows in this frame.
+/// Content of a heatmap in this frame.
 struct HeatmapContent {
   Key key;  ///< says all that the values depend on
   MatrixSize size;
@@ -48,7 +48,8 @@ struct HeatmapContent {
   // Unless chosen otherwise:
   bool is_signed = false;  ///< diverging colours around 0
   ScaleKind scale = ScaleKind::linear;
-  /// Which end is worse: it is the one that stands out from the panel. Neither: the colours run as their map.
+  /// The worse end of the scale, whose colour stands out from the panel's background. Neither: the colour map
+  /// is not reversed.
   BadEnd bad = BadEnd::neither;
   std::string low_word, high_word;  ///< what the ends mean, in a word or two each: "better", "worse"
   RangeChoice range;
@@ -78,7 +79,7 @@ struct StripHit {
   bool clicked = false;
 };
 
-/// What was under the mouse, and what it did.
+/// Cell under the mouse, and the mouse's actions on it.
 struct HeatmapHit {
   bool hovered = false;  ///< the map itself
   Index row = 0, column = 0;
@@ -109,8 +110,8 @@ class HeatmapView {
   std::optional<Camera> camera() const;
   void set_camera(const std::optional<Camera>& camera);
 
-  /// What of the matrix is in view and through how many pixels: drawn elsewhere meanwhile, it comes back as
-  /// it was.
+  /// Visible part of the matrix and its size in pixels. A caller that draws the heatmap elsewhere in between
+  /// restores it afterwards.
   struct View {
     Camera camera;
     MatrixSize size;
@@ -123,7 +124,7 @@ class HeatmapView {
   nlohmann::json save() const;
   void load(const nlohmann::json& json);
 
-  /// What the colours mean now, for the CSV and the legend.
+  /// Current colour scale, for the CSV and the legend.
   const ValueScale& scale() const { return image_.scale; }
   Coloring colors() const { return image_.colors; }
   const TileMap& tiles() const { return tiles_; }
@@ -155,7 +156,7 @@ class HeatmapView {
   void draw_range_popup(const HeatmapContent& content);
   void draw_histogram();
   void choose_range(RangeKind kind);
-  /// Whether the colours run from the map's end to its beginning unless chosen otherwise.
+  /// True if the colour map is reversed by default.
   static bool reversed(const HeatmapContent& content);
   static std::string axes_caption(const HeatmapContent& content);
   static std::string row_label(const HeatmapContent& content, Index row);

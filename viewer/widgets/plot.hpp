@@ -17,7 +17,7 @@ struct PlotAxis {
   bool ranks = false;        ///< it counts ranks: 1 lies right, or at the top
 };
 
-/// What of a plot was zoomed into; empty ranges: everything.
+/// Zoomed ranges of a plot; not zoomed: everything is shown.
 struct PlotView {
   bool zoomed = false;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;

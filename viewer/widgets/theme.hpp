@@ -28,10 +28,10 @@ const Theme& theme();
 Theme theme_of(bool dark);
 /// The colour of the name on a panel's tab.
 ImU32 tab_ink(const Theme& theme, bool in_front, bool hovered);
-/// How well one colour stands out from another, 1 (not at all) .. 21, after WCAG 2.
+/// Contrast ratio of two colours after WCAG 2, 1 (none) to 21.
 double contrast(ImU32 a, ImU32 b);
-/// The colour, or as much nearer to white or to black as it takes to stand out so much from what is behind
-/// it.
+/// The colour `ink`, mixed with white or black as far as needed for a contrast of `least` with the background
+/// `behind`.
 ImU32 readable(ImU32 ink, ImU32 behind, double least = 4.5);
 /// Sets colours and sizes for all that is drawn from now on, ImGui's own widgets included: a display of so
 /// many pixels a point, and text of so many points, with which all sizes grow.
