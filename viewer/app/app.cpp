@@ -248,8 +248,8 @@ void Watcher::watch(std::vector<std::shared_ptr<const Run>> runs) {
 }
 
 void Watcher::look() {
-  // What the files of each run looked like a second ago, where that is not as the run was opened; a run is
-  // told of once for every state of its files.
+  // State of each run's files one second ago, or 0 if they are as when the run was opened; and the state that
+  // was last reported. Every changed state is reported once.
   std::vector<std::uint64_t> before, told;
   std::unique_lock lock(mutex_);
   while (!ending_.wait_for(lock, std::chrono::seconds(1), [this] { return end_; })) {

@@ -55,7 +55,7 @@ class Canvas {
   /// Draws one frame: `draw` between the toolkit's NewFrame() and Render(). It is painted where `draw` says
   /// so. The window's toolkit and framebuffer are the current ones again afterwards.
   void frame(float text_points, const std::function<bool()>& draw);
-  /// What was painted last: [height, width], top first.
+  /// Latest painted picture: [height, width], top row first.
   std::vector<Rgb> pixels() const { return buffer_.pixels(FirstRow::last); }
 
  private:
@@ -72,8 +72,8 @@ class FindingStrip {
  public:
   /// Takes what is known by now; once a frame, before height().
   void look(PanelContext& context);
-  /// What it takes in height of the `room` for it and the panels, with the gap below it; 0 where there is
-  /// nothing to say.
+  /// Height that the strip takes of `room`, which it shares with the panels, with the gap below it. 0 if
+  /// there is nothing to show.
   float height(ImVec2 room) const;
   /// Draws at the cursor, as wide as the room, in height(room). The panel that a click leads to.
   std::optional<PanelKind> draw(PanelContext& context, ImVec2 room);
@@ -91,7 +91,7 @@ class FindingStrip {
   float text_width(float width) const;
   float label_width() const;
   float finding_height(std::size_t which, float width, std::size_t most_lines) const;
-  /// Of all findings, those to come among them: panels do not move once they are there.
+  /// Height of all findings, including those still being computed: panels do not move when they arrive.
   float list_height(float width, std::size_t most_lines) const;
   /// The lines that a finding may take.
   std::size_t lines_each(ImVec2 room) const;
@@ -125,9 +125,9 @@ class Figure {
   void grow(float pixels);
   /// Draws one frame; `draw` says whether all of it is there.
   void frame(float text_points, const std::function<bool()>& draw);
-  /// Whether another frame is due at once: nothing has to be waited for.
+  /// True if another frame is due at once, that is, if no computation has to be waited for.
   bool settling() const { return quiet_ > 0 || !drawn_; }
-  /// Whether the last frames were whole: the last of them has been painted.
+  /// True if the last frames were complete; the last one has been painted.
   bool done() const;
   /// Writes path() when done(), as a PNG. Throws InputError where it cannot.
   void write() const;
@@ -148,9 +148,9 @@ class PathPrompt {
  public:
   /// Empty again, unless what was typed last has failed; what lies in folders is looked up anew.
   void begin();
-  /// What was chosen cannot be opened: it stands there again, with the reason, once it begins.
+  /// Reports that the chosen path cannot be opened. The next begin() shows the path and the reason again.
   void failed(const std::filesystem::path& path, const std::string& reason);
-  /// What stands in it, and below it why that failed; empty where it did not.
+  /// Text of the field, and the reason why it failed, shown below; the reason is empty if it did not fail.
   const std::string& typed() const { return typed_; }
   const std::string& reason() const { return reason_; }
   /// Draws as wide as there is room; the list takes at most `height` pixels. The path that was chosen.
@@ -252,7 +252,7 @@ class App final : public Client {
   /// Opens the selected results anew with their dump, where it is the one in this folder; else says why not.
   void locate_dump(const std::filesystem::path& dump, PathPrompt* asked = nullptr);
   const PathPrompt& open_prompt() const { return open_prompt_; }
-  /// Whether everything that was asked to be opened is open, or has failed.
+  /// True if every path that was to be opened is open or has failed.
   bool opened() const { return opening_.empty() && adding_.empty(); }
   /// Offers a score of the user's in What if, once an open dump is found that it fits; else a message says
   /// why not.
@@ -262,7 +262,7 @@ class App final : public Client {
   void keep_head() { worst_wanted_ = false; }
   /// Called with the state once, as soon as a run is open.
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
-  /// Whether everything in view is computed and drawn.
+  /// True if everything in view is computed and drawn.
   bool settled() const {
     return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_;
   }
@@ -270,7 +270,7 @@ class App final : public Client {
   const std::string& open_error() const { return open_error_; }
   void perform(const Action& action);
   void perform(ActionId id) { perform(action(id)); }
-  /// Whether what the action turns on and off is on: menus tick it.
+  /// True if the option that the action toggles is on; menus show a tick.
   bool is_on(const Action& action) const;
   /// Draws what the panel shows, without its controls, with a title and where it comes from, and writes it as
   /// a PNG, or its plot as SVG, once all of it is computed; a message says so, or why not. As large as the
@@ -282,11 +282,11 @@ class App final : public Client {
   /// Opens every run anew whose files have changed; views, selection and ranges stay.
   void reload(bool only_changed);
 
-  /// What is worth keeping for the next start; the window's size as it was drawn last.
+  /// State to be kept for the next start, with the window's size when it was drawn last.
   Session save() const;
-  /// `with_runs`: the runs that were open, too, with views and selection.
+  /// With `with_runs`, also the runs that were open, with views and selection.
   void restore(const Session& session, bool with_runs);
-  /// Whether the user asked for the session to be written now; true once.
+  /// True once after the user has requested that the session be saved.
   bool take_save_request() { return std::exchange(session_wanted_, false); }
 
  private:

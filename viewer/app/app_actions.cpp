@@ -1,4 +1,4 @@
-// What every action of the table does.
+// Effect of every action of the table.
 
 #include "analysis/options/option.hpp"
 #include "data/atomic_file.hpp"
@@ -47,7 +47,7 @@ void App::show(PanelKind kind) {
   focused_ = kind;
 }
 
-/// What each action does, in the order of ActionId.
+/// Handlers of all actions, in the order of ActionId.
 struct App::Handlers {
   struct Handler {
     ActionId id;

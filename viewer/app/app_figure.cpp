@@ -35,7 +35,7 @@ float rows_missing(PanelKind kind) {
   return most;
 }
 
-/// Whether it shows the selected head, and not all of them.
+/// True if the panel shows the selected head only, false if it shows all heads.
 bool shows_head(PanelKind kind) { return kind != PanelKind::heads && kind != PanelKind::validation; }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
-// What meets who opens the dashboard for the first time: the start page, the findings, the tour, panels for a
-// question.
+// Parts of the dashboard for new users: the start page, the findings, the tour, and arrangements of panels
+// for a question.
 
 namespace kvreplay::viewer {
 namespace {
@@ -50,7 +50,7 @@ struct Kinds {
 
 void gap() { ImGui::Dummy({0, theme().px(6)}); }
 
-/// What was opened before, newest first; the one that was chosen.
+/// Draws the list of recently opened paths, newest first. Returns the path that was chosen.
 std::optional<std::filesystem::path> draw_recent(Desk& desk, const std::vector<std::string>& recent) {
   if (recent.empty()) return std::nullopt;
   const Theme& t = theme();
@@ -223,8 +223,8 @@ std::optional<std::filesystem::path> PathPrompt::draw(Desk& desk, const char* hi
   return chosen;
 }
 
-/// What is shown while nothing is open: the sample, what was opened before, a field for a path, and what a
-/// dump is.
+/// Start page, shown while no run is open: the sample, recently opened paths, a field for a path, and an
+/// explanation of dumps.
 void App::draw_start(const Area& area) {
   const Theme& t = theme();
   const float width = std::min(t.px(640), area.width * 0.94F);
@@ -281,7 +281,7 @@ void App::draw_start(const Area& area) {
   if (sample && !tour_seen_) perform(ActionId::tour);
 }
 
-/// What it takes above the panels. One panel that fills the window has it for itself.
+/// Draws the findings above the panels. Returns the height that they take; 0 if one panel fills the window.
 float App::draw_findings(const Area& area) {
   finding_area_ = {};
   if (layout_.maximised()) return 0;
@@ -308,7 +308,7 @@ void App::draw_tour() {
   if (tour_.running() && tour_.number() != before && tour_.step().panel) show(*tour_.step().panel);
 }
 
-/// What is asked decides what is seen; the head stays.
+/// The preset determines the panels; the selected head stays.
 void App::arrange(Preset preset) {
   layout_ = layout_for(preset);
   show(kPresets[preset].panel);

@@ -283,7 +283,7 @@ void App::draw_slot(const Layout::Slot& slot) {
   areas_[static_cast<std::size_t>(kind)] = a;
 }
 
-/// What it has shown stays until the answers to what it asks now are there, under a veil.
+/// While new results are being computed, the panel shows the previous ones, greyed out.
 void App::draw_panel(PanelKind kind) {
   Patience& patience = patience_[static_cast<std::size_t>(kind)];
   const auto now = state_.clock();

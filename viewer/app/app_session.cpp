@@ -16,8 +16,7 @@
 #include <system_error>
 #include <utility>
 
-// What is saved between two starts, the scores of the user's, and what is passed on: commands, links, kept
-// sets.
+// Session files, the user's scores, and exports to the clipboard or to files: commands, links, kept sets.
 
 namespace kvreplay::viewer {
 

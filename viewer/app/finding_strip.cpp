@@ -130,7 +130,7 @@ std::optional<PanelKind> FindingStrip::draw_finding(PanelContext& context, std::
   return follow(finding, context.state);
 }
 
-/// What was kept free for longer sentences, or more of them, parts those that there are.
+/// Room that was reserved for longer or more findings is spread between the existing ones.
 std::optional<PanelKind> FindingStrip::draw_list(PanelContext& context, ImVec2 room, float height) {
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float width = text_width(room.x);

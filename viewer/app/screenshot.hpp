@@ -57,7 +57,7 @@ std::vector<Policy> policies_at_start(const std::vector<std::string>& names);
 /// selection lies outside it, or the picture cannot be written.
 void take_screenshot(AppOptions app, const ScreenshotOptions& options, const std::filesystem::path& path);
 
-/// What was asked for on the command line, once the first run is open; nothing happens before.
+/// Applies the command line's selection once the first run is open; before that, nothing happens.
 void select_at_start(App& app, const ScreenshotOptions& options);
 
 }  // namespace kvreplay::viewer

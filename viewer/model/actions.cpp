@@ -18,7 +18,7 @@ Shortcut control(std::string key) { return {std::move(key), true, false, false};
 Shortcut control_shift(std::string key) { return {std::move(key), true, true, false}; }
 Shortcut shift(std::string key) { return {std::move(key), false, true, false}; }
 
-/// What people type who do not know what an action is called here.
+/// Search words for users who do not know an action's name.
 constexpr std::pair<ActionId, std::string_view> kWords[] = {
     {ActionId::open_path, "load dump"},
     {ActionId::reload, "refresh"},
@@ -41,7 +41,7 @@ constexpr std::pair<ActionId, std::string_view> kWords[] = {
     {ActionId::pin_run, "compare difference baseline"},
 };
 
-/// Those that begin a group of their menu.
+/// Actions that begin a group of their menu.
 constexpr std::array kGroups = {
     ActionId::reload,    ActionId::save_session, ActionId::quit,
     ActionId::copy_csv,  ActionId::keep_tokens,  ActionId::pin_selection,
@@ -148,8 +148,8 @@ constexpr int kNoMatch = -1;
 
 bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-/// How well the letters of `word` are found in order in `text`: the best of all ways to place them. Every
-/// letter counts 1, 6 more at the start of a word, 4 more next to the one before.
+/// Score of the best placement of the letters of `word`, in order, in `text`. Every letter counts 1, plus 6
+/// at the start of a word, plus 4 directly after the previous letter.
 int placed(std::string_view word, std::string_view text) {
   // best[j]: the letters so far, the last of them at j.
   std::vector<int> best(text.size(), kNoMatch), next(text.size(), kNoMatch);

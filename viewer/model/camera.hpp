@@ -19,7 +19,7 @@ struct AxisView {
   bool operator==(const AxisView&) const = default;
 };
 
-/// What part of a matrix a heatmap shows. x runs over columns, y over rows, downwards.
+/// Visible part of a matrix in a heatmap. x runs over columns; y runs over rows, downwards.
 struct Camera {
   AxisView x, y;
   bool operator==(const Camera&) const = default;

@@ -17,7 +17,7 @@ inline std::string lower_case(std::string_view text) {
   return low;
 }
 
-/// What stands between spaces, in lower case.
+/// Words between spaces, in lower case.
 inline std::vector<std::string> typed_words(std::string_view typed) {
   std::vector<std::string> words(1);
   for (const char c : typed) {

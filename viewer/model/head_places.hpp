@@ -4,7 +4,7 @@
 
 namespace kvreplay::viewer {
 
-/// What stands around the cells of the map of all heads and beside it, in pixels.
+/// Sizes, in pixels, of the decoration around the map of all heads and of the parts next to it.
 struct HeadPlaceSizes {
   float around_x = 0, around_y = 0;  ///< what axes and the colour bar take of the map's width and height
   Extent table, plot;                ///< the least that each is of use with

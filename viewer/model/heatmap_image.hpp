@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-// What a heatmap looks like, of which viewer/gl/heatmap_renderer.hpp makes the pixels.
+// Description of a heatmap's picture; viewer/gl/heatmap_renderer.hpp turns it into pixels.
 
 namespace kvreplay::viewer {
 
@@ -41,7 +41,7 @@ struct HeatmapImage {
   bool operator==(const HeatmapImage&) const = default;
 };
 
-/// How much of ink.outside a faded pixel takes: color + (outside - color) * kFade.
+/// Share of ink.outside in a faded pixel: color + (outside - color) * kFade.
 inline constexpr float kFade = 0.72F;
 /// Hatching: stripe = ((x + y) / kHatchWidth) % 2, x and y in pixels of the picture.
 inline constexpr int kHatchWidth = 4;
@@ -54,7 +54,7 @@ std::vector<std::int32_t> axis_texels(const AxisView& axis, int pixels, Index ce
 /// 1 for each pixel that is faded: [width].
 std::vector<std::uint8_t> faded_pixels(const HeatmapImage& image);
 
-/// What views of several panels have in common.
+/// Settings that heatmaps of several panels share.
 struct HeatmapLinks {
   bool unfinished = false;  ///< a heatmap needs another frame for what it could not bring to the screen yet
   bool joined = false;

@@ -52,7 +52,7 @@ class KeptPaint {
   bool empty() const { return marks_.empty(); }
   /// Marks of a kind, counting one that is meant for all heads once.
   Index count(PaintMark mark) const;
-  /// What holds in a head, ascending: its own marks before those for all.
+  /// Marks that apply to a head, ascending; its own marks override those for all heads.
   std::vector<MarkedToken> of_head(Head head) const;
   bool operator==(const KeptPaint&) const = default;
 

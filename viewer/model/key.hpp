@@ -27,7 +27,7 @@ class Key {
   }
 
   bool empty() const { return bytes_.empty(); }
-  /// Whether its first values are those of `other`.
+  /// True if this key's first values are those of `other`.
   bool begins_with(const Key& other) const { return bytes_.starts_with(other.bytes_); }
   std::size_t hash() const { return std::hash<std::string>()(bytes_); }
   auto operator<=>(const Key&) const = default;

@@ -19,9 +19,9 @@ struct ModelLayer {
   bool operator==(const ModelLayer&) const = default;
 };
 
-/// What the layers of a dump are called: by the model's numbers, of which a dump may have only some. All that
-/// is computed, and files, links and options, count a dump's layers from 0 without a gap, as --layers of the
-/// commands does; what a person reads or types is the model's.
+/// Names of a dump's layers: the model's layer numbers, of which a dump may have only some. Computations,
+/// files, links and options count a dump's layers from 0 without a gap, as --layers of the commands does.
+/// Text that a person reads or types uses the model's numbers.
 class LayerNumbers {
  public:
   LayerNumbers() = default;
@@ -36,11 +36,11 @@ class LayerNumbers {
 
   Index count() const { return std::ssize(numbers_); }
   Index largest() const { return numbers_.empty() ? 0 : numbers_.back(); }
-  /// What a layer of the dump is called; one beyond them by itself.
+  /// Model's number of a layer of the dump; a layer out of range keeps its own number.
   ModelLayer number(Index layer) const {
     return {layer >= 0 && layer < count() ? numbers_[static_cast<std::size_t>(layer)] : layer};
   }
-  /// The dump's layer that is called so.
+  /// Layer of the dump with this number in the model.
   std::optional<Index> layer(ModelLayer called) const {
     const auto at = std::lower_bound(numbers_.begin(), numbers_.end(), called.number);
     if (at == numbers_.end() || *at != called.number) return std::nullopt;

@@ -14,8 +14,8 @@ namespace {
 /// A part is never dragged to nothing, so that it can be found again in a larger window.
 constexpr float kLeastShare = 0.02F;
 
-/// What two parts of one axis need: all that they need side by side; where there is no room for that, the
-/// larger one, or both, as much as a single leaf.
+/// Lengths that two parts of one axis need. Without room for both side by side, the larger one needs no more
+/// than a single leaf; if that is not enough, neither does.
 struct Needs {
   float first = 0, second = 0;
   bool fit(float whole) const { return first + second <= whole; }
@@ -39,7 +39,7 @@ bool holds(const std::vector<PanelKind>& panels, PanelKind panel) {
 
 }  // namespace
 
-/// How a split divides its area; lengths are along the axis that is divided.
+/// Division of a split's area; lengths are along the divided axis.
 struct Layout::Parts {
   float whole = 0, first_length = 0;
   Needs needs;

@@ -29,8 +29,8 @@ struct Extent {
   float along(bool width_wanted) const { return width_wanted ? width : height; }
 };
 
-/// How the window is divided: a tree of splits whose leaves hold panels, one of each leaf's in front. Where
-/// there is no room for two parts side by side, they are shown as one leaf with the tabs of both.
+/// Layout of the window: a tree of splits whose leaves hold panels, with one panel of each leaf in front.
+/// Without room for two parts side by side, they are shown as one leaf with the tabs of both.
 class Layout {
  public:
   /// Where one leaf goes, or several that share its place.
@@ -63,15 +63,15 @@ class Layout {
   void show(PanelKind panel);
   /// Moves a panel to the end of another leaf's tabs, in front. The last panel of a leaf stays where it is.
   void move(PanelKind panel, int leaf);
-  /// Whether it is seen where the window has room for all leaves: in front of its own, and no other one
-  /// maximised.
+  /// True if the panel is visible in a window with room for all leaves: it is in front in its leaf, and no
+  /// other panel is maximised.
   bool in_front(PanelKind panel) const;
   /// Gives a panel the whole window, or ends that (empty).
   void maximise(std::optional<PanelKind> panel);
   std::optional<PanelKind> maximised() const { return maximised_; }
 
   nlohmann::json to_json() const;
-  /// What cannot be understood becomes the standard arrangement; panels that are missing are added.
+  /// Parts that cannot be parsed get the default arrangement; missing panels are added.
   static Layout from_json(const nlohmann::json& json);
   bool operator==(const Layout&) const = default;
 
@@ -165,8 +165,8 @@ inline constexpr auto kPresets = facts_table<PresetFacts>({
 /// The panels for the question.
 Layout layout_for(Preset preset);
 
-/// Which columns of these widths stand whole beside each other in `room`, ascending: one in any case, and
-/// each that still has room beside it and those before.
+/// Indices of the columns of these widths that fit into `room` next to each other, ascending. Column `always`
+/// is included in any case, then each column that fits next to it and the earlier ones.
 std::vector<std::size_t> columns_that_fit(std::span<const float> widths, float room, std::size_t always = 0);
 
 /// A contact sheet: small pictures of one size in rows, with gaps between them, as one matrix of texels.

@@ -7,22 +7,22 @@
 
 namespace kvreplay::viewer {
 
-/// How long something has been waited for: what comes at once is not remarked upon.
+/// Debounce for waiting: a wait is reported only if it takes at least kLeast.
 class Patience {
  public:
   using Clock = StatusLine::Clock;
   static constexpr std::chrono::milliseconds kLeast{120};
 
-  /// Told in every frame whether it still waits.
+  /// Called in every frame with the current state.
   void wait(bool waits, Clock::time_point now) {
     if (!waits)
       since_.reset();
     else if (!since_)
       since_ = now;
   }
-  /// Whether it has waited long.
+  /// True if the wait has taken at least kLeast.
   bool over(Clock::time_point now) const { return since_ && now - *since_ >= kLeast; }
-  /// When it will have; nothing where it does not wait, or has.
+  /// Time at which over() becomes true; nothing if there is no wait or over() is already true.
   std::optional<Clock::time_point> ends(Clock::time_point now) const {
     return since_ && !over(now) ? std::optional(*since_ + kLeast) : std::nullopt;
   }

@@ -13,7 +13,7 @@ struct ChannelPair {
   bool operator==(const ChannelPair&) const = default;
 };
 
-/// What all panels look at together.
+/// Selection that all panels share.
 struct Selection {
   std::size_t run = 0;  ///< number of the open run
   Index layer = 0, kv_head = 0;

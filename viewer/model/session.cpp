@@ -244,7 +244,7 @@ std::string text_of(const Session& session) {
 }
 
 ReadSession session_of_text(std::string_view text) {
-  // What is nested deeper than any session is dropped while it is read: copying it could exhaust the stack.
+  // Values nested deeper than any session are dropped while parsing: copying them could exhaust the stack.
   bool too_deep = false;
   const Json json = Json::parse(
       text,

@@ -26,7 +26,7 @@ struct ThemeFacts {
 inline constexpr auto kThemes = facts_table<ThemeFacts>(
     {{ThemeChoice::system, "system"}, {ThemeChoice::light, "light"}, {ThemeChoice::dark, "dark"}});
 
-/// What is saved when the dashboard closes and restored when it opens.
+/// State that is saved when the dashboard closes and restored when it opens.
 struct Session {
   std::vector<std::string> runs;    ///< paths of open runs, in their order, UTF-8
   std::vector<std::string> scores;  ///< of the user's: NAME=FILE each
@@ -40,9 +40,9 @@ struct Session {
   int window_width = 1280, window_height = 800;
   bool ranges_locked = false, joint_zoom = false;
   std::map<PanelKind, Camera> cameras;
-  /// What is set for all panels together.
+  /// Settings shared by all panels.
   nlohmann::json settings = nlohmann::json::object();
-  /// What panels keep for themselves, by the panel's name.
+  /// Settings of single panels, by the panel's name.
   nlohmann::json panels = nlohmann::json::object();
   bool operator==(const Session&) const = default;
 };
@@ -66,7 +66,7 @@ ReadSession session_of_text(std::string_view text);
 
 inline constexpr std::size_t kMostRecent = 10;
 
-/// What was opened, newest first, each once; this one now.
+/// Moves a path to the front of the recently opened ones: newest first, no duplicates, at most kMostRecent.
 inline void add_recent(std::vector<std::string>& recent, const std::string& path) {
   std::erase(recent, path);
   recent.insert(recent.begin(), path);

@@ -7,8 +7,8 @@
 
 namespace kvreplay::viewer {
 
-/// What was last said at the window's foot, for as long as it matters: some seconds; an error until something
-/// went well after it, and at least as long.
+/// Latest message at the bottom of the window. A message stays for kShown; an error stays at least as long,
+/// until a later job succeeds.
 class StatusLine {
  public:
   using Clock = std::chrono::steady_clock;
@@ -22,18 +22,18 @@ class StatusLine {
   }
   /// A job ended well.
   void went_well() { old_ = true; }
-  /// What was asked for at that time went well: an error from before goes at once.
+  /// A job that was requested at this time ended well: an earlier error is removed at once.
   void went_well_since(Clock::time_point asked) {
     if (is_error_ && said_ < asked) *this = {};
   }
 
-  /// Empty where there is nothing to say any more.
+  /// Empty if there is no message to show.
   const std::string& text(Clock::time_point now) const {
     static const std::string nothing;
     return goes() && now - said_ >= kShown ? nothing : text_;
   }
   bool is_error() const { return is_error_; }
-  /// How long the text still stands; empty where there is none, or where it goes by no time.
+  /// Time left until the message disappears; empty if there is no message, or if no timeout applies.
   std::optional<Clock::duration> left(Clock::time_point now) const {
     return !goes() || text(now).empty() ? std::nullopt : std::optional(said_ + kShown - now);
   }

@@ -50,7 +50,7 @@ inline float pooled(float first, float second) {
   return value_of_rank(std::max(pool_rank(first), pool_rank(second)));
 }
 
-/// What is known of the cells of a part of a matrix.
+/// Statistics of the cells in a part of a matrix.
 struct TileStats {
   float min = std::numeric_limits<float>::infinity();
   float max = -std::numeric_limits<float>::infinity();

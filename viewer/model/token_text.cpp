@@ -12,7 +12,7 @@ namespace kvreplay::viewer {
 namespace {
 
 constexpr std::string_view kTab = "    ";
-/// What stands for a token without text.
+/// Sign of a token without text.
 constexpr std::string_view kNothing = "·";
 
 /// The small letter of a capital, which has as many bytes; all others as they are.
@@ -121,7 +121,7 @@ class TextLayout::Builder {
     layout_.home_.push_back(kNone);
     if (text.empty()) run(token, Kind::word, kNothing);
     while (!text.empty()) {
-      // What follows each other and is of one kind.
+      // Piece of consecutive characters of one kind.
       const Kind kind = kind_of(first_character(text));
       std::string shown;
       do {

@@ -16,7 +16,8 @@ namespace kvreplay::viewer {
 
 bool is_space(char32_t code);
 
-/// How a character is shown within a token; all signs are in Inter and in DejaVu Sans Mono.
+/// Sign with which a character is shown within a token; Inter and DejaVu Sans Mono contain all of these
+/// signs.
 std::string sign_of(const Character& character);
 inline constexpr std::string_view kLineBreakSign = "↵";  ///< of characters that break a line
 
@@ -31,7 +32,7 @@ std::string token_text(const std::optional<TokenLabels>& labels, Index position,
 /// The texts of T tokens in labels, or their position numbers where there are none.
 std::vector<std::string> reading_texts(const std::optional<TokenLabels>& labels, Index T);
 
-/// What stands of one token on one line: spaces, or other characters, or the sign of a line break.
+/// Part of one token on one line: spaces, other characters, or the sign of a line break.
 struct TextPiece {
   Index token = 0;
   float x = 0, width = 0;            ///< pixels from the line's beginning

@@ -50,7 +50,8 @@ double scaled(double number, int n) {
   return n < 0 ? number / std::pow(10.0, -n) : number * std::pow(10.0, n);
 }
 
-/// Whether a tick is within the range, whose ends are floats: that of 0.1 lies above 0.1.
+/// True if a tick is within the range. The range's ends are floats: the float of 0.1 is above 0.1, so the
+/// tick is rounded, too.
 bool in_range(double tick, const ValueScale& scale) {
   const auto value = static_cast<float>(tick);
   return value >= scale.low && value <= scale.high;
@@ -135,7 +136,7 @@ TileStats stats_of(const std::vector<float>& values) {
   return stats;
 }
 
-/// Whether there is anything that a range on this scale can hold.
+/// True if the values allow a range on this scale.
 bool says_something(const TileStats& stats, ScaleKind kind) {
   return stats.finite > 0 && (kind != ScaleKind::log || stats.max > 0);
 }

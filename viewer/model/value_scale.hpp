@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-// How values become places on a colour bar or an axis, and which values these span.
+// Mapping of values to positions on a colour bar or an axis, and choice of the value range.
 
 namespace kvreplay::viewer {
 
@@ -21,8 +21,8 @@ inline constexpr auto kScaleKinds = facts_table<ScaleFacts>(
     {{ScaleKind::linear, "linear"}, {ScaleKind::log, "log"}, {ScaleKind::symlog, "symlog"}});
 constexpr std::string_view name_of(ScaleKind kind) { return kScaleKinds[kind].name; }
 
-/// How a value becomes a place t on the colour bar. Computed in float, operation by operation as in the
-/// shader (viewer/gl/heatmap.frag).
+/// Mapping of a value v to a position t on the colour bar. Computed in float, operation by operation as in
+/// the shader (viewer/gl/heatmap.frag).
 ///   linear  t = (v - low) / (high - low)
 ///   log     t = log10(v / low) / log10(high / low); -infinity for v <= 0
 ///   symlog  t = (s(v) - s(low)) / (s(high) - s(low)), s(v) = sign(v) log10(1 + |v| / threshold), which is
@@ -105,8 +105,9 @@ std::vector<float> selected_values(const TileMap& tiles, const Camera& camera, M
 ValueScale scale_in_range(const RangeChoice& choice, ScaleKind kind, const TileStats& full,
                           const std::vector<float>& visible, const std::vector<float>& selected);
 
-/// Whether the largest finite magnitude is more than 30 times the 95th percentile of all (of few values the
-/// next smaller one): on a linear scale it would leave no colour to the others.
+/// True if the largest finite magnitude is more than 30 times the 95th percentile of all finite magnitudes
+/// (of few values, the second largest). On a linear scale, such an outlier would leave no colour range to the
+/// others.
 bool has_outlier(std::vector<float> values);
 
 /// The linear part of symlog over magnitudes up to m: three decades below it; 1 where m is not positive and
