@@ -8,18 +8,18 @@
 #include <string>
 #include <utility>
 
-// What panels that hold a score against a reference have in common: whose token metrics they show, and what
-// they say where there are none.
+// Common parts of panels that compare a score with a reference: the head whose token metrics they show, and
+// hints if there are none.
 
 namespace kvreplay::viewer {
 
-/// The metrics that the selected run can be compared by; where there are none, a hint says why and nothing is
-/// given.
+/// Metrics that the selected run can be compared by. Without any, draws a hint with the reason and returns
+/// nothing.
 std::optional<MetricSet> compared_metrics(AppState& state);
-/// Whether the run has the metric; else a hint says so.
+/// True if the run has the metric; else draws a hint.
 bool is_there(TokenMetric metric, const MetricSet& available);
 
-/// Whether a run that is pinned has all of these to be held against; else a line says so.
+/// True if the pinned run has all metrics that the comparison needs; else draws a line that says so.
 bool has_metrics(const Run& pinned, std::initializer_list<TokenMetric> needed);
 
 /// Facts that are computed of the selected head, and the last ones while the next are computed.

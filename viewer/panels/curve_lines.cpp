@@ -54,7 +54,7 @@ class PixelCurve {
     return a.y + (b.y - a.y) * (px - a.x) / (b.x - a.x);
   }
 
-  /// Whether it passes through the band of heights low..high anywhere between two places.
+  /// True if the line enters the band of heights low..high anywhere between two places.
   bool crosses(float from, float to, float low, float high) const {
     for (std::size_t i = 1; i < points_.size(); ++i) {
       if (points_[i].x < from || points_[i - 1].x > to) continue;

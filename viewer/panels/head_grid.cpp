@@ -19,7 +19,8 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
   const bool all = grid.layers.empty();
   const Index layers = all ? shape.layers : std::ssize(grid.layers);
   if (!grid.empty) content.size = across ? MatrixSize{shape.n_kv, layers} : MatrixSize{layers, shape.n_kv};
-  // Of a cell of the map, the head's number; and the place of a layer among its rows, or columns.
+  // head_at: number of the head in a cell of the map. place_of: index of a layer among the map's rows, or
+  // columns.
   const auto head_at = [&](Index row, Index column) {
     return across ? column * shape.n_kv + row : row * shape.n_kv + column;
   };

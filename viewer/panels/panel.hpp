@@ -31,16 +31,16 @@ class Panel {
   virtual void find() {}
   /// Closes what Escape closes in it before it clears the selection; false where nothing was open.
   virtual bool take_escape() { return false; }
-  /// Whether it shows all heads together, and not the selected one.
+  /// True if the panel shows all heads together, not the selected one.
   virtual bool shows_all_heads() const { return false; }
-  /// What is shown, over a figure, without the run and the head: "attn against exact_remove"; empty: what its
-  /// tab says.
+  /// Title of a figure, without run and head: "attn against exact_remove". Empty: the panel's title on its
+  /// tab.
   virtual std::string figure_title(PanelContext&) const { return {}; }
-  /// Its policy's settings, a line each; for the foot of a figure.
+  /// Settings of the panel's policy, one line each, for the foot of a figure.
   virtual std::vector<std::string> figure_settings(PanelContext&) const { return {}; }
   /// The plot in view as SVG, by the report's painter; empty where the panel has none.
   virtual std::string svg(PanelContext&) const { return {}; }
-  /// What is shown, as a table with a header; empty where there is nothing to export.
+  /// Displayed data as a table with a header; empty if there is nothing to export.
   virtual std::string csv(PanelContext&) const { return {}; }
 
   /// Its settings, for sessions. load() takes what it understands.

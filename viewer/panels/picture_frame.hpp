@@ -10,7 +10,7 @@
 
 namespace kvreplay::viewer {
 
-/// Whether any of a picture is in view, as of the last frame; before the first one all are.
+/// True if any part of a picture was in view in the last frame; true for all before the first frame.
 bool picture_in_view(const HeatmapView& view, const SheetLayout& layout, Index number);
 /// Frames a picture, and writes as many of the lines into its upper right as it has room for.
 void frame_picture(const HeatmapView& view, const SheetLayout& layout, Index number, bool selected,

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-// What panels that hold the selected run against the pinned one have in common.
+// Common parts of panels that compare the selected run with the pinned one.
 
 namespace kvreplay::viewer {
 

@@ -67,7 +67,7 @@ class SessionFields {
     keep(inner);
     if (!keys_) written[key] = inner.written;
   }
-  /// What has a keep() of its own, or a save() and a load().
+  /// Part with its own keep(), or with save() and load().
   template <class Part>
   void part(const char* key, Part& part) {
     if constexpr (requires { part.keep(*this); })

@@ -43,7 +43,7 @@ struct BudgetPlotContent {
   std::string head;   ///< the selected one's name
   double sigma = 0;   ///< at which methods share
   Index l = 1;
-  /// What a method gives the selected head.
+  /// Budget that a method gives the selected head, and the resulting loss.
   struct Point {
     std::string method;
     double budget = 0, loss = 0;
@@ -231,7 +231,7 @@ std::string changed_text(const BudgetSettings& settings) {
   return fmt::format("{}", fmt::join(changed, ", "));
 }
 
-/// What the semantics choose, and what may be chosen in its place.
+/// Defaults of the policy variant, and controls that override them.
 void edit_more(const Run& run, BudgetSettings& settings) {
   if (!settings_button(changed_text(settings))) return;
   const BudgetSemanticsFacts& own = kBudgetSemantics[settings.semantics];
@@ -463,7 +463,7 @@ void draw_budget_table(const BudgetFigures& figures, const std::vector<std::stri
   ImGui::PopTextWrapPos();
 }
 
-/// How a total budget is divided among heads, method by method.
+/// Division of a total budget among the heads, method by method.
 class BudgetsPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;

@@ -45,7 +45,7 @@ void ChannelControls::draw(ChannelSettings& settings, Index l) {
   end_settings();
 }
 
-/// What is typed counts as soon as it makes sense.
+/// Typed text takes effect as soon as it is valid.
 void ChannelControls::edit_protection(std::optional<Protection>& protect) {
   ImGui::SetNextItemWidth(-FLT_MIN);
   if (ImGui::InputTextWithHint("##protect", kOff, &protect_text_)) try {

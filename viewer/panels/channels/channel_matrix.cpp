@@ -43,7 +43,7 @@ std::vector<Index> part_starts(const std::vector<Index>& partner, const ChannelP
   return starts;
 }
 
-/// Of the first pair at 0, of the last at 1.
+/// Colour of a pair; `place` is 0 for the first pair, 1 for the last.
 ImU32 pair_color(float place) { return to_imgui(color_of(ColorMap::viridis, 0.1F + 0.85F * place)); }
 
 }  // namespace

@@ -24,7 +24,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// How the key channels of the selected head interact, and what pruning some of them costs.
+/// Interactions between the key channels of the selected head, and the cost of pruning some of them.
 class ChannelPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
@@ -93,7 +93,7 @@ void ChannelPanel::place_channels(const Run& run) {
   places_ = now_.head != nullptr ? arranged(run, now_, part_, view_.arrangement) : ChannelPlaces();
 }
 
-/// What the strips at the map's edges are.
+/// Legend of the strips at the map's edges.
 EdgeLegend ChannelPanel::legend() const {
   return {.method = pruned() != nullptr ? method_ : std::string(),
           .rotation = now_.head != nullptr && !part().basis.scores.rope_partner.empty()};
@@ -132,7 +132,7 @@ void ChannelPanel::draw(PanelContext& context) {
   ImGui::Dummy({0, t.px(1)});
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float line = ImGui::GetTextLineHeight();
-  // What the heatmap puts around its cells.
+  // Room that the heatmap takes around its cells.
   const float around_x = t.px(114), around_y = 2 * line + t.px(14);
   const float gap = t.px(12), least_side = least_table_width();
   if (room.x >= t.px(480)) {

@@ -24,7 +24,7 @@ Matrix<double> normalised(const Matrix<double>& matrix);
 /// Largest magnitude off the diagonal.
 double largest_off_diagonal(const Matrix<double>& matrix);
 
-/// What is shown of a head's channels.
+/// View of a head's channels: which matrix, normalised or not, in which order.
 struct ChannelView {
   bool outputs = false, normalised = false;
   ChannelArrangement arrangement = ChannelArrangement::stored;
@@ -68,8 +68,8 @@ void draw_rotation_pairs(const HeatmapView& map, const std::vector<Index>& partn
 /// Covers the rows and columns of channels that are 1 in `pruned` [d] by a veil.
 void dim_channels(const HeatmapView& map, const ChannelSet& pruned, const ChannelPlaces& places);
 
-/// What the strips are called, a swatch and a name each, in lines of `width` pixels; on hover in more words.
-/// Those that there are: of pruned channels where `method` is not empty.
+/// Legend of the strips: a swatch and a name each, in lines of `width` pixels, with an explanation on hover.
+/// Only strips that are drawn are listed; that of pruned channels if `method` is not empty.
 struct EdgeLegend {
   std::string method;
   bool rotation = false;
@@ -85,11 +85,11 @@ void draw_strip_tip(const HeatmapView& map, const std::vector<Index>& partner, c
 void draw_channel_tip(const Run& run, const ChannelAnswers& answers, std::size_t part, ChannelPair at,
                       const ChannelSet* pruned, const std::string& method);
 
-/// Whose setting, the recent keys that stay whole, and the channels that are never pruned: with the names and
-/// defaults of `kvreplay channels`.
+/// Controls for the policy variant, the number of recent keys that stay whole, and the channels that are
+/// never pruned. Names and defaults are those of `kvreplay channels`.
 class ChannelControls {
  public:
-  /// `l`: the prompt's length. Beside the last control where there is room.
+  /// `l`: the prompt's length. Draws next to the last control if there is room.
   void draw(ChannelSettings& settings, Index l);
 
  private:
@@ -99,16 +99,16 @@ class ChannelControls {
   std::string protect_error_;
 };
 
-/// What is shown of channels and in which order; orders that the run does not know are greyed with the
-/// reason. Beside the last control where there is room.
+/// Controls for the displayed matrix and the order of the channels. Orders that the run cannot provide are
+/// greyed out, with the reason. Draws next to the last control if there is room.
 void edit_channel_view(const Run& run, const ChannelAnswers& answers, ChannelView& view);
 
-/// What each method's pruning costs, the least of each column in bold; a click chooses the method. Errors on
-/// both sets of rows where there is room for them, else on those of `future`, with a switch and `beside` it;
-/// `fixed`: with their name in place of the switch.
+/// Cost of pruning by each method; the least of each column is in bold. A click chooses the method. Errors
+/// are on both sets of rows if there is room for them, else on those of `future`, with a switch and `beside`
+/// next to it. If `fixed`, the set's name replaces the switch.
 void draw_channel_table(const ChannelAnswers& answers, std::string& method, bool& future,
                         const std::string& beside, bool fixed);
-/// What it takes with errors on one set of rows, in pixels.
+/// Width of the table with errors on one set of rows, in pixels.
 float least_table_width();
 
 inline constexpr double kMostChannelRatio = 0.95;
@@ -146,7 +146,7 @@ class ChannelSheet {
   void take(const Run& run, const ChannelAnswers& answers, Index kv_head);
   void arrange(const DumpShape& shape, ImVec2 size);
   float value(Index row, Index column) const;
-  /// Of a picture's number.
+  /// KV head of the picture with this number.
   Index kv_head(Index number) const { return number / parts_; }
   Index part(Index number) const { return number % parts_; }
   bool is_selected(Index number, const Selection& selection) const;

@@ -180,7 +180,7 @@ float table_width(int columns) {
          static_cast<float>(columns) * (theme().px(kPadding) + mono_width("0.00000"));
 }
 
-/// Whether there is room for errors on both sets of rows.
+/// True if there is room for errors on both sets of rows.
 bool has_room_for_both() { return ImGui::GetContentRegionAvail().x >= table_width(4); }
 
 }  // namespace

@@ -35,12 +35,12 @@ inline constexpr auto kCurveModes = facts_table<CurveModeFacts>(
       &CurvePoint::loss, &ScoreCurves::Curve::loss}});
 constexpr std::string_view name_of(CurveMode mode) { return kCurveModes[mode].name; }
 
-/// Whether a comes before b, best first; NaN comes last.
+/// True if a ranks before b, best first; NaN ranks last.
 bool better(double a, double b, CurveMode mode);
 
 /// A curve's values at ScoreCurves::budgets; NaN where a log axis has no place for them.
 std::vector<double> drawn_values(const ScoreCurves::Curve& curve, CurveMode mode, bool log);
-/// What k tokens chosen blindly have on average: k / n of everything.
+/// Average over k randomly chosen tokens: k / n of the total.
 std::vector<double> chance(const ScoreCurves& curves, CurveMode mode);
 
 struct ValueExtent {

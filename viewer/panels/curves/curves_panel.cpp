@@ -56,7 +56,8 @@ class WindowRecall {
 
   bool shown = false;
 
-  /// Whether it is shown, and with how many reserved tokens; what it comes with is taken out of `hidden`.
+  /// Controls for showing the plot and for the number of reserved tokens. Switching the plot on removes the
+  /// exact scores, its references, from `hidden`.
   void draw_controls(const AppState& state, MetricSet& hidden);
   /// The plot, or a hint that says why there is none. Returns the score whose curve is under the mouse.
   std::optional<TokenMetric> draw(PanelContext& context, ImVec2 size, const Question& question,
@@ -357,8 +358,8 @@ MetricSet hidden_at_first() {
   return hidden;
 }
 
-/// What is won and lost at every budget when a score's largest are kept, all scores in one plot; of recall,
-/// at one budget on every window, too.
+/// Gain and loss at every budget if a score's largest tokens are kept, all scores in one plot. For recall,
+/// also a plot over all window lengths at one budget.
 class CurvesPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;

@@ -54,7 +54,7 @@ void edit_budget(const Run& run, DecodeSettings& settings) {
   mono_text(kept);
 }
 
-/// What the policies would choose themselves: "default: 32", "default: 0, 4".
+/// Defaults of the policies: "default: 32", "default: 0, 4".
 template <class Text>
 std::string own_choices(const Run& run, const DecodeSettings& settings, Text text) {
   std::vector<std::string> found;

@@ -94,7 +94,7 @@ void number_at(float right, float y, const std::string& text, ImU32 color, bool 
   ImGui::PopFont();
 }
 
-/// What a row's tooltip says of the run, and of the pinned run's beside it.
+/// Tooltip of a row: the decoding run and, if there is one, the pinned run's next to it.
 std::string run_text(const DecodeShown& shown, std::size_t r) {
   const DecodeRun& run = shown.runs()[r];
   std::string text = fmt::format(
@@ -122,7 +122,7 @@ std::string title_of(const DecodeRun& run) {
   return run.append_only ? run.policy + ", append-only" : run.policy;
 }
 
-/// What all rows of a frame have in common, and one row's own.
+/// Layout that all rows of a frame share, and the values of one row.
 struct DecodeList::Row {
   float left = 0, right = 0, bar = 0;
   Index step = 0;

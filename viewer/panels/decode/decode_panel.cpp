@@ -125,8 +125,7 @@ std::optional<Index> DecodePlot::draw(AppState& state, const DecodeShown& shown,
   return gone_to;
 }
 
-/// Which decoding step is looked at: it goes with the selected query, can be played, and jumps to where
-/// something happens.
+/// Displayed decoding step: follows the selected query, can be played, and jumps to events.
 class DecodeSteps {
  public:
   Index now() const { return now_; }
@@ -234,7 +233,7 @@ void DecodeSteps::draw(PanelContext& context, const DecodeShown& shown, const st
     if (one.step == now_) elided_text(divergence_text(run, shown, one, pinned), theme().dim);
 }
 
-/// What policies lose at every decoding step, and what their caches hold.
+/// Loss of policies at every decoding step, and the content of their caches.
 class DecodePanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
@@ -423,7 +422,7 @@ void DecodePanel::draw_list(PanelContext& context) {
 std::vector<std::string> DecodePanel::figure_settings(PanelContext& context) const {
   if (now_ == nullptr || now_->view == nullptr) return {};
   std::vector<std::string> lines;
-  // What is drawn has policies that there are.
+  // The drawn runs contain only policies that exist.
   if (context.state.run()->dump() != nullptr)
     lines.push_back("evict" + evict_options_text(evict_options_of(counted_)));
   return with_pinned(std::move(lines), context.state, pinned_ != nullptr && pinned_->view != nullptr,

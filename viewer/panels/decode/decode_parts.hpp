@@ -14,7 +14,7 @@
 
 namespace kvreplay::viewer {
 
-/// What the parts of the panel draw in a frame; there is a view with runs.
+/// Content that all parts of the panel draw in a frame; `now` has a view with runs.
 struct DecodeShown {
   const DecodeAnswers& now;
   const DecodeAnswers* pinned =
@@ -90,7 +90,7 @@ std::string title_of(const DecodeRun& run);
 void edit_decoding(AppState& state, DecodeSettings& settings);
 /// A button with a menu of the policies that can decode on this dump; the one chosen, or empty.
 std::string add_policy(const Run& run, const DecodeSettings& settings);
-/// What a button of playback_buttons() asks for.
+/// Request from a button of playback_buttons().
 struct PlaybackHit {
   std::optional<Index> to;  ///< this step
   bool toggled = false;     ///< play, or pause

@@ -26,7 +26,7 @@ void word(const char* text) {
   ImGui::SameLine(0, theme().px(6));
 }
 
-/// What a step of a figure's path says in plain words, and its name behind them, if that is another.
+/// Plain title of a step of a metric's path, and its name if that differs.
 std::pair<std::string, std::string> in_menu(const std::string& step) {
   if (const auto metric = kTokenMetrics.named(step)) return {std::string(kTokenMetrics[*metric].plain), step};
   for (const Table table : kTables.all())
@@ -186,7 +186,7 @@ void HeadMapControls::draw_pair(AppState& state) {
   c.reference = has(TokenMetric::exact_remove) ? TokenMetric::exact_remove : first->reference;
 }
 
-/// Which settings the cost is of.
+/// Choice of the settings whose cost is shown.
 void HeadMapControls::draw_views(const AppState& state, const FigureInfo& shown) {
   const SettingFigure of = *setting_figure_named(shown.name);
   const bool exact = what_if_figures()[of.figure].is_cost();

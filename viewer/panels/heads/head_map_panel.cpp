@@ -87,7 +87,7 @@ bool has_both_signs(const FigureMap& map) {
 HeadPlaces HeadMapPanel::arrange(ImVec2 room) const {
   const Theme& t = theme();
   HeadPlaceSizes sizes;
-  // What HeatmapView takes for axes and the colour bar.
+  // Room that HeatmapView takes for axes and the colour bar.
   sizes.around_x = t.px(44 + 80);
   sizes.around_y = 2 * ImGui::GetTextLineHeight() + t.px(14);
   sizes.table = {table_.least_width(), t.px(140)};
@@ -126,7 +126,7 @@ void HeadMapPanel::draw_hit(const Run& run, Index hit) const {
   ImGui::EndTooltip();
 }
 
-/// What the ends of the colours mean.
+/// Words for the two ends of the colour scale.
 std::pair<std::string, std::string> end_words(const FigureMap& map, bool subtracted) {
   if (subtracted) return {"less", "more"};
   const auto of = setting_figure_named(map.figure.name);
@@ -174,7 +174,8 @@ void HeadMapPanel::draw_map(PanelContext& context, const HeadPlaces& places) {
     draw_hit(*context.state.run(), *head);
 }
 
-/// How well the score follows against what a setting costs, or what is shown against one of these.
+/// Plot of each head's agreement between score and reference against the cost of a setting. If the map shows
+/// another metric, that metric is plotted against the cost of setting A.
 void HeadMapPanel::draw_plot(PanelContext& context, ImVec2 size) {
   beside_.look(context);
   const FigureInfo* const other = controls_.counterpart(context.state, beside_, source_.map()->figure);

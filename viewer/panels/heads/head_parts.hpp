@@ -23,17 +23,17 @@
 
 namespace kvreplay::viewer {
 
-/// Which figure the head map shows, and the controls that choose it: what a setting of What if costs, how
-/// well the score that is compared follows the reference (AppState::comparison), or any other. Unless chosen
-/// it is what setting A costs (main_cost()); of results without their dump how well the score follows.
+/// Metric that the head map shows, and its controls: the cost of a setting of What if, the agreement of the
+/// compared score with the reference (AppState::comparison), or any other. Default: the cost of setting A
+/// (main_cost()); for results without their dump, the agreement.
 class HeadMapControls {
  public:
   /// Draws the controls; null where the run has no figure to show.
   const FigureInfo* draw(PanelContext& context, const HeadMapSource& source);
   /// What draw() would return, without drawing.
   const FigureInfo* shown(const AppState& state, const HeadMapSource& source) const;
-  /// What stands beside it in a plot: of what a setting costs how well the score follows, of all else what
-  /// setting A costs; null where the run has no such figure.
+  /// Second metric of the plot: agreement, if the map shows the cost of a setting; else the cost of setting
+  /// A. Null if the run has no such metric.
   const FigureInfo* counterpart(const AppState& state, const HeadMapSource& source,
                                 const FigureInfo& shown) const;
 
@@ -75,11 +75,11 @@ class HeadTable {
   void draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   /// Worst first, whatever the table is sorted by.
   const std::vector<HeadPlace>& ranking() const { return ranking_; }
-  /// Shows these alone, [row * n_kv + kv_head] of the map, ascending; none: all.
+  /// Restricts the table to these heads, [row * n_kv + kv_head] of the map, ascending; empty: all heads.
   void choose(const std::vector<Index>& heads);
-  /// Whether the filter that is typed takes a head, and it is among those chosen.
+  /// True if a head passes the typed filter and is among those chosen.
   bool takes(const HeadPlace& place) const;
-  /// A head's place in it, from 1 on; 0 where it has no value.
+  /// Rank of a head in ranking(), from 1 on; 0 if it has no value.
   Index rank(Index row, Index kv_head) const;
   float least_width() const;
 
@@ -115,7 +115,7 @@ class HeadScatter {
             const std::shared_ptr<const FigureMap>& up, const FigureMap& shown, const HeatmapView& colors);
   /// Heads that a lasso chose, row by row of the map, ascending; empty: all count.
   const std::vector<Index>& chosen() const { return chosen_; }
-  /// Whether there were any.
+  /// Clears the choice. Returns true if any heads were chosen.
   bool choose_none();
 
  private:
@@ -131,7 +131,7 @@ class HeadScatter {
 /// A small token map of every head on one scale: from a sample of its rows, and of heads in view alone.
 class HeadSheet {
  public:
-  /// What it shows and in which order.
+  /// Controls for the content and the order of the token maps.
   void draw_controls();
   /// Draws within `size` pixels. `ranking`: the heads, the worst first by what is called `figure`.
   void draw(PanelContext& context, ImVec2 size, const std::vector<HeadPlace>& ranking,

@@ -14,7 +14,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// What is known of each head for certain.
+/// Value of each head; kNone for stale ones.
 std::vector<double> values_of(const FigureMap& map) {
   std::vector<double> values(map.values.data(), map.values.data() + map.values.size());
   for (std::size_t h = 0; h < values.size(); ++h)

@@ -182,7 +182,7 @@ void draw_plain_name(const std::string& plain, float width) {
   ImGui::PopClipRect();
 }
 
-/// How the names of lines stand.
+/// Layout of the lines' names.
 struct NameColumn {
   bool beside = true;  ///< plain and short name in one row, else the plain one above all columns
   float width = 0;     ///< pixels

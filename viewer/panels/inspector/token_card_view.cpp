@@ -198,7 +198,7 @@ class CardView {
                    t.dim);
   }
 
-  /// How many times the median, as a bar from the middle over decades.
+  /// Ratio of a value to the median, as a bar from the middle on a log scale of `decades` to either side.
   void factor(const char* id, const char* name, double value, double median, double decades,
               std::string_view about) const {
     const Theme& t = theme();

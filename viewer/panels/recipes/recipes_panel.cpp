@@ -34,7 +34,7 @@ std::size_t bytes_of(const FoundRecipes& recipes) {
   return bytes;
 }
 
-/// Of the folder over several dumps that the results lie in, where there is one.
+/// Recipes for the results. If the results lie in a folder over several dumps, that whole folder is used.
 FoundRecipes find_recipes(const std::filesystem::path& results, Engine engine) {
   const std::filesystem::path above = std::filesystem::absolute(results).lexically_normal().parent_path();
   const bool several = OverDumpsReader::is_over_dumps(above);
@@ -47,7 +47,7 @@ FoundRecipes find_recipes(const std::filesystem::path& results, Engine engine) {
   return recipes;
 }
 
-/// What a recipe costs by its bytes; a point is one, in full below the picture.
+/// Costs of recipes against their bytes. Each point is a recipe, described in full below the plot.
 class RecipesPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;

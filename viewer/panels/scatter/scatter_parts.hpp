@@ -14,7 +14,7 @@
 
 namespace kvreplay::viewer {
 
-/// What the plot shows in this frame.
+/// Content of the plot in this frame.
 struct ScatterContent {
   const ScatterFacts& facts;
   const ScatterPair* pair = nullptr;     ///< with the pinned run's points, on common axes; null: none
@@ -35,7 +35,7 @@ class ScatterPlot {
   static constexpr float kLow = 260;
   /// Fills what is left of the panel; what is clicked and lassoed is selected.
   void draw(AppState& state, const ScatterContent& content);
-  /// How the pinned run's points look.
+  /// Colour of the pinned run's points.
   static ImU32 pinned_color();
 
  private:

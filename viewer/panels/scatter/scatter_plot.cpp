@@ -35,7 +35,7 @@ class ScatterPixels {
   AxisPoint low_, high_, unit_;
 };
 
-/// How one class of points looks.
+/// Appearance of one class of points.
 struct PointStyle {
   ImU32 color = 0;
   float opacity = 1;  ///< of a point alone; more of them in one place are denser
@@ -249,7 +249,7 @@ void draw_cut(Plot& plot, const ScatterPixels& pixels, const ScatterCut& cut) {
   if (cut.y) plot.list()->AddLine({low.x, y}, {high.x, y}, t.accent, t.px(1.2F));
 }
 
-/// How many tokens each quadrant has, in its outer corner where that is in view.
+/// Draws the number of tokens of each quadrant in its outer corner, if that corner is in view.
 void draw_quadrants(const Plot& plot, const ScatterPixels& pixels, const ScatterCut& cut, PlotTexts& texts) {
   if (!cut.x || !cut.y) return;
   const Theme& t = theme();

@@ -149,7 +149,7 @@ void FindBar::draw(PanelContext& context) {
   tip("Closes the search (Escape)");
 }
 
-/// What the looks of a text mean.
+/// Legend of the text's colours and marks.
 struct TextLegend {
   TokenMetric metric = TokenMetric::exact_remove;
   const ValueScale* scale = nullptr;  ///< of the tint; null: not known

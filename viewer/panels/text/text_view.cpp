@@ -15,9 +15,9 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// How far the letters of an evicted token go towards what is behind them.
+/// Largest share of the background in the letters of an evicted token.
 constexpr float kDimmed = 0.52F;
-/// How much of its tint a token loses beside chosen ones.
+/// Share of the background in the tint of tokens that are not chosen while others are.
 constexpr float kAside = 0.65F;
 
 constexpr int kMostLevel = 255;
@@ -69,7 +69,7 @@ bool TextView::in_view(Index token) const {
   return line >= first_ && line < end_;
 }
 
-/// What is wanted comes into view; where lines are broken anew, what stood first stays first.
+/// Scrolls to the requested token. After a new layout, the token that was at the top stays at the top.
 void TextView::scroll(const TextViewContent& content, float height) {
   const TextLayout& layout = *content.layout;
   const float line = line_height();

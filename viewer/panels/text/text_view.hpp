@@ -14,7 +14,7 @@
 
 namespace kvreplay::viewer {
 
-/// What the text shows in this frame.
+/// Content of the text in this frame.
 struct TextViewContent {
   std::shared_ptr<const TextLayout> layout;  ///< of all T tokens
   Index l = 0;                               ///< those behind are decoding steps: never evicted
@@ -28,7 +28,7 @@ struct TextViewContent {
   bool scrolls = true;                          ///< a picture has no scroll bar
 };
 
-/// What was under the mouse, and what it did.
+/// Token under the mouse, and the mouse's actions on it.
 struct TextHit {
   std::optional<Index> token;
   bool clicked = false;
@@ -51,9 +51,9 @@ class TextView {
     *this = TextView();
     top_ = token;
   }
-  /// Whether a token was in view in the last frame.
+  /// True if a token was in view in the last frame.
   bool in_view(Index token) const;
-  /// Whether the next frame looks different though nothing else changes.
+  /// True if the next frame looks different although nothing else changes.
   bool moves() const { return moves_; }
   /// For tests: where a token was drawn last; pixels of the window, beyond its edges where it is not in view.
   ImVec2 pixel_of(Index token) const;

@@ -26,7 +26,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-/// What the token map shows of the selected head, and the controls that choose it.
+/// View of the selected head in the token map, and its controls.
 class TokenMapControls {
  public:
   /// Draws the controls, on more lines where the panel is narrow.
@@ -130,10 +130,10 @@ void TokenMapControls::keep(SessionFields& fields) {
   fields.field("strips", strips_);
 }
 
-// What stands above and beside the token map, and what its tooltips have in common.
+// Strips above and beside the token map, and common parts of its tooltips.
 
-/// What the strips of a view are asked of; `pending` and `error` are set where something is still to come, or
-/// failed. All of it outlives the frame's map.
+/// Sources of the strips' values. `pending` is set if some values are still being computed, `error` if a
+/// computation failed. All members outlive the frame's map.
 struct EntryStrips {
   PanelContext& context;
   EntryQuestions& entries;
@@ -379,7 +379,7 @@ void TokenMapPanel::react(PanelContext& context, const HeatmapHit& hit) {
   if (hit.clicked) select(context, hit.row + first, hit.column);
 }
 
-/// What was clicked here is in view already.
+/// A clicked cell is already in view, so the map does not scroll to it.
 void TokenMapPanel::select(PanelContext& context, std::optional<Index> row, std::optional<Index> token) {
   context.state.select_cell(row, token);
   followed_row_ = row;

@@ -34,7 +34,7 @@ class TakenRoom {
   std::vector<ImVec4> taken_;
 };
 
-/// What the cases of a result folder cost the model against what the folder's figures predicted.
+/// Measured cost of a result folder's cases in the model, against the prediction by the folder's metrics.
 class ValidationPanel final : public Panel {
  public:
   void draw(PanelContext& context) override;
@@ -158,7 +158,8 @@ void ValidationPanel::draw_case(Plot& plot, const ValidatedCase& one, ImVec2 at)
   }
 }
 
-/// How well the figure orders the cases, and how many still answer.
+/// Rank agreement of the metric with the measured cost of the cases, and the number of cases that still
+/// answer.
 void ValidationPanel::draw_order() const {
   if (by_ == nullptr) return;
   const OrderByFigure found = order_by(by_->name, cases_, against_);

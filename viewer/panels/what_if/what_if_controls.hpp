@@ -46,17 +46,17 @@ class KeptStrip {
   PositionAxis axis_;
 };
 
-/// What the colours mean and how many tokens have each, on the current line; shorter where `width` pixels are
-/// few.
+/// Legend of the colours with the number of tokens of each, on the current line; shorter if `width` pixels do
+/// not suffice.
 void kept_legend(const KeptDifference& difference, float width);
 
-/// Whether either, which may be null, is of a cache that makes up for evicted tokens.
+/// True if either answer (may be null) is from a cache that compensates for evicted tokens.
 bool any_compensated(const std::array<const WhatIf*, 2>& answers);
 
-/// How the errors of the settings A and B come about, as waterfalls on one scale, side by side where `width`
-/// pixels have room: what the choice of the tokens costs, then with their weights, then with their values.
-/// `rows` are those that the user picked; empty, or where nothing is known on them: the decoding steps, else
-/// the window.
+/// Causes of the errors of settings A and B, as waterfalls on one scale: the cost of the choice of tokens,
+/// then with their weights, then with their values. The waterfalls are side by side if `width` pixels allow
+/// it. `rows`: the set that the user picked. If it is empty, or nothing is known on it: the decoding steps,
+/// else the window.
 void error_waterfalls(const std::array<const WhatIf*, 2>& answers, std::optional<RowSet>& rows, float width);
 
 /// A figure under A and B; nan where it is not known.

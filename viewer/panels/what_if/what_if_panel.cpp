@@ -30,10 +30,10 @@ namespace {
 /// One figure over all heads under A and B. The heads themselves are the Head map's.
 class AllHeads {
  public:
-  /// Whether all heads are looked at; unless chosen, where that takes no longer than a minute.
+  /// True if all heads are computed. Default: true if the computation takes at most a minute.
   bool on(const Run& run, const std::array<WhatIfSettings, 2>& settings) const;
-  /// Takes up with a setting and asks for the next heads. A setting that cannot be followed is left out:
-  /// heads keep the last one's figures.
+  /// Starts following a setting and requests the next heads. A setting that cannot be followed is skipped:
+  /// the heads keep the previous setting's metrics.
   void follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings, bool can_follow);
   const std::array<WhatIfHeads, 2>& heads() const { return heads_; }
   void draw(PanelContext& context, bool on);
@@ -139,7 +139,7 @@ void AllHeads::keep(SessionFields& fields) {
   fields.field("figure", figure_);
 }
 
-/// What the pinned run loses under the settings of What if, where the selected one is held against it.
+/// Loss of the pinned run under the settings of What if, if the selected run is compared with it.
 class PinnedWhatIf {
  public:
   void ask(PanelContext& context, const std::array<WhatIfSettings, 2>& settings);

@@ -111,7 +111,7 @@ class Waterfall {
     ImGui::PopTextWrapPos();
   }
 
-  /// What the marks mean, beside the title where there is room.
+  /// Legend of the marks, beside the title if there is room.
   void legend(const ErrorSteps& steps) const {
     entry("none", steps.plain, plain_mark, kPlainTip);
     if (!std::isnan(steps.bound)) entry("bound", steps.bound, bound_mark, kBoundTip);
@@ -260,7 +260,7 @@ void KeptStrip::draw(const char* id, float width, const KeptStripContent& conten
     const float x = std::floor(axis_.x_of(token)) + 0.5F;
     list->AddLine({x, at.y - t.px(3)}, {x, foot + t.px(3)}, color, t.px(1.4F));
   };
-  // What is chosen together stands above: it must not hide what is kept.
+  // Marks of tokens chosen together are drawn above the bars, so that they do not hide the kept tokens.
   axis_.draw(at.y - t.px(3), at.y - 1, [&](Index first, Index end) {
     const auto next = std::lower_bound(content.chosen.begin(), content.chosen.end(), first);
     return next != content.chosen.end() && *next < end ? t.accent : ImU32{0};
