@@ -30,7 +30,7 @@ class HeadMapControls {
  public:
   /// Draws the controls; null where the run has no figure to show.
   const FigureInfo* draw(PanelContext& context, const HeadMapSource& source);
-  /// What draw() would return, without drawing.
+  /// Result that draw() would return, without drawing.
   const FigureInfo* shown(const AppState& state, const HeadMapSource& source) const;
   /// Second metric of the plot: agreement, if the map shows the cost of a setting; else the cost of setting
   /// A. Null if the run has no such metric.
