@@ -10,16 +10,16 @@
 #include <optional>
 #include <string>
 
-// What several panels ask of the desk, in the same words, so that it is computed once.
+// Common questions of several panels, with one key each, so that each is computed once.
 
 namespace kvreplay::viewer {
 
-/// How far a budget falls until a token is evicted.
+/// Smallest budget down to which a token is kept.
 struct LeastBudget {
   std::optional<Index> tokens;  ///< the last budget that keeps it, 1..l; empty where not even l does
 };
-/// Down from l: `kept(k)` says whether a budget of k tokens keeps it. Looks at about so many budgets, evenly
-/// in log k, then halves the gap before the first that does not.
+/// Searches down from l; `kept(k)` returns true if a budget of k tokens keeps the token. Tries about `looks`
+/// budgets, evenly in log k, then bisects the gap before the first budget that evicts it.
 LeastBudget least_budget(Index l, std::size_t looks, const std::function<bool(Index)>& kept);
 
 /// Pairs of a query and a key: more than these are not computed unasked. About a minute on two cores.
@@ -73,7 +73,8 @@ class BackgroundRound {
   std::string error_;
 };
 
-/// Which figures of a run a summary has: those of its dump, or of its result folder where the dump is gone.
+/// Metrics that a head's summary contains: those of the run's dump, or of its result folder if the dump is
+/// gone.
 MetricSet available_metrics(const Run& run);
 
 /// Figures and token metrics of one head of the selected run, at the window that is compared with. A run
@@ -81,12 +82,12 @@ MetricSet available_metrics(const Run& run);
 /// for figures only, without the metrics of single tokens: those of all heads together would not fit.
 Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_head, Urgency urgency);
 
-/// What a setting keeps of one head of the selected run and what that costs exactly. A newer setting's answer
-/// is preceded by the last one given in `slot` (empty: none). Where the setting cannot be followed, `error`
-/// says why.
+/// Kept set of one head of the selected run under a setting, and its exact cost. Until the answer to a new
+/// setting arrives, the last answer given in `slot` is returned (empty slot: none). If the setting cannot be
+/// followed, `error` gives the reason.
 Answer<WhatIf> ask_what_if(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                            Urgency urgency, const Key& slot);
-/// What the kept set alone costs: nothing is computed to make up for what it lacks.
+/// Cost of the kept set without compensation for the evicted tokens.
 Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& settings, Index layer, Index kv_head,
                             Urgency urgency, const Key& slot);
 
@@ -94,7 +95,7 @@ Answer<WhatIf> ask_kept_set(PanelContext& context, const WhatIfSettings& setting
 Answer<LeastBudget> ask_least_budget(PanelContext& context, const WhatIfSettings& settings, Index layer,
                                      Index kv_head, Index token, Urgency urgency);
 
-/// What a setting ranks the tokens of one head by; [l], empty where nothing ranks them.
+/// Scores by which a setting ranks the tokens of one head; [l], empty if it ranks by no scores.
 Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
                                 Index kv_head, Urgency urgency);
 

@@ -294,7 +294,7 @@ void BudgetFigures::look(PanelContext& context, const BudgetSettings& settings) 
   ask_shares(context);
 }
 
-/// What is known stays as far as it does not depend on what is other.
+/// Results that do not depend on the changed settings are kept.
 void BudgetFigures::take_plan(BudgetPlan plan) {
   plan_ = std::make_shared<const BudgetPlan>(std::move(plan));
   notes_.clear();

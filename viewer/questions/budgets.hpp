@@ -15,9 +15,10 @@ namespace kvreplay::viewer {
 class Run;
 struct PanelContext;
 
-// What every head loses at every budget, and how each method divides a total among all heads. Every figure is
-// that of `kvreplay budget` on all layers with the same options. In steps: each head's worth (head_worth),
-// the curves once all heads are known (budget_curves), then a method's budgets at one total (budget_share).
+// Loss of every head at every budget, and the division of a total among all heads by each method. Every
+// metric equals that of `kvreplay budget` on all layers with the same options. Steps: the worth of each head
+// (head_worth); the curves, once all heads are known (budget_curves); the budgets of a method at one total
+// (budget_share).
 
 struct BudgetSettings {
   BudgetOrder order = parse_order("snapkv", {});
@@ -39,7 +40,7 @@ BoundOptions bound(BudgetSettings& settings);
 /// One order and sigma, a case for each method. Throws InputError, one line, where the settings cannot be
 /// followed.
 BudgetPlan budget_view_plan(const BudgetSettings& settings, const Dump& dump);
-/// What head_worth() depends on besides the head, and what budget_curves() depends on.
+/// Keys of everything that head_worth() (besides the head) and budget_curves() depend on.
 Key order_key(const BudgetPlan& plan);
 Key curves_key(const BudgetPlan& plan);
 
@@ -85,8 +86,8 @@ inline std::size_t bytes_of(const BudgetShare& answer) {
   return bytes_with(answer, answer.budgets, answer.loss);
 }
 
-// What a result folder holds of `kvreplay budget`, in the shapes of budget_view.hpp. Heads count all layers
-// of the dump; those of layers that the run left out have no budget and a loss of NaN.
+// Results of `kvreplay budget` in a result folder. Heads count all layers of the dump; those of layers that
+// the run left out have no budget and a loss of NaN.
 
 /// budgets.csv.
 struct BudgetResults {
@@ -125,8 +126,8 @@ inline std::size_t bytes_of(const BudgetResultCurves& answer) {
 }
 BudgetResultCurves read_budget_curves(const ResultReader& results, const std::string& order);
 
-/// What the budgets panel shows of the selected run, as far as it is known: from its dump as it comes in, or
-/// as its result folder has it. Heads are numbered row-major over [layers, n_kv]. Drawing thread only.
+/// Data of the budgets panel for the selected run, as far as known: computed from its dump, or read from its
+/// result folder. Heads are numbered row-major over [layers, n_kv]. Drawing thread only.
 class BudgetFigures {
  public:
   /// For a run with its dump: asks for what is missing and takes what is there. Where the settings cannot be
@@ -153,7 +154,7 @@ class BudgetFigures {
   /// Heads that are still to come.
   Index missing() const { return missing_; }
   bool pending() const { return pending_; }
-  /// Whether budgets of an older order or total stand in.
+  /// True if budgets of an older order or total are shown meanwhile.
   bool stale() const;
   /// Another number whenever loss() of any head is another.
   std::uint64_t version() const { return version_; }

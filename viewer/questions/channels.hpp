@@ -15,9 +15,9 @@ namespace kvreplay::viewer {
 class Run;
 struct PanelContext;
 
-// How the key channels of one head interact, and what pruning some of them costs exactly. Every figure is
-// that of `kvreplay channels` with the same options. Where a semantics has a selection of its own for every
-// query head (official), a head has G parts, else one.
+// Interactions between the key channels of one head, and the exact cost of pruning some of them. Every metric
+// equals that of `kvreplay channels` with the same options. If a policy variant selects channels for every
+// query head separately (official), a head has G parts, else one.
 
 /// Without ratios.
 struct ChannelSettings : ChannelOptions {
@@ -26,14 +26,13 @@ struct ChannelSettings : ChannelOptions {
 /// For sessions.
 BoundOptions bound(ChannelSettings& settings);
 
-/// Whether all keys of a prompt of l are among the recent ones, which stay whole: with recent 0 they would
-/// not.
+/// True if all keys of a prompt of length l are recent ones, which stay whole; with recent = 0 none would be.
 bool all_keys_recent(const ChannelSettings& settings, Index l);
-/// What channel_head() and channel_outputs() depend on besides the head. Ratios and cases of the plan, here
-/// and below, mean nothing: one ratio is asked for at a time.
+/// Key of everything that channel_head() and channel_outputs() depend on besides the head. The plan's ratios
+/// and cases are ignored, here and below: the dashboard requests one ratio at a time.
 Key basis_key(const ChannelPlan& plan);
 
-/// What serves every ratio and method. 3 d^2 numbers of 8 bytes a part.
+/// Data that serve every ratio and method: 3 d^2 numbers of 8 bytes for each part.
 struct ChannelHead {
   std::vector<ChannelPart> parts;
   std::vector<ChannelMoments> window, future;  ///< of every query head's channels; empty where unknown
@@ -78,8 +77,8 @@ inline std::size_t bytes_of(const ChannelPrunings& prunings) {
   return bytes_with(prunings, prunings.methods);
 }
 
-/// What `kvreplay channels` left of one head's channels. Key norms, protected channels and the split of H
-/// into rows are not in a result folder: these are empty.
+/// Results of `kvreplay channels` for one head. A result folder contains no key norms, protected channels or
+/// split of H into rows: these members are empty.
 struct ChannelRecord {
   ChannelHead head;
   ChannelOutputs outputs;                 ///< no parts where no method needed it
@@ -95,7 +94,7 @@ inline std::size_t bytes_of(const ChannelRecord& answer) {
   return bytes_with(answer, answer.head, answer.outputs, answer.prunings);
 }
 
-/// What is known of the selected head's channels in this frame.
+/// Data of the selected head's channels that are known in this frame.
 struct ChannelAnswers {
   Key key;  ///< what `head` and `outputs` depend on
   Index layer = 0;
@@ -120,7 +119,7 @@ class ChannelPlaces {
   Index d() const { return std::ssize(channels_); }
   Index channel(Index place) const { return channels_[static_cast<std::size_t>(place)]; }
   Index place(Index channel) const { return places_[static_cast<std::size_t>(channel)]; }
-  /// What each channel has, [d], by their places.
+  /// Values of the channels, [d], reordered by their places.
   template <class Value>
   std::vector<Value> placed(const std::vector<Value>& by_channel) const {
     std::vector<Value> by_place;
@@ -147,7 +146,8 @@ class ChannelQuestions {
  public:
   /// `settings.methods` are all that the dump can give.
   ChannelAnswers ask(PanelContext& context, const ChannelSettings& settings, double ratio);
-  /// Of any KV head of the selected layer what needs no ratio: `head`, and where it is wanted `outputs`.
+  /// Data of any KV head of the selected layer that depend on no ratio: `head`, and `outputs` if
+  /// `with_outputs`.
   ChannelAnswers ask_matrices(PanelContext& context, const ChannelSettings& settings, Index kv_head,
                               bool with_outputs);
 

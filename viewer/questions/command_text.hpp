@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// What the dashboard shows, as commands that a shell takes.
+// Shell commands that reproduce the dashboard's content.
 
 namespace kvreplay::viewer {
 
@@ -21,7 +21,7 @@ std::string evict_options_text(EvictionOptions options);
 /// space.
 std::string evict_options_text(const WhatIfSettings& settings, const UserScore* score);
 
-/// What A and B are, a line each: "A: --policy snapkv --keep 20%".
+/// Settings A and B, one line each: "A: --policy snapkv --keep 20%".
 std::vector<std::string> settings_lines(const AppState& state);
 
 /// The command that measures a setting of What if over all heads of the dump. Throws OptionError where the

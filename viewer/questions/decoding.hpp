@@ -41,7 +41,7 @@ BoundOptions bound(DecodeSettings& settings);
 
 /// The policy with this window of its own, in brackets: "snapkv[window=16]"; as it is where it looks at none.
 std::string with_window(const std::string& policy, Index window);
-/// Whether the one is the other, or that with a window: with_window().
+/// True if `policy` is `plain`, or `plain` with a window as with_window() writes it.
 bool is_with_window(const std::string& policy, const std::string& plain);
 
 /// The options of `evict` that they stand for. Throws OptionError where a policy is none.
@@ -61,13 +61,13 @@ struct DecodeOutputs {
 };
 DecodeOutputs decode_outputs(const HeadGroup<float>& group, JobControl& job);
 
-/// What serves every budget, pooling and pin: the prompt's ranking of each policy, for h2o that of all l
-/// rows, and the sums that decoding goes on from. About 8 (G + 2) l bytes a policy.
+/// Data that serve every budget, pooling and pin: the prompt's ranking by each policy (for h2o over all l
+/// rows), and the sums with which decoding continues. About 8 (G + 2) l bytes for each policy.
 struct DecodeStarts {
   HeadRanking ranking;                 ///< of the plan's runs
   std::vector<Matrix<double>> scores;  ///< [cases], decode_start_scores()
 };
-/// What it depends on besides the head.
+/// Key of everything that decode_starts() depends on besides the head.
 Key starts_key(const DecodePlan& plan);
 DecodeStarts decode_starts(const HeadGroup<float>& group, const DecodePlan& plan, JobControl& job);
 
@@ -93,7 +93,7 @@ struct DecodeView {
 DecodeView decode_view(const HeadGroup<float>& group, const DecodePlan& plan, const DecodeOutputs& outputs,
                        const DecodeStarts& starts, JobControl& job, Index first = 0, Index heads = 0);
 
-/// How many tokens the cache holds after the cut of every step, [steps].
+/// Number of tokens in the cache after the cut of every step, [steps].
 std::vector<Index> cache_sizes(const DecodeRun& run);
 
 inline std::size_t bytes_of(const DecodeOutputs& answer) { return bytes_with(answer, answer.full); }
@@ -143,7 +143,7 @@ struct Divergence {
   Index left_at = 0;   ///< when, as in CacheFates
 };
 
-/// How many times the reference's error makes a divergence.
+/// Multiple of the reference's error above which an error counts as a divergence.
 inline constexpr double kDiverges = 2;
 /// The first step at which the run's error is more than kDiverges times the reference's while its cache,
 /// after the step's cut, lacks a token that the reference's holds; none where there is none. Both are of one
@@ -162,7 +162,7 @@ std::optional<std::size_t> same_run(const std::vector<DecodeRun>& runs, const De
 /// The one with the least mean error, by number; none where no mean is a number.
 std::optional<std::size_t> least_error(const std::vector<DecodeRun>& runs);
 
-/// What is known of the selected head's decoding in this frame.
+/// Data of the selected head's decoding that are known in this frame.
 struct DecodeAnswers {
   std::shared_ptr<const DecodeView> view;  ///< of these settings, or of older ones (`stale`)
   std::vector<CacheFates> fates;           ///< of view->runs; none where the dump is gone

@@ -24,7 +24,8 @@
 
 namespace kvreplay::viewer {
 
-/// Who goes first. Within one urgency those that the latest frame asked, in the order in which it asked them.
+/// Priority of a job. Within one urgency, requests of the latest frame come first, in the order in which
+/// the frame made them.
 enum class Urgency {
   now,         ///< what a hand is waiting for
   soon,        ///< what is in view
@@ -32,7 +33,7 @@ enum class Urgency {
   idle,        ///< what nobody asked for: findings
 };
 
-/// What computes, now or once it has started; not valid: the CPU.
+/// Backend for computations, possibly still starting; not valid: the CPU.
 using ComingBackend = std::shared_future<std::shared_ptr<const Backend>>;
 
 /// A job's view of itself.
@@ -47,7 +48,7 @@ class JobControl {
   void check() const {
     if (cancelled()) throw Interrupted();
   }
-  /// How far it is, 0..1.
+  /// Reports the progress, 0..1.
   void progress(double share) { progress_.store(share, std::memory_order_relaxed); }
 
  private:
@@ -75,7 +76,7 @@ struct Question {
   bool all_cores = false;
 };
 
-/// What is known at the moment.
+/// Current state of an answer.
 template <class R>
 struct Answer {
   std::shared_ptr<const R> value;
@@ -157,7 +158,7 @@ class Desk {
     double seconds = 0;  ///< since it started
     Urgency urgency = Urgency::soon;
   };
-  /// What runs and what waits, in the order in which it will be taken.
+  /// Running jobs, then waiting ones in the order in which they will start.
   std::vector<Job> jobs() const;
   std::size_t open_jobs() const;
   struct Done {
@@ -169,12 +170,12 @@ class Desk {
   /// The last jobs that ended, newest first, at most 200.
   std::vector<Done> log() const;
 
-  /// How many jobs have ended well.
+  /// Number of jobs that have ended well.
   std::uint64_t answers() const;
-  /// How often what was asked had no answer yet, and how often there never will be one.
+  /// Counts of requests without an answer: still pending, and failed for good.
   struct Unanswered {
     std::uint64_t pending = 0, failed = 0;
-    /// Of the pending ones those in view (not of the background) that something older may stand in for.
+    /// Pending requests in view (not in the background) for which an older answer may be shown meanwhile.
     std::uint64_t in_view = 0;
     std::string error = {};  ///< the last one
   };

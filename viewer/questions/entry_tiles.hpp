@@ -51,7 +51,7 @@ class RowCache {
   SharedCache<std::tuple<std::uint64_t, Index, Index>, EntryRows<float>> blocks_;  // map, query head, block
 };
 
-// What the token map shows: rows are the positions with a query (row 0 is first_query()), columns the
+// Matrix of the token map: rows are the positions with a query (row 0 is first_query()), columns the
 // positions 0..T-1.
 
 /// One quantity of the token map.
@@ -164,8 +164,9 @@ class ViewCells {
 
 // One number a row of the token map: what stands beside the map.
 
-/// Whether a row's cells add up to something: squared weights and squared outputs do. Weights add up to 1 in
-/// every row, logits and comparisons to nothing: there the cell of largest magnitude speaks for the row.
+/// True if the sum over a row's cells is meaningful, as for squared weights and squared outputs. Weights add
+/// up to 1 in every row, and sums of logits and comparisons mean nothing: for these, the cell of largest
+/// magnitude represents the row.
 bool row_adds_up(const EntryView& view);
 
 /// Every n-th row of a block.
@@ -191,8 +192,8 @@ class EntryQuestions {
  public:
   EntryQuestions();
 
-  /// What the tiles of a view depend on: the beginning of their keys. Where AppState::subtracted() is a run,
-  /// all of this is of the selected run less that one.
+  /// Beginning of the keys of a view's tiles: everything that all of them depend on. If
+  /// AppState::subtracted() is a run, all values are differences: the selected run's minus that run's.
   static Key key_of(PanelContext& context, const EntryView& view);
   /// The tile; while it takes long, one made from a part of its rows (`pending` is then set).
   Answer<Tile> tile(PanelContext& context, const EntryView& view, const TileKey& key) const;

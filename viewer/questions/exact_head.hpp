@@ -21,8 +21,8 @@ inline std::size_t bytes_of(const ExactHead& head) {
   return bytes_with(head, head.group->k, head.group->v, head.group->q, head.group->wo);
 }
 
-/// What `compute(group, job)` makes of a head in float64 of a run that has its dump. The head is kept for the
-/// next question about it where it is small enough.
+/// Result of `compute(group, job)` on a head in float64; the run must have its dump. The head is cached for
+/// the next question about it if it takes at most a quarter of the cache's limit.
 template <class Compute>
 auto ask_of_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index kv_head,
                        const Question& question, Compute compute) {

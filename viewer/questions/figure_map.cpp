@@ -60,7 +60,7 @@ std::vector<FigureInfo> token_figures(const ResultReader& results) {
   return figures;
 }
 
-/// How the figures of a table are called.
+/// Names of the metrics of a table: the path in the menu and the title.
 struct TableLayout {
   Table table;
   std::vector<std::string_view> path;  ///< keys of the menu's path, outermost first

@@ -38,7 +38,7 @@ inline std::size_t bytes_of(const FigureMap& map) {
   return sizeof(map) + static_cast<std::size_t>(map.values.size()) * sizeof(double);
 }
 
-/// What summaries of a dump's heads hold: metrics and their agreement over n candidates.
+/// Metrics in summaries of a dump's heads: the token metrics and their agreement over n candidates.
 std::vector<FigureInfo> dump_figures(const MetricSet& metrics, Index n);
 /// A map to be filled head by head.
 FigureMap empty_map(FigureInfo figure, std::vector<Index> layers, Index n_kv);
@@ -49,7 +49,7 @@ void add(FigureMap& map, const HeadSummary& head);
 /// not have the same heads.
 std::optional<FigureMap> difference_map(const FigureMap& map, const FigureMap& minus);
 
-/// What a result folder holds. Figures of its tables are read at once, those of maps/ one by one.
+/// Metrics in a result folder. Those of its tables are read at once, those of maps/ one by one.
 struct ResultFigures {
   std::vector<FigureInfo> figures;    ///< in the order of the menu: by group, then as the tables have them
   std::vector<std::string> problems;  ///< tables that could not be read, one line each
@@ -81,9 +81,9 @@ struct ValueFilter {
 /// "< 0.8", ">=80%"; nothing where it is something else.
 std::optional<ValueFilter> value_filter(std::string_view typed);
 
-/// Which figures of heads the selected run has, and the values of one of them as far as they are known.
-/// Figures of a result folder are read; those that it lacks are computed from the dump, head by head, and so
-/// is what the settings of What if cost. Drawing thread only.
+/// Metrics of heads that the selected run has, and the known values of one of them. Metrics of a result
+/// folder are read. Missing ones, and the cost of the settings of What if, are computed from the dump, head
+/// by head. Drawing thread only.
 class HeadMapSource {
  public:
   /// Takes what the desk has by now and asks for what is missing. Before anything else in a frame.
@@ -97,13 +97,13 @@ class HeadMapSource {
 
   /// Asks for one of figures(), or takes up with what was asked before.
   void ask(PanelContext& context, const FigureInfo& figure);
-  /// What the last ask() came to; null where nothing is known yet.
+  /// Result of the last ask(); null if nothing is known yet.
   const std::shared_ptr<const FigureMap>& map() const { return map_; }
   /// Says what the map's values depend on.
   const Key& key() const { return key_; }
   bool from_results() const { return from_results_; }
   bool pending() const { return pending_; }
-  /// Whether the figure takes long and has not been asked for by hand: begin().
+  /// True if the metric takes long to compute and begin(), the user's request, has not been called.
   bool waits() const { return waits_; }
   void begin() { begun_ = run_key_; }
   Index heads() const { return heads_; }  ///< that the map will have

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-// What is typed to find something, against a run: what it leads to.
+// Search in a run: the typed words and the places, metrics and policies that they lead to.
 
 namespace kvreplay::viewer {
 

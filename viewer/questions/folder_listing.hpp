@@ -10,7 +10,7 @@
 
 namespace kvreplay::viewer {
 
-/// What a path looks like; files are not read.
+/// Kind of a path; files are not read.
 enum class PathKind {
   missing,
   folder,   ///< any other
@@ -28,8 +28,9 @@ struct FolderEntry {
   std::string name;
   PathKind kind = PathKind::folder;
 };
-/// What begins with the last part of what is typed, in the folder that the rest names: folders and .npz,
-/// dumps and results first, then by name; hidden ones only where a dot is typed.
+/// Entries that begin with the last part of the typed path, in the folder that the rest names. Only folders
+/// and .npz are listed: dumps and results first, then by name. Hidden entries are listed only if a dot is
+/// typed.
 struct FolderListing {
   std::vector<FolderEntry> entries;
   bool more = false;  ///< there are more than kMostListed
@@ -38,9 +39,10 @@ struct FolderListing {
 inline constexpr std::size_t kMostListed = 200;
 FolderListing folder_listing(std::string_view typed);
 
-/// What is typed up to its last "/", which stands before an entry's name.
+/// Typed text up to its last "/", to be put before an entry's name.
 std::string_view folder_part(std::string_view typed);
-/// With as much more as all entries have in common; with a "/" behind the only one, where that is a folder.
+/// Typed text extended by the part that all entries have in common. If the only entry is a folder, a "/" is
+/// appended.
 std::string completed(std::string_view typed, const FolderListing& listing);
 
 /// Where the sample dump lies, seen from these folders and the folders above them; empty where it does not.

@@ -86,7 +86,7 @@ TokenMetrics read_token_metrics(const ResultReader& results, Index layer, Index 
 std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results, Index layer, Index kv_head,
                                                     Index query_head);
 
-/// What a figure of heads is, before any number of it is known.
+/// Description of a metric of heads, before any value is known.
 struct FigureInfo {
   std::string name;                    ///< unique in a run; metrics and agreement as in maps/
   Table table = Table::heads;          ///< whose menu it stands in
@@ -97,8 +97,8 @@ struct FigureInfo {
 /// Lines for a tooltip: the title, what the figure says, its unit and which way is better.
 std::string about(const FigureInfo& figure);
 ScaleKind scale_kind(FigureScale scale);
-/// How bad a value is that lies at `place` of the colour scale (0 its low end, 1 its high one), 0..1: from
-/// the end that is better on; the place itself where neither end is.
+/// Badness of a value at `place` of the colour scale (0: low end, 1: high end), in 0..1. The better end has
+/// badness 0; if no end is better, the badness is the place.
 float badness(Better better, float place);
 
 /// A metric or its agreement, with the last `reserve` candidates reserved and on another `window` than what

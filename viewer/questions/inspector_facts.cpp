@@ -65,7 +65,7 @@ double channel_interaction(const HeadGroup<double>& group, ChannelPair channels,
 
 namespace {
 
-/// Whether `a` at position p ranks before `b` at position q.
+/// True if `a` at position p ranks before `b` at position q.
 bool before(double a, Index p, double b, Index q) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b) ? p < q : std::isnan(b);
   return a == b ? p < q : a > b;
@@ -75,7 +75,7 @@ std::span<const double> values_of(const TokenMetrics& tokens, TokenMetric metric
   return {tokens[metric].data(), static_cast<std::size_t>(tokens[metric].size())};
 }
 
-/// What a share is taken of; NaN where shares mean nothing.
+/// Denominator of a share; NaN if shares are meaningless.
 double whole(std::span<const double> values, double sum) {
   const bool negative = std::any_of(values.begin(), values.end(), [](double v) { return !(v >= 0); });
   return negative || sum <= 0 ? kNone : sum;

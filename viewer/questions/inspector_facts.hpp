@@ -37,7 +37,7 @@ CellEntries cell_entries(const HeadGroup<double>& group, const Cell& cell, JobCo
 /// heads of (q_c . q_e) over the window's queries. O((l + G w)).
 double channel_interaction(const HeadGroup<double>& group, ChannelPair channels, Index recent, Index window);
 
-// What the inspector says of single tokens and of tokens chosen together.
+// Data of the inspector on single tokens and on tokens chosen together.
 
 /// The place of one of the values among all, from 1 (the largest) on; equal ones rank the lower position
 /// first, NaN after all others.
@@ -66,7 +66,7 @@ struct SelectionFigure {
 /// Positions that are no candidates are left out.
 std::vector<SelectionFigure> figures_of_tokens(const HeadSummary& summary, std::span<const Index> tokens);
 
-/// What the inspector shows, as far as it is known. Drawing thread only.
+/// Content of the inspector, as far as it is known. Drawing thread only.
 class InspectorFacts {
  public:
   /// A cell in one run.
@@ -78,7 +78,7 @@ class InspectorFacts {
     std::shared_ptr<const CellEntries> entries;  ///< null while computed, or where `why` says why not
     std::string why;
   };
-  /// What one of the two settings does with the selected token.
+  /// Fate of the selected token under one of the two settings.
   struct Kept {
     char setting = 'A';
     std::string policy;

@@ -15,7 +15,7 @@
 
 namespace kvreplay::viewer {
 
-// What is worth knowing of a dump that has no results yet, and where a finding is to be seen.
+// Findings on a dump that has no results yet, and the place where each can be seen.
 
 struct Findings {
   std::vector<Finding> list;
@@ -26,7 +26,7 @@ inline std::size_t bytes_of(const Findings& findings) { return bytes_with(findin
 /// 20 % kept. Those that need all rows of a long prompt are left out.
 EvictionOptions finding_evictions();
 
-/// What findings of a dump take, in pairs of a query and a key: token metrics of the window and these
+/// Work for the findings of a dump, in pairs of a query and a key: token metrics of the window and these
 /// evictions, over all query heads.
 double finding_work(const DumpShape& shape, Index window);
 
@@ -48,33 +48,34 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
 /// speaks of. The panel in which it is seen then.
 PanelKind follow(const Finding& finding, AppState& state);
 
-/// What is worth knowing of the selected run: of a result folder what it says, of a dump what its heads and
-/// some evictions say once all of them are computed. A dump whose findings take long (kUnaskedWork) waits
-/// until they are asked for, and until then says what the Head map has computed anyway. Drawing thread only.
+/// Findings on the selected run. Those of a result folder are read; those of a dump follow from its heads and
+/// some evictions, once all of them are computed. If that takes long (more than kUnaskedWork), the
+/// computation waits until the user requests it. Until then, findings use only the data that the Head map has
+/// computed. Drawing thread only.
 class FindingSource {
  public:
   /// Takes what the desk has by now and asks for what is missing. Once a frame.
   void look(PanelContext& context);
   const std::vector<Finding>& list() const;
-  /// Whether there may be more than list() soon; what is computed, in a few words.
+  /// True if list() may soon grow; progress() then names the current computation in a few words.
   bool pending() const { return pending_; }
-  /// How many there may be; of results that are read, how many there are.
+  /// Largest possible number of findings; the actual number if results are read.
   std::size_t most() const { return most_; }
   const std::string& progress() const { return progress_; }
   const std::string& error() const { return error_; }
-  /// Whether they take long and have not been asked for.
+  /// True if the findings take long and the user has not requested them.
   bool waits() const { return waits_; }
   void begin() { begun_ = run_key_; }
 
  private:
   void look_at_results(PanelContext& context);
   void look_at_dump(PanelContext& context);
-  /// Whether all are there.
+  /// Takes the heads that are ready. Returns true if all are there and none failed.
   bool take_heads(PanelContext& context);
   bool take_layers(PanelContext& context);
-  /// Says how far it is.
+  /// Updates progress and error. Returns true if the round is complete and nothing failed.
   bool all_taken(const BackgroundRound& round, std::string_view what);
-  /// Their findings, without evictions where `layers` are not all there.
+  /// Computes the findings of the heads; without those on evictions if `layers` are incomplete.
   void find(PanelContext& context, bool with_layers);
 
   Key run_key_, heads_key_, begun_;

@@ -12,14 +12,14 @@
 
 namespace kvreplay::viewer {
 
-/// How many tokens a KV head keeps.
+/// Number of tokens that a KV head keeps.
 struct KeptBudget {
   bool sigma_budget = true;  ///< `sigma` counts, else `budget`
   Index budget = 0;          ///< tokens kept a KV head
   double sigma = 0.8;        ///< compression ratio, between 0 and 1
   bool operator==(const KeptBudget&) const = default;
 
-  /// How many of a prompt's l tokens are kept.
+  /// Number of kept tokens of a prompt of length l.
   Index tokens(Index l, Semantics semantics) const {
     return sigma_budget ? kept_tokens(sigma, l, semantics) : std::min(budget, l);
   }
@@ -28,7 +28,7 @@ struct KeptBudget {
 };
 BoundOptions bound(KeptBudget& budget);
 
-/// What a user sets of a policy besides its name; unset: the policy's own.
+/// Settings of a policy that a user may override; unset: the policy's default.
 struct PolicySettings : KeptBudget {
   Semantics semantics = Semantics::paper;
   bool linked = true;  ///< the budget is the desk's, and the window where the policy has none of its own

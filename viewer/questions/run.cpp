@@ -169,8 +169,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Whether both are of one dump's numbers: the same folder, or results that noted the same of a layer. (The
-/// fingerprint of a dump's make would be the same for two prompts of one length.)
+/// True if both runs are of one dump's values: the same folder, or results that recorded an equal fingerprint
+/// for a layer. (The dump's own fingerprint() does not suffice: it is equal for two prompts of one length.)
 bool of_one_dump(const Run& run, const Run& other) {
   if (run.dump() != nullptr && other.dump() != nullptr && run.dump()->folder() == other.dump()->folder())
     return true;

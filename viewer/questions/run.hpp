@@ -34,18 +34,18 @@ class Run {
   ~Run();
 
   int id() const { return id_; }
-  /// What the keys of all questions about it begin with.
+  /// Beginning of the keys of all questions about this run.
   Key key() const { return {"run", id_}; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& name() const { return name_; }  ///< the folder's name
   const std::string& model() const { return model_; }
   const DumpShape& shape() const { return shape_; }
-  /// What its layers are called wherever a person reads or types them.
+  /// Names of the layers, wherever a person reads or types them.
   const LayerNumbers& layers() const { return layers_; }
   ModelLayer layer_number(Index layer) const { return layers_.number(layer); }
   /// "layer 14 head 1"
   std::string head_text(Index layer, Index kv_head) const;
-  /// What make the dump has, as summary.json says it (fingerprint()).
+  /// Fingerprint of the dump as in summary.json: kvreplay::fingerprint().
   std::string fingerprint() const;
   /// Null where a result folder's dump is gone; why_no_dump() then says why, as one clause.
   const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
@@ -64,9 +64,10 @@ class Run {
   std::shared_ptr<const HeadGroup<float>> readers(Index layer, Index kv_head) const;
   void set_head_cache(std::size_t bytes) const;
 
-  /// Whether a file that it was made of has changed since, or is gone. Cheap: looks at times and sizes.
+  /// True if a file that the run was opened from has changed or is gone. Cheap: only times and sizes are
+  /// compared.
   bool changed() const;
-  /// A number that is another one whenever those files are others; never 0.
+  /// Hash of the files' times and sizes: differs if the files differ; never 0.
   std::uint64_t files_now() const;
 
  private:

@@ -199,7 +199,7 @@ std::span<const double> values_of(const ScatterFacts& facts, TokenMetric metric)
   return {m.data(), static_cast<std::size_t>(m.size())};
 }
 
-/// What the points of one axis stand at: values, or ranks from 1 on.
+/// Coordinates of the points on one axis: values, or ranks from 1 on.
 std::vector<double> axis_values(std::span<const double> values, std::span<const std::int32_t> place,
                                 ScatterAxes axes) {
   std::vector<double> at(values.begin(), values.end());

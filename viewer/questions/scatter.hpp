@@ -18,7 +18,7 @@
 
 namespace kvreplay::viewer {
 
-/// What the axes of a scatter plot count.
+/// Scale of the axes of a scatter plot.
 enum class ScatterAxes { log, linear, rank };
 struct ScatterAxesFacts {
   ScatterAxes id;
@@ -94,7 +94,7 @@ std::vector<Index> tokens_within(const Scatter& scatter, std::span<const AxisPoi
 /// lowest token among equals.
 std::optional<ScatterPoint> nearest(const Scatter& scatter, AxisPoint place, AxisPoint unit, double reach);
 
-/// What the scatter panel shows of one head.
+/// Content of the scatter panel for one head.
 struct ScatterFacts {
   std::shared_ptr<const HeadSummary> head;  ///< with its tokens' metrics
   TokenMetric score = TokenMetric::attn, reference = TokenMetric::exact_remove;

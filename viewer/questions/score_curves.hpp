@@ -11,7 +11,7 @@
 
 namespace kvreplay::viewer {
 
-// What is won and lost at every budget when the tokens that a score ranks highest are kept.
+// Gain and loss at every budget if the tokens that a score ranks highest are kept.
 
 /// At one budget k: n tokens, of which a score's k largest are kept (ties: the lower position first).
 struct CurvePoint {
@@ -64,7 +64,7 @@ std::size_t bytes_of(const ScoreCurves& curves);
 ScoreCurves score_curves(const TokenMetrics& metrics, const MetricSet& scores, TokenMetric reference,
                          Index compared, std::size_t most_points, Workers& workers);
 
-// What scores find on windows of any length, from a single row to the whole prompt.
+// Recall of scores on windows of any length, from a single row to the whole prompt.
 
 /// One head's token metrics on several windows.
 struct WindowMetrics {

@@ -11,7 +11,7 @@
 
 namespace kvreplay::viewer {
 
-/// What a cache does with a value that is larger than all its room.
+/// Treatment of a value that is larger than the cache's limit.
 enum class Newest {
   kept,   ///< the value asked for last stays, whatever its size
   given,  ///< it goes to who asked and is forgotten

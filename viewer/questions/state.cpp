@@ -17,7 +17,7 @@ static BoundOptions bound(Comparison& comparison) {
           bind_option(window, comparison.window)};
 }
 
-/// What is set of all panels by itself.
+/// Settings that all panels share and that belong to no other group.
 static BoundOptions bound(SharedSettings& settings) {
   static constexpr OptionFacts show_b{.name = "show-b"}, show_kept{.name = "show-kept"},
       paint_here{.name = "paint-here"};

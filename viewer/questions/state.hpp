@@ -46,7 +46,7 @@ struct Comparison {
   bool operator==(const Comparison&) const = default;
 };
 
-/// What is set for all panels together.
+/// Settings shared by all panels.
 struct SharedSettings {
   Comparison comparison;
   KeptBudget budget;  ///< of all panels and settings that are linked
@@ -66,7 +66,7 @@ void read_settings(const nlohmann::json& json, SharedSettings& into);
 /// The views of panels that have one; empty: the whole matrix.
 using Cameras = std::map<PanelKind, std::optional<Camera>>;
 
-/// What undo brings back.
+/// State that undo restores.
 struct ViewState {
   Selection selection;
   Cameras cameras;
@@ -74,7 +74,7 @@ struct ViewState {
   bool operator==(const ViewState&) const = default;
 };
 
-/// What all panels share; the settings are edited in place. Drawing thread only.
+/// State that all panels share; the settings are edited in place. Drawing thread only.
 class AppState : public SharedSettings {
  public:
   std::vector<std::shared_ptr<const Run>> runs;
@@ -89,7 +89,7 @@ class AppState : public SharedSettings {
   Selection in_run(std::size_t run) const;
   /// Selects a head without a step of undo: where a run begins.
   void begin_with_head(Index layer, Index kv_head);
-  /// Whether the selected head was chosen, and is not just the one where a run begins.
+  /// True if the user chose the selected head; false if it is the head with which a run opens.
   bool head_chosen() const { return head_chosen_; }
   void select_cell(std::optional<Index> row, std::optional<Index> token);
   void select_tokens(std::vector<Index> tokens);
@@ -125,13 +125,13 @@ class AppState : public SharedSettings {
   /// Heads from worst to best, as the head map ranks them and as far as its filter takes them: (layer, KV
   /// head).
   std::vector<std::pair<Index, Index>> worst_first;
-  /// Whether worst_first has every head of the selected run, as of the last frame.
+  /// True if worst_first has every head of the selected run, as of the last frame.
   bool all_ranked = false;
 
   /// The next frame that is needed though nothing happens, set by what moves by itself; for one frame.
   std::optional<StatusLine::Clock::time_point> wakes_at;
   void wake_at(StatusLine::Clock::time_point when) { wakes_at = wakes_at ? std::min(*wakes_at, when) : when; }
-  /// What the selected run is held against: maps show it less this one, plots both.
+  /// Run that the selected run is compared with: maps show the difference, plots show both.
   PinnedRun pinned;
   bool show_difference = true;
   /// The run that is subtracted from the selected one in this frame; null: none.
@@ -145,7 +145,7 @@ class AppState : public SharedSettings {
   bool message_is_error() const { return line_.is_error() && !message().empty(); }
   StatusLine& status_line() { return line_; }
   const StatusLine& status_line() const { return line_; }
-  /// What time it is; tests set it.
+  /// Clock; tests replace it.
   std::function<StatusLine::Clock::time_point()> clock = StatusLine::Clock::now;
 
  private:
@@ -157,7 +157,7 @@ class AppState : public SharedSettings {
   StatusLine line_;
 };
 
-/// What a panel is given to ask and to draw with.
+/// Environment in which a panel asks questions and draws.
 struct PanelContext {
   AppState& state;
   Desk& desk;

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-// What reading of one head or layer from a result folder has in common.
+// Common parts of reading one head or layer from a result folder.
 
 namespace kvreplay::viewer {
 
@@ -53,7 +53,7 @@ class StoredRows {
   std::size_t parts_ = 1, row_size_ = 1, first_ = 0;
 };
 
-/// What results call a layer of their dump.
+/// Model's number of a layer of the results' dump.
 inline ModelLayer called(const ResultReader& results, Index layer) {
   return LayerNumbers(results.model_layers()).number(layer);
 }

@@ -160,7 +160,7 @@ void TokenCard::ask_budgets(PanelContext& context) {
     const Answer<LeastBudget> answer = ask_least_budget(context, settings, layer, kv_head, *token,
                                                         usual ? Urgency::background : Urgency::soon);
     pending |= answer.pending;
-    // Of the usual ones those are left out that this dump has no metric for.
+    // Usual policies for which this dump has no metric are left out.
     if (usual && !answer && !answer.pending) return;
     policies.push_back({std::move(name), std::move(about), answer ? answer->tokens : std::nullopt,
                         answer.error, answer.pending});

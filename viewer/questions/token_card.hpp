@@ -13,10 +13,10 @@
 
 namespace kvreplay::viewer {
 
-// Who reads a token, what makes it dear, and which token could stand in for it: in float64, so that a token
-// that takes nearly all of a row still has its digits.
+// Queries that read a token, the factors of its cost, and the token that could best replace it. Computed in
+// float64, so that a token that takes nearly all of a row still has accurate digits.
 
-/// What one query gives a token, and what its output loses without it.
+/// Weight that one query gives a token, and the error of its output without it.
 struct TokenReading {
   Index row = 0;      ///< position of the query
   double weight = 0;  ///< mean over the query heads
@@ -43,23 +43,23 @@ struct TokenReadings {
 };
 inline std::size_t bytes_of(const TokenReadings& readings) { return bytes_with(readings, readings.rows); }
 
-/// Of a prompt's token on the window's rows; of one query head (0..G-1), or of all of the group.
+/// Readings of a prompt's token on the window's rows, for one query head (0..G-1) or for all of the group.
 /// O(G w T (d + d_v)).
 TokenReadings token_readings(const HeadGroup<double>& group, std::optional<Index> query_head, Index token,
                              Index window, JobControl& job);
 
-/// What makes a token dear to one row of one query head: the cost is (odds distance)^2.
+/// Factors of a token's cost to one row of one query head: the cost is (odds distance)^2.
 struct ReadingFactors {
   Index row = 0, query_head = 0;
   double weight = 0;    ///< a
   double odds = 0;      ///< a / (1 - a); infinite where the row reads nothing else
   double distance = 0;  ///< ||v - o||, how unlike all that is read the token's value is
   double cost = 0;      ///< exact_remove
-  /// Medians over the tokens that the row sees: what of the two is out of the ordinary.
+  /// Medians over the tokens that the row sees: a comparison with them shows which factor is unusual.
   double median_odds = 0, median_distance = 0;
 };
-/// Of the query head, or of the one to which the token is dearest; nothing where the row does not see it.
-/// O(G T (d + d_v)).
+/// Factors for the given query head or, without one, for the query head to which the token costs most.
+/// Nothing if the row does not see the token. O(G T (d + d_v)).
 std::optional<ReadingFactors> reading_factors(const HeadGroup<double>& group, std::optional<Index> query_head,
                                               Index row, Index token);
 
@@ -78,7 +78,7 @@ std::optional<TokenCost> token_cost(const HeadSummary& summary, TokenMetric metr
 /// token_cost() by every metric that the summary has.
 std::vector<TokenCost> token_costs(const HeadSummary& summary, Index token);
 
-/// How far a budget may fall until one policy, or one score alone, evicts the token.
+/// Smallest budget down to which one policy, or one score alone, keeps the token.
 struct KeptDownTo {
   std::string name;   ///< "exact order", "A: snapkv", "h2o"
   std::string about;  ///< for a tooltip

@@ -19,7 +19,7 @@
 
 namespace kvreplay::viewer {
 
-// What the tokens of a prompt cost, as the text is tinted by it: of one head, or summed over many.
+// Costs of a prompt's tokens for the tint of the text: of one head, or summed over many.
 
 /// One metric of every token, summed over heads; [l].
 struct TokenSums {
@@ -93,10 +93,11 @@ class TextValues {
   /// it is `in_use`.
   void ask(PanelContext& context, TokenMetric metric, TextScope scope, bool in_use);
 
-  /// What makes them, [l]; empty until something is known. While more heads come in, of those that are there.
+  /// Function that makes the values, [l]; empty until something is known. While more heads arrive, the values
+  /// cover those that have.
   const std::function<std::vector<double>()>& make() const { return make_; }
   const Key& key() const { return key_; }  ///< what they depend on
-  /// Whether no more heads will come in.
+  /// True if no more heads will arrive.
   bool whole() const { return progress_ >= 1; }
   double progress() const { return progress_; }  ///< how far the heads are, 0..1
   bool pending() const { return pending_; }
@@ -123,7 +124,7 @@ class TextValues {
 /// Numbers that a frame may add up.
 inline constexpr Index kAddedAFrame = 2'000'000;
 
-/// What the tokens of the selected run cost, and who keeps them.
+/// Costs of the selected run's tokens, and the number of heads that keep each.
 class TextSource {
  public:
   /// Asks for what is missing, of no tokens' values where there is no metric; what has come in is taken.
@@ -143,11 +144,11 @@ class TextSource {
   }
   /// The share of the heads that evict it, 0..1; 0 where it is not known.
   float evicted(Index token) const;
-  /// How far the heads are, 0..1.
+  /// Progress over the heads, 0..1.
   double progress() const { return progress_; }
   bool pending() const { return pending_; }
   const std::string& error() const { return error_; }
-  /// Whether more could be taken in another frame.
+  /// True if another frame could take more answers.
   bool unfinished() const { return unfinished_; }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace kvreplay::viewer {
 
-/// What most people compare: they rank by what the window shows, and search for nothing.
+/// Policies that are compared most: each ranks by the window's data and needs no search.
 inline constexpr std::array kUsualPolicies = {EvictionBase::streaming, EvictionBase::h2o,
                                               EvictionBase::tova,      EvictionBase::snapkv,
                                               EvictionBase::keydiff,   EvictionBase::expected_attention};

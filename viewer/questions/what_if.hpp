@@ -21,7 +21,7 @@
 
 namespace kvreplay::viewer {
 
-// What a setting is predicted to cost the model, in nats a step (sim/loss/LOSS.md): of one head, and of all.
+// Predicted loss of a setting in the model, in nats per step (sim/loss/LOSS.md): of one head, and of all.
 
 /// The loss of one KV head on one set of rows.
 struct PredictedLoss {
@@ -57,11 +57,11 @@ class ModelLoss {
 /// can.
 std::string why_no_nats(const Dump& dump, RowSet rows);
 
-// What a policy keeps of one head and what that costs exactly, in steps so that a slider has little to do:
-// the ranking (what_if_ranking), which serves every budget, pooling and pin; what the future asks of each
-// token (what_if_importance), which serves every setting; and what is left for a budget (what_if). What makes
-// up for evicted tokens builds on that (what_if_compensation.hpp). Every figure is that of `kvreplay evict`
-// with the same options.
+// Kept set of a policy in one head and its exact cost. The computation is in steps, so that moving a slider
+// stays cheap: the ranking (what_if_ranking) serves every budget, pooling and pin; the importance of each
+// token to the decoding steps (what_if_importance) serves every setting; what_if() does the rest for one
+// budget. Compensation for evicted tokens builds on these steps (what_if_compensated). Every metric equals
+// that of `kvreplay evict` with the same options.
 
 class Run;
 
@@ -96,10 +96,10 @@ inline std::optional<EvictionRule> own_rule(const WhatIfSettings& settings, cons
   return own_rule(settings.policy(), settings, run, scores);
 }
 
-/// What the ranking depends on besides the head and a score of the user's: settings that share it share their
-/// rankings. Never the budget, the pooling or a pin.
+/// Key of everything that the ranking depends on besides the head and a user's score: settings with equal
+/// keys share their rankings. Budget, pooling and pins are never part of the key.
 Key score_key(const EvictionPlan& plan);
-/// Whether one ranking serves all heads of a layer, so that what_if_layer() is asked first.
+/// True if one ranking serves all heads of a layer; what_if_layer() must then be computed first.
 bool ranks_by_layer(const EvictionPlan& plan);
 
 struct WhatIfLayer {
@@ -117,7 +117,7 @@ struct WhatIfRanking {
 WhatIfRanking what_if_ranking(const HeadGroup<float>& group, const EvictionPlan& plan,
                               const WhatIfLayer* layer, const GivenScores& given, JobControl& job);
 
-/// What a setting ranks the tokens by, pooled as it says.
+/// Scores by which a setting ranks the tokens, pooled by its settings.
 struct WhatIfScores {
   Vector<double> scores;  ///< [l]; empty where it searches, or ranks anew after each block
 };
@@ -171,12 +171,12 @@ WhatIf what_if(const HeadGroup<float>& group, const EvictionPlan& plan, const Wh
 KeptSet painted(KeptSet kept, const std::vector<MarkedToken>& marks, const Vector<double>& scores,
                 Index sinks, Index recent);
 
-/// What the plan's policy keeps of a head and what is marked by hand; `readers` is Run::readers() of the
-/// head.
+/// Tokens of a head that the plan's policy keeps, with the marks set by hand applied. `readers` is
+/// Run::readers() of the head.
 KeptSet what_if_kept(const HeadGroup<float>& readers, const EvictionPlan& plan, const WhatIfRanking& ranking,
                      const std::vector<MarkedToken>& marks, JobControl& job);
 
-/// How two kept sets of one head differ, in tokens.
+/// Difference of two kept sets of one head, in tokens.
 struct KeptDifference {
   Index both = 0, only_first = 0, only_second = 0;
 };
@@ -191,17 +191,18 @@ inline std::size_t bytes_of(const WhatIf& answer) {
                     answer.notes);
 }
 
-// What makes up for evicted tokens (sim/compensation/COMPENSATION.md), in two steps: rows that are looked at
-// (what_if_rows), which serve every kept set; and what is made of one (what_if_compensated).
+// Compensation for evicted tokens (sim/compensation/COMPENSATION.md), in two steps: the rows for the
+// computation (what_if_rows) serve every kept set; what_if_compensated() compensates one kept set.
 
 /// `evictions` is the plan of the same settings and score. Without cases where they leave kept tokens as they
 /// were. Throws InputError, one line, where the dump cannot follow.
 CompensationPlan what_if_compensation(const WhatIfSettings& settings, const Dump& dump,
                                       const EvictionPlan& evictions, const UserScore* score = nullptr);
 
-/// What rows depend on besides the head; never the kept set, nor which of several methods that fit it is.
+/// Key of everything that the rows depend on besides the head. The kept set is never part of the key, nor,
+/// among the methods that fit, the method.
 Key rows_key(const CompensationPlan& plan);
-/// About the bytes of one head's.
+/// Approximate size of one head's rows in bytes.
 std::size_t rows_bytes(const CompensationPlan& plan, const DumpShape& shape);
 
 struct WhatIfRows {

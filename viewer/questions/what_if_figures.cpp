@@ -113,7 +113,7 @@ std::array<WhatIfFigure, kShownFigures> first_figures() {
   }};
 }
 
-/// Those of `views` that mean something of a figure.
+/// True if the view is meaningful for the metric.
 bool has_view(const WhatIfFigure& figure, SettingView view) {
   return view != SettingView::beyond_exact || figure.is_cost();
 }

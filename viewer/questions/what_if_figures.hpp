@@ -28,7 +28,7 @@ struct WhatIfFigure {
   std::optional<RowSet> loss_on =
       {};  ///< in nats, of gradients of these rows: sums over heads mean something
 
-  /// Whether it is what evicting costs: an output error or a loss in nats.
+  /// True if the metric is a cost of eviction: an output error or a loss in nats.
   bool is_cost() const;
   bool is_plain() const;  ///< written as number_text() does
   bool is_share() const;  ///< written in per cent; differences are percentage points

@@ -15,7 +15,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-// What all questions about one setting of What if share, whatever head they are about.
+// Data that all questions about one setting of What if share, independent of the head.
 
 /// Settings made into a plan, or why they cannot be.
 struct SettledWhatIf {
@@ -28,7 +28,7 @@ struct SettledWhatIf {
   std::string error;
 };
 
-/// What one run's questions leave for the next frame; the drawing thread's alone.
+/// State of one run's questions that is kept for the next frame. Drawing thread only.
 class WhatIfMemo {
  public:
   /// Settings without a score of the user's.
@@ -170,8 +170,8 @@ struct Asked {
 
   bool compensates() const { return !settled->compensation->cases.empty(); }
 
-  /// Whether rows stay for the next budget: where they, those of all heads in the background, do not drive
-  /// out all else.
+  /// True if the rows are cached for the next budget: those of one head, or of all heads in the background,
+  /// must not take more than half of the cache's limit.
   bool rows_stay() const {
     const DumpShape& shape = run->shape();
     const auto heads =
@@ -206,7 +206,8 @@ struct Asked {
         });
   }
 
-  /// Whether a step is still to come, or failed, and then says so in the answer to the whole.
+  /// True if a step has no value: it is pending or has failed. Then copies its state into the answer to the
+  /// whole.
   template <class Whole>
   static bool waits_for(const auto& step, Answer<Whole>& whole) {
     if (step) return false;
@@ -246,7 +247,7 @@ struct Asked {
         });
   }
 
-  /// Of settings at a budget of the whole prompt: the others share the ranking.
+  /// Settings must have the whole prompt as budget: all other budgets share the ranking.
   Answer<LeastBudget> ask_least_budget(Index token) const {
     Answer<LeastBudget> found;
     const EvictionPlan& whole = *settled->plan;
@@ -276,7 +277,7 @@ struct Asked {
         });
   }
 
-  /// Whether settings keep a token; a budget below what is pinned keeps nothing.
+  /// True if the settings keep the token; a budget below the number of pinned tokens keeps nothing.
   static bool keeps(const HeadGroup<float>& readers, const WhatIfSettings& settings, const Dump& dump,
                     const UserScore* score, const WhatIfRanking& ranking,
                     const std::vector<MarkedToken>& marks, Index token, JobControl& job) {

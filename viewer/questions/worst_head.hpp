@@ -15,7 +15,7 @@ class WorstHead {
   /// Takes what the desk has by now and asks for what is missing: (layer, KV head) once all heads are known;
   /// nothing before, and where it cannot be said.
   std::optional<std::pair<Index, Index>> look(PanelContext& context);
-  /// Whether look() is to be asked again: else what it said is all that there is to say.
+  /// True if look() must be called again; else its last result is final.
   bool pending() const { return pending_; }
 
  private:

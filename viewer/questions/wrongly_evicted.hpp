@@ -27,7 +27,8 @@ WronglyEvicted wrongly_evicted(std::span<const double> score, std::span<const do
                                const KeptSet& kept);
 inline std::size_t bytes_of(const WronglyEvicted& answer) { return bytes_with(answer, answer.tokens); }
 
-/// What the shown setting wrongly evicts from the selected head, and who would have kept it.
+/// Tokens that the shown setting wrongly evicts from the selected head, and the settings and policies that
+/// would have kept them.
 class EvictedSource {
  public:
   /// Asks for it, and with `policies` for what the usual ones keep of as many tokens.
