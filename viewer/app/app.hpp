@@ -87,7 +87,7 @@ class FindingStrip {
   bool shows_list() const { return !source_.list().empty(); }
   static float line();       ///< the height of a finding in one line
   static float more_line();  ///< of each further line
-  /// Beside the label, in a strip so wide.
+  /// Width of the text beside the label, in a strip of this width.
   float text_width(float width) const;
   float label_width() const;
   float finding_height(std::size_t which, float width, std::size_t most_lines) const;
@@ -117,7 +117,7 @@ class Figure {
   Figure(PanelKind panel, std::filesystem::path path, float width, float height, float scale);
 
   PanelKind panel() const { return panel_; }
-  /// Where it is written; empty: nowhere.
+  /// Path of the file to be written; empty: none.
   const std::filesystem::path& path() const { return path_; }
   float scale() const { return canvas_.scale(); }
 
@@ -188,8 +188,8 @@ class Watcher {
   std::thread thread_;
 };
 
-/// Where the session is kept unless told otherwise: $XDG_STATE_HOME/kvreplay/session.json, by default
-/// ~/.local/state/kvreplay/session.json; empty where there is no home.
+/// Default path of the session file: $XDG_STATE_HOME/kvreplay/session.json, without that variable
+/// ~/.local/state/kvreplay/session.json; empty if there is no home.
 std::filesystem::path default_session_file();
 
 /// The session in a file; nothing where there is none, or an empty one. Throws InputError where it is no
@@ -237,12 +237,12 @@ class App final : public Client {
   Desk& desk() { return desk_; }
   Layout& layout() { return layout_; }
   Panel& panel(PanelKind kind) const { return *panels_[static_cast<std::size_t>(kind)]; }
-  /// Where the panel was drawn in the last frame, in pixels; empty where it was not.
+  /// Area of the panel in the last frame, in pixels; empty if it was not drawn.
   const Area& area(PanelKind kind) const { return areas_[static_cast<std::size_t>(kind)]; }
   PanelKind focused() const { return focused_; }
   const FindingStrip& findings() const { return findings_; }
   const Tour& tour() const { return tour_; }
-  /// Where the findings were drawn in the last frame, in pixels; empty where they were not.
+  /// Area of the findings in the last frame, in pixels; empty if they were not drawn.
   const Area& finding_area() const { return finding_area_; }
   void focus(PanelKind kind) { focused_ = kind; }
 
@@ -266,7 +266,7 @@ class App final : public Client {
   bool settled() const {
     return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_;
   }
-  /// Why a path or a score could not be opened, the last one of these; empty where all could.
+  /// Reason why a path or a score could not be opened, the latest one; empty if all were opened.
   const std::string& open_error() const { return open_error_; }
   void perform(const Action& action);
   void perform(ActionId id) { perform(action(id)); }
@@ -377,7 +377,7 @@ class App final : public Client {
   std::string export_stem(std::string_view what) const;
   /// A name of that kind that is still free, in the result folder or the working folder.
   std::filesystem::path export_path(std::string_view what, std::string_view extension) const;
-  /// The same, of the panel in use.
+  /// As above, for the panel in use.
   std::filesystem::path export_path(std::string_view extension) const {
     return export_path(name_of(focused_), extension);
   }

@@ -21,9 +21,9 @@ struct ScreenshotOptions {
   std::optional<TokenMetric> score, reference;
   std::optional<Index> window;     ///< w
   std::vector<Policy> policies;    ///< of settings A and B, as far as they are named
-  std::optional<Budget> keep;      ///< what a KV head keeps, in all panels
+  std::optional<Budget> keep;      ///< budget of a KV head, in all panels
   bool among_others = false;       ///< `panel` is brought to the front and no more
-  std::optional<Session> session;  ///< how the dashboard is to look; its runs are shown where none is named
+  std::optional<Session> session;  ///< state of the dashboard; its runs are shown if none is named
 };
 
 namespace start_option {

@@ -2,8 +2,8 @@
 
 namespace kvreplay::viewer {
 
-/// Where OpenGL without a display comes from: Mesa's surfaceless platform, or a device by its EGL, which is
-/// all that NVIDIA's driver has.
+/// Source of OpenGL without a display: Mesa's surfaceless platform, or a device by its EGL, the only one that
+/// NVIDIA's driver provides.
 enum class EglPlatform { first_that_works, surfaceless, device };
 
 /// An OpenGL 3.3 core context without any display, current from its making on. It has no default framebuffer:

@@ -67,7 +67,7 @@ class HeatmapProgram {
   /// Makes the scale's program the current one, ready to draw the image.
   void use(const HeatmapImage& image) const;
 
-  /// Where the textures are expected.
+  /// Texture units that the shader expects.
   enum Unit : GLint { unit_tiles, unit_columns, unit_rows, unit_colors };
   /// Entries of the colour table: fine enough to need no interpolation.
   static constexpr int kColors = 4096;
@@ -102,7 +102,7 @@ class HeatmapRenderer {
   int uploads() const { return uploads_; }    ///< so far
 
  private:
-  /// Where a tile in view is drawn from, as the shader reads it.
+  /// Source of a tile in view, as the shader reads it.
   struct Source {
     std::int16_t layer = -1, shift = 0;
     bool operator==(const Source&) const = default;
@@ -136,7 +136,7 @@ class HeatmapRenderer {
   std::optional<Coloring> colors_filled_;
   TileTextures tiles_;
   std::optional<FrameBuffer> buffer_;
-  std::optional<HeatmapImage> drawn_;  ///< what the picture shows
+  std::optional<HeatmapImage> drawn_;  ///< Content of the picture.
   std::vector<Source> drawn_sources_;
   Grid grid_;
   bool unfinished_ = false;

@@ -33,14 +33,14 @@ struct Extent {
 /// Without room for two parts side by side, they are shown as one leaf with the tabs of both.
 class Layout {
  public:
-  /// Where one leaf goes, or several that share its place.
+  /// Area of one leaf, or of several that share one place.
   struct Slot {
     int leaf = 0;  ///< that of the panel in front
     Area area;
     std::vector<PanelKind> panels;
     std::size_t front = 0;  ///< index into panels
   };
-  /// Where one border between two parts can be dragged.
+  /// Draggable border between two parts.
   struct Splitter {
     int split = 0;
     Area area;
@@ -116,7 +116,7 @@ struct PresetFacts {
   std::string_view title, hint;    ///< of the action
   PanelKind panel;                 ///< the one that answers, which gets the keyboard
   std::string_view layout;         ///< as a session has it; panels that it leaves out go where they belong
-  std::string_view head_map = {};  ///< what the Head map shows, as a session has it; empty: as it is
+  std::string_view head_map = {};  ///< Settings of the Head map in the format of a session; empty: unchanged.
 };
 inline constexpr auto kPresets = facts_table<PresetFacts>({
     {Preset::loss, "loss", "Per-head loss", "panels for: which heads lose what", PanelKind::heads,

@@ -20,7 +20,7 @@ class Playback {
   /// The step that is due, of 0 .. steps - 1, where `step` is the present one; it stops at the last. Where
   /// nobody looked for a second it goes on from where it was.
   Index advance(Index step, Index steps, Clock::time_point now);
-  /// When the next step is due; empty while paused.
+  /// Time at which the next step is due; empty while paused.
   std::optional<Clock::time_point> due() const;
 
  private:

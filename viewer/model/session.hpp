@@ -54,7 +54,7 @@ struct ReadSession {
   Session session;
   std::vector<std::string> remarks;  ///< one line for each key that was not
   std::vector<std::string> notes;    ///< of what earlier versions had and this one has not; no fault
-  bool is_session = false;           ///< whether it was written as one: it has a version
+  bool is_session = false;           ///< True if the text was written as a session: it has a version.
 };
 /// Never throws: a key that is missing takes its default, one that is unknown or bad does so with a remark.
 ReadSession session_from_json(const nlohmann::json& json);

@@ -32,8 +32,8 @@ struct TileKey {
   TileKey parent() const { return {level + 1, row / 2, column / 2}; }
 };
 
-/// Where a value stands among those that a texel could show: by |value|, the positive one first among equals,
-/// NaN last (0). An integer, so that comparing needs no branches; value_of_rank() is the inverse.
+/// Rank of a value among those that a texel could show: by |value|, the positive one first among equals, NaN
+/// last (0). The rank is an integer, so that comparisons need no branches; value_of_rank() is the inverse.
 inline std::uint32_t pool_rank(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU, rank = (magnitude << 1U | (~bits >> 31U)) + 1;
@@ -128,9 +128,9 @@ using TileMap = std::map<TileKey, std::shared_ptr<const Tile>>;
 /// Empty where it shows no cell.
 std::vector<TileKey> visible_tiles(const Camera& camera, MatrixSize size, int width, int height);
 
-/// Where the texels of a wanted tile are to be had: in the tile itself, or, while that is missing, in the
-/// nearest tile above it (`shift` levels up: texel t of the wanted level is texel t >> shift there). Empty
-/// where there is none.
+/// Tile that provides the texels of a requested tile: that tile or, while it is missing, the nearest one
+/// above it (`shift` levels up: texel t of the requested level is texel t >> shift there). Empty if there is
+/// none.
 struct FoundTile {
   TileKey key;
   int shift = 0;

@@ -60,7 +60,8 @@ class TextLayout {
   std::string_view text(const TextPiece& piece) const {
     return std::string_view(text_).substr(piece.begin, piece.end - piece.begin);
   }
-  /// Where a token is read: its first piece with more than spaces and line breaks, else its first one.
+  /// Line on which a token is read: that of its first piece with more than spaces and line breaks, else of
+  /// its first piece.
   Index line_of(Index token) const;
   const TextPiece& piece_of(Index token) const { return pieces_[home_[token]]; }
   /// The token at a place; nothing beyond a line's ends.
@@ -83,9 +84,9 @@ struct TextMatch {
   bool operator==(const TextMatch&) const = default;
 };
 
-/// Where `typed` stands in the tokens' texts, one after the other without a gap, from the beginning; matches
-/// share no byte. Capitals count only where `typed` has some: of the Latin, Greek and Cyrillic letters below
-/// U+0450, others are always taken as they are. None for an empty text. O(bytes).
+/// Matches of `typed` in the tokens' texts, joined without a gap, from the beginning; matches share no byte.
+/// Case matters only if `typed` has capitals; case is ignored for the Latin, Greek and Cyrillic letters below
+/// U+0450 only. None for an empty text. O(bytes).
 std::vector<TextMatch> find_in_tokens(std::span<const std::string> tokens, std::string_view typed);
 
 /// The match that is reached from a token by a step forward (the first that begins behind it) or back, round

@@ -49,7 +49,7 @@ inline constexpr std::array<TourStep, 7> kTour{{
      {}},
 }};
 
-/// Where one is on the tour.
+/// Position in the tour.
 class Tour {
  public:
   bool running() const { return step_ < kTour.size(); }

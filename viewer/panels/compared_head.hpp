@@ -45,7 +45,7 @@ class ComparedFacts {
   const Facts* beside(const ComparedFacts& own) const {
     return !run_.empty() && head_.key == own.head_.key ? get() : nullptr;
   }
-  const ComparedHead& head() const { return head_; }  ///< whose they are
+  const ComparedHead& head() const { return head_; }  ///< head to which the facts belong
   const Key& run() const { return run_; }             ///< its key
   bool pending() const { return pending_; }
 

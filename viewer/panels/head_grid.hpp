@@ -20,7 +20,7 @@ struct HeadGridContent {
   bool square = false;      ///< cells are
   bool transposed = false;  ///< layers from left to right, KV heads from top to bottom
   BadEnd bad = BadEnd::neither;
-  std::string low_word, high_word;        ///< what the ends of the colours mean
+  std::string low_word, high_word;        ///< meaning of the ends of the colour scale
   std::function<bool(Index head)> stale;  ///< drawn faint: the value is about to change; empty: none is
   bool outline = false;                   ///< marks the selected cell, not its row and column
   bool empty = false;

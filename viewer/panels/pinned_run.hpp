@@ -13,8 +13,8 @@ namespace kvreplay::viewer {
 
 /// "exact_remove \xE2\x88\x92 that of NAME"
 std::string less_than_pinned(const std::string& quantity, const Run& pinned);
-/// Beside the last control a check box: whether the difference is shown. Where there can be none, a line says
-/// why; nothing where no other run is pinned.
+/// Check box beside the last control: shows the difference. If there can be no difference, a line gives the
+/// reason. Draws nothing if no other run is pinned.
 void choose_difference(AppState& state);
 /// A check box, as that of choose_difference(), for the pinned run beside the selected one.
 void choose_beside(AppState& state);

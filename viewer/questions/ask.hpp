@@ -106,7 +106,7 @@ Index compared_budget(const AppState& state, Index n);
 struct ComparedHead {
   Answer<HeadSummary> summary;
   Index layer = 0, kv_head = 0;
-  std::optional<Index> query_head;  ///< whose metrics these are, 0..G-1; empty: the group's
+  std::optional<Index> query_head;  ///< query head of the metrics, 0..G-1; empty: the whole group
   std::string whose;   ///< "query head 1", "sum of 2 query heads"; empty where the group is one head
   Key key;             ///< for the keys of questions about it
   std::string called;  ///< Run::head_text()

@@ -108,7 +108,7 @@ struct BudgetResults {
 inline std::size_t bytes_of(const BudgetResults::Division& one) { return bytes_with(one, one.methods); }
 inline std::size_t bytes_of(const BudgetResults& results) { return bytes_with(results, results.divisions); }
 
-/// Why there is nothing to read, as one clause; nothing where there is.
+/// Reason why there are no results to read, as one clause; nothing if there are.
 std::optional<std::string> why_no_budget_results(const ResultReader& results);
 /// Throws InputError, one line, where the table is not what it should be.
 BudgetResults read_budgets(const ResultReader& results);
@@ -156,7 +156,7 @@ class BudgetFigures {
   bool pending() const { return pending_; }
   /// True if budgets of an older order or total are shown meanwhile.
   bool stale() const;
-  /// Another number whenever loss() of any head is another.
+  /// Version number of the losses: changes whenever loss() of any head changes.
   std::uint64_t version() const { return version_; }
 
  private:

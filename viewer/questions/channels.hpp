@@ -86,7 +86,7 @@ struct ChannelRecord {
   std::string semantics;
 };
 
-/// Why a run has nothing of a layer's channels, as one clause; nothing where it has.
+/// Reason why a run has no results on a layer's channels, as one clause; nothing if it has.
 std::optional<std::string> why_no_channel_results(const ResultReader& results, Index layer);
 /// Throws InputError where it has not, or a file is not what it should be.
 ChannelRecord read_channels(const ResultReader& results, Index layer, Index kv_head);
@@ -96,7 +96,7 @@ inline std::size_t bytes_of(const ChannelRecord& answer) {
 
 /// Data of the selected head's channels that are known in this frame.
 struct ChannelAnswers {
-  Key key;  ///< what `head` and `outputs` depend on
+  Key key;  ///< everything that `head` and `outputs` depend on
   Index layer = 0;
   std::shared_ptr<const ChannelHead> head;
   std::shared_ptr<const ChannelOutputs> outputs;    ///< null too where a run's results have none
@@ -106,11 +106,11 @@ struct ChannelAnswers {
   std::string error;
 };
 
-/// Why neither the run's dump, which is not at hand, nor its results say how channels interact; nothing where
-/// one does.
+/// Reason why neither the run's dump, which is missing, nor its results provide the interactions of channels;
+/// nothing if either does.
 std::optional<std::string> why_no_channels(const Run& run, Index layer);
 
-/// Where the channels of a matrix stand when it is shown.
+/// Order of a matrix's channels in its display.
 class ChannelPlaces {
  public:
   ChannelPlaces() = default;
@@ -133,8 +133,8 @@ class ChannelPlaces {
 
 /// Radians that RoPE turns each channel of a layer by a position, [d]; empty where the run does not say.
 std::vector<double> rope_frequencies(const Run& run, Index layer);
-/// Why a layer's channels cannot be arranged so, as one clause; nothing where they can. `answers.head` is
-/// there.
+/// Reason why a layer's channels cannot be arranged in this order, as one clause; nothing if they can.
+/// Requires `answers.head`.
 std::optional<std::string> why_not_arranged(const Run& run, const ChannelAnswers& answers,
                                             ChannelArrangement arrangement);
 /// By H of a part; as stored where why_not_arranged().

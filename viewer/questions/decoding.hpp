@@ -105,7 +105,7 @@ inline std::size_t bytes_of(const DecodeRun& run) {
 }
 inline std::size_t bytes_of(const DecodeView& view) { return bytes_with(view, view.runs, view.notes); }
 
-/// When each position of a decoding run leaves the cache.
+/// Step at which each position of a decoding run leaves the cache.
 struct CacheFates {
   static constexpr Index kStays = std::numeric_limits<Index>::max();
   static constexpr Index kWithPrompt = std::numeric_limits<Index>::min();
@@ -124,7 +124,7 @@ enum class Held {
 /// `position` in [0, T), `step` from 0.
 Held held_at(const CacheFates& fates, Index position, Index step);
 
-/// Why a run has nothing of a layer's decoding, as one clause; nothing where it has.
+/// Reason why a run has no results on a layer's decoding, as one clause; nothing if it has.
 std::optional<std::string> why_no_decode_results(const ResultReader& results, Index layer);
 /// The errors that `kvreplay evict` left of one head's decoding, a run for each policy, semantics and budget;
 /// policies carry semantics and budget in their name where these differ. What the caches held is not in a
@@ -132,9 +132,9 @@ std::optional<std::string> why_no_decode_results(const ResultReader& results, In
 /// not what it should be.
 DecodeView read_decode(const ResultReader& results, Index layer, Index kv_head);
 
-// Where decoding under one cache goes wrong and under another does not.
+// Divergence: decoding under one cache goes wrong while under another it does not.
 
-/// Where one decoding run diverges from another, its reference.
+/// Divergence of one decoding run from another, its reference.
 struct Divergence {
   std::size_t run = 0;  ///< number of the run
   Index step = 0;
@@ -171,8 +171,8 @@ struct DecodeAnswers {
   std::string error;
 };
 
-/// Why neither the run's dump, which is not at hand, nor its results say how it decodes; nothing where one
-/// does.
+/// Reason why neither the run's dump, which is missing, nor its results provide its decoding; nothing if
+/// either does.
 std::optional<std::string> why_no_decoding(const Run& run, Index layer);
 
 /// Asks the desk for it: from the dump, or from what `kvreplay evict` left where the dump is gone.

@@ -18,19 +18,19 @@
 #include <utility>
 #include <vector>
 
-// Where panels ask for what takes time. A question has a key that says all that its answer depends on; the
-// answer is an immutable snapshot that is computed in the background and kept while there is room. Questions
-// are asked again in every frame: one that nobody asks any more is cancelled.
+// Job queue and result cache for the panels' expensive computations. The key of a question contains all that
+// its answer depends on. An answer is an immutable snapshot, computed in the background and kept while there
+// is room. Panels repeat their questions in every frame; a question that is no longer asked is cancelled.
 
 namespace kvreplay::viewer {
 
 /// Priority of a job. Within one urgency, requests of the latest frame come first, in the order in which
 /// the frame made them.
 enum class Urgency {
-  now,         ///< what a hand is waiting for
-  soon,        ///< what is in view
-  background,  ///< what was asked for, but is not in view as a whole: all heads of a map
-  idle,        ///< what nobody asked for: findings
+  now,         ///< the user is waiting for the answer
+  soon,        ///< the answer is in view
+  background,  ///< requested, but not in view as a whole: all heads of a map
+  idle,        ///< not requested by the user: findings
 };
 
 /// Backend for computations, possibly still starting; not valid: the CPU.

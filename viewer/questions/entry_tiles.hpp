@@ -70,8 +70,8 @@ struct EntryView {
   bool operator==(const EntryView&) const = default;
 };
 
-/// Why the view says nothing, in one sentence: a difference or a ratio of quantities of different units.
-/// Empty where it says something.
+/// Reason why the view is meaningless, in one sentence: a difference or a ratio of quantities of different
+/// units. Empty if it is meaningful.
 std::string why_not(const EntryView& view);
 
 /// A cell of the view from those of its two quantities, or from their places.
@@ -131,7 +131,7 @@ class ViewCells {
   /// Rows that are computed as quickly together as one alone.
   static Index rows_at_once();
 
-  /// The same cells of another run's map, `minus`, are subtracted; null: none are.
+  /// Cells of `minus`, another run's map, are subtracted; null: none are.
   ViewCells(const EntryMap<float>& map, const EntryView& view, JobControl& job,
             const EntryMap<float>* minus = nullptr);
 

@@ -27,7 +27,7 @@ struct FigureMap {
   FigureInfo figure;
   std::vector<Index> layers;  ///< the dump's number of each row
   Matrix<double> values;      ///< [layers, n_kv]; NaN where there is no value, or none yet
-  Index heads = 0;            ///< how many have come in
+  Index heads = 0;            ///< number of heads that have arrived
   /// [layers * n_kv], 1 where the value is of other settings than those asked for, whose own is to come; or
   /// empty: none is.
   std::vector<std::uint8_t> stale = {};
@@ -92,7 +92,7 @@ class HeadMapSource {
   const std::vector<FigureInfo>& figures() const { return figures_; }
   /// Null where the run has no such figure.
   const FigureInfo* find(const std::string& name) const;
-  /// Another number whenever figures() is another list.
+  /// Version number of the list: changes whenever figures() changes.
   std::uint64_t list() const { return list_; }
 
   /// Asks for one of figures(), or takes up with what was asked before.

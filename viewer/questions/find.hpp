@@ -25,7 +25,7 @@ std::optional<PlaceQuery> place_query(std::string_view typed);
 /// One thing that typed words may mean.
 struct FindEntry {
   std::string title, hint;  ///< a line
-  /// Where to go; a metric or a policy to be set.
+  /// Target: a place to go to, a metric or a policy to be set.
   std::variant<PlaceQuery, TokenMetric, EvictionBase> what;
   bool whole = false;  ///< its name is what was typed
 };

@@ -45,7 +45,8 @@ std::string_view folder_part(std::string_view typed);
 /// appended.
 std::string completed(std::string_view typed, const FolderListing& listing);
 
-/// Where the sample dump lies, seen from these folders and the folders above them; empty where it does not.
+/// Path of the sample dump, searched for in these folders and the folders above them; empty if it is not
+/// found.
 std::filesystem::path find_sample(const std::vector<std::filesystem::path>& from);
 
 }  // namespace kvreplay::viewer

@@ -33,12 +33,12 @@ struct HeadFigure {
   AgreementFigure figure = AgreementFigure::rel_l1;  ///< only with a reference
   bool operator==(const HeadFigure&) const = default;
 };
-/// As files in maps/ are called: "attn", "attn~exact_remove~recall@10%".
+/// Name as in the files of maps/: "attn", "attn~exact_remove~recall@10%".
 std::string name_of(const HeadFigure& figure);
 std::optional<HeadFigure> head_figure_named(std::string_view name);
 /// The figure that a map of the tokens stage shows, whatever its window and reserve.
 std::optional<HeadFigure> head_figure_of(const MapName& map);
-/// All that are exported of these metrics over n candidates, in the order of the tables.
+/// Exported metrics and agreements over n candidates, in the order of the tables.
 std::vector<HeadFigure> head_figures(const MetricSet& metrics, Index n);
 
 struct HeadSummaryOptions {
@@ -89,7 +89,7 @@ std::optional<TokenMetrics> read_query_head_metrics(const ResultReader& results,
 /// Description of a metric of heads, before any value is known.
 struct FigureInfo {
   std::string name;                    ///< unique in a run; metrics and agreement as in maps/
-  Table table = Table::heads;          ///< whose menu it stands in
+  Table table = Table::heads;          ///< table in whose menu the metric is listed
   std::vector<std::string> path = {};  ///< where it stands there, the figure itself last
   std::string title = {};              ///< one line
   FigureFacts facts = {};              ///< of no name where the schema does not know the figure

@@ -22,7 +22,7 @@ namespace kvreplay::viewer {
 
 // Single cells of the token map in float64, by the reference.
 
-/// Why a run of this shape has no such cell, as one clause; nothing where it has.
+/// Reason why a run of this shape has no such cell, as one clause; nothing if it has.
 std::optional<std::string> why_no_cell(const DumpShape& shape, const Cell& cell);
 
 struct CellEntries {
@@ -73,7 +73,7 @@ class InspectorFacts {
   struct Column {
     std::string run;
     Cell cell;
-    ModelLayer layer_number;                     ///< what the run calls its layer
+    ModelLayer layer_number;                     ///< number of the layer in the run's model
     std::optional<std::size_t> pin;              ///< number of the pin; empty: the selected cell
     std::shared_ptr<const CellEntries> entries;  ///< null while computed, or where `why` says why not
     std::string why;
@@ -108,7 +108,7 @@ class InspectorFacts {
 
   /// A metric of a candidate; NaN where it is not known.
   double value(TokenMetric metric, Index position) const;
-  /// All that is shown, a number a line.
+  /// Displayed values, one line for each number.
   std::string csv(const Run& of) const;
 
  private:

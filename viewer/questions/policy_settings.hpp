@@ -23,7 +23,7 @@ struct KeptBudget {
   Index tokens(Index l, Semantics semantics) const {
     return sigma_budget ? kept_tokens(sigma, l, semantics) : std::min(budget, l);
   }
-  /// As a ratio, within the ratios that there are.
+  /// Budget as a compression ratio, clamped to valid ratios.
   double ratio(Index l) const;
 };
 BoundOptions bound(KeptBudget& budget);

@@ -50,7 +50,7 @@ class Run {
   /// Null where a result folder's dump is gone; why_no_dump() then says why, as one clause.
   const Dump* dump() const { return dump_ ? &*dump_ : nullptr; }
   const std::string& why_no_dump() const { return why_no_dump_; }
-  /// Where it was said to lie when this was opened; empty where nothing was said.
+  /// Path of the dump that was given when the results were opened; empty if none was given.
   const std::filesystem::path& located_dump() const { return located_dump_; }
   /// Null for a dump without results.
   const ResultReader* results() const { return results_.get(); }
@@ -102,8 +102,9 @@ class Run {
 
 // Two runs of one prompt, held against each other head by head and token by token.
 
-/// Why their numbers do not stand for the same tokens, in one sentence; empty where they do: the same heads,
-/// and the same prompt, as the tokens of both dumps say, or where one dump is behind both.
+/// Reason why the two runs' values do not refer to the same tokens, in one sentence. Empty if they do: the
+/// heads are equal, and so is the prompt, as the tokens of both dumps show, or because both runs are of one
+/// dump.
 std::string why_not_comparable(const Run& run, const Run& other);
 
 /// The run that others are held against.

@@ -101,7 +101,7 @@ struct ScatterFacts {
   ScatterAxes axes = ScatterAxes::log;
   Scatter scatter;
   Agreement agreement{};
-  std::vector<std::int32_t> score_place, reference_place;  ///< how many tokens come before, [l]
+  std::vector<std::int32_t> score_place, reference_place;  ///< number of tokens that rank before each, [l]
   /// Tokens in `outliers`, at most.
   static constexpr std::size_t kOutliers = 24;
   /// The tokens in view whose ranks by the two are farthest apart, the farthest first; equal ones by token,
@@ -125,7 +125,7 @@ ScatterFacts scatter_facts(std::shared_ptr<const HeadSummary> head, TokenMetric 
 struct ScatterCut {
   Index n = 0, k = 0;
   Index lost = 0;  ///< the reference's k largest would keep them, the score's do not; as many are wasted
-  /// Where, in axis coordinates, the k-th largest and the next part; empty where all or none are kept.
+  /// Border between the k-th largest value and the next, in axis coordinates; empty if all or none are kept.
   std::optional<double> x, y;
 
   Index wasted() const { return lost; }

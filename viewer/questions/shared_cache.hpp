@@ -13,8 +13,8 @@ namespace kvreplay::viewer {
 
 /// Treatment of a value that is larger than the cache's limit.
 enum class Newest {
-  kept,   ///< the value asked for last stays, whatever its size
-  given,  ///< it goes to who asked and is forgotten
+  kept,   ///< the most recently requested value stays, whatever its size
+  given,  ///< the value is returned to its caller and not cached
 };
 
 /// Values that are made once for all who ask at the same time, and dropped, longest unused first, beyond a

@@ -25,7 +25,7 @@
 
 namespace kvreplay::viewer {
 
-/// Where the mouse is, for the other panels: from the frame before.
+/// Position of the mouse for the other panels, from the previous frame.
 struct Hover {
   std::optional<Index> layer, kv_head, row, token;
 };
@@ -53,7 +53,7 @@ struct SharedSettings {
   WhatIfSettings setting_a, setting_b = second_setting();
   bool show_b = false;      ///< the second setting is looked at
   bool show_kept = false;   ///< the token map fades what the setting evicts
-  bool paint_here = false;  ///< what is kept or evicted by hand is so in the selected head, else in all
+  bool paint_here = false;  ///< marks by hand apply to the selected head only, else to all heads
   bool operator==(const SharedSettings&) const = default;
 
   /// Something to compare from the start.
@@ -162,7 +162,7 @@ struct PanelContext {
   AppState& state;
   Desk& desk;
   bool figure = false;                    ///< drawn into a file, without its controls
-  bool veiled = false;                    ///< what it shows is about to change: answers are to come (Veil)
+  bool veiled = false;                    ///< displayed data are outdated: new answers are pending (Veil)
   std::shared_ptr<const Run> other = {};  ///< that is asked about in place of the selected run; null: none
 
   /// The run that questions are about.

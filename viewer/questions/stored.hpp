@@ -58,7 +58,7 @@ inline ModelLayer called(const ResultReader& results, Index layer) {
   return LayerNumbers(results.model_layers()).number(layer);
 }
 
-/// Why there is nothing of a layer, as one clause; nothing where there may be.
+/// Reason why there are no results on a layer, as one clause; nothing if there may be some.
 inline std::optional<std::string> why_no_layer(const ResultReader& results, Index layer) {
   const auto& layers = results.layers();
   if (std::find(layers.begin(), layers.end(), layer) != layers.end()) return std::nullopt;

@@ -88,7 +88,8 @@ struct KeptDownTo {
   bool pending = false;
 };
 
-/// All that is told of the selected token of the selected head, as far as it is known. Drawing thread only.
+/// Content of the card of the selected token in the selected head, as far as it is known. Drawing thread
+/// only.
 class TokenCard {
  public:
   /// Queries that are named, and dearest rows whose share is told.

@@ -25,23 +25,24 @@ namespace kvreplay::viewer {
 struct TokenSums {
   std::vector<double> values;
 };
-/// Over the KV heads of a layer, at a window of w rows; of a run without its dump as its results have it.
-/// Throws InputError where the run has no such metric.
+/// Sums over the KV heads of a layer, at a window of w rows; for a run without its dump, at its results'
+/// window. Throws InputError if the run has no such metric.
 TokenSums layer_token_sums(const Run& run, Index layer, TokenMetric metric, Index window, JobControl& job);
 inline std::size_t bytes_of(const TokenSums& answer) { return bytes_with(answer, answer.values); }
-/// The same of the run that questions are about, at the window that is compared with.
+/// As above, as a job of the desk, for the context's run and the window of the comparison.
 Answer<TokenSums> ask_layer_sums(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency);
 
 /// Values of the l tokens with their places on a scale of colours, and among each other.
 struct TokenTint {
   std::vector<double> values;
-  std::vector<std::int32_t> place;  ///< how many tokens come before, the largest first; ties by position
+  std::vector<std::int32_t> place;  ///< number of tokens that rank before, the largest value first; ties by
+                                    ///< position
   std::vector<std::int16_t> level;  ///< 0 .. 255 on `scale`; 0 also for NaN; with the sign of a difference
   ValueScale scale;                 ///< from the low end to the largest value, or magnitude of a difference
   bool is_difference = false;
   /// The level by rank: 255 the largest value, 0 the smallest.
   std::uint8_t rank_level(Index token) const;
-  /// As it is shown: -255 .. 255.
+  /// Displayed level: -255 .. 255.
   int shown_level(Index token, bool by_rank) const {
     return by_rank && !is_difference ? rank_level(token) : level[token];
   }
@@ -73,7 +74,7 @@ class KeptCounts {
   Index known_ = 0;
 };
 
-/// Over which heads a text's figures go.
+/// Heads over which a text's metrics are summed.
 enum class TextScope { head, layer, all };
 struct TextScopeFacts {
   TextScope id;
@@ -96,12 +97,12 @@ class TextValues {
   /// Function that makes the values, [l]; empty until something is known. While more heads arrive, the values
   /// cover those that have.
   const std::function<std::vector<double>()>& make() const { return make_; }
-  const Key& key() const { return key_; }  ///< what they depend on
+  const Key& key() const { return key_; }  ///< everything that the values depend on
   /// True if no more heads will arrive.
   bool whole() const { return progress_ >= 1; }
-  double progress() const { return progress_; }  ///< how far the heads are, 0..1
+  double progress() const { return progress_; }  ///< progress over the heads, 0..1
   bool pending() const { return pending_; }
-  bool unfinished() const { return unfinished_; }  ///< whether more could be taken in another frame
+  bool unfinished() const { return unfinished_; }  ///< true if another frame could take more answers
   const std::string& error() const { return error_; }
 
  private:
@@ -135,7 +136,7 @@ class TextSource {
   const TokenTint* tint() const { return tint_.value.get(); }
   /// Name of the run that the tint has subtracted; empty: none.
   const std::string& less() const { return less_; }
-  /// Over how many heads the kept sets go, and by how many of them a token is kept; 0: not known.
+  /// Number of heads whose kept sets are known (0: none), and number of these heads that keep a token.
   Index heads() const;
   Index kept(Index token) const;
   /// Tokens of the prompt that are kept, where one head's set is shown.

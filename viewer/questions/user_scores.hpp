@@ -47,7 +47,7 @@ inline std::size_t bytes_of(const UserScoreValues& answer) {
 /// By the command's reader: throws InputError, one line, for a name that is taken and a file that is missing
 /// or does not fit.
 UserScoreValues read_user_score(const UserScore& score, const Dump& dump);
-/// The same, of a run that has its dump, in the background.
+/// As above, in the background, for a run that has its dump.
 Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
                                        const UserScore& score, Urgency urgency);
 

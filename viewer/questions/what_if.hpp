@@ -53,8 +53,8 @@ class ModelLoss {
   std::vector<double> steps_;    // of all layers
 };
 
-/// Why no loss in nats can be known on such rows of a dump, and what makes it, as a sentence; empty where it
-/// can.
+/// Reason why no loss in nats can be computed on these rows of a dump, and the command that records it, as a
+/// sentence; empty if it can.
 std::string why_no_nats(const Dump& dump, RowSet rows);
 
 // Kept set of a policy in one head and its exact cost. The computation is in steps, so that moving a slider
@@ -152,7 +152,7 @@ struct WhatIf {
   struct Compensated {
     Compensation method = Compensation::none;
     RowFigures plain_window, plain_future;  ///< of the kept tokens as they were
-    /// Where its error comes from; empty where there are no such rows, and of a method that has no terms.
+    /// Terms of the cache's error; empty without such rows, and for a method that has no terms.
     std::optional<ErrorSplit> split_window, split_future, split_reference;
     double reference_full_sq = 0;  ///< as `full_sq` of reference rows; nan where there are none
   };
@@ -225,7 +225,7 @@ double split_figure(const WhatIf& what_if, RowSet rows, double ErrorSplit::*sum)
 /// The error of a compensated cache as it comes about, relative to the outputs as output_error is; each step
 /// includes those before.
 struct ErrorSteps {
-  double selection = 0;  ///< what is kept, as it was, with the whole prompt's mass
+  double selection = 0;  ///< output_error of the kept tokens, unchanged, with the whole prompt's mass
   double weighted = 0;   ///< with the mass and the biases that it has
   double error = 0;      ///< with the values that it has: output_error
   double bound = 0;      ///< the least that any values could reach; nan where rows do not outnumber tokens

@@ -58,12 +58,12 @@ WhatIfSettings exact_order(const WhatIfSettings& settings, const WhatIfFigure& f
 enum class SettingView {
   a,
   b,
-  difference,    ///< how much more B has than A
-  beyond_exact,  ///< how much more A costs than its exact_order()
+  difference,    ///< B minus A
+  beyond_exact,  ///< A minus its exact_order()
 };
 struct SettingViewFacts {
   SettingView id;
-  std::string_view name;   ///< how figures' names begin
+  std::string_view name;   ///< prefix of the metrics' names
   std::string_view label;  ///< on a button
   std::string_view title;  ///< behind a figure's title
   std::string_view meaning;

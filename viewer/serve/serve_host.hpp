@@ -92,7 +92,7 @@ class ServeHost : public HeadlessHost {
   static void copied(void* host, const char* text);
 
   WebServer server_;
-  std::vector<Rgb> shown_;  ///< what all have seen who are not behind
+  std::vector<Rgb> shown_;  ///< picture that all pages have which are not behind
   std::string clipboard_, title_;
   int cursor_ = 0, frames_due_ = 0;
 };

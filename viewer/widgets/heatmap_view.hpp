@@ -29,7 +29,7 @@ struct StripValues {
 };
 /// Bars along an axis, as long as the magnitude of the largest of the cells that they cover.
 struct Strip {
-  std::string name;  ///< what is shown: "largest weight"
+  std::string name;  ///< name of the value: "largest weight"
   /// Called for the cells [begin, end) in view, of which so many share a pixel.
   std::function<StripValues(Index begin, Index end, double cells_per_pixel)> values;
   bool log = false;
@@ -51,13 +51,13 @@ struct HeatmapContent {
   /// The worse end of the scale, whose colour stands out from the panel's background. Neither: the colour map
   /// is not reversed.
   BadEnd bad = BadEnd::neither;
-  std::string low_word, high_word;  ///< what the ends mean, in a word or two each: "better", "worse"
+  std::string low_word, high_word;  ///< meaning of the ends, in a word or two each: "better", "worse"
   RangeChoice range;
   bool square = false;  ///< both axes to one scale
   std::string row_name, column_name;
   bool numbered = true;                                         ///< its axes have numbers
-  Index first_row = 0, first_column = 0;                        ///< what row and column 0 are called
-  std::function<std::string(Index)> row_number, column_number;  ///< what one is called in place of its number
+  Index first_row = 0, first_column = 0;                        ///< numbers of row and column 0
+  std::function<std::string(Index)> row_number, column_number;  ///< label in place of a number
   std::function<std::string(Index)> column_text, row_text;      ///< beside the number where there is room
   std::vector<std::uint8_t> faded_columns;
   std::vector<Index> selected_columns;         ///< ascending: marked at the axis
@@ -128,7 +128,8 @@ class HeatmapView {
   const ValueScale& scale() const { return image_.scale; }
   Coloring colors() const { return image_.colors; }
   const TileMap& tiles() const { return tiles_; }
-  /// Where the map was drawn last, and where on it a place in cells lies: pixels of the window.
+  /// Area in which the map was last drawn, and position in it of a place given in cells; in pixels of the
+  /// window.
   ImVec2 map_low() const { return map_low_; }
   ImVec2 map_high() const { return map_high_; }
   ImVec2 pixel_of(double row, double column) const {
@@ -137,7 +138,7 @@ class HeatmapView {
   }
 
  private:
-  /// Where the parts of this frame lie, in pixels of the window.
+  /// Areas of this frame's parts, in pixels of the window.
   struct Frame {
     ImVec2 origin, size;  ///< all of it
     ImVec2 low, high;     ///< the map

@@ -13,7 +13,7 @@ namespace kvreplay::viewer {
 struct PlotAxis {
   std::string title;  ///< empty: no line is left for it
   bool log = false;
-  double low = 0, high = 1;  ///< what it shows when nothing was zoomed
+  double low = 0, high = 1;  ///< range of the axis while not zoomed
   bool ranks = false;        ///< it counts ranks: 1 lies right, or at the top
 };
 

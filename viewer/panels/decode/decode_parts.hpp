@@ -80,7 +80,7 @@ class DecodeList {
 
 /// The stroke of a run's curve.
 inline Stroke stroke_of(const DecodeRun& run) { return run.append_only ? Stroke::dashed : Stroke::solid; }
-/// When a position leaves a cache: "leaves at step 12".
+/// Time at which a position leaves a cache: "leaves at step 12".
 std::string fate_text(const CacheFates& fates, Index position);
 /// "snapkv" or "snapkv, append-only".
 std::string title_of(const DecodeRun& run);

@@ -23,8 +23,8 @@ std::string summary_of(const WhatIfSettings& settings);
 /// Controls of two settings side by side, a row a choice; an unset choice shows the policy's own. `more`:
 /// those that most policies have an own value for, too. A run with a dump must be open.
 void edit_settings(AppState& state, bool more);
-/// Where tokens are chosen: buttons for what is to become of them in the setting in view, whatever its policy
-/// says.
+/// Buttons that keep or evict the chosen tokens in the setting in view, overriding its policy. Drawn if
+/// tokens are chosen.
 void draw_kept_brush(AppState& state);
 
 /// Two kept sets over the positions of a prompt, one above the other. Either may be null: not known yet.
@@ -61,7 +61,7 @@ void error_waterfalls(const std::array<const WhatIf*, 2>& answers, std::optional
 
 /// A figure under A and B; nan where it is not known.
 struct FigureLine {
-  const WhatIfFigure* figure = nullptr;  ///< how it is written, and which is better
+  const WhatIfFigure* figure = nullptr;  ///< format of the metric, and its better end
   std::string title, about;
   std::array<double, 2> values{};
 };
