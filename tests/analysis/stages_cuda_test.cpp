@@ -139,7 +139,7 @@ const std::map<std::string, Make>& analyses() {
 class Recorder final : public Backend {
  public:
   using Backend::output_interaction;
-  using Backend::token_metrics, Backend::output_changes, Backend::gram_f64, Backend::query_gram;
+  using Backend::token_metrics, Backend::output_changes;
   mutable std::set<std::string> asked;
 
   TokenMetrics token_metrics(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
@@ -152,15 +152,6 @@ class Recorder final : public Backend {
                                       Workers& workers) const override {
     asked.insert("output_changes");
     return Backend::output_changes(group, rows, caches, with_vectors, workers);
-  }
-  Matrix<double> gram_f64(const HeadMatrix<float>& x, const std::vector<Index>& rows,
-                          Workers& workers) const override {
-    asked.insert("gram_f64");
-    return Backend::gram_f64(x, rows, workers);
-  }
-  Matrix<double> query_gram(const HeadGroup<float>& group, RowRange rows, Workers& workers) const override {
-    asked.insert("query_gram");
-    return Backend::query_gram(group, rows, workers);
   }
   Matrix<double> output_interaction(const HeadGroup<float>& group, RowRange rows, const PrunableKeys& keys,
                                     Workers& workers) const override {
@@ -212,9 +203,9 @@ TEST_CASE("every analysis asks its backend for what it can compute", "[backend]"
   const std::map<std::string, std::set<std::string>> expected = {
       {"tokens", {"token_metrics"}},
       {"evict", {"token_metrics", "output_changes", "greedy_exact", "exchange"}},
-      {"levers", {"token_metrics", "gram_f64", "query_gram"}},
+      {"levers", {"token_metrics"}},
       {"budget", {"token_metrics", "output_changes"}},
-      {"channels", {"gram_f64", "query_gram", "output_interaction"}}};
+      {"channels", {"output_interaction"}}};
   for (const auto& [name, make] : analyses()) {
     INFO(name);
     const auto recorder = std::make_shared<const Recorder>();
