@@ -106,14 +106,19 @@ def ratios(rows):
 
 
 def tables(rows):
-    """By name: the perplexity of the whole cache, and of each policy over it, by length."""
+    """By name: the perplexity of the whole cache, of each policy over it by length, and of each policy over H2O's."""
     header = [f"{length:,} tokens" for length in LENGTHS]
     whole = [[row["model"], row["prompt"], *(f"{np.exp(float(row[name])):.2f}" if row[name] else "" for name in COLUMNS[4:])]
              for row in rows if row["policy"] == WHOLE]
     models, found = list(dict.fromkeys(row["model"] for row in rows)), ratios(rows)
     lines = [[model, budget, f"`{policy}`", *(times(list(of[length].values())) if length in of else "" for length in LENGTHS)]
              for (model, policy, budget), of in sorted(found.items(), key=lambda case: (models.index(case[0][0]), int(case[0][2])))]
+    last = LENGTHS[-1]
+    pairs = [[model, budget, f"`{policy}`", times([of[last][text] - found[model, "h2o", budget][last][text] for text in of[last]])]
+             for (model, policy, budget), of in found.items() if policy != "h2o" and last in of and last in found.get((model, "h2o", budget), {})]
     return {"perplexity whole": table(["model", "text", *header], whole),
+            "perplexity pairs": table(["model", "tokens kept", "perplexity over `h2o`'s", f"{last:,} tokens"],
+                                      sorted(pairs, key=lambda line: (models.index(line[0]), int(line[1])))),
             "perplexity": table(["model", "tokens kept", "perplexity over the whole cache's", *header], lines)}
 
 
