@@ -460,7 +460,8 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
     widths.phase = std::max(widths.phase, line.phase.size());
   }
   for (const std::string& heading : headings(plan)) widths.budget = std::max(widths.budget, heading.size());
-  for (const EvictionCase& which : plan.cases) widths.policy = std::max(widths.policy, which.policy.size());
+  for (const EvictionCase& which : plan.cases)
+    if (!which.probe) widths.policy = std::max(widths.policy, which.policy.size());
   std::string text = plan.compression ? compression_text(*plan.compression) : "";
   text +=
       fmt::format("output error {} on the {} rows{}{}\n", kOverHeads, name_of(table.best_rows()),
@@ -475,7 +476,7 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
     text += widths.whole(
         line, [&](std::size_t which) { return cell(table, which) + bytes_text(plan, table, which); });
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
-    if (!plan.cases[c].run || !plan.cases[c].kept) {
+    if (!plan.cases[c].probe && (!plan.cases[c].run || !plan.cases[c].kept)) {  // a finding reads the probes
       const auto tokens = table.kept(c, {});
       text += fmt::format("{:{}}  {:{}}  kept {} tokens: {}{}\n", plan.cases[c].policy, widths.policy,
                           plan.cases[c].semantics, widths.semantics,
