@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "AGENTS.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "analysis/GLOSSARY.md", "analysis/README.md",
+PAGES = ("README.md", "AGENTS.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "analysis/GLOSSARY.md", "analysis/README.md", "analysis/RESULTS-FORMAT.md",
          "analysis/commands/COMMANDS.md", "analysis/conform/CONFORM.md", "analysis/package/INSTALL.md", "analysis/python/README.md",
          "analysis/recommend/RECOMMEND.md", "analysis/report/REPORT.md", "analysis/results/COMPARING.md", "data/DUMP-FORMAT.md", "data/capture/README.md",
          "data/samples/README.md", "sim/README.md", "sim/cache/CURES.md", "sim/cache/FORMATS.md", "sim/tokens/METRICS.md", "tests/research/README.md",
