@@ -10,10 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "AGENTS.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md", "analysis/GLOSSARY.md", "analysis/README.md",
-         "analysis/commands/COMMANDS.md", "analysis/conform/CONFORM.md", "analysis/package/INSTALL.md", "analysis/python/README.md",
-         "analysis/recommend/RECOMMEND.md", "analysis/report/REPORT.md", "analysis/results/COMPARING.md", "data/capture/README.md",
-         "data/samples/README.md", "sim/README.md", "sim/cache/FORMATS.md", "sim/tokens/METRICS.md", "tests/research/README.md",
-         "viewer/DASHBOARD.md", "viewer/README.md")
+         "analysis/RESULTS-FORMAT.md", "analysis/budgets/BUDGETS.md", "analysis/commands/COMMANDS.md", "analysis/conform/CONFORM.md",
+         "analysis/package/INSTALL.md", "analysis/python/README.md", "analysis/recommend/RECOMMEND.md", "analysis/report/REPORT.md",
+         "analysis/results/COMPARING.md", "analysis/run/MACHINES.md", "analysis/verify/VERIFY.md", "data/DUMP-FORMAT.md",
+         "data/capture/README.md", "data/samples/README.md", "sim/README.md", "sim/cache/CURES.md", "sim/cache/FORMATS.md",
+         "sim/channels/CHANNELS.md", "sim/compensation/COMPENSATION.md", "sim/cuda/GPU.md", "sim/eviction/POLICIES.md",
+         "sim/loss/LOSS.md", "sim/tokens/METRICS.md", "tests/research/ANSWERS.md", "tests/research/LEVERS.md", "tests/research/README.md",
+         "tests/research/RECIPES.md", "viewer/DASHBOARD.md", "viewer/README.md")
 LONGEST, MEAN, CELL = 40, 25, 20  # words
 OPENINGS = re.compile(r"(What(?! if\b)|Whether|Whose|How|That)\b")  # but for questions, and the panel What if
 PRIVATE = re.compile(r"\b(told|settled|veil|dear|dearer|foretells?|whoever|for want of)\b", re.I)
