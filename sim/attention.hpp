@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// What is done to one token before the attention is computed again.
+/// Change of one token, after which the attention is computed again.
 enum class TokenChange { zero_value, zero_key, zero_key_and_value, remove };
 
 /// Logits of the query at position i of query head g (0..G-1) against all T positions: before (raw) and after

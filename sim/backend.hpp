@@ -58,9 +58,9 @@ class BackendOf {
                                                       Workers& workers) const;
 };
 
-/// Which hardware computes; callers never name a twin. This is the CPU; a device overrides what it has
-/// kernels for. float64 is the CPU's whatever the backend, but for the exact searches, which are in float64
-/// only.
+/// Hardware that computes. This class is the CPU; a device's class overrides the functions that it has
+/// kernels for. Callers use this interface, never a device's own functions. Everything in float64 runs on the
+/// CPU, whatever the backend, except for the exact searches, which exist in float64 only.
 class Backend : public BackendOf<float>, public BackendOf<double> {
  public:
   using BackendOf<float>::token_metrics, BackendOf<double>::token_metrics;

@@ -53,7 +53,7 @@ class HeadMatrix : public Eigen::Map<Matrix<T>> {
     own_.resize(rows, cols);
     show_own();
   }
-  /// Whether it looks at somebody else's.
+  /// True if the numbers belong to another object.
   bool borrowed() const { return this->data() != own_.data(); }
 
  private:
@@ -62,7 +62,8 @@ class HeadMatrix : public Eigen::Map<Matrix<T>> {
     ::new (static_cast<void*>(static_cast<View*>(this))) View(numbers, rows, cols);
   }
   void show_own() { show(own_.data(), own_.rows(), own_.cols()); }
-  /// What this shows already; a matrix that is moved keeps its place in memory.
+  /// Takes ownership of the numbers of `other`, which this map already points to; moving a matrix keeps its
+  /// place in memory.
   void take(HeadMatrix& other) noexcept {
     own_ = std::move(other.own_);
     other.own_ = Matrix<T>();

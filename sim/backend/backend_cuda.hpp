@@ -17,14 +17,14 @@ std::vector<ComputeDevice> cuda_devices();
 /// Why this machine and build cannot compute on a CUDA device, as one clause; empty where they can.
 std::string why_no_cuda();
 
-/// Whether so many multiply-adds are done on the CPU before a device has started.
+/// True if the CPU finishes so many multiply-adds before a device has started.
 bool too_little_for_cuda(double multiply_adds);
 
-/// Which of a machine's GPUs; with neither, all that are as capable as the best.
+/// Choice among a machine's GPUs. Without `share` and `number`: all GPUs that are as capable as the best one.
 struct CudaChoice {
-  /// The one of these of number share % GPUs: for processes that share a machine.
+  /// Index share % count of these GPUs: for processes that share a machine.
   std::optional<int> share = {};
-  /// This one, as CUDA counts them.
+  /// The GPU of this CUDA index.
   std::optional<int> number = {};
 };
 

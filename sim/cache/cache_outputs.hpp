@@ -14,9 +14,9 @@
 #include <type_traits>
 #include <vector>
 
-// What a cache does to the outputs: row i attends over what the cache holds for it of the prompt and over
-// every decoded position, as far as they are visible, with the exact softmax; a row that sees none of them
-// has output 0.
+// Changes of the attention outputs by a cache. Row i attends with the exact softmax to the prompt tokens that
+// the cache holds for it and to every decoded position, as far as they are visible. A row that sees none of
+// them has output 0.
 
 namespace kvreplay {
 
@@ -79,7 +79,7 @@ class CacheOutputs {
 /// Bytes of device memory that output_changes_cuda may take for a block of rows.
 inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
 
-/// Whether a device computes what this cache does to the outputs.
+/// True if a device can compute the output changes of this cache.
 inline bool fits_devices(const Cache<float>& cache) {
   return cache.bias.size() == 0 && cache.pages.size == 0;
 }
@@ -101,13 +101,13 @@ struct OutputChangeReference {
 };
 OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
                                               const Cache<double>& cache);
-/// The judge's numbers for each of `caches`, which share the rows' full outputs.
+/// Reference of output_changes() for each of `caches`, which share the rows' full outputs.
 std::vector<OutputChangeReference> output_change_references(const HeadGroup<double>& group, RowRange rows,
                                                             std::span<const Cache<double>> caches);
 
-/// Whether the outputs of `rows`, whose squared norms add up to full_sq, are next to nothing beside the
-/// centre that they were taken about, as where a sink of value 0 holds nearly all of every row: so small that
-/// about half of T's digits are lost. Taken from the values as they are, nothing cancels.
+/// True if the outputs of `rows` almost vanish beside the centre that they were taken about: about half of
+/// T's digits are lost. full_sq is the sum of the outputs' squared norms. An example is a sink of value 0
+/// that holds nearly all of every row's weight. Nothing cancels if the values are used without a centre.
 template <class T>
 bool vanishing(const HeadGroup<T>& group, RowRange rows, const Vector<T>& centre, double full_sq) {
   constexpr double kShare = sizeof(T) == 4 ? 1e-6 : 1e-12;  // of squares

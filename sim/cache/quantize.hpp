@@ -25,13 +25,13 @@ struct GivenCenters {
   bool operator==(const GivenCenters& other) const { return file == other.file; }
 };
 
-/// Of keys or of values.
+/// Storage of the keys or of the values.
 struct StoredAs {
   NumberFormat format = NumberFormat::exact;
   bool per_channel = false;  ///< groups lie along tokens, not along channels; of uniform formats
   Index turned = 0;          ///< a Hadamard matrix of this size turns them before they are stored; 0: none
-  /// Of keys: the mean of the prompt's keys from this position on is subtracted first, and added when they
-  /// are read. Every logit of a row changes by the same number, so the softmax does not.
+  /// Keys only: the mean of the prompt's keys from this position on is subtracted before storing, and added
+  /// on reading. Every logit of a row changes by one constant, so the softmax does not change.
   std::optional<Index> centered = {};
   GivenCenters centers = {};  ///< of keys that are centered: in place of their mean
   bool operator==(const StoredAs&) const = default;
@@ -48,8 +48,8 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
-/// How many of a cache's n tokens, the oldest ones, are quantized. Keys in groups of tokens are quantized in
-/// whole ones, so up to group - 1 more than the residual stay as they are.
+/// Number of a cache's n tokens that are quantized, the oldest ones. Keys in groups of tokens are quantized
+/// in whole groups, so up to group - 1 tokens more than the residual stay unchanged.
 Index quantized_keys(Index n, const Quantization& quantization);
 Index quantized_values(Index n, const Quantization& quantization);
 

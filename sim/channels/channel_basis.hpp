@@ -29,12 +29,12 @@ struct ChannelSetting {
 /// The recent keys that a setting leaves whole unless told otherwise.
 constexpr Index default_recent(Semantics semantics) { return is_kvpress(semantics) ? 0 : 32; }
 
-/// What is known of a cache's key channels.
+/// Key statistics of a cache from which its channels are chosen.
 struct ChannelBasis {
   PrunableKeys keys;
-  ChannelScores scores;   ///< what selections look at
+  ChannelScores scores;   ///< inputs of the selections
   Matrix<double> window;  ///< [d, d], H of the prunable keys and the window's queries: its sums are the error
-  Matrix<double> future;  ///< the same with the queries of the decoding steps; 0 without any
+  Matrix<double> future;  ///< as `window`, with the queries of the decoding steps; 0 without any
 };
 
 /// `cache` [l] holds the prompt positions that are still there. Cost: the Gram matrices, 2 l d^2 flops, and

@@ -50,7 +50,7 @@ struct SubsetProblem {
   bool closed() const { return k <= 0 || k >= m(); }
 };
 
-/// What is settled about a channel of a problem.
+/// Decision about a channel of a problem.
 enum class Choice : std::int8_t { kOpen, kOut, kIn };
 using Choices = std::vector<Choice>;
 

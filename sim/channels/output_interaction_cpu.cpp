@@ -28,7 +28,7 @@ struct CentredKeys {
 
   Index n() const { return std::ssize(positions); }
   const T* from(Index panel, Index key) const { return panels.data() + (panel * n() + key) * kPanelWidth<T>; }
-  /// How many of the keys stand before a position.
+  /// Number of keys before a position.
   Index before(Index position) const {
     return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
   }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-// Which key channels each method prunes. Definitions: sim/channels/CHANNELS.md.
+// Methods that choose the key channels to prune. Definitions: sim/channels/CHANNELS.md.
 
 namespace kvreplay {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-// How kept tokens make up for evicted ones. Definitions: sim/compensation/COMPENSATION.md.
+// Methods by which kept tokens make up for evicted ones. Definitions: sim/compensation/COMPENSATION.md.
 
 namespace kvreplay {
 

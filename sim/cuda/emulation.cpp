@@ -260,8 +260,8 @@ Fiber::Fiber(void (*main)()) : memory_(kStack) {
   place.stack = memory_.data();
   place.stack_size = kStack;
 #if defined(__x86_64__)
-  // What kvreplay_change_stack() pops: six registers, its return address; then that of main, which is entered
-  // as if called.
+  // Stack that kvreplay_change_stack() pops: six registers and its return address, which is main. The null
+  // above is the return address of main, which is entered as if called.
   void** top = reinterpret_cast<void**>(memory_.data() + kStack);
   for (int below = 1; below <= 8; ++below) top[-below] = nullptr;
   top[-2] = reinterpret_cast<void*>(main);

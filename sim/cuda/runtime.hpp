@@ -38,10 +38,10 @@ struct Devices {
 };
 Devices find_devices();
 
-/// Of this build, what a device runs.
+/// Code of this build that a device runs.
 struct DeviceCode {
-  int architecture = 0;   ///< that it is written for, 10 major + minor: what __CUDA_ARCH__ says in it
-  bool from_ptx = false;  ///< made by the driver: this build has none for the device itself
+  int architecture = 0;   ///< target of the code, 10 major + minor: the value of __CUDA_ARCH__ in it
+  bool from_ptx = false;  ///< compiled by the driver: this build has no code for the device itself
 };
 /// Code of the calling thread's device. Throws DeviceError, one clause, where there is none or the device
 /// does not work.

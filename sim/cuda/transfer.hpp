@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-// What the host brings to a device and takes back.
+// Transfers between the host and a device.
 
 namespace kvreplay::cuda {
 

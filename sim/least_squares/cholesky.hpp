@@ -19,7 +19,7 @@ class Cholesky {
   /// The factor of the rows and columns `of` of A, ascending.
   Cholesky(const Matrix<double>& A, std::span<const Index> of, Workers& workers, double ridge = 0);
 
-  /// Whether it was positive definite to rounding; all else needs it.
+  /// True if A + ridge I was positive definite to rounding; all other functions require it.
   bool definite() const { return definite_; }
   /// (A + ridge I)^-1 B of B [m, columns]. 2 m^2 columns flops.
   Matrix<double> solve(const Matrix<double>& B, Workers& workers) const;
@@ -31,7 +31,7 @@ class Cholesky {
   static constexpr Index kBlock = 4 * kPanelWidth<double>;
   struct Finished;
 
-  /// What L_ holds below and on its diagonal becomes L.
+  /// Replaces the matrix on and below the diagonal of L_ with its factor L.
   void factor(Workers& workers);
   Index block_width(Index begin) const { return std::min(kBlock, L_.rows() - begin); }
   const double* inverse_of(Index begin) const { return inverses_.data() + begin * kBlock; }

@@ -41,8 +41,8 @@ inline constexpr Index kShiftedPositions = 64;
 template <class T>
 QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions& options);
 
-/// What they attend to: every fourth position apart, to choose by what the rest were fitted with. Of fewer
-/// than four positions there are none apart.
+/// Logits of the reference rows. Every fourth position is held out, to choose between ridges fitted on the
+/// rest. With fewer than four positions, none is held out.
 template <class T>
 struct ReferenceRows {
   RowLogits<T> fitted, held_out;

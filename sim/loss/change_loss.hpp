@@ -6,7 +6,8 @@
 
 #include <vector>
 
-// What a change of the outputs costs the model, predicted from its gradients, in nats (sim/loss/LOSS.md).
+// Loss, in nats, that a change of the outputs causes, predicted from the model's gradients
+// (sim/loss/LOSS.md).
 
 namespace kvreplay {
 

@@ -10,8 +10,8 @@ using Index = std::ptrdiff_t;
 /// a / b, rounded up.
 constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
 
-/// What a product takes by whole rows is kept in panels of this many columns, each panel row-major: two
-/// vectors of AVX-512, a whole number of vectors everywhere.
+/// Width of a panel. Operands that a product reads by whole rows are stored in panels of this many columns,
+/// each panel row-major: two vectors of AVX-512, a whole number of vectors everywhere.
 template <class T>
 inline constexpr Index kPanelWidth = 128 / static_cast<Index>(sizeof(T));
 

@@ -32,7 +32,7 @@ Vector<T> value_centre(const HeadGroup<T>& group);
 template <class T>
 PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers);
 
-/// What the tiles know of a group and a set of rows; q_panels is the caller's to fill in.
+/// Input of the tiles for a group and a set of rows; the caller fills in q_panels.
 template <class T>
 TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, RowRange rows);
 
@@ -84,12 +84,12 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
 template <class T>
 std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
 
-/// Rows (positions) and what is asked of them.
+/// Rows (positions) and the columns to sum over them.
 struct ColumnRequest {
   RowRange rows;
   ColumnSet columns;
 };
-/// Whether one of them needs outputs.
+/// True if one of the requests needs outputs.
 bool needs_outputs(std::span<const ColumnRequest> requests);
 
 /// One query head's rows after pass one.
@@ -116,8 +116,8 @@ struct RowBatch {
   RowRange rows;
   bool keep_logits;
 };
-/// How rows (not empty) are cut into batches whose logits, of all query heads, take at most `most` bytes.
-/// Where those of a panel take more, that panel and all rows after it are one batch, which keeps none.
+/// Cuts rows (not empty) into batches whose logits, of all query heads, take at most `most` bytes. Where the
+/// logits of one panel take more, this panel and all rows after it are one batch, which keeps no logits.
 template <class T>
 std::vector<RowBatch> row_batches(const HeadGroup<T>& group, RowRange rows, Index most);
 

@@ -9,12 +9,12 @@
 #include <memory>
 #include <vector>
 
-// What a single row does with a single token: the terms that the token metrics sum up over rows and query
-// heads, any rectangle of them at a time.
+// Terms of a single row and a single token, which the token metrics sum over rows and query heads: any
+// rectangle of them at a time.
 
 namespace kvreplay {
 
-/// What is known of some rows of one query head after their softmax. The rest is EntryMap's own.
+/// Data of some rows of one query head after their softmax. EntryMap itself holds the other data.
 template <class T>
 struct EntryRows {
   Index g = 0;

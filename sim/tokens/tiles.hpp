@@ -18,7 +18,7 @@
 
 namespace kvreplay {
 
-/// What pass one leaves of one panel of rows. Rows that see nothing have top = rest_max = -inf.
+/// Results of pass one for one panel of rows. Rows that see nothing have top = rest_max = -inf.
 template <class T>
 struct SoftmaxPanel {
   T* top;       ///< [W] largest logit
@@ -43,7 +43,7 @@ struct KeptLogits {
   }
 };
 
-/// What both passes know of a head group's keys and values and of one query head's rows.
+/// Input of both passes: a head group's keys and values, and one query head's rows.
 template <class T>
 struct TileInput {
   const T* k;          ///< [T][d]
@@ -144,7 +144,7 @@ struct ColumnSums {
   double* max_attn;      ///< largest a instead of a sum
 };
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct TilesSimd {
   /// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.

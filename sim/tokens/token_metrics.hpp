@@ -59,13 +59,13 @@ struct TokenMetrics {
 /// Why a dump cannot give a metric (no decoding steps, no RoPE, no queries, ...), as one clause; nothing
 /// where it can.
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump);
-/// Those of MetricSet::standard() that the dump can give.
+/// Metrics of MetricSet::standard() that the dump can give.
 MetricSet metrics_of(const Dump& dump);
 
 /// The first position whose query a metric looks at, with a window of w rows; T where it looks at none.
 Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
-/// All of a head group that a metric looks at on the CPU. Where it has the keys unlooked at, one that is not
-/// finite among them ends in an InputError.
+/// Parts of a head group that a metric reads on the CPU. Where checked_keys is false, a key that is not
+/// finite ends in an InputError of the metric.
 HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w);
 
 /// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every

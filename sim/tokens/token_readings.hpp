@@ -54,7 +54,7 @@ class CaoteHead {
   explicit CaoteHead(const Vector<double>& attn);
 
   Index top() const { return others_.top; }
-  /// What n tokens from `first` on weigh in the others' mean, [n].
+  /// Weights of n tokens from `first` on in the others' mean, [n].
   Vector<double> weights(Index first, Index n) const;
   /// weighted_sum [d_v]: of all values with those weights.
   void set_values(const Vector<double>& weighted_sum, Vector<double> top_value, const Vector<double>& centre);
@@ -76,8 +76,9 @@ class CaoteHead {
   Vector<double> mean_;       // [d_v]
 };
 
-/// What a head group is asked for, on the CPU; a device overrides all but gated_importance(). Each takes O(l
-/// d) or more and is asked once, or once for each query head or set of rows.
+/// Quantities of a head group that token metrics need, on the CPU; a device overrides all but
+/// gated_importance(). Each takes O(l d) or more and is called once, or once for each query head or set of
+/// rows.
 template <class T>
 class TokenReadings {
  public:

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct ValueRowsSimd {
   /// centred[r] = v[r] - centre, and for each row ||v||^2, ||v - centre||^2 and centre . (v - centre); sum +=

@@ -44,7 +44,7 @@ struct KeptRows {
 /// Forms z, in the tiles that some row of theirs sees something of.
 void kept_logits(const KeptRows& in, const Stream& stream);
 
-/// Which columns each of some sets has.
+/// Columns of several sets.
 struct KeptColumns {
   int sets;
   const std::ptrdiff_t* starts;  ///< [sets + 1] into columns

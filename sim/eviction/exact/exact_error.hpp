@@ -47,9 +47,9 @@ struct OnCacheLine {
 };
 using Numbers = std::vector<double, OnCacheLine<double>>;
 
-/// What every search by the exact error starts from. Vectors are padded to a multiple of kErrorPad.
+/// Input of every search by the exact error. Vectors are padded to a multiple of kErrorPad.
 struct ErrorProblem {
-  /// `gradients`, of all `rows`: errors are weighed by them; null: they are not.
+  /// `gradients` of all `rows` weigh the errors; null: errors are not weighed.
   ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set,
                const RowGradients<double>* gradients = nullptr);
 
@@ -84,9 +84,10 @@ void for_column_blocks(Index columns, Index at_once, Workers& workers, const Bod
   });
 }
 
-/// The vectors that E is a sum of squares of. Without gradients they are values and outputs as they are,
-/// which all rows see alike; with gradients a row sees of a vector its products with the row's S gradients,
-/// all of them over sqrt(2 S), and everything that is linear in the values happens there.
+/// Space of the vectors whose squared norms add up to E. Without gradients, the vectors are the values and
+/// outputs themselves, equal for all rows. With gradients, row r sees of a vector its dot products with the
+/// row's S gradients, divided by sqrt(2 S). All computations that are linear in the values happen in this
+/// space.
 class ErrorSpace {
  public:
   explicit ErrorSpace(const ErrorProblem& problem)
@@ -95,20 +96,20 @@ class ErrorSpace {
         value_width_(problem.width),
         gradients_(problem.gradients.data()) {}
 
-  /// Whether each row sees a vector otherwise.
+  /// True if each row sees a vector differently (with gradients).
   bool of_row() const { return of_row_; }
-  Index width() const { return width_; }  ///< of what a row sees
-  /// From one row's numbers to the next one's where there are those of a vector that all rows look at.
+  Index width() const { return width_; }  ///< length of a vector that a row sees
+  /// Distance from one row's copy of a vector to the next row's; 0 if all rows share one copy.
   Index step() const { return of_row_ ? width_ : 0; }
 
-  /// What row r sees of a value or a sum of values.
+  /// Maps a value, or a sum of values, to the vector that row r sees: seen [width()].
   void see(Index r, const double* v, double* seen) const {
     if (of_row_)
       row_dots(gradients_ + r * width_ * value_width_, width_, value_width_, v, seen);
     else
       std::copy(v, v + width_, seen);
   }
-  /// What has the product with every value that `seen` has with what row r sees of it.
+  /// Adjoint of see(): `lifted` is the vector x with x . v = seen . see(r, v) for every value v.
   void lift(Index r, const double* seen, double* lifted) const {
     if (!of_row_) return void(std::copy(seen, seen + width_, lifted));
     std::fill(lifted, lifted + value_width_, 0.0);
@@ -122,8 +123,8 @@ class ErrorSpace {
   const double* gradients_;
 };
 
-/// What every removal changes, in float32 and with a bound of its error, after which float64 looks at the few
-/// columns that may be the best. Of errors, not of losses, and while tokens only leave.
+/// Change of E by every removal, in float32 with a bound on the error. float64 then evaluates only the few
+/// columns that may be the best. For errors, not for losses, and only while tokens leave.
 ///
 /// A column's change is the sum over the rows of c (L + c Q), c = a / (1 - a), L = 2 D . (o - v_p), Q =
 /// ||o - v_p||^2, o being o^M. A pass over all numbers finds it; until the next pass it is followed to first
@@ -132,9 +133,9 @@ class ErrorSpace {
 ///
 ///   sum of k (d(2 D . o) + 2 t x . v_p) + t k (L + 2 c Q - 2 o . v_p),
 ///
-/// with c, L, Q and o of the pass: two numbers of each row and column, k and k (L + 2 c Q - 2 o . v_p). What
-/// is left out is of second order. With e the growth of c's factor since the pass, delta = o - o of the pass,
-/// q = ||o|| + max ||v|| and c <= 1/16 it is within the sum of k times
+/// with c, L, Q and o of the pass: two numbers of each row and column, k and k (L + 2 c Q - 2 o . v_p). The
+/// remainder is of second order. With e the growth of c's factor since the pass, delta = o - o of the pass, q
+/// = ||o|| + max ||v|| and c <= 1/16, the remainder is within the sum of k times
 ///
 ///   e' (1.14 (2 q ||delta|| + ||delta||^2) + |d ||D||^2|)    c's growth on moved L and Q, e' = e / (1 - e)
 ///   + |d ||D||^2| / 16                                       Q moves by c^2, as L does but for this
@@ -154,7 +155,7 @@ class CoarseChanges {
 
   void exchange(Index a, Index b);
 
-  /// Whether a pass is due: too many moves, or too large ones.
+  /// True if a pass is due: too many moves, or too large ones.
   bool due() const { return moves() >= kMoves || !(largest_growth_ <= kMostGrowth); }
   Index moves() const { return std::ssize(moved_) / width_; }
   /// The value x is about to leave: add x . v_p is missing from the float64 sums of a row from now on, and
@@ -183,7 +184,7 @@ class CoarseChanges {
   static constexpr double kMostGrowth = 1.0 / 8;
   using Floats = std::vector<float, OnCacheLine<float>>;
 
-  /// What a row was at the pass, and has done since.
+  /// State of a row at the pass, and its changes since then.
   struct Row {
     double out_norm;       ///< ||o|| with nothing evicted
     Index top = -1;        ///< position
@@ -224,7 +225,7 @@ struct BestRemoval {
   Index position;
   double error;
 };
-/// What E gains when the token at `position`, evicted so far, enters M.
+/// Increase of E when the token at `position`, evicted so far, enters M.
 struct Insertion {
   Index position;
   double change;
@@ -243,9 +244,10 @@ class ExactError {
 
   /// Columns 0..kept()-1 are those of M, the others follow; every move reorders them.
   Index position(Index column) const { return problem_.position[column]; }
-  /// What E gains when the column's token is removed from M, or inserted into it; lost by best_removal_with.
+  /// Increase of E when the column's token is removed from M, or inserted into it. best_removal_with()
+  /// invalidates it.
   double change(Index column) const { return change_[column]; }
-  /// Every token that is not in M; lost as change() is.
+  /// Insertions of all tokens that are not in M. best_removal_with() invalidates them.
   std::vector<Insertion> insertions() const;
   /// The token of M whose removal leaves the smallest E. Ties, to rounding: the higher position.
   BestRemoval best_removal();

@@ -331,7 +331,7 @@ class Cache {
     sync_block();
   }
 
-  /// Which of numbers(h, slot) is each head's largest.
+  /// Largest of numbers(h, slot) for each head.
   template <class Numbers>
   KVREPLAY_DEVICE void take_largest(Numbers numbers) {
     Largest own[kHeads];
