@@ -10,9 +10,9 @@
 
 namespace kvreplay {
 
-// X^T X of a matrix [rows][d] that lies in panels, [ceil(d / W)][rows][W], W = kPanelWidth<T>, 0 in the
-// padding. Of the product's W x W blocks only those on and above the diagonal are formed: (i, j) with i <= j
-// in the order (0, 0), (0, 1), (1, 1), (0, 2), ...; what they hold below the diagonal is of no meaning.
+// X^T X of a matrix [rows][d] in panels, [ceil(d / W)][rows][W], W = kPanelWidth<T>, 0 in the padding. Only
+// the W x W blocks on and above the diagonal are computed: (i, j) with i <= j in the order (0, 0), (0, 1),
+// (1, 1), (0, 2), ... Their entries below the diagonal have no meaning.
 
 /// Where block (i, j), i <= j, of [W][W] entries begins.
 template <class T>

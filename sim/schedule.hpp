@@ -15,8 +15,8 @@ struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// A fixed set of threads that share out numbered items. Which thread runs an item is left open, so an item's
-/// result must depend on its number alone; then any number of threads gives the same bytes.
+/// A fixed set of threads that share numbered items. Any thread may run an item, so an item's result must
+/// depend on its number alone; then any number of threads gives the same bytes.
 class Workers {
  public:
   /// `threads` includes the calling one; 0 means one per core this process may use. Where each has a core to

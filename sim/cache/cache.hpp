@@ -83,11 +83,11 @@ Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, 
 /// Bytes of an unquantized number, regardless of the dump's dtype: engines store 16 bits.
 inline constexpr Index kElementBytes = 2;
 
-/// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
-/// quantized number takes the bits of its format, each group or block that holds one the bytes of its scale
-/// (a step and a minimum in 16 bits each, of uniform formats); every other number takes
-/// kElementBytes. A vector that is subtracted from a head's keys is counted once. Which channels are pruned
-/// is not counted (d / 8 bytes a head).
+/// Bytes of the kept prompt tokens' keys and values; channels that prunable keys lost do not count. A
+/// quantized number takes the bits of its format. Each group or block that holds one takes the bytes of its
+/// scale (for uniform formats a step and a minimum in 16 bits each). Every other number takes kElementBytes.
+/// A vector that is subtracted from a head's keys counts once. The list of pruned channels does not count (d
+/// / 8 bytes a head).
 double cache_bytes(const CacheCase& which, Index d, Index d_v);
 /// The bytes of any `tokens` tokens of one head, all channels. O(1).
 double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v);

@@ -24,7 +24,7 @@ template <class T>
 struct OutputChanges {
   double full_sq = 0;             ///< sum over rows and query heads of ||o_i||^2
   std::vector<double> change_sq;  ///< sum over rows and query heads of ||o_i' - o_i||^2, for every cache
-  /// Where asked for: o_i, and o_i' - o_i for every cache.
+  /// Only on request: o_i, and o_i' - o_i for every cache.
   PanelRows<T> full;
   std::vector<PanelRows<T>> change;
 };
@@ -42,8 +42,8 @@ OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
                                 std::span<const std::type_identity_t<Cache<T>>> caches, bool with_vectors,
                                 Workers& workers);
 
-/// output_changes() of one cache after the other, for which the full outputs are formed once: holds 2 G
-/// |rows| d_v numbers. What it names must outlive it.
+/// output_changes() for one cache after another; the full outputs are computed once. Holds 2 G |rows| d_v
+/// numbers. The arguments must outlive this object.
 template <class T>
 class CacheOutputs {
  public:
@@ -94,7 +94,7 @@ OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange
                                          std::span<const Cache<float>> caches, bool with_vectors,
                                          Workers& workers, std::size_t workspace = kKeptWorkspace);
 
-/// The judge: a cache's change_sq and full_sq by brute-force attention over what it holds, in float64.
+/// Reference: a cache's change_sq and full_sq by brute-force attention over its contents, in float64.
 struct OutputChangeReference {
   double full_sq = 0, change_sq = 0;
   std::vector<Matrix<double>> change;  ///< G of [rows, d_v], o_i' - o_i

@@ -46,13 +46,13 @@ struct KeptTilesSimd {
   bool (*logit_panel)(const TileInput<T>& in, Index panel, Index begin, Index end, T* z);
 
   /// z [n][W]: the logits of n columns that were gathered from `positions` (ascending) for one panel, -inf
-  /// where hidden. keys [n][depth] and q [depth][W] hold the same channels, perhaps not all. Which columns
-  /// are gathered together does not touch a bit of z. False where one of them, hidden or not, is beyond T.
+  /// where hidden. keys [n][depth] and q [depth][W] hold the same channels, perhaps not all. The bits of z do
+  /// not depend on the other columns of a call. False where a logit, hidden or not, is beyond T.
   bool (*gathered_logits)(const TileInput<T>& in, Index panel, const Index* positions, Index n, const T* keys,
                           const T* q, Index depth, T* z);
 
   /// Adds n columns, at most kTokensPassOne, to a panel: z [..][W] holds their logits in the rows `columns`,
-  /// values [n][d_v] their centred values. Which rows of z they are does not touch a bit.
+  /// values [n][d_v] their centred values. The choice of rows of z does not change a bit of the result.
   void (*attend_tile)(const T* z, const Index* columns, Index n, const T* values, Index d_v,
                       AttendedPanel<T>& panel);
 

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
-// Quantization, replayed: what is read back replaces what was stored. Uniform formats (2 to 8 bits) are
-// KIVI's (arXiv 2402.02750): a group of numbers with minimum m and maximum M is stored as integers 0..2^bits
-// - 1 with step s = (M - m) / (2^bits - 1): x becomes m + s floor((x - m) / s + 1/2), off by half a step at
-// most, to rounding. m and M themselves come back exactly, and so does what was quantized before. Their steps
-// and minima are not rounded to 16 bits. The other formats are those of engines (sim/cache/FORMATS.md).
+// Quantization, replayed: the values that reading back gives replace the stored ones. Uniform formats (2 to 8
+// bits) are KIVI's (arXiv 2402.02750). They store a group of numbers with minimum m and maximum M as integers
+// 0..2^bits - 1 with step s = (M - m) / (2^bits - 1). x becomes m + s floor((x - m) / s + 1/2), off by half a
+// step at most, to rounding. m and M themselves come back exactly, and so do numbers that were quantized
+// before. Steps and minima are not rounded to 16 bits. The other formats are those of engines
+// (sim/cache/FORMATS.md).
 
 namespace kvreplay {
 
@@ -54,10 +55,10 @@ Index quantized_keys(Index n, const Quantization& quantization);
 Index quantized_values(Index n, const Quantization& quantization);
 
 /// `tokens` are the cache's tokens, rows of k, oldest first. The channels `pruned` ([d], or empty for none)
-/// of the tokens `prunable` (a mark for each row that a token may name; not looked at where `pruned` is
-/// empty) are not stored: they neither count for their group's minimum and maximum nor change; only for
-/// uniform formats that nothing turns. Groups along channels are neighbours, the last one shorter where d is
-/// no multiple. O(|tokens| d), finite k.
+/// of the tokens `prunable` are not stored: they do not change, and their group's minimum and maximum ignore
+/// them. `prunable` has a mark for each row that a token may name; it is ignored where `pruned` is empty.
+/// Pruning is only for uniform formats without a turn. Groups along channels are neighbours, the last one
+/// shorter where d is no multiple. O(|tokens| d), finite k.
 template <class T>
 void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const ChannelSet& pruned,
                    const KeptSet& prunable, const Quantization& quantization);

@@ -53,11 +53,11 @@ Vector<T> sampled_key_mean(const HeadGroup<T>& group, const std::vector<Index>& 
   return (sum / static_cast<double>(std::max<Index>(div_up(n, step), 1))).template cast<T>();
 }
 
-/// The judge: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
+/// Reference: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
                                                                       RowRange rows,
                                                                       const PrunableKeys& keys);
-/// The judge of output_interaction().
+/// Reference of output_interaction().
 Matrix<double> output_interaction_reference(const HeadGroup<double>& group, RowRange rows,
                                             const PrunableKeys& keys);
 
@@ -90,7 +90,7 @@ struct OutputInteractionSimd {
   void (*weighted_deviations)(const T* v, Index d_v, const Index* rows, const T* weights, Index n,
                               const T* origin, const T* mean, T* out);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 OutputInteractionSimd<T> output_interaction_simd();
 

@@ -18,8 +18,9 @@ constexpr Index kRowsPerItem = 4;      // of a panel, with a float64 sum of thei
 constexpr Index kKeysPerTile = 64;     // whose weighted values fit the first cache
 constexpr Index kColumnsPerSum = 252;  // of a weighted sum of values in T
 
-/// The prunable keys less their mean, in panels. What all keys of a channel have in common multiplies the sum
-/// of a_p (v_p - o) over them, which is 0 where every weight is theirs: it would drown the rest in rounding.
+/// The prunable keys less their mean, in panels. A constant added to a channel of all keys multiplies the sum
+/// of a_p (v_p - o) over them. This sum is 0 where they have all of the weight, but the product would drown
+/// the rest in rounding.
 template <class T>
 struct CentredKeys {
   std::vector<Index> positions;  ///< ascending

@@ -285,8 +285,9 @@ std::atomic<std::int64_t> all_runs{0};
 struct Barrier {
   unsigned expected = 0, arrived = 0;
   std::uint64_t passed = 0;
-  /// Whoever passes has met all that the others did before: two marks in turn, since some may still be on
-  /// their way from one meeting when others come to the next. Null: it orders nothing.
+  /// Marks that order memory: a thread that passes sees everything that the others did before. Two marks
+  /// alternate, since some threads may still be on their way from one meeting when others come to the next.
+  /// Null: no order.
   unsigned char* marks = nullptr;
   unsigned char* mark() const { return marks + 8 * (passed % 2); }
 };

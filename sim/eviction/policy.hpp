@@ -81,7 +81,7 @@ struct EvictionRule {
   PageScore page_by = PageScore::mean;
   /// In place of pages: where each piece of the prompt's text ends (exclusive), ascending, the last at l.
   std::vector<Index> chunk_ends = {};
-  /// Where set, all tokens of at least this score stay, besides what is pinned, whatever a budget says.
+  /// If set, all tokens with at least this score stay, besides the pinned ones, whatever the budget.
   std::optional<double> threshold;
   Index block = 0;  ///< the prompt is taken in blocks of so many tokens, ranked again after each; 0: once
   bool per_visible_row = false;  ///< scores divided by the number of window rows from the token on
@@ -139,25 +139,25 @@ Vector<double> pooled(const Vector<double>& scores, const Pooling& pool, Index w
 /// Scores of pages of `page` tokens, the last of which may have fewer.
 Vector<double> page_scores(const Vector<double>& scores, Index page, PageScore by);
 
-/// Where the lines or sentences of a prompt end, for EvictionRule::chunk_ends, from the texts of its tokens,
-/// at least one. A line ends behind a token with a line break; a sentence there too, and behind one that ends
-/// in '.', '!' or '?', quotes and brackets aside, where the next begins with a space.
+/// Ends of the lines or sentences of a prompt, for EvictionRule::chunk_ends, from the texts of its tokens, at
+/// least one. A line ends behind a token with a line break. A sentence ends there too, and behind a token
+/// that ends in '.', '!' or '?', quotes and brackets aside, where the next token begins with a space.
 std::vector<Index> chunk_ends(std::span<const std::string> texts, ChunkBy by);
 
-/// The kept set of a cache: what is pinned (sinks first, then the most recent), then the largest scores, ties
-/// to the lower position; with a threshold what reaches it, and no budget; pages go whole, and one that does
-/// not fit into what is left of the budget goes out; pieces of text go in the order of their worth, and of
-/// the one that the budget does not hold whole its first tokens stay. `scores` are what rule_scores ranks by,
-/// in order of position; they must not be NaN. `weights`, as second_weights(), of a rule with two stages:
-/// half of the budget goes by score, and of the others those are kept whose (score + kCriticalEpsilon) weight
-/// is largest.
+/// The kept set of a cache: pinned tokens (sinks first, then the most recent), then the largest scores, ties
+/// to the lower position. With a threshold, all tokens that reach it are kept, without a budget. Pages are
+/// kept or evicted whole; a page that does not fit into the rest of the budget is evicted. Pieces of text go
+/// in the order of their worth; of a piece that the budget does not hold whole, the first tokens stay.
+/// `scores` are those that rule_scores() ranks by, in order of position; they must not be NaN. `weights` are
+/// second_weights() of a rule with two stages: half of the budget goes by score, and of the other tokens
+/// those of largest (score + kCriticalEpsilon) weight are kept.
 KeptSet keep_by(const EvictionRule& rule, Vector<double> scores, Index budget,
                 const Vector<double>& weights = {});
 
-/// Number of tokens that share the score of the last one that `kept` has by score, where one of them is not
-/// kept: the choice among them is any; 0 where the cut runs between two scores. Scores are pooled, and
-/// rounded to `numbers`, first. What is pinned plays no part. For rules that rank token by token, once, in
-/// one stage.
+/// Number of tokens that share the score of the kept token with the lowest score, where one of them is not
+/// kept: the choice among them is arbitrary. 0 where the cut runs between two scores. Scores are pooled, and
+/// rounded to `numbers`, first. Pinned tokens do not count. For rules that rank token by token, once, in one
+/// stage.
 Index tied_at_cut(const EvictionRule& rule, const Vector<double>& scores, const KeptSet& kept, Dtype numbers);
 
 /// Term that CriticalKV's code and kvpress add to mean attention before they multiply it.

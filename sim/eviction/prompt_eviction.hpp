@@ -56,11 +56,12 @@ class BlockCuts {
 template <class T>
 Vector<double> second_weights(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers);
 
-/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
-/// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
-/// softmax over the cache alone, and cut back ([CAO] sec. 2). A sliding window's tokens leave the cache,
-/// before it is ranked, once no later row sees them. Only for rules that rank by a metric of the keys, values
-/// and queries of a block, and for groups that hold the prompt's queries where such a rule needs them.
+/// Evicts in blocks of `block` prompt tokens. After each block, the cache is the tokens kept so far and the
+/// block. Where these are more than the budget, they are ranked by the block's last min(window, block)
+/// queries, with the softmax over the cache alone, and cut back ([CAO] sec. 2). A sliding window's tokens
+/// leave the cache, before it is ranked, once no later row sees them. Only for rules that rank by a metric of
+/// the keys, values and queries of a block, and for groups that hold the prompt's queries where such a rule
+/// needs them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute);

@@ -37,7 +37,7 @@ std::optional<std::string> why_no_reference(const Dump& dump, Reference kind);
 /// Positions that shifted queries are moved to, l to l + kShiftedPositions - 1, one after the other.
 inline constexpr Index kShiftedPositions = 64;
 
-/// The queries, of all query heads. They see the prompt alone.
+/// Reference queries of all query heads. They see the prompt alone.
 template <class T>
 QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions& options);
 

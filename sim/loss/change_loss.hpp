@@ -33,7 +33,7 @@ std::vector<ChangeLoss> change_losses(const RowGradients<T>& gradients, RowRange
                                       const std::vector<PanelRows<T>>& changes, RowRange changed,
                                       Workers& workers);
 
-/// The judge: D [|changed|, d_v] in float64, from the definition.
+/// Reference: D [|changed|, d_v] in float64, from the definition.
 ChangeLoss change_loss_reference(const RowGradients<double>& gradients, Index g, RowRange rows,
                                  const Matrix<double>& change, RowRange changed);
 

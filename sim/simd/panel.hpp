@@ -20,7 +20,7 @@ constexpr Index panels_of(Index columns) {
   return div_up(columns, kPanelWidth<T>);
 }
 
-/// Where an entry of a matrix stands in its panels, [panels][rows][W].
+/// Index of a matrix entry in panels, [panels][rows][W].
 template <class T>
 constexpr std::size_t panel_entry(Index row, Index column, Index rows) {
   constexpr Index W = kPanelWidth<T>;

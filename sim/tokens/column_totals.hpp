@@ -40,7 +40,8 @@ TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& valu
 template <class T>
 void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g, Index panel, T* out);
 
-/// Column sums of one query head over a set of rows, each [l]. Which are filled depends on the ColumnSet.
+/// Column sums of one query head over a set of rows, each [l]. The ColumnSet determines the sums that are
+/// computed.
 struct ColumnTotals {
   std::array<Vector<double>, kRowSums> sums;
   Vector<double> max_attn;
@@ -58,9 +59,9 @@ void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l
 /// of their product where they leave the cache, a tenth where they do not.
 inline constexpr Index kMostLogits = Index{32} << 20;
 
-/// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
-/// Where the columns need no outputs the values may be empty. most_logits: bytes of them that
-/// pass one leaves for pass two.
+/// Runs both passes for the given rows (positions) of every query head: [G]. Rows must not be empty. The
+/// values may be empty if the columns need no outputs. most_logits: bytes of logits that pass one may leave
+/// for pass two.
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                         RowRange rows, ColumnSet columns, Workers& workers,
@@ -121,7 +122,7 @@ struct RowBatch {
 template <class T>
 std::vector<RowBatch> row_batches(const HeadGroup<T>& group, RowRange rows, Index most);
 
-/// Where pass two begins for these rows: no later than the first column that one of them sees.
+/// First column of pass two for these rows: no later than the first column that one of them sees.
 template <class T>
 Index first_scored(const HeadGroup<T>& group, RowRange rows) {
   return group.first_visible(rows.begin) / kTokensPassTwo * kTokensPassTwo;

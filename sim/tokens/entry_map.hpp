@@ -41,7 +41,7 @@ class EntryMap {
   EntryMap& operator=(EntryMap&&) noexcept;
 
   const HeadGroup<T>& group() const;
-  /// Another number for every EntryMap<T> that this process makes: for the keys of caches.
+  /// Number that differs for every EntryMap<T> of this process: for the keys of caches.
   std::uint64_t id() const;
   /// The softmax of every `step`-th of some rows (positions with a query): 4 |rows| T d flops. Throws
   /// InputError where a number overflows T, Interrupted within milliseconds where the workers are stopping.
@@ -59,7 +59,7 @@ class EntryMap {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The judge: one row of entries from the definitions in float64, exact errors by attention computed anew:
+/// Reference: one row of entries from the definitions in float64, exact errors by recomputing the attention:
 /// [tokens], NaN where hidden. O(T (d + |tokens| d_v)).
 std::vector<double> entries_reference(const HeadGroup<double>& group, Index g, Index i, EntryTerm entry,
                                       const std::vector<Index>& tokens);

@@ -39,7 +39,7 @@ Vector<double> leverage(const HeadGroup<double>& group, Workers& workers);
 /// n l^2 + 2 l^3 flops, and per step O((l + d_v) l) in rank-one updates of G^-1, carried out in blocks.
 GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& workers);
 
-/// The judge: each token's min E by a system of its own over the others. O(l^4).
+/// Reference: solves a system over the other tokens for each token's min E. O(l^4).
 Vector<double> leverage_reference(const HeadGroup<double>& group);
 
 }  // namespace kvreplay

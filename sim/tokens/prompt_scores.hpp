@@ -26,7 +26,7 @@ std::optional<std::string> why_no_kvzip_plus(const Dump& dump);
 Vector<double> prompt_score(TokenMetric metric, const HeadGroup<double>& group, Index window,
                             Workers& workers);
 
-/// The judge: row by row and channel by channel, as the definitions say it.
+/// Reference: row by row and channel by channel, directly from the definitions.
 Vector<double> prompt_score_reference(TokenMetric metric, const HeadGroup<double>& group, Index window);
 
 }  // namespace kvreplay

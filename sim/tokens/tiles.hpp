@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cassert>
 
-// The two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
-// kPanelWidth<T> to a panel, so that keys and values are read as they lie in the dump and every per-row
-// quantity is a vector.
+// Two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
+// kPanelWidth<T> to a panel. Keys and values are read as they lie in the dump, and every per-row quantity is
+// a vector.
 //
 //   pass one   logits of a tile -> running softmax state of every row, its largest column set apart
 //   pass two   the tile again   -> a, z and v.o of every entry -> column sums of every metric
 //
-// The largest column of a row never enters the running sums (rest_*): what remains of the row when that
-// column is removed or changed is therefore known without a subtraction, however close to 1 its weight is.
+// The largest column of a row never enters the running sums (rest_*). The rest of the row after this column
+// is removed or changed is therefore known without a subtraction, however close to 1 its weight is.
 
 namespace kvreplay {
 
@@ -29,7 +29,7 @@ struct SoftmaxPanel {
 };
 
 /// Logits that pass one leaves for pass two to use up, uncapped and none hidden: [panels][columns][W] from
-/// the column `first` on. Those of columns that no row of a panel sees were never written.
+/// the column `first` on. Logits of columns that no row of a panel sees are not initialised.
 template <class T>
 struct KeptLogits {
   T* all = nullptr;  ///< null: none
@@ -163,7 +163,7 @@ struct TilesSimd {
                       const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,
                       const ColumnSums& sums);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 TilesSimd<T> tiles_simd();
 

@@ -24,7 +24,7 @@ class MetricSet {
     set.bits_.set();
     return set;
   }
-  /// All that nobody has to ask for.
+  /// All metrics that are computed by default.
   static MetricSet standard() {
     MetricSet set = all();
     for (const TokenMetricFacts& facts : kTokenMetrics)
@@ -68,9 +68,9 @@ Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
 /// finite ends in an InputError of the metric.
 HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w);
 
-/// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every
-/// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must
-/// be available.
+/// Reference: float64, directly from the definitions; exact errors by recomputing the attention for every
+/// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast versions. The requested metrics
+/// must be available.
 TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const TokenOptions& options);
 
 /// The fast CPU twin, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T.

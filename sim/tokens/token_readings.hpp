@@ -43,11 +43,12 @@ template <class T>
 std::vector<CaoteScores> caote_scores(const PreparedValues<T>& values,
                                       const std::vector<ColumnTotals>& totals, Workers& workers);
 
-/// The judge of one query head's, from its attn [n] and the values [n, d_v]: each token's others summed anew.
+/// Reference for one query head, from attn [n] and values [n, d_v]: recomputes the sum over all other tokens
+/// for each token.
 CaoteScores caote_reference(Vector<double> attn, const HeadMatrix<double>& values);
-/// One query head's scores, for whoever reads the values: weights() for a sum over them, then the distances
-/// from mean(). The top token, which may hold nearly all of the attention, is scored from the others alone.
-/// Values are less their centre.
+/// Scores of one query head, if the caller reads the values: weights() for a sum over them, then the
+/// distances from mean(). The top token, which may hold nearly all of the attention, is scored from the
+/// others alone. Values are less their centre.
 class CaoteHead {
  public:
   /// Refers to attn [l] until it is gone.

@@ -40,7 +40,7 @@ struct ValueRowsSimd {
   /// sum += v[which[r]]^2, entry by entry.
   void (*add_squared_rows)(const T* v, const Index* which, Index rows, Index d_v, double* sum);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 ValueRowsSimd<T> value_rows_simd();
 

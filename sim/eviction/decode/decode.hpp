@@ -31,8 +31,8 @@ struct DecodeOptions {
   /// Only the scores of the last `window` steps count, and none of the prompt; at least 1. Unset: all steps
   /// and the prompt's rows, for Base::tova as if it were 1.
   std::optional<Index> window = {};
-  /// Nothing is ever evicted: a new token stays if it ranks among the `budget` first of the cache with
-  /// itself, pins aside, and leaves at once if not.
+  /// No cached token is ever evicted. A new token stays if it ranks among the first `budget` tokens of the
+  /// cache together with itself, pins aside; if not, it leaves at once.
   bool append_only = false;
   Index interval = 0;  ///< positions from cut to cut; 0: every step, by sums
 };
@@ -87,12 +87,13 @@ Matrix<double> decode_start_scores(const HeadGroup<T>& group, const EvictionRule
 template <class T>
 std::vector<Matrix<T>> decode_full_outputs(const HeadGroup<T>& group, Workers& workers);
 
-/// One run over a causal group. `start_scores` and `full` are what the two functions above give. For a rule
-/// with per_visible_row a token's sum is divided by the number of rows at or after its position that went
-/// into it. Takes 4 G n d flops a step for a cache of n tokens; holds n (d + 2 d_v) numbers of T, a few rows
-/// of n doubles and, with a window, as many more (per query head for caote and fastcaote), besides its
-/// results; at intervals a copy of the cache at each cut. Runs on the calling thread: runs are what to share
-/// out. Throws InputError where a number overflows T, Interrupted where the workers are stopping.
+/// One run over a causal group. `start_scores` and `full` are the results of the two functions above. For a
+/// rule with per_visible_row a token's sum is divided by the number of rows in the sum that are at or after
+/// the token's position. Takes 4 G n d flops a step for a cache of n tokens. Holds n (d + 2 d_v) numbers of T
+/// and a few rows of n doubles; with a window, one more such row for each of its steps (per query head for
+/// caote and fastcaote); the results; and, at intervals, a copy of the cache at each cut. Runs on the calling
+/// thread: distribute runs over threads. Throws InputError where a number overflows T, Interrupted where the
+/// workers are stopping.
 template <class T>
 DecodeReplay<T> decode_replay(const HeadGroup<T>& group, const EvictionRule& rule, const KeptSet& start,
                               Index budget, const DecodeOptions& options, const Matrix<double>& start_scores,
@@ -118,8 +119,8 @@ class DecodingCache {
                 Index budget, const DecodeOptions& options, const Matrix<double>& start_scores);
   ~DecodingCache();
 
-  /// The next position, whose numbers the group has by now: joins, attends, and the cache is cut. What leaves
-  /// it, ascending.
+  /// Adds the next position, whose numbers the group must have by now: it joins, attends, and the cache is
+  /// cut. Returns the positions that leave the cache, ascending.
   std::vector<Index> step();
 
  private:
@@ -136,22 +137,22 @@ std::vector<DecodeReplay<T>> decode_replays(const HeadGroup<T>& group, std::span
 /// numbers, and keeps no state besides. A device accelerates scores only; all other policies are the CPU's.
 bool decodes_on_device(const EvictionRule& rule, const DecodeOptions& options);
 
-/// The CUDA twin, on the calling thread's device, of runs that decodes_on_device(): logits and outputs in
-/// float32, weights and sums of scores in float64, the same bits in every run and whatever runs beside it. A
-/// cache that holds every token has the full output itself. A step of a cache of n tokens reads 4 n (d + d_v)
-/// bytes for each 4 query heads, a second time the values for scores of ||v - o||, all from one
-/// multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs go side by side on all
-/// multiprocessors: many of them are what fills a device. Holds the group, the results and some 140 bytes
-/// (and 8 for each step of a window) for each token that a run can hold: of `workspace` bytes, or of a fifth
-/// of the free device memory where that is less, and at least for one run; runs that find no room wait for
-/// others. Throws DeviceError and OutOfDeviceMemory besides what decode_replay() throws.
+/// CUDA version of decode_replay(), on the calling thread's device, for runs that decodes_on_device(). Logits
+/// and outputs are float32, weights and sums of scores float64. The bits are the same in every run, whatever
+/// other runs there are. A cache that holds every token has the full output itself. A step of a cache of n
+/// tokens reads 4 n (d + d_v) bytes for each 4 query heads, and the values again for scores of ||v - o||, all
+/// from one multiprocessor: at 50 to 100 GB/s 10 to 20 us for n = 1024, d = d_v = 128. Runs share all
+/// multiprocessors, so it takes many to fill a device. Holds the group, the results and some 140 bytes (and 8
+/// for each step of a window) for each token that a run can hold. The limit is `workspace` bytes, or a fifth
+/// of the free device memory where that is less, and at least one run; runs that find no room wait. Throws
+/// DeviceError and OutOfDeviceMemory besides the exceptions of decode_replay().
 std::vector<DecodeReplay<float>> decode_replays_cuda(const HeadGroup<float>& group,
                                                      std::span<const DecodeRequest> runs,
                                                      const std::vector<Matrix<float>>& full, Workers& workers,
                                                      std::size_t workspace = std::size_t{8} << 30);
 
-/// The judge: float64 from the definitions, the cache rebuilt and its scores recomputed by brute force at
-/// every step. Shares nothing with the fast twin.
+/// Reference: float64 from the definitions. The cache is rebuilt and its scores are recomputed by brute force
+/// at every step. Shares no code with the fast version.
 DecodeReplay<double> decode_replay_reference(const HeadGroup<double>& group, const EvictionRule& rule,
                                              const KeptSet& start, Index budget,
                                              const DecodeOptions& options);

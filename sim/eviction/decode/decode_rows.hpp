@@ -27,7 +27,7 @@ struct DecodeRowsSimd {
   void (*token_differences)(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
                             T* square, DifferenceProduct which, T* product);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 DecodeRowsSimd<T> decode_rows_simd();
 

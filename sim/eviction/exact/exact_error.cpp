@@ -193,7 +193,7 @@ void ExactError::start_row(Index r) {
   }
 }
 
-/// Everything that depends on M, from nothing but M.
+/// Computes everything that depends on M, from M alone.
 void ExactError::sum_row(Index r) {
   using namespace exact_error;
   ErrorRowState& row = rows_[r];

@@ -13,23 +13,23 @@
 #include <optional>
 #include <vector>
 
-// The exact error E(M) of a kept set (see greedy.hpp) and of every set that is one token away from it, kept
-// up to date while tokens leave and enter.
+// Exact error E(M) of a kept set (see greedy.hpp) and of every set that differs by one token, kept up to date
+// while tokens leave and enter.
 //
 // With D = o^M - o and a the weight of token p within M, removing p changes a row's error by
 //   c (2 D . (o^M - v_p) + c ||o^M - v_p||^2),  c = a / (1 - a);
-// inserting it does the same with c = -a' / (1 + a'), a' its weight relative to the sum over M. Both need
-// o^M . v_p and D . v_p, which follow from one running sum a row and column, u_ip:
+// inserting it does the same with c = -a' / (1 + a'), a' its weight relative to the sum over M. Both need o^M
+// . v_p and D . v_p, which follow from one running sum a row and column, u_ip:
 //   by what was removed   u = P . v_p, P = sum over the removed of a_ip v_p (a of the whole prompt), with rho
 //                         their sum: D = s (rho o - P), o^M = s (o - P), s = 1 / (1 - rho). Nothing cancels
 //                         however little was removed.
 //   by what is left       u = -X . v_p, X the sum over M: o^M = s X, D = o^M - o. For rows that lost nearly
 //                         all their weight, where o - P would cancel.
-// As in sim/tokens/tiles.hpp, a row's largest kept candidate (its top) stays out of the rest sums, from which
-// its own removal is scored: its 1 - a is a sum, never a difference. Values are centred.
+// A row's largest kept candidate (its top) stays out of the rest sums, as in sim/tokens/tiles.hpp. Its own
+// removal is scored from these sums: its 1 - a is a sum, never a difference. Values are centred.
 //
-// By loss E is 1/2 mean_s (g_is . D)^2 in place of ||D||^2: the same of other vectors (ErrorSpace). What
-// changes is that v_p has another product with a token in each row.
+// For the loss, E is 1/2 mean_s (g_is . D)^2 in place of ||D||^2: the same formulas for other vectors
+// (ErrorSpace). v_p then has another product with a token in each row.
 
 namespace kvreplay {
 
@@ -233,9 +233,9 @@ struct Insertion {
 
 class ExactError {
  public:
-  /// Where `insertions` is false nothing that was removed can come back, and best_removal() is all that is
-  /// asked for: where E is an error, a pass in float32 then finds the columns that it looks at. `gradients`:
-  /// of all rows where E is a loss, null where it is an error.
+  /// Without `insertions`, tokens that were removed cannot come back, and only best_removal() is used. Where
+  /// E is an error, a pass in float32 then selects the columns that it evaluates. `gradients`: of all rows
+  /// where E is a loss, null where it is an error.
   ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
              Workers& workers, const RowGradients<double>* gradients = nullptr);
 

@@ -218,7 +218,7 @@ struct Shared {
   }
 };
 
-/// A run's slots. What members return and hold is the same in all threads.
+/// A run's slots. Results and members are equal in all threads.
 template <int kHeads>
 class Cache {
  public:
