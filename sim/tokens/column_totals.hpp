@@ -11,11 +11,11 @@
 #include <span>
 #include <vector>
 
-// The fast path's middle layer: both passes over one set of rows, shared out over threads.
+// Middle layer of the fast path: both passes over one set of rows, in parallel.
 
 namespace kvreplay {
 
-/// Keys' and values' side of a head group, common to all row sets and query heads.
+/// Keys and values of a head group, prepared for all row sets and query heads.
 template <class T>
 struct PreparedValues {
   Vector<T> centre;    ///< [d_v], about the mean of the values: any constant serves, a near one cancels less
@@ -50,13 +50,13 @@ struct ColumnTotals {
   const Vector<double>& operator[](RowScore score) const { return sums[sum_at(score)]; }
 };
 
-/// All 0, those that the ColumnSet has: [l].
+/// Zeros for the sums of a ColumnSet: [l] each.
 ColumnTotals empty_totals(Index l, ColumnSet columns);
-/// Adds what the rows' largest columns are worth, in order.
+/// Adds the scores of the rows' largest columns, in order.
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals);
 
-/// Bytes of logits that are kept between the passes. At d = 128 to write and to read them takes half the time
-/// of their product where they leave the cache, a tenth where they do not.
+/// Bytes of logits that are kept between the passes. At d = 128, writing and reading them takes half the time
+/// of their product if they leave the processor's cache, a tenth if they do not.
 inline constexpr Index kMostLogits = Index{32} << 20;
 
 /// Runs both passes for the given rows (positions) of every query head: [G]. Rows must not be empty. The
@@ -67,14 +67,14 @@ std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const Prepare
                                         RowRange rows, ColumnSet columns, Workers& workers,
                                         Index most_logits = kMostLogits);
 
-/// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
+/// State before any token: the row has seen only the sink column, whose value is 0, that is, -centre after
 /// centring.
 template <class T>
 void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
                  bool with_sink, const SoftmaxPanel<T>& state);
 
 /// Ends pass one for a panel: o - centre in place of state.rest_out, the row constants [kRowConstants][W],
-/// and what the largest column of each row is worth, [panel_rows]. Throws InputError where a number overflows
+/// and the scores of the largest column of each row, [panel_rows]. Throws InputError where a number overflows
 /// T.
 template <class T>
 void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
@@ -100,8 +100,8 @@ struct HeadRows {
   hwy::AlignedFreeUniquePtr<T[]> q_panels;       ///< [panels][d][W]
   hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
   hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
-  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput's, where asked for
-  std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
+  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput's, on request
+  std::vector<T> others;                         ///< [panels][d_v][W], on request: o' - centre, of all
                                                  ///< columns but the largest
   std::vector<LargestScores> largest;            ///< [rows]
 };
