@@ -38,9 +38,9 @@ inline constexpr Index kGramTile = 128;
 /// Rows of an item of a loop over n: whole tiles, from n alone.
 Index gram_item_rows(Index n);
 
-/// X^T X of n rows of d numbers in float64, `per_item` rows (whole tiles) to an item of the loop, whose sums
-/// add up in order. fill(first, count, panels) writes the rows first .. first + count - 1, a tile, as
-/// add_gram() takes them; what it leaves in the padding is of no account.
+/// X^T X of n rows of d numbers in float64. An item of the loop has `per_item` rows (whole tiles); the items'
+/// sums are added in order. fill(first, count, panels) writes the rows first .. first + count - 1, a tile, in
+/// the layout of add_gram(); numbers in the padding are ignored.
 Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
                             const std::function<void(Index first, Index count, double* panels)>& fill,
                             Workers& workers);

@@ -29,14 +29,14 @@ struct OutputChanges {
   std::vector<PanelRows<T>> change;
 };
 
-/// The exact change that each of `caches` makes to a group's outputs on `rows` (positions with a query, not
-/// empty). In T (outputs that vanish beside the values, in float64), sums over rows in float64: within about
-/// 1e-6 (float) or 1e-14 (double) of the full output's norm, the same bytes for any number of threads. A
-/// cache that holds everything as it was gives exactly 0. Keys' pruned channels are skipped, not multiplied
-/// by 0. Throws InputError where a number overflows T. Cost: 2 G |rows| T d flops once, whose logits serve
-/// all caches that hold the group's own keys whole; then 2 G |rows| |M| d_v a cache, and as much times d' /
-/// d_v, d' the channels left, where it holds others. Memory: O(T d) for a cache of other keys, O(T W) a
-/// thread.
+/// Exact change that each of `caches` makes to a group's outputs on `rows` (positions with a query, not
+/// empty). In T (outputs that vanish beside the values, in float64), with sums over rows in float64.
+/// Accuracy: about 1e-6 (float) or 1e-14 (double) of the full output's norm, the same bytes for any number of
+/// threads. A cache that holds everything unchanged gives exactly 0. Keys' pruned channels are skipped, not
+/// multiplied by 0. Throws InputError where a number overflows T. Cost: 2 G |rows| T d flops once, whose
+/// logits serve all caches with the group's own keys whole; then 2 G |rows| |M| d_v a cache, and for a cache
+/// of other keys as much times d' / d_v, where d' is the number of channels left. Memory: O(T d) for a cache
+/// of other keys, O(T W) a thread.
 template <class T>
 OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
                                 std::span<const std::type_identity_t<Cache<T>>> caches, bool with_vectors,
@@ -85,11 +85,11 @@ inline bool fits_devices(const Cache<float>& cache) {
 }
 
 /// output_changes() of caches that fits_devices(), on the calling thread's device, in float32 with the sums
-/// over segments of tokens in float64. A block's logits are formed once and serve every cache that only
-/// evicts; another cache's keys and values are brought for each block. Two runs give the same bits, whatever
-/// `workspace` is. Device memory: the group, one cache's keys and values, O((|caches| + 1) T) of columns and
-/// the smaller of `workspace` and a fifth of what is free, or what 64 rows take if that is more. Throws
-/// InputError as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
+/// over segments of tokens in float64. A block's logits are computed once for all caches that only evict.
+/// Another cache's keys and values are copied to the device for each block. Two runs give the same bits,
+/// whatever `workspace` is. Device memory: the group; one cache's keys and values; O((|caches| + 1) T) of
+/// columns; and the smaller of `workspace` and a fifth of the free memory, or the need of 64 rows if that is
+/// more. Throws InputError as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
 OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
                                          std::span<const Cache<float>> caches, bool with_vectors,
                                          Workers& workers, std::size_t workspace = kKeptWorkspace);

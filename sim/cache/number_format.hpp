@@ -41,9 +41,9 @@ struct NumberFormatFacts {
   std::string_view name;
   std::string_view meaning;  ///< one line
   int bits;                  ///< a number
-  bool uniform = false;   ///< steps between the ends of a group that is asked for, along tokens or channels
-  Index block = 0;        ///< numbers of a token that share a scale; 0: all of them
-  Index scale_bytes = 0;  ///< of each block, or group
+  bool uniform = false;      ///< equal steps between the ends of a group, along tokens or channels
+  Index block = 0;           ///< numbers of a token that share a scale; 0: all of them
+  Index scale_bytes = 0;     ///< of each block, or group
 };
 
 inline constexpr auto kNumberFormats = facts_table<NumberFormatFacts>({

@@ -54,13 +54,13 @@ struct SubsetProblem {
 enum class Choice : std::int8_t { kOpen, kOut, kIn };
 using Choices = std::vector<Choice>;
 
-/// The problem that is left of `problem` with some of its channels settled. O(m^2).
+/// Rest of `problem` after some of its channels were decided. O(m^2).
 SubsetProblem reduced(const SubsetProblem& problem, const Choices& choices);
 
 /// x with its entries moved to [0, 1] and the first of them moved further until their sum is k.
 Vector<double> feasible(Vector<double> x, Index k);
 
-/// f and its slopes at x, and what they say of every set: error >= bound.
+/// f and its slopes at x, and the lower bound that they give for every set: error >= bound.
 struct Tangent {
   Vector<double> x, slope;
   double value = 0;
@@ -91,9 +91,9 @@ class Incumbent {
   Incumbent(const Matrix<double>& H, ChannelSet fixed, const ChannelSet& first);
 
   void offer(const ChannelSet& set);
-  /// The set that x rounds to: its k largest, and what the problem has taken. Returns it.
+  /// Offers the set that x rounds to: its k largest, and the channels that the problem has taken. Returns it.
   ChannelSet offer_rounded(const SubsetProblem& problem, const Vector<double>& x);
-  /// The only set that a closed problem leaves, if there is one.
+  /// Offers the only set that a closed problem leaves, if there is one.
   void offer_closed(const SubsetProblem& problem);
   /// The set itself and what exchanges make of it.
   void offer_exchanged(const ChannelSet& set);

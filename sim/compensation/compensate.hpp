@@ -42,10 +42,10 @@ class Compensations {
   Compensations(const HeadGroup<T>& group, const KeptSet& kept, const ReferenceRows<T>* reference,
                 Workers& workers, const FixedRidges& fixed = {});
 
-  /// The cache under a method that does not merge. An empty kept set stays empty, a whole prompt as it is.
+  /// Cache under a method that does not merge. An empty kept set stays empty, a whole prompt unchanged.
   Compensated with(Compensation method);
-  /// The least squared change of the outputs on the reference rows that any values could reach beside the
-  /// biases of `method`; nan where rows do not outnumber tokens.
+  /// Smallest squared change of the outputs on the reference rows that any values could reach with the biases
+  /// of `method`; NaN where rows do not outnumber tokens.
   double bound(Compensation method);
 
  private:

@@ -104,10 +104,10 @@ struct MergedCache {
   Index merged = 0;     ///< evicted tokens of which something went into a kept one
 };
 
-/// Merges the tokens that are not kept ([l], whoever chose them) into those that are: which into which and
-/// with what weights is all that the method decides. Kept tokens that nothing is merged into stay as they
-/// are, bit for bit; with nothing kept all is dropped. Equal similarities go to the lower position. There
-/// must be such semantics of the method; `attention` is looked at only by methods that need it. O(l^2 d).
+/// Merges the tokens that are not kept ([l], by any policy) into kept ones. The method decides only the
+/// target of each token and the weights. Kept tokens without merged ones stay unchanged, bit for bit; with
+/// nothing kept all tokens are dropped. Equal similarities go to the lower position. The method must have the
+/// given semantics; only methods that need `attention` read it. O(l^2 d).
 MergedCache merged_cache(const HeadGroup<double>& group, const KeptSet& kept, Merging method,
                          Semantics semantics, const WindowAttention& attention,
                          const MergingOptions& options = {});

@@ -219,7 +219,8 @@ KVREPLAY_HOST_DEVICE inline T weighted_square(T w, T square) {
   return kRange == Range::finite || w != 0 ? w * w * square : T(0);
 }
 
-/// A share of the attention, or all of it, below this is none: what is divided by a larger one stays finite.
+/// Lower bound of a share of the attention, or of all of it: less counts as none, and a quotient by more
+/// stays finite.
 inline constexpr double kNoAttention = 1e-280;
 
 /// s/(1-s) ||mean - v|| of CAOTE, from a token's attention, that of all `others` and the distance. Where it

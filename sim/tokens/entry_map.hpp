@@ -46,9 +46,9 @@ class EntryMap {
   /// The softmax of every `step`-th of some rows (positions with a query): 4 |rows| T d flops. Throws
   /// InputError where a number overflows T, Interrupted within milliseconds where the workers are stopping.
   EntryRows<T> rows(Index g, RowRange rows, Workers& workers, Index step = 1) const;
-  /// out [n][end - begin]: one entry of those n rows of `of` whose positions are in `take`, for the positions
-  /// [begin, end), which may be decoded ones; NaN where the token is hidden from the row, infinite where the
-  /// entry is beyond T. The same bytes for an entry whatever else is asked for with it.
+  /// Writes one entry of n rows of `of`, those whose positions are in `take`, to out [n][end - begin], for
+  /// the positions [begin, end), which may be decoded ones. NaN where the token is hidden from the row,
+  /// infinite where the entry is beyond T. An entry has the same bytes whatever else is computed in the call.
   /// Cost: 2 |rows| |tokens| d flops, with an output in the entry 2 |rows| |tokens| d_v more, and about 20 an
   /// entry; nothing for panels of rows that see none of the tokens. Scores keep to the numerics of
   /// METRICS.md, the row's largest column included.

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-// exact_loss and oracle_loss: what removing one token alone is predicted to cost, in nats.
+// exact_loss and oracle_loss: predicted loss, in nats, if one token alone is removed.
 
 namespace kvreplay {
 

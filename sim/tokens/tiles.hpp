@@ -57,7 +57,7 @@ struct TileInput {
   Index total;         ///< positions T
   bool causal;
   Index sliding_window;   ///< 0: none
-  bool two_sided;         ///< whether it hides what is ahead, too
+  bool two_sided;         ///< true: the sliding window hides positions ahead of it, too
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
   KeptLogits<T> logits;
@@ -95,8 +95,8 @@ inline constexpr Index kTokensPassTwo = 144, kTokensPerTile = 36;
 /// Panels that share a tile's keys before the next tile is taken.
 inline constexpr Index kPanelsPerBlock = 4;
 
-/// One panel of rows at the end of pass one: what is known of each row's largest column, and the sums that
-/// need its value.
+/// One panel of rows at the end of pass one: data of each row's largest column, and the sums that need its
+/// value.
 template <class T>
 struct LargestColumns {
   static constexpr Index W = kPanelWidth<T>;

@@ -158,12 +158,12 @@ class CoarseChanges {
   /// True if a pass is due: too many moves, or too large ones.
   bool due() const { return moves() >= kMoves || !(largest_growth_ <= kMostGrowth); }
   Index moves() const { return std::ssize(moved_) / width_; }
-  /// The value x is about to leave: add x . v_p is missing from the float64 sums of a row from now on, and
-  /// its weight among the row's was add * weight.
+  /// Records that the value x is about to leave: from now on, add x . v_p is missing from the float64 sums of
+  /// a row. x's weight in the row was add * weight.
   void add_move(const Numbers& x, const std::vector<ErrorRow>& scan);
   /// No move is missing from the row's float64 sums.
   void clear_row(Index row);
-  /// Adds what is missing to n blocks of float64 sums of columns whose `values` are [columns][width].
+  /// Adds the missing moves to n blocks of float64 sums of columns whose `values` are [columns][width].
   void add_moves_to(double* blocks, Index n, const double* values, Index columns) const;
 
   /// The pass over the first `columns` columns, from whose float64 sums nothing is missing any more. current:
@@ -343,8 +343,8 @@ inline void check_stop(const Workers& workers) {
   if (workers.stopping()) throw Interrupted{};
 }
 
-/// exchange() of sim/eviction/exact/greedy.hpp from the set `kept` that `state` has. State: ExactError or its
-/// twin on a device.
+/// exchange() of sim/eviction/exact/greedy.hpp from the set `kept` of `state`. State: ExactError or its
+/// counterpart on a device.
 template <class State>
 KeptSet exchange_from(State& state, KeptSet kept, const Workers& workers) {
   constexpr double kWorthwhile = 1e-9;  // swaps that pay less than this part of the error: rounding decides
