@@ -19,8 +19,8 @@ double soft_capped(const AttentionRule& rule, double raw) {
   return rule.softcap ? *rule.softcap * std::tanh(raw / *rule.softcap) : raw;
 }
 
-/// How far the largest logit may move before the numerators get another shift: half of what their range is
-/// good for, so that neither one that counts vanishes nor their sum overflows.
+/// Largest shift of the row's largest logit before the numerators are computed again with another shift. The
+/// limit is half of the exponent range: no numerator that counts vanishes, and their sum does not overflow.
 constexpr double kShiftRange = 0.69 * std::numeric_limits<Wide>::max_exponent / 2;
 
 /// Softmax of a row of logits and a sink column: weight m is e[m] * inverse_sum.

@@ -24,17 +24,17 @@ struct PrunableKeys;
 struct TokenMetrics;
 struct TokenOptions;
 
-/// A GPU, and what this build has for it.
+/// A GPU, and the code that this build has for it.
 struct ComputeDevice {
   int number = 0;  ///< as CUDA counts them
   std::string name = {};
   int capability = 0;        ///< compute capability, 10 major + minor
   std::size_t memory = 0;    ///< bytes
-  int code = 0;              ///< the capability that the code it runs is written for; 0: it runs none
-  bool from_ptx = false;     ///< the driver made that code: the build has none for the card itself
+  int code = 0;              ///< compute capability that the device's code is written for; 0: it runs none
+  bool from_ptx = false;     ///< the driver compiled that code: the build has none for the device itself
   int driver = 0;            ///< the newest CUDA that the driver supports, 10 major + minor
   int runtime = 0;           ///< the CUDA of this build
-  std::string why_not = {};  ///< where nothing can be computed on it, one clause
+  std::string why_not = {};  ///< why the device cannot compute, as one clause; empty where it can
 };
 
 /// Computations over head groups in T. Each function is documented at the free function of its name.
@@ -43,8 +43,8 @@ class BackendOf {
  public:
   virtual ~BackendOf() = default;
 
-  /// `stored`: the group's numbers as its dump holds them, less to bring to a device; null where there are
-  /// none. The bits do not depend on it.
+  /// `stored`: the group's numbers as its dump holds them, which makes transfers to a device smaller; null
+  /// where there are none. The bits of the result do not depend on it.
   virtual TokenMetrics token_metrics(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers,
                                      const StoredGroup* stored = nullptr) const;
   virtual OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
@@ -58,9 +58,9 @@ class BackendOf {
                                                       Workers& workers) const;
 };
 
-/// Which hardware computes; callers never name a twin. This is the CPU; a device overrides what it has
-/// kernels for. float64 is the CPU's whatever the backend, but for the exact searches, which are in float64
-/// only.
+/// Hardware that computes. This class is the CPU; a device's class overrides the functions that it has
+/// kernels for. Callers use this interface, never a device's own functions. Everything in float64 runs on the
+/// CPU, whatever the backend, except for the exact searches, which exist in float64 only.
 class Backend : public BackendOf<float>, public BackendOf<double> {
  public:
   using BackendOf<float>::token_metrics, BackendOf<double>::token_metrics;

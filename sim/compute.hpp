@@ -13,17 +13,17 @@ enum class Precision { f32, f64, tensor };
 constexpr std::string_view name_of(Precision precision) {
   return precision == Precision::f32 ? "f32" : precision == Precision::f64 ? "f64" : "tensor";
 }
-/// Whether numbers are float32, where matrix units round them further too.
+/// True for float32, also where matrix units round products further (tensor).
 constexpr bool in_float32(Precision precision) { return precision != Precision::f64; }
 
-/// How the products of a matrix product are formed on a device.
+/// Precision of the products in a matrix product on a device.
 enum class Products {
   f32,    ///< as good as float32's own
   tensor  ///< one half-precision product: about 3 digits, enough to rank
 };
 
-/// What a computation runs on: these threads, this backend for what it computes otherwise than the CPU, and
-/// numbers of this precision where it is not said otherwise. What it names must outlive it.
+/// Resources of a computation: threads, a backend for the work that has device code, and the default
+/// precision of numbers. `workers` and `backend` must outlive this object.
 struct Compute {
   Compute(Workers& threads, const Backend& hardware = cpu_backend(),  // NOLINT: threads say enough
           Precision numbers = Precision::f32)

@@ -8,9 +8,10 @@
 
 namespace kvreplay {
 
-/// The rows of `measured` that a loss is taken on, where gradients are of `of_gradients`: those that are in
-/// both, which have to end alike. A row's gradient is of labels at it and behind it, so that the gradients of
-/// the last rows are those of a block of these alone. Empty where they do not, or where either is.
+/// Rows of `measured` on which a loss is computed, for gradients of the rows `of_gradients`: the rows in
+/// both, which must have the same end. A row's gradient comes from labels at this row and behind it, so the
+/// gradients of the last rows are those of a block of these rows alone. Empty where the ends differ, or where
+/// either range is empty.
 RowRange loss_rows(RowRange measured, RowRange of_gradients);
 
 /// The rows of a dump's gradients; empty where it has none.

@@ -10,9 +10,9 @@
 
 namespace kvreplay {
 
-// X^T X of a matrix [rows][d] that lies in panels, [ceil(d / W)][rows][W], W = kPanelWidth<T>, 0 in the
-// padding. Of the product's W x W blocks only those on and above the diagonal are formed: (i, j) with i <= j
-// in the order (0, 0), (0, 1), (1, 1), (0, 2), ...; what they hold below the diagonal is of no meaning.
+// X^T X of a matrix [rows][d] in panels, [ceil(d / W)][rows][W], W = kPanelWidth<T>, 0 in the padding. Only
+// the W x W blocks on and above the diagonal are computed: (i, j) with i <= j in the order (0, 0), (0, 1),
+// (1, 1), (0, 2), ... Their entries below the diagonal have no meaning.
 
 /// Where block (i, j), i <= j, of [W][W] entries begins.
 template <class T>
@@ -38,9 +38,9 @@ inline constexpr Index kGramTile = 128;
 /// Rows of an item of a loop over n: whole tiles, from n alone.
 Index gram_item_rows(Index n);
 
-/// X^T X of n rows of d numbers in float64, `per_item` rows (whole tiles) to an item of the loop, whose sums
-/// add up in order. fill(first, count, panels) writes the rows first .. first + count - 1, a tile, as
-/// add_gram() takes them; what it leaves in the padding is of no account.
+/// X^T X of n rows of d numbers in float64. An item of the loop has `per_item` rows (whole tiles); the items'
+/// sums are added in order. fill(first, count, panels) writes the rows first .. first + count - 1, a tile, in
+/// the layout of add_gram(); numbers in the padding are ignored.
 Matrix<double> gram_of_rows(Index n, Index d, Index per_item,
                             const std::function<void(Index first, Index count, double* panels)>& fill,
                             Workers& workers);

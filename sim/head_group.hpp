@@ -14,23 +14,22 @@
 
 namespace kvreplay {
 
-/// Gradients of some number of the model's with respect to the outputs of adjacent rows, one set a sample
-/// (data/DUMP-FORMAT.md). They are linear in that number: what a change of the outputs does to it, to first
-/// order, is the sum of gradient . change.
+/// Gradients of a scalar of the model (a log-probability, say) with respect to the attention outputs of
+/// adjacent rows, one set for each sample (data/DUMP-FORMAT.md). To first order, a change of the outputs
+/// changes the scalar by the sum of gradient . change.
 template <class T>
 struct RowGradients {
-  RowRange rows{};           ///< positions; empty: there are none
-  Index samples = 0;         ///< S
+  RowRange rows{};           ///< positions; empty: no gradients
+  Index samples = 0;         ///< S, the number of sets
   std::vector<Matrix<T>> g;  ///< [G] of [S |rows|, d_v], sample by sample
 
-  /// The place in g of a sample's row at a position.
+  /// Index into g's rows of a sample's row at a position.
   Index at(Index sample, Index position) const { return sample * rows.count() + position - rows.begin; }
 };
 
-/// The unit of every analysis: one layer, one KV head and the G query heads that read it.
-/// Row r of q is position T - T_q + r; rows of k and v are positions 0..T-1. A cache from which tokens were
-/// evicted is a head group too (cache_group()): its rows are then numbered as they stand in
-/// it.
+/// The unit of every analysis: one layer, one KV head and the G query heads that read it. Row r of q is
+/// position T - T_q + r; rows of k and v are positions 0..T-1. A cache from which tokens were evicted is a
+/// head group too (cache_group()): its rows are renumbered from 0.
 template <class T>
 struct HeadGroup {
   Index layer = 0;
@@ -41,22 +40,22 @@ struct HeadGroup {
   HeadMatrix<T> k;               ///< [T, d]
   HeadMatrix<T> v;               ///< [T, d_v]
   std::vector<Matrix<T>> wo;     ///< G of [d_v, d_model]; empty where the dump has none
-  /// G of [rows, d_v], of the last positions: the decoding steps with a query. What their outputs are
-  /// multiplied by before wo; empty where the dump has none.
+  /// Factors of the outputs before wo, G of [rows, d_v], for the decoding steps with a query (the last
+  /// positions); empty where the dump has no gate.
   std::vector<HeadMatrix<T>> gate;
   std::optional<Rope> rope;  ///< to undo the rotation of q; empty where unknown
-  /// Gradients of log-probabilities of labels that the model drew: on the last rows of the prompt, and of
-  /// all.
+  /// Gradients of the log-probabilities of tokens drawn from the model's own predictions, S samples.
+  /// g_window: of the last prompt rows. g_future: of the rows of the decoding steps.
   RowGradients<T> g_window, g_future;
-  RowGradients<T> g_nll;  ///< of the negative log-likelihood of the tokens that followed, one sample
-  /// G of [R_ref, d], after RoPE: queries of a second reading of the prompt, row r at position l + r, that
-  /// are asked of the prompt's tokens alone; empty where the dump has none of this prompt.
+  RowGradients<T> g_nll;  ///< negative log-likelihood of the tokens that followed, one sample
+  /// Queries of a second reading of the prompt, G of [R_ref, d], after RoPE. Row r is at position l + r and
+  /// sees only the prompt's tokens. Empty where the dump has none for this prompt.
   std::vector<HeadMatrix<T>> q_ref;
-  /// G of [R_ref, 1]: the norms of the hidden states that these queries' attention was called with; empty
-  /// where the dump has none.
+  /// Norms of the hidden states that the attention of q_ref was called with, G of [R_ref, 1]; empty where the
+  /// dump has none.
   std::vector<HeadMatrix<T>> h_ref_norm;
-  /// Where the rows of k and v stand in the model's sequence: [T], ascending, the rows with a query adjacent.
-  /// Empty: row p is position p. Only a sliding window asks for it.
+  /// Positions of the rows of k and v in the model's sequence: [T], ascending, the rows with a query
+  /// adjacent. Empty: row p is position p. Only a sliding window needs it.
   std::vector<Index> position;
 
   Index G() const { return std::ssize(q); }
@@ -116,35 +115,35 @@ RowGradients<To> converted(const RowGradients<From>& gradients) {
   return result;
 }
 
-/// All of a head group that what is asked of it looks at; the rest is not read, nor looked at for NaN and
+/// Parts of a head group that a caller needs. The other parts are neither read nor checked for NaN and
 /// infinity.
 struct HeadParts {
-  Index first_row = 0;  ///< the queries at this position and later, at least one
-  bool values = true;   ///< without: v is [0, d_v]
+  Index first_row = 0;  ///< position of the first query that is needed; at least one query is read
+  bool values = true;   ///< false: v is [0, d_v]
   bool others = true;   ///< wo, the gate, gradients and the second reading
-  /// Whether keys that lie in memory as they are used are looked at: what is asked finds no finite number
-  /// where it looks at one that is not, and says so.
+  /// True: keys in memory that need no copy are checked for NaN and infinity on load. False: the caller
+  /// detects them itself and throws.
   bool checked_keys = true;
 
-  /// What these and others need together.
+  /// Union with the parts that another caller needs.
   HeadParts& operator|=(const HeadParts& more) {
     return *this = {std::min(first_row, more.first_row), values || more.values, others || more.others,
                     checked_keys || more.checked_keys};
   }
 };
 
-/// Reads one head group from a dump and converts it to T. Where q, k and v of a dump in memory are of T, row
-/// by row, the group looks at them there.
+/// Reads one head group from a dump and converts it to T. Where q, k or v of a dump in memory already has
+/// type T, row by row, the group points to it without a copy.
 template <class T>
 HeadGroup<T> load_head_group(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts = {});
 
-/// A cache with all that read it: one KV head of the layer whose cache `layer` reads, and the query heads of
-/// every layer that reads it, layer by layer. What is chosen for the cache as a whole is chosen by it.
+/// A cache with all its readers: one KV head of the layer whose cache `layer` reads, and the query heads of
+/// every layer that reads it, layer by layer. Policies choose for the cache as a whole by this group. Equals
 /// load_head_group() where one layer reads the cache.
 template <class T>
 HeadGroup<T> load_readers(const Dump& dump, Index layer, Index kv_head, const HeadParts& parts = {});
 
-/// Why head groups of a dump have no q_ref, as one clause; nothing where they have.
+/// Reason why head groups of a dump have no q_ref, as one clause; nothing where they have one.
 std::optional<std::string> why_no_second_reading(const Dump& dump);
 
 /// A head group in another precision.
@@ -170,41 +169,41 @@ HeadGroup<To> converted(const HeadGroup<From>& group) {
   return result;
 }
 
-/// A cache as a head group of its own, so that everything that ranks a prompt ranks a cache: the keys and
-/// values at `tokens` (positions, ascending), all of them candidates, and the queries at the last `queries`
-/// of them, which must be adjacent positions. wo, gate, rope, gradients and q_ref are left out.
+/// A cache as a head group: code that ranks a prompt then ranks a cache too. Its keys and values are those at
+/// `tokens` (positions, ascending), all of them candidates. Its queries are those at the last `queries` of
+/// these positions, which must be adjacent. wo, gate, rope, gradients and q_ref are left out.
 template <class T>
 HeadGroup<T> cache_group(const HeadGroup<T>& group, const std::vector<Index>& tokens, Index queries);
 
-/// One query head of a group with the group's keys and values: what a cache that is repeated for every query
-/// head holds for it.
+/// One query head of a group with the group's keys and values: the cache of one query head if the cache is
+/// repeated for every query head.
 template <class T>
 HeadGroup<T> query_head_group(const HeadGroup<T>& group, Index g);
 
-/// The numbers of a head group's q, k and v in 16 bits, row by row, as the dump holds them.
+/// A head group's q, k and v in 16 bits, row by row, as the dump stores them.
 struct StoredGroup {
   Dtype dtype = Dtype::f16;
-  Index first_query = 0;                        ///< the position of the first of the queries
+  Index first_query = 0;                        ///< position of the first query
   std::vector<std::unique_ptr<std::byte[]>> q;  ///< G of [T - first_query, d]
   std::unique_ptr<std::byte[]> k;               ///< [T, d]
   std::unique_ptr<std::byte[]> v;               ///< [T, d_v], or null
 };
 
-/// Queries and values as far as `parts` has them. Empty where the dump has no such numbers: q, k and v of
-/// another or of several dtypes, or in the file otherwise than row by row. They are those of
+/// Queries and values as far as `parts` has them. Empty where the dump has no 16-bit numbers, stores q, k and
+/// v in several dtypes, or stores them otherwise than row by row. The numbers equal those of
 /// load_head_group(), which checks them.
 std::optional<StoredGroup> load_stored_group(const Dump& dump, Index layer, Index kv_head,
                                              const HeadParts& parts = {});
 
 /// Bytes of a loaded head group with elements of `element_size` bytes.
 std::size_t head_group_bytes(const Dump& dump, std::size_t element_size);
-/// The same but for a gate.
+/// Bytes of a head group without a gate.
 std::size_t head_group_bytes(const DumpShape& shape, bool with_wo, std::size_t element_size);
-/// The bytes of this one.
+/// Bytes of this head group.
 template <class T>
 std::size_t bytes_of(const HeadGroup<T>& group);
 
-/// Head groups of more bytes are not worked on side by side, whatever the number of threads.
+/// Size in bytes above which head groups are processed one after the other, whatever the number of threads.
 inline constexpr std::size_t kLargeHeadGroup = std::size_t{256} << 20;
 
 }  // namespace kvreplay

@@ -13,8 +13,8 @@ using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>
 template <class T>
 using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
 
-/// A matrix that has its numbers, or looks at numbers that somebody else keeps: [rows, cols], row by row. A
-/// copy always has its own; one that looks at numbers must not be written through.
+/// Matrix [rows, cols], row by row, that owns its numbers or points to numbers of another owner. A copy
+/// always owns its numbers. Never write through a matrix that points to others.
 template <class T>
 class HeadMatrix : public Eigen::Map<Matrix<T>> {
   using View = Eigen::Map<Matrix<T>>;
@@ -27,7 +27,7 @@ class HeadMatrix : public Eigen::Map<Matrix<T>> {
       : HeadMatrix(Matrix<T>(numbers.derived())) {}
   HeadMatrix(const HeadMatrix& other) : HeadMatrix(Matrix<T>(static_cast<const View&>(other))) {}
   HeadMatrix(HeadMatrix&& other) noexcept : View(other.data(), other.rows(), other.cols()) { take(other); }
-  /// Looks at `numbers`, which must outlive it.
+  /// Points to `numbers`, which must outlive the result.
   static HeadMatrix of(const T* numbers, Eigen::Index rows, Eigen::Index cols) {
     HeadMatrix view;
     view.show(const_cast<T*>(numbers), rows, cols);  // NOLINT: nobody writes through it
@@ -53,7 +53,7 @@ class HeadMatrix : public Eigen::Map<Matrix<T>> {
     own_.resize(rows, cols);
     show_own();
   }
-  /// Whether it looks at somebody else's.
+  /// True if the numbers belong to another object.
   bool borrowed() const { return this->data() != own_.data(); }
 
  private:
@@ -62,7 +62,8 @@ class HeadMatrix : public Eigen::Map<Matrix<T>> {
     ::new (static_cast<void*>(static_cast<View*>(this))) View(numbers, rows, cols);
   }
   void show_own() { show(own_.data(), own_.rows(), own_.cols()); }
-  /// What this shows already; a matrix that is moved keeps its place in memory.
+  /// Takes ownership of the numbers of `other`, which this map already points to; moving a matrix keeps its
+  /// place in memory.
   void take(HeadMatrix& other) noexcept {
     own_ = std::move(other.own_);
     other.own_ = Matrix<T>();

@@ -7,13 +7,14 @@
 
 namespace kvreplay {
 
-/// Which prompt positions a cache still holds: [l], 1 where kept. Decoded positions are always there.
+/// Set of the prompt positions that a cache still holds: [l], 1 where kept. Decoded positions are always in
+/// the cache.
 using KeptSet = std::vector<std::uint8_t>;
 
 /// A set of key channels: [d], 1 where the channel belongs to it.
 using ChannelSet = std::vector<std::uint8_t>;
 
-/// How many positions are kept.
+/// Number of kept positions.
 Index count(const KeptSet& kept);
 
 /// The `keep` positions of largest score among those from `begin` on; ties keep the lower position. `score`

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// As messages name T.
+/// Name of T in messages.
 template <class T>
 inline constexpr const char* kNumberText = sizeof(T) == 4 ? "float32 (see --precision f64)" : "float64";
 

@@ -28,7 +28,7 @@ struct Job {
   std::exception_ptr error;     // the first one; guarded by State::mutex
 };
 
-/// Whether `done` comes true within `time`, watched without sleeping.
+/// Polls `done` for at most `time`, without sleeping. True as soon as `done` is true.
 template <class Done>
 bool spin_until(std::chrono::microseconds time, Done done) {
   using Clock = std::chrono::steady_clock;

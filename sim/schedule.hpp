@@ -15,13 +15,13 @@ struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// A fixed set of threads that share out numbered items. Which thread runs an item is left open, so an item's
-/// result must depend on its number alone; then any number of threads gives the same bytes.
+/// A fixed set of threads that share numbered items. Any thread may run an item, so an item's result must
+/// depend on its number alone; then any number of threads gives the same bytes.
 class Workers {
  public:
-  /// `threads` includes the calling one; 0 means one per core this process may use. Where each has a core to
-  /// itself, they stay `awake` behind a loop: a head group is a handful of short ones, and to wake a thread
-  /// takes as long as one.
+  /// `threads` includes the calling thread; 0 means one per core that this process may use. Where each has a
+  /// core to itself, threads stay awake for `awake` after a loop: a head group takes a handful of short
+  /// loops, and waking a thread takes as long as one of them.
   explicit Workers(int threads = 0, std::chrono::microseconds awake = std::chrono::microseconds(20));
   ~Workers();
   Workers(const Workers&) = delete;
@@ -35,7 +35,7 @@ class Workers {
   /// raised.
   void parallel_for(std::ptrdiff_t n, const std::function<void(std::ptrdiff_t)>& body);
 
-  /// Raised from anywhere, a signal handler included: no item is started any more.
+  /// Stops the loops: no item is started any more. Callable from anywhere, a signal handler included.
   void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
   bool stopping() const noexcept { return stop_.load(std::memory_order_relaxed); }
 

@@ -2,9 +2,9 @@
 
 #include "sim/backend/backend_cuda.hpp"
 
-// The CUDA backend as a library of its own, which a build without it loads where it is found
-// (plugin_loader.cpp). The library has its own copy of sim, and shows one symbol. Objects of our headers go
-// in and out: both must be built from the same ones.
+// CUDA backend as a separate library, which a build without CUDA loads at run time if it finds it
+// (plugin_loader.cpp). The library has its own copy of sim, and exports one symbol. Objects of types in our
+// headers cross the boundary: both sides must be built from the same headers.
 
 namespace kvreplay {
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// That of the program or the extension module that this is part of.
+/// Folder of the program or of the extension module that contains this code.
 fs::path own_folder() {
   Dl_info info{};
   void* object = nullptr;

@@ -10,8 +10,8 @@
 
 namespace kvreplay {
 
-/// What a row attends to of a head group's prompt: the kept tokens on the pages that it reads, with the keys,
-/// values and biases that are held for them. Decoded tokens follow as they are.
+/// Cache of a head group's prompt as rows attend to it: the kept tokens on the pages that a row reads, with
+/// the keys, values and biases that the cache holds for them. Decoded tokens follow, unchanged.
 template <class T>
 struct Cache {
   KeptSet kept;         ///< [l]
@@ -23,12 +23,12 @@ struct Cache {
   PagesRead pages{};
 
   bool loses_channels(Index p) const { return !pruned.empty() && prunable[p] != 0; }
-  /// Whether keys and values are the group's own, whole, and all that is kept is read.
+  /// True if keys and values are the group's own and complete, without biases, and rows read all kept tokens.
   bool only_evicts() const {
     return pruned.empty() && k.size() == 0 && v.size() == 0 && bias.size() == 0 && pages.size == 0;
   }
 };
-/// What only evicts.
+/// Caches that only evict.
 template <class T>
 std::vector<Cache<T>> caches_of(const std::vector<KeptSet>& sets) {
   std::vector<Cache<T>> caches;
@@ -46,15 +46,15 @@ Cache<To> converted(const Cache<From>& cache) {
           cache.pages};
 }
 
-/// What eviction, pruning and quantization, in this order, are to leave of a group.
+/// Request for a cache of a group: eviction, pruning and quantization, in this order.
 struct CacheCase {
   KeptSet kept;         ///< [l]
   ChannelSet pruned{};  ///< [d], or empty: every key keeps all channels
   KeptSet prunable{};   ///< [l], the keys that lose them; may be empty where `pruned` is
   std::optional<Quantization> quantization{};
-  PagesRead pages{};  ///< what rows read of the kept tokens
+  PagesRead pages{};  ///< pages of the kept tokens that rows read
 
-  /// Whether what is kept is as it was.
+  /// True if keys and values of kept tokens are stored unchanged.
   bool only_evicts() const { return pruned.empty() && (!quantization || quantization->stores_exactly()); }
   bool operator==(const CacheCase&) const = default;
 };
@@ -73,21 +73,21 @@ Cache<T> compressed_cache(const HeadGroup<T>& group, const CacheCase& which);
 template <class T>
 Matrix<T> keys_held(const HeadGroup<T>& group, const Cache<T>& cache);
 
-/// What every channel of the keys that a case stores costs the logits of `rows`, [d]: scale^2 times the sum
-/// of q_c^2 over rows and query heads times the sum over the kept tokens of the squared change of k_c. The
-/// sum over the channels is the logits' squared change where what channels change is independent, every row
-/// sees every token and nothing caps. O((|rows| G + |kept|) d) and what storing takes.
+/// Cost of storing the keys as a case does, in the logits of `rows`, by channel [d]: scale^2 times the sum of
+/// q_c^2 over rows and query heads, times the sum over the kept tokens of the squared change of k_c. The sum
+/// over the channels is the squared change of the logits if the channels' changes are independent, every row
+/// sees every token and there is no soft cap. O((|rows| G + |kept|) d), plus the cost of storing.
 template <class T>
 Vector<double> channel_costs(const HeadGroup<T>& group, const CacheCase& which, RowRange rows);
 
 /// Bytes of an unquantized number, regardless of the dump's dtype: engines store 16 bits.
 inline constexpr Index kElementBytes = 2;
 
-/// Bytes of the kept prompt tokens' keys, less the channels that the prunable ones lost, and values. A
-/// quantized number takes the bits of its format, each group or block that holds one the bytes of its scale
-/// (a step and a minimum in 16 bits each, of uniform formats); every other number takes
-/// kElementBytes. A vector that is subtracted from a head's keys is counted once. Which channels are pruned
-/// is not counted (d / 8 bytes a head).
+/// Bytes of the kept prompt tokens' keys and values; channels that prunable keys lost do not count. A
+/// quantized number takes the bits of its format. Each group or block that holds one takes the bytes of its
+/// scale (for uniform formats a step and a minimum in 16 bits each). Every other number takes kElementBytes.
+/// A vector that is subtracted from a head's keys counts once. The list of pruned channels does not count (d
+/// / 8 bytes a head).
 double cache_bytes(const CacheCase& which, Index d, Index d_v);
 /// The bytes of any `tokens` tokens of one head, all channels. O(1).
 double cache_bytes(Index tokens, const Quantization& quantization, Index d, Index d_v);

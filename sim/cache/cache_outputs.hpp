@@ -14,9 +14,9 @@
 #include <type_traits>
 #include <vector>
 
-// What a cache does to the outputs: row i attends over what the cache holds for it of the prompt and over
-// every decoded position, as far as they are visible, with the exact softmax; a row that sees none of them
-// has output 0.
+// Changes of the attention outputs by a cache. Row i attends with the exact softmax to the prompt tokens that
+// the cache holds for it and to every decoded position, as far as they are visible. A row that sees none of
+// them has output 0.
 
 namespace kvreplay {
 
@@ -24,26 +24,26 @@ template <class T>
 struct OutputChanges {
   double full_sq = 0;             ///< sum over rows and query heads of ||o_i||^2
   std::vector<double> change_sq;  ///< sum over rows and query heads of ||o_i' - o_i||^2, for every cache
-  /// Where asked for: o_i, and o_i' - o_i for every cache.
+  /// Only on request: o_i, and o_i' - o_i for every cache.
   PanelRows<T> full;
   std::vector<PanelRows<T>> change;
 };
 
-/// The exact change that each of `caches` makes to a group's outputs on `rows` (positions with a query, not
-/// empty). In T (outputs that vanish beside the values, in float64), sums over rows in float64: within about
-/// 1e-6 (float) or 1e-14 (double) of the full output's norm, the same bytes for any number of threads. A
-/// cache that holds everything as it was gives exactly 0. Keys' pruned channels are skipped, not multiplied
-/// by 0. Throws InputError where a number overflows T. Cost: 2 G |rows| T d flops once, whose logits serve
-/// all caches that hold the group's own keys whole; then 2 G |rows| |M| d_v a cache, and as much times d' /
-/// d_v, d' the channels left, where it holds others. Memory: O(T d) for a cache of other keys, O(T W) a
-/// thread.
+/// Exact change that each of `caches` makes to a group's outputs on `rows` (positions with a query, not
+/// empty). In T (outputs that vanish beside the values, in float64), with sums over rows in float64.
+/// Accuracy: about 1e-6 (float) or 1e-14 (double) of the full output's norm, the same bytes for any number of
+/// threads. A cache that holds everything unchanged gives exactly 0. Keys' pruned channels are skipped, not
+/// multiplied by 0. Throws InputError where a number overflows T. Cost: 2 G |rows| T d flops once, whose
+/// logits serve all caches with the group's own keys whole; then 2 G |rows| |M| d_v a cache, and for a cache
+/// of other keys as much times d' / d_v, where d' is the number of channels left. Memory: O(T d) for a cache
+/// of other keys, O(T W) a thread.
 template <class T>
 OutputChanges<T> output_changes(const HeadGroup<T>& group, RowRange rows,
                                 std::span<const std::type_identity_t<Cache<T>>> caches, bool with_vectors,
                                 Workers& workers);
 
-/// output_changes() of one cache after the other, for which the full outputs are formed once: holds 2 G
-/// |rows| d_v numbers. What it names must outlive it.
+/// output_changes() for one cache after another; the full outputs are computed once. Holds 2 G |rows| d_v
+/// numbers. The arguments must outlive this object.
 template <class T>
 class CacheOutputs {
  public:
@@ -79,35 +79,35 @@ class CacheOutputs {
 /// Bytes of device memory that output_changes_cuda may take for a block of rows.
 inline constexpr std::size_t kKeptWorkspace = std::size_t{1} << 30;
 
-/// Whether a device computes what this cache does to the outputs.
+/// True if a device can compute the output changes of this cache.
 inline bool fits_devices(const Cache<float>& cache) {
   return cache.bias.size() == 0 && cache.pages.size == 0;
 }
 
 /// output_changes() of caches that fits_devices(), on the calling thread's device, in float32 with the sums
-/// over segments of tokens in float64. A block's logits are formed once and serve every cache that only
-/// evicts; another cache's keys and values are brought for each block. Two runs give the same bits, whatever
-/// `workspace` is. Device memory: the group, one cache's keys and values, O((|caches| + 1) T) of columns and
-/// the smaller of `workspace` and a fifth of what is free, or what 64 rows take if that is more. Throws
-/// InputError as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
+/// over segments of tokens in float64. A block's logits are computed once for all caches that only evict.
+/// Another cache's keys and values are copied to the device for each block. Two runs give the same bits,
+/// whatever `workspace` is. Device memory: the group; one cache's keys and values; O((|caches| + 1) T) of
+/// columns; and the smaller of `workspace` and a fifth of the free memory, or the need of 64 rows if that is
+/// more. Throws InputError as above; cuda::OutOfDeviceMemory and cuda::DeviceError.
 OutputChanges<float> output_changes_cuda(const HeadGroup<float>& group, RowRange rows,
                                          std::span<const Cache<float>> caches, bool with_vectors,
                                          Workers& workers, std::size_t workspace = kKeptWorkspace);
 
-/// The judge: a cache's change_sq and full_sq by brute-force attention over what it holds, in float64.
+/// Reference: a cache's change_sq and full_sq by brute-force attention over its contents, in float64.
 struct OutputChangeReference {
   double full_sq = 0, change_sq = 0;
   std::vector<Matrix<double>> change;  ///< G of [rows, d_v], o_i' - o_i
 };
 OutputChangeReference output_change_reference(const HeadGroup<double>& group, RowRange rows,
                                               const Cache<double>& cache);
-/// The judge's numbers for each of `caches`, which share the rows' full outputs.
+/// Reference of output_changes() for each of `caches`, which share the rows' full outputs.
 std::vector<OutputChangeReference> output_change_references(const HeadGroup<double>& group, RowRange rows,
                                                             std::span<const Cache<double>> caches);
 
-/// Whether the outputs of `rows`, whose squared norms add up to full_sq, are next to nothing beside the
-/// centre that they were taken about, as where a sink of value 0 holds nearly all of every row: so small that
-/// about half of T's digits are lost. Taken from the values as they are, nothing cancels.
+/// True if the outputs of `rows` almost vanish beside the centre that they were taken about: about half of
+/// T's digits are lost. full_sq is the sum of the outputs' squared norms. An example is a sink of value 0
+/// that holds nearly all of every row's weight. Nothing cancels if the values are used without a centre.
 template <class T>
 bool vanishing(const HeadGroup<T>& group, RowRange rows, const Vector<T>& centre, double full_sq) {
   constexpr double kShare = sizeof(T) == 4 ? 1e-6 : 1e-12;  // of squares

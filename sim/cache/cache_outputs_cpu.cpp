@@ -31,7 +31,7 @@ struct HeldCache {
   std::vector<GatheredKeys<T>> gathered{};
 };
 
-/// Whether a cache holds the whole prompt as it was.
+/// True if a cache holds the whole prompt unchanged.
 template <class T>
 bool holds_the_same(const HeadGroup<T>& group, const Cache<T>& cache) {
   const Index l = group.l;
@@ -233,7 +233,7 @@ class PanelAttention {
 template <class T>
 constexpr Index kLogitsAtOnce = (Index{32} << 20) / static_cast<Index>(sizeof(T));
 
-/// What an item (query head, panel) leaves for the sums, which are then added in order of the items.
+/// Partial sums of one work item (query head, panel); the items are added in order.
 struct ItemSums {
   double full_sq = 0;
   std::vector<double> change_sq{};

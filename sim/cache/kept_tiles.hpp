@@ -38,7 +38,7 @@ struct AttendedPanel {
   }
 };
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct KeptTilesSimd {
   /// z [end - begin][W]: the logits of the columns [begin, end) for one panel, -inf where hidden. False where
@@ -46,33 +46,33 @@ struct KeptTilesSimd {
   bool (*logit_panel)(const TileInput<T>& in, Index panel, Index begin, Index end, T* z);
 
   /// z [n][W]: the logits of n columns that were gathered from `positions` (ascending) for one panel, -inf
-  /// where hidden. keys [n][depth] and q [depth][W] hold the same channels, perhaps not all. Which columns
-  /// are gathered together does not touch a bit of z. False where one of them, hidden or not, is beyond T.
+  /// where hidden. keys [n][depth] and q [depth][W] hold the same channels, perhaps not all. The bits of z do
+  /// not depend on the other columns of a call. False where a logit, hidden or not, is beyond T.
   bool (*gathered_logits)(const TileInput<T>& in, Index panel, const Index* positions, Index n, const T* keys,
                           const T* q, Index depth, T* z);
 
   /// Adds n columns, at most kTokensPassOne, to a panel: z [..][W] holds their logits in the rows `columns`,
-  /// values [n][d_v] their centred values. Which rows of z they are does not touch a bit.
+  /// values [n][d_v] their centred values. The choice of rows of z does not change a bit of the result.
   void (*attend_tile)(const T* z, const Index* columns, Index n, const T* values, Index d_v,
                       AttendedPanel<T>& panel);
 
-  /// What the first `rows` rows' outputs, about a centre [d_v], are from what they were `before` (null: from
-  /// nothing): the sum of its squares, in float64, and where asked for change [d_v][W], 0 in the padding.
+  /// Change of the first `rows` rows' outputs from `before` (null: from 0); outputs are about a centre [d_v].
+  /// Returns the sum of its squares, in float64. Writes, where not null, change [d_v][W], 0 in the padding.
   double (*output_change)(const AttendedOutput<T>& output, const AttendedOutput<T>* before, const T* centre,
                           Index rows, T* change);
 
   /// out [d_model][W] += wo^T x for one panel: wo [d_v][d_model], x [d_v][W].
   void (*project_panel)(const T* wo, Index d_v, Index d_model, const T* x, T* out);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 KeptTilesSimd<T> kept_tiles_simd();
 
 /// At most so many query heads share a reading of the values.
 inline constexpr Index kHeadsTogether = 4;
 
-/// How many of G query heads an item of work takes at once, `most` at most: as many as leave `threads` an
-/// item each.
+/// Number of query heads, out of G, that a work item takes at once: at most `most`, and few enough that each
+/// of `threads` threads gets an item.
 inline Index heads_together(Index G, Index panels, int threads, Index most = kHeadsTogether) {
   Index heads = std::clamp<Index>(most, 1, std::min(G, kHeadsTogether));
   while (heads > 1 && div_up(G, heads) * panels < threads) --heads;

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-// How the numbers of a cache are stored, and what comes back when they are read. Definitions:
+// Storage formats of a cache's numbers, and the values that reading them back gives. Definitions:
 // sim/cache/FORMATS.md.
 
 namespace kvreplay {
@@ -41,9 +41,9 @@ struct NumberFormatFacts {
   std::string_view name;
   std::string_view meaning;  ///< one line
   int bits;                  ///< a number
-  bool uniform = false;   ///< steps between the ends of a group that is asked for, along tokens or channels
-  Index block = 0;        ///< numbers of a token that share a scale; 0: all of them
-  Index scale_bytes = 0;  ///< of each block, or group
+  bool uniform = false;      ///< equal steps between the ends of a group, along tokens or channels
+  Index block = 0;           ///< numbers of a token that share a scale; 0: all of them
+  Index scale_bytes = 0;     ///< of each block, or group
 };
 
 inline constexpr auto kNumberFormats = facts_table<NumberFormatFacts>({
@@ -168,9 +168,9 @@ constexpr bool turns(NumberFormat format) {
   return format == NumberFormat::tq2 || format == NumberFormat::tq3 || format == NumberFormat::tq4;
 }
 
-/// What is read of one token's n numbers where they are stored so; not for uniform formats, whose groups may
-/// lie along tokens. `largest`: of the magnitudes of all that is stored of the head (nvfp4). n is a multiple
-/// of the format's block, for tq a power of two.
+/// Replaces one token's n numbers with the values that reading them back from `format` gives. Not for uniform
+/// formats, whose groups may lie along tokens. `largest`: largest magnitude of all stored numbers of the head
+/// (nvfp4). n is a multiple of the format's block; for tq a power of two.
 template <class T>
 void read_back(NumberFormat format, std::span<T> numbers, double largest);
 

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
-// Quantization, replayed: what is read back replaces what was stored. Uniform formats (2 to 8 bits) are
-// KIVI's (arXiv 2402.02750): a group of numbers with minimum m and maximum M is stored as integers 0..2^bits
-// - 1 with step s = (M - m) / (2^bits - 1): x becomes m + s floor((x - m) / s + 1/2), off by half a step at
-// most, to rounding. m and M themselves come back exactly, and so does what was quantized before. Their steps
-// and minima are not rounded to 16 bits. The other formats are those of engines (sim/cache/FORMATS.md).
+// Quantization, replayed: the values that reading back gives replace the stored ones. Uniform formats (2 to 8
+// bits) are KIVI's (arXiv 2402.02750). They store a group of numbers with minimum m and maximum M as integers
+// 0..2^bits - 1 with step s = (M - m) / (2^bits - 1). x becomes m + s floor((x - m) / s + 1/2), off by half a
+// step at most, to rounding. m and M themselves come back exactly, and so do numbers that were quantized
+// before. Steps and minima are not rounded to 16 bits. The other formats are those of engines
+// (sim/cache/FORMATS.md).
 
 namespace kvreplay {
 
@@ -25,13 +26,13 @@ struct GivenCenters {
   bool operator==(const GivenCenters& other) const { return file == other.file; }
 };
 
-/// Of keys or of values.
+/// Storage of the keys or of the values.
 struct StoredAs {
   NumberFormat format = NumberFormat::exact;
   bool per_channel = false;  ///< groups lie along tokens, not along channels; of uniform formats
   Index turned = 0;          ///< a Hadamard matrix of this size turns them before they are stored; 0: none
-  /// Of keys: the mean of the prompt's keys from this position on is subtracted first, and added when they
-  /// are read. Every logit of a row changes by the same number, so the softmax does not.
+  /// Keys only: the mean of the prompt's keys from this position on is subtracted before storing, and added
+  /// on reading. Every logit of a row changes by one constant, so the softmax does not change.
   std::optional<Index> centered = {};
   GivenCenters centers = {};  ///< of keys that are centered: in place of their mean
   bool operator==(const StoredAs&) const = default;
@@ -48,16 +49,16 @@ struct Quantization {
   bool operator==(const Quantization&) const = default;
 };
 
-/// How many of a cache's n tokens, the oldest ones, are quantized. Keys in groups of tokens are quantized in
-/// whole ones, so up to group - 1 more than the residual stay as they are.
+/// Number of a cache's n tokens that are quantized, the oldest ones. Keys in groups of tokens are quantized
+/// in whole groups, so up to group - 1 tokens more than the residual stay unchanged.
 Index quantized_keys(Index n, const Quantization& quantization);
 Index quantized_values(Index n, const Quantization& quantization);
 
 /// `tokens` are the cache's tokens, rows of k, oldest first. The channels `pruned` ([d], or empty for none)
-/// of the tokens `prunable` (a mark for each row that a token may name; not looked at where `pruned` is
-/// empty) are not stored: they neither count for their group's minimum and maximum nor change; only for
-/// uniform formats that nothing turns. Groups along channels are neighbours, the last one shorter where d is
-/// no multiple. O(|tokens| d), finite k.
+/// of the tokens `prunable` are not stored: they do not change, and their group's minimum and maximum ignore
+/// them. `prunable` has a mark for each row that a token may name; it is ignored where `pruned` is empty.
+/// Pruning is only for uniform formats without a turn. Groups along channels are neighbours, the last one
+/// shorter where d is no multiple. O(|tokens| d), finite k.
 template <class T>
 void quantize_keys(Matrix<T>& k, const std::vector<Index>& tokens, const ChannelSet& pruned,
                    const KeptSet& prunable, const Quantization& quantization);

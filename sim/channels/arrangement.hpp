@@ -46,7 +46,7 @@ constexpr std::string_view name_of(ChannelArrangement arrangement) {
   return kChannelArrangements[arrangement].name;
 }
 
-/// What RoPE turns each channel by, in radians a position; 0 where it is not rotated: [d].
+/// RoPE's angle for each channel, in radians per position; 0 where a channel is not rotated: [d].
 std::vector<double> rope_frequencies(const Rope& rope, Index d);
 
 /// The channel at each place: a permutation of 0..d-1. Ties take the lower channel. `H` [d, d]; `partner`

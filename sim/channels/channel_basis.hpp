@@ -20,31 +20,31 @@ struct ChannelSetting {
   Index window = 32;
   std::optional<Protection> protection;
 
-  /// With what a rule chooses itself.
+  /// This setting, with the rule's own values where it has some.
   ChannelSetting of(const ChannelRule& rule) const {
     return {semantics, rule.recent.value_or(recent), window, rule.protection ? rule.protection : protection};
   }
   bool operator==(const ChannelSetting&) const = default;
 };
-/// The recent keys that a setting leaves whole unless told otherwise.
+/// Number of recent keys that a setting leaves whole by default.
 constexpr Index default_recent(Semantics semantics) { return is_kvpress(semantics) ? 0 : 32; }
 
-/// What is known of a cache's key channels.
+/// Key statistics of a cache from which its channels are chosen.
 struct ChannelBasis {
   PrunableKeys keys;
-  ChannelScores scores;   ///< what selections look at
+  ChannelScores scores;   ///< inputs of the selections
   Matrix<double> window;  ///< [d, d], H of the prunable keys and the window's queries: its sums are the error
-  Matrix<double> future;  ///< the same with the queries of the decoding steps; 0 without any
+  Matrix<double> future;  ///< as `window`, with the queries of the decoding steps; 0 without any
 };
 
-/// `cache` [l] holds the prompt positions that are still there. Cost: the Gram matrices, 2 l d^2 flops, and
-/// `with_outputs` that of output_interaction(): all of it is what the backend computes.
+/// Statistics over `cache` [l], the prompt positions that are still there. Cost: the Gram matrices, 2 l d^2
+/// flops, and `with_outputs` that of output_interaction(). The backend computes all of them.
 template <class T>
 ChannelBasis channel_basis(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
                            bool with_outputs, const Compute& compute);
 
-/// The basis without any matrix: all that rules look at which judge each channel alone. Cost: one reading
-/// of the keys and of the window's queries; on the CPU, whatever the backend.
+/// Basis without matrices, for rules that judge each channel alone. Cost: one pass over the keys and the
+/// window's queries; on the CPU, whatever the backend.
 template <class T>
 ChannelBasis channel_diagonal(const HeadGroup<T>& group, const KeptSet& cache, const ChannelSetting& setting,
                               Workers& workers);

@@ -35,11 +35,11 @@ Vector<double> gram_diagonal(const HeadMatrix<T>& x, const std::vector<Index>& r
 template <class T>
 Vector<double> query_gram_diagonal(const HeadGroup<T>& group, RowRange rows, Workers& workers);
 
-/// The judge of H: sum over rows and heads, keys of `keys`, of (q_ic k_pc)(q_id k_pd), in float64.
+/// Reference of H: sum over rows and heads, keys of `keys`, of (q_ic k_pc)(q_id k_pd), in float64.
 Matrix<double> channel_interaction_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
                                              RowRange rows);
 
-/// The judge of the reconstruction error: ||Q K^T - Q S K^T||_F^2 over rows and heads, from both products,
+/// Reference of the reconstruction error: ||Q K^T - Q S K^T||_F^2 over rows and heads, from both products,
 /// where S drops the channels of `dropped` [d].
 double reconstruction_error_reference(const HeadGroup<double>& group, const std::vector<Index>& keys,
                                       RowRange rows, const std::vector<std::uint8_t>& dropped);

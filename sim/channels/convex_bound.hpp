@@ -18,19 +18,19 @@ struct BoundedSubset {
   bool proven = false;  ///< the bound reaches the error: no set is better, to the same rounding
 };
 
-/// n channels outside `fixed` of small E(S), H symmetric, positive semidefinite and finite: the best of the
-/// greedy order, `start`, the rounded points of the relaxation, and the exchanges from all of these. n is
-/// clipped to the channels outside `fixed`; a `start` that is no such set is not used. O(d^3), some ten
-/// times.
+/// A set S of n channels outside `fixed` with small E(S), for H symmetric, positive semidefinite and finite.
+/// Candidates are the greedy order, `start`, the rounded points of the relaxation, and exchanges from all of
+/// these; the best one wins. n is clipped to the channels outside `fixed`; a `start` that is no such set is
+/// ignored. O(d^3), some ten times.
 BoundedSubset bounded_subset(const Matrix<double>& H, Index n, const ChannelSet& fixed,
                              const ChannelSet& start);
 
 // The parts of bounded_subset(), for its tests.
 
-// Lower bounds for the choice of k of m channels. As x_i^2 = x_i where x is 0 or 1, the
-// error is the same function of such x for any u [m]:
+// Lower bounds for the choice of k of m channels. As x_i^2 = x_i where x is 0 or 1, the error is the same
+// function of such x for any u [m]:
 //   f(x) = constant + linear' x + x' A x = constant + (linear + u)' x + x' (A - Diag(u)) x.
-// Where A - Diag(u) is positive semidefinite on the changes that keep the sum of x, the right-hand side is
+// Let A - Diag(u) be positive semidefinite on the changes that keep the sum of x. Then the right-hand side is
 // convex on {0 <= x <= 1, sum of x = k}, and each of its tangents bounds it from below by the sum of the k
 // smallest slopes. The best u is the dual of a semidefinite program (Billionnet, Elloumi: Using a mixed
 // integer quadratic programming solver for the unconstrained quadratic 0-1 problem, Math. Prog. 109, 2007).
@@ -50,17 +50,17 @@ struct SubsetProblem {
   bool closed() const { return k <= 0 || k >= m(); }
 };
 
-/// What is settled about a channel of a problem.
+/// Decision about a channel of a problem.
 enum class Choice : std::int8_t { kOpen, kOut, kIn };
 using Choices = std::vector<Choice>;
 
-/// The problem that is left of `problem` with some of its channels settled. O(m^2).
+/// Rest of `problem` after some of its channels were decided. O(m^2).
 SubsetProblem reduced(const SubsetProblem& problem, const Choices& choices);
 
 /// x with its entries moved to [0, 1] and the first of them moved further until their sum is k.
 Vector<double> feasible(Vector<double> x, Index k);
 
-/// f and its slopes at x, and what they say of every set: error >= bound.
+/// f and its slopes at x, and the lower bound that they give for every set: error >= bound.
 struct Tangent {
   Vector<double> x, slope;
   double value = 0;
@@ -91,9 +91,9 @@ class Incumbent {
   Incumbent(const Matrix<double>& H, ChannelSet fixed, const ChannelSet& first);
 
   void offer(const ChannelSet& set);
-  /// The set that x rounds to: its k largest, and what the problem has taken. Returns it.
+  /// Offers the set that x rounds to: its k largest, and the channels that the problem has taken. Returns it.
   ChannelSet offer_rounded(const SubsetProblem& problem, const Vector<double>& x);
-  /// The only set that a closed problem leaves, if there is one.
+  /// Offers the only set that a closed problem leaves, if there is one.
   void offer_closed(const SubsetProblem& problem);
   /// The set itself and what exchanges make of it.
   void offer_exchanged(const ChannelSet& set);
@@ -124,9 +124,10 @@ struct ConvexProblem {
 
 /// Shifts the diagonal of a problem so that its bound is high: Newton steps on
 ///   max over u of min over x of f(x) + mu logdet(A - Diag(u)),
-/// the determinant on the changes that keep the sum of x, mu falling with the steps' success, until the bound
-/// stalls or reaches the best known set. Channels that the bound settles leave the problem; rounded tangent
-/// points are offered to `best`. Any symmetric A will do. O(m^3) a step, some ten of them.
+/// with the determinant on the changes that keep the sum of x. mu falls as steps succeed. The search ends
+/// when the bound stalls or reaches the best known set. Channels that the bound decides leave the problem;
+/// rounded tangent points are offered to `best`. A can be any symmetric matrix. O(m^3) a step, some ten of
+/// them.
 ConvexProblem convexified(SubsetProblem problem, Incumbent& best);
 
 }  // namespace kvreplay

@@ -10,17 +10,17 @@
 #include <cstdint>
 #include <vector>
 
-// How key channels interact in the attention output. To first order, dropping channel c from the prunable
+// Interaction of key channels in the attention output. To first order, dropping channel c from the prunable
 // keys P changes the output of row i by
 //   D_i,c = -scale q_ic C_i,c,   C_i,c = sum over p in P of a_ip k_pc (v_p - o_i)
-// (with a soft cap every term also has dz/dz_raw = 1 - (z_ip / cap)^2), so that dropping the set S changes it
-// by the sum of its D_i,c, and the squared change over rows and heads is the sum over S x S of sum_i,h D_i,c
-// . D_i,d.
+// (with a soft cap every term also has dz/dz_raw = 1 - (z_ip / cap)^2). Dropping the set S therefore changes
+// it by the sum of its D_i,c. The squared change over rows and heads is the sum over S x S of sum_i,h D_i,c .
+// D_i,d.
 
 namespace kvreplay {
 
-/// Which prompt positions the attention runs over and which of their keys lose channels: both [l]. `prunable`
-/// is a subset of `cache`; decoded positions are always in the cache and never pruned.
+/// Prompt positions that the attention runs over (`cache`), and those of them whose keys lose channels
+/// (`prunable`): both [l]. Decoded positions are always in the cache and never pruned.
 struct PrunableKeys {
   KeptSet cache, prunable;
 };
@@ -53,19 +53,19 @@ Vector<T> sampled_key_mean(const HeadGroup<T>& group, const std::vector<Index>& 
   return (sum / static_cast<double>(std::max<Index>(div_up(n, step), 1))).template cast<T>();
 }
 
-/// The judge: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
+/// Reference: D_i,c for every row and head from the definition, in float64: [G][rows] of [d, d_v].
 std::vector<std::vector<Matrix<double>>> output_derivatives_reference(const HeadGroup<double>& group,
                                                                       RowRange rows,
                                                                       const PrunableKeys& keys);
-/// The judge of output_interaction().
+/// Reference of output_interaction().
 Matrix<double> output_interaction_reference(const HeadGroup<double>& group, RowRange rows,
                                             const PrunableKeys& keys);
 
-/// What the softmax of a panel of rows comes to, the largest column of each row (the sink column among them)
-/// set apart: so its weight never enters a difference 1 - a, however much it takes.
+/// Softmax weights of a panel of rows. The largest column of each row, which may be the sink column, is
+/// stored apart: its weight never enters a difference 1 - a, however close to 1 it is.
 ///
 /// Every weight a is split in two: `changed`, a dz/dz_raw, where the column's key is prunable (dz/dz_raw is 1
-/// without a soft cap), and `rest`, all else of a.
+/// without a soft cap), and `rest`, the remainder of a.
 template <class T>
 struct PanelWeights {
   static constexpr Index W = kPanelWidth<T>;
@@ -79,7 +79,7 @@ struct PanelWeights {
   T rest_sum[W];     ///< likewise, the sink with them
 };
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct OutputInteractionSimd {
   /// z [n][W]: logits before the soft cap, -inf where hidden; may be out.rest. `softcap`: 0 for none; `sink`:
@@ -90,7 +90,7 @@ struct OutputInteractionSimd {
   void (*weighted_deviations)(const T* v, Index d_v, const Index* rows, const T* weights, Index n,
                               const T* origin, const T* mean, T* out);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 OutputInteractionSimd<T> output_interaction_simd();
 

@@ -18,8 +18,9 @@ constexpr Index kRowsPerItem = 4;      // of a panel, with a float64 sum of thei
 constexpr Index kKeysPerTile = 64;     // whose weighted values fit the first cache
 constexpr Index kColumnsPerSum = 252;  // of a weighted sum of values in T
 
-/// The prunable keys less their mean, in panels. What all keys of a channel have in common multiplies the sum
-/// of a_p (v_p - o) over them, which is 0 where every weight is theirs: it would drown the rest in rounding.
+/// The prunable keys less their mean, in panels. A constant added to a channel of all keys multiplies the sum
+/// of a_p (v_p - o) over them. This sum is 0 where they have all of the weight, but the product would drown
+/// the rest in rounding.
 template <class T>
 struct CentredKeys {
   std::vector<Index> positions;  ///< ascending
@@ -28,7 +29,7 @@ struct CentredKeys {
 
   Index n() const { return std::ssize(positions); }
   const T* from(Index panel, Index key) const { return panels.data() + (panel * n() + key) * kPanelWidth<T>; }
-  /// How many of the keys stand before a position.
+  /// Number of keys before a position.
   Index before(Index position) const {
     return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
   }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-// Which key channels each method prunes. Definitions: sim/channels/CHANNELS.md.
+// Methods that choose the key channels to prune. Definitions: sim/channels/CHANNELS.md.
 
 namespace kvreplay {
 
@@ -19,13 +19,13 @@ struct ChannelMethodFacts {
   ChannelMethod id;
   std::string_view name;
   std::string_view meaning;  ///< one line
-  /// True if it takes channels one after the other: an order then says what it prunes, or what it swaps from,
-  /// and exchange can start from it.
+  /// True if the method takes channels one after the other. An order then determines the channels that it
+  /// prunes or swaps from, and exchange can start from it.
   bool has_order = true;
-  bool alone = false;          ///< judges each channel alone: of H it looks at the diagonal, if at all
-  bool needs_outputs = false;  ///< the output-space matrix
-  bool needs_rope = false;     ///< the dump's rotation pairs
-  bool bounds = false;         ///< gives a bound on what any set of as many channels loses by H
+  bool alone = false;          ///< judges each channel alone: uses at most the diagonal of H
+  bool needs_outputs = false;  ///< needs the output-space matrix
+  bool needs_rope = false;     ///< needs the dump's rotation pairs
+  bool bounds = false;         ///< gives a lower bound on the loss by H of any set of as many channels
 };
 
 inline constexpr auto kChannelMethods = facts_table<ChannelMethodFacts>({
@@ -66,7 +66,7 @@ struct Protection {
   bool operator==(const Protection&) const = default;
 };
 
-/// METHOD, or exchange+METHOD: swaps from another start than iap; and what replaces the setting's choices.
+/// METHOD, or exchange+METHOD (swaps from another start than iap), with values that replace the setting's.
 struct ChannelRule {
   std::string name;
   ChannelMethod method = ChannelMethod::think;
@@ -74,7 +74,7 @@ struct ChannelRule {
   std::optional<Protection> protection = {};
   std::optional<Index> recent = {};
 
-  /// The method of the set, or of the set that exchange starts from.
+  /// Method of the set, or of the set that exchange starts from.
   ChannelMethod first() const { return method == ChannelMethod::exchange ? start : method; }
   bool has_order() const { return kChannelMethods[method].has_order; }
   bool alone() const { return kChannelMethods[method].alone; }
@@ -82,7 +82,7 @@ struct ChannelRule {
   bool needs_rope() const { return kChannelMethods[first()].needs_rope; }
   bool operator==(const ChannelRule&) const = default;
 };
-/// Without choices of its own; nothing where no method is called so.
+/// Rule of this name, without values of its own; nothing where there is no such method.
 std::optional<ChannelRule> channel_rule_named(std::string_view name);
 
 /// Input of a selection.
@@ -95,8 +95,8 @@ struct ChannelScores {
   ChannelSet fixed;                 ///< [d], 1 where a channel is never pruned; or empty
 };
 
-/// The channels in the order in which a rule prunes them, those that it never prunes left out: of a rule that
-/// is not nested, the order that it starts from.
+/// Channels in the order in which a rule prunes them, without those that it never prunes. For a rule that is
+/// not nested: the order that it starts from.
 std::vector<Index> channel_order(const ChannelRule& rule, const ChannelScores& scores);
 
 struct ChannelSelection {
@@ -104,8 +104,8 @@ struct ChannelSelection {
   std::optional<double> lower_bound;  ///< of convex: no n channels lose less by H
   bool proven = false;                ///< of convex: the set is known to be the best
 };
-/// The n channels that a rule prunes, `order` being its channel_order(): fewer where fewer may be pruned, or
-/// where the next rotation pair does not fit.
+/// The n channels that a rule prunes, where `order` is its channel_order(). Fewer than n if fewer may be
+/// pruned, or if the next rotation pair does not fit.
 ChannelSelection select_channels(const ChannelRule& rule, const ChannelScores& scores,
                                  const std::vector<Index>& order, Index n);
 

@@ -96,8 +96,8 @@ std::vector<Index> greedy_order(const Matrix<double>& H, const std::vector<std::
 
 ChannelSet exchange_channels(const Matrix<double>& H, ChannelSet set, const ChannelSet& fixed) {
   const Index d = H.rows();
-  // What the sums below may be off by, of the sum of their terms' magnitudes. A swap that gains more makes
-  // E(S) smaller in exact arithmetic too, so that no set comes back.
+  // Bound on the rounding error of the sums below, relative to the sum of their terms' magnitudes. A swap
+  // that gains more makes E(S) smaller in exact arithmetic too, so no set comes back.
   const double rounding = 2.0 * static_cast<double>(d + 8) * std::numeric_limits<double>::epsilon();
   Vector<double> coupling(d), magnitude(d), joining(d);
   while (true) {

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-// Which channels to prune, as pure maths: given a symmetric, positive semidefinite matrix H [d, d], find a
-// set S of n channels with a small error E(S) = sum over c, e in S of H_ce. What H is made of is not known
-// here (channel_interaction.hpp, output_interaction.hpp).
+// Choice of the channels to prune, as pure maths. Given a symmetric, positive semidefinite matrix H [d, d],
+// find a set S of n channels with a small error E(S) = sum over c, e in S of H_ce. The code here does not
+// depend on the origin of H (channel_interaction.hpp, output_interaction.hpp).
 
 namespace kvreplay {
 

@@ -10,11 +10,11 @@
 namespace kvreplay {
 namespace {
 
-/// What a token's weight counts at least: no bias is below its logarithm.
+/// Lower bound of a token's weight: no bias is below its logarithm.
 constexpr double kLeastWeight = 1e-3;
 
-/// The ridge of least error, the larger one where it makes no difference: error_of(ridge), asked from the
-/// largest on.
+/// The ridge of least error, the larger one if two are equal: error_of(ridge) is called for the largest ridge
+/// first.
 template <class ErrorOf>
 double best_ridge(const ErrorOf& error_of) {
   double best = kRidges.back(), least = std::numeric_limits<double>::infinity();

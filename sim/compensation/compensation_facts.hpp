@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-// How kept tokens make up for evicted ones. Definitions: sim/compensation/COMPENSATION.md.
+// Methods by which kept tokens make up for evicted ones. Definitions: sim/compensation/COMPENSATION.md.
 
 namespace kvreplay {
 
@@ -18,7 +18,7 @@ struct CompensationFacts {
   std::string_view meaning;             ///< one line
   bool fits_mass = false;               ///< biases are fitted to reference rows
   bool fits_values = false;             ///< values are
-  bool slot = false;                    ///< one more token's keys, values and bias stand beside what is kept
+  bool slot = false;                    ///< adds one more token's key, value and bias to the kept ones
   std::optional<Merging> merging = {};  ///< evicted tokens are merged into kept ones
   constexpr bool fits() const { return fits_mass || fits_values; }
 };

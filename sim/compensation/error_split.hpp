@@ -6,9 +6,9 @@
 
 namespace kvreplay {
 
-/// Where the error of a compensated cache comes from, on any rows: sums of squares over rows and query heads.
-/// With o' - o = (selection) + (mass) + (values), each a vector, and `bound` the least that any values could
-/// reach on these very rows beside the keys and biases that are kept.
+/// Origin of the error of a compensated cache, on any rows: sums of squares over rows and query heads. o' - o
+/// = (selection) + (mass) + (values), each a vector. `bound` is the least error that any values could reach
+/// on these very rows with the kept keys and biases.
 struct ErrorSplit {
   double full_sq = 0;    ///< of o
   double change_sq = 0;  ///< of o' - o

@@ -37,7 +37,7 @@ Matrix<double> unit_rows(const HeadMatrix<double>& k, const std::vector<Index>& 
   return unit;
 }
 
-/// What of the prompt is kept and what is not, positions ascending.
+/// Kept and evicted positions of a prompt, ascending.
 struct Parting {
   std::vector<Index> kept, evicted;
 };

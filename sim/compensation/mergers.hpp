@@ -81,13 +81,13 @@ constexpr bool has_semantics(Merging method, Semantics semantics) {
                                             : facts.kvpress;
 }
 
-/// What window queries see of a group's prompt.
+/// Attention of the window's queries to a group's prompt.
 struct WindowAttention {
   Vector<double> a;      ///< [l] mean of a_ip over the rows and query heads; a hidden token has 0
   Vector<double> log_s;  ///< [l] log of the mean of exp(z_ip) over the rows that see p and the query heads;
                          ///< -inf where none does
 };
-/// On the last `window` prompt queries, as many as there are. O(G window l d).
+/// For the last `window` prompt queries, or as many as there are. O(G window l d).
 WindowAttention window_attention(const HeadGroup<double>& group, Index window);
 
 struct MergingOptions {
@@ -96,7 +96,7 @@ struct MergingOptions {
   double sigma = 5;                      ///< of kvmerger's Gaussian, in the keys' unit
 };
 
-/// What merging leaves of a group's prompt. Rows of tokens that are not kept are undefined.
+/// A group's prompt after merging. Rows of tokens that are not kept are undefined.
 struct MergedCache {
   Matrix<double> k;     ///< [l, d]
   Matrix<double> v;     ///< [l, d_v]
@@ -104,10 +104,10 @@ struct MergedCache {
   Index merged = 0;     ///< evicted tokens of which something went into a kept one
 };
 
-/// Merges the tokens that are not kept ([l], whoever chose them) into those that are: which into which and
-/// with what weights is all that the method decides. Kept tokens that nothing is merged into stay as they
-/// are, bit for bit; with nothing kept all is dropped. Equal similarities go to the lower position. There
-/// must be such semantics of the method; `attention` is looked at only by methods that need it. O(l^2 d).
+/// Merges the tokens that are not kept ([l], by any policy) into kept ones. The method decides only the
+/// target of each token and the weights. Kept tokens without merged ones stay unchanged, bit for bit; with
+/// nothing kept all tokens are dropped. Equal similarities go to the lower position. The method must have the
+/// given semantics; only methods that need `attention` read it. O(l^2 d).
 MergedCache merged_cache(const HeadGroup<double>& group, const KeptSet& kept, Merging method,
                          Semantics semantics, const WindowAttention& attention,
                          const MergingOptions& options = {});

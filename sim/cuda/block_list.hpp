@@ -9,11 +9,11 @@
 
 namespace kvreplay::cuda {
 
-/// Blocks of memory that are free to be used again, by their size. For one thread at a time.
+/// Free blocks of memory for reuse, by size. For one thread at a time.
 class BlockList {
  public:
-  /// What a request is rounded up to, so that others come to the same size: at most an eighth more, in steps
-  /// of 256 bytes.
+  /// Size of the block for a request: rounded up in steps of 256 bytes, or of an eighth of the power of two
+  /// below it if that is more. Requests of similar size can then share a block.
   static std::size_t rounded(std::size_t bytes) {
     constexpr std::size_t kStep = 256;
     const std::size_t step = std::max(std::bit_floor(bytes) / 8, kStep);
@@ -34,7 +34,7 @@ class BlockList {
     bytes_ -= bytes;
     return block;
   }
-  /// Those that have lain there longest, so that what is left is at most `bytes`.
+  /// Removes and returns the blocks that were free longest, until at most `bytes` are left.
   std::vector<void*> take_beyond(std::size_t bytes) {
     std::vector<void*> taken;
     while (bytes_ > bytes) {
@@ -49,7 +49,7 @@ class BlockList {
     return taken;
   }
   std::vector<void*> take_all() { return take_beyond(0); }
-  /// What is on the list.
+  /// Total size of the free blocks.
   std::size_t bytes() const { return bytes_; }
 
  private:

@@ -159,9 +159,10 @@ struct HalfTile {
     }
   }
 
-  /// += A B^T over 16 `steps` channels of both, rows `stride` apart; = where it is the first of some. Of two
-  /// numbers in two halves each, the product of the low ones is below float32's rounding and left out.
-  /// kAtOnce column tiles are summed at a time: fewer take fewer registers and read A again.
+  /// Adds A B^T over 16 `steps` channels of both, rows `stride` apart; overwrites the sums where
+  /// `first_of_some`. For numbers in two halves, the product of the low halves is left out: it is below
+  /// float32's rounding. kAtOnce column tiles are summed at a time: fewer take fewer registers and read A
+  /// again.
   template <int kAtOnce = kColumnTiles>
   KVREPLAY_DEVICE void add_product_with_transpose(const HalfRows& a, const HalfRows& b, int stride, int steps,
                                                   bool first_of_some) {

@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-// Which of this build's code a device runs: asked of a kernel that is compiled as all others are.
+// Part of this build's code that a device runs, found with a kernel that is compiled as all others are.
 
 namespace kvreplay::cuda {
 namespace {

@@ -14,13 +14,13 @@ namespace kvreplay::cuda {
 
 /// Calls at once on a device: one computes while another's numbers are read, prepared and copied.
 inline constexpr int kCallsAtOnce = 4;
-/// What a call may take of its device's memory for work that can be done in smaller pieces, so that the
-/// others that come find as much.
+/// Device memory that a call may take for work that can be split into smaller pieces. Equally large shares
+/// remain for the calls that run at the same time.
 inline std::size_t fair_share_of_memory() { return free_memory() / (kCallsAtOnce + 1); }
 
-/// Calls that share devices of one capability: at most so many at once on each, so that their memory is
-/// bounded. Whoever has a turn must not ask for another before it ends: two that did would wait for each
-/// other. No device is needed to have a gate.
+/// Gate for calls that share devices of one capability. The number of calls at once on each device is
+/// limited, so that their memory is bounded. A thread that holds a turn must not request another before it
+/// ends: two such threads would wait for each other. A gate works without a device, too.
 class DeviceGate {
  public:
   /// A place on a device until it is gone.
@@ -30,9 +30,9 @@ class DeviceGate {
         : gate_(std::exchange(other.gate_, nullptr)), place_(other.place_), entry_(other.entry_) {}
     Turn& operator=(Turn&&) = delete;
     ~Turn();
-    /// Which of the devices: 0 .. devices - 1.
+    /// Index of the device: 0 .. devices - 1.
     std::size_t place() const { return place_; }
-    /// Whether another call was on the device at any time since this one began.
+    /// True if another call was on the device at any time since this one began.
     bool had_company() const { return gate_->had_company(place_, entry_); }
 
    private:

@@ -260,8 +260,8 @@ Fiber::Fiber(void (*main)()) : memory_(kStack) {
   place.stack = memory_.data();
   place.stack_size = kStack;
 #if defined(__x86_64__)
-  // What kvreplay_change_stack() pops: six registers, its return address; then that of main, which is entered
-  // as if called.
+  // Stack that kvreplay_change_stack() pops: six registers and its return address, which is main. The null
+  // above is the return address of main, which is entered as if called.
   void** top = reinterpret_cast<void**>(memory_.data() + kStack);
   for (int below = 1; below <= 8; ++below) top[-below] = nullptr;
   top[-2] = reinterpret_cast<void*>(main);
@@ -285,8 +285,9 @@ std::atomic<std::int64_t> all_runs{0};
 struct Barrier {
   unsigned expected = 0, arrived = 0;
   std::uint64_t passed = 0;
-  /// Whoever passes has met all that the others did before: two marks in turn, since some may still be on
-  /// their way from one meeting when others come to the next. Null: it orders nothing.
+  /// Marks that order memory: a thread that passes sees everything that the others did before. Two marks
+  /// alternate, since some threads may still be on their way from one meeting when others come to the next.
+  /// Null: no order.
   unsigned char* marks = nullptr;
   unsigned char* mark() const { return marks + 8 * (passed % 2); }
 };

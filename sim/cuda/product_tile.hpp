@@ -11,7 +11,7 @@ struct ProductTile {
   static constexpr int kThreads = 128, kSide = 64, kStep = 32;
   static constexpr int kRows = 8, kCols = 4;  // of a lane
 
-  /// What a lane reads of shared memory at once.
+  /// Numbers that a lane reads from shared memory at once.
   struct alignas(16) Pack {
     static constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
     T at[kWidth];

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-// All that the rest of the program knows of the CUDA runtime: devices, memory, streams, events. Two
-// implementations: runtime_cuda.cpp, and runtime_emulated.cpp, in which the processor plays the device, so
-// that kernels are tested where there is none.
+// Interface to the CUDA runtime for the rest of the program: devices, memory, streams, events. It has two
+// implementations: runtime_cuda.cpp, and runtime_emulated.cpp. In the second one the processor emulates the
+// device, so that kernels are tested on machines without a device.
 
 namespace kvreplay::cuda {
 
@@ -29,8 +29,9 @@ struct DeviceInfo {
   std::size_t memory = 0;  ///< bytes
 };
 
-/// The devices that kernels can be compiled for, capability 8.0 and later; where there are none, `why_none`
-/// is one clause. Whether one has code in this build and works is device_code()'s: that takes memory on it.
+/// Devices that kernels can be compiled for, capability 8.0 and later; where there are none, `why_none` is
+/// one clause. device_code() tells whether this build has code for a device and whether the device works;
+/// that call takes memory on the device.
 struct Devices {
   std::vector<DeviceInfo> found;
   std::string why_none;
@@ -38,10 +39,10 @@ struct Devices {
 };
 Devices find_devices();
 
-/// Of this build, what a device runs.
+/// Code of this build that a device runs.
 struct DeviceCode {
-  int architecture = 0;   ///< that it is written for, 10 major + minor: what __CUDA_ARCH__ says in it
-  bool from_ptx = false;  ///< made by the driver: this build has none for the device itself
+  int architecture = 0;   ///< target of the code, 10 major + minor: the value of __CUDA_ARCH__ in it
+  bool from_ptx = false;  ///< compiled by the driver: this build has no code for the device itself
 };
 /// Code of the calling thread's device. Throws DeviceError, one clause, where there is none or the device
 /// does not work.

@@ -24,8 +24,8 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-/// Returns when all is done that the calling thread put on streams and did not wait for. What failed is for
-/// the next call to tell.
+/// Waits for all work that the calling thread put on streams without waiting for it. The next call reports
+/// failures.
 void finish_own_work() noexcept {
   for (const cudaStream_t stream : unfinished) cudaStreamSynchronize(stream);
   unfinished.clear();

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// What tests can set, and learn, of the processor that plays the devices.
+// Controls and counters of the emulated devices, for tests.
 
 namespace kvreplay::cuda {
 
@@ -39,12 +39,12 @@ class EmulatedCode {
   int device_;
 };
 
-/// What a device can fail at.
+/// Kind of call at which an emulated device can fail.
 enum class DeviceCall { find, code, allocate, copy, launch, synchronize };
 
-/// While it lives, the `nth` such call from now on (1: the next), on any thread, and whatever any device is
-/// asked for after it, is a DeviceError: that of a device that is lost. One at a time. A program is given one
-/// for all its life by KVREPLAY_EMULATION_FAILURE=launch:3.
+/// While it lives, the `nth` such call from now on (1: the next), on any thread, throws DeviceError, and so
+/// does every later call to any device, as if the device were lost. One at a time.
+/// KVREPLAY_EMULATION_FAILURE=launch:3 in the environment sets one for a program's whole life.
 class EmulatedFailure {
  public:
   explicit EmulatedFailure(DeviceCall call, int nth = 1);
@@ -58,8 +58,8 @@ namespace detail {
 void emulated_call(DeviceCall call);
 }  // namespace detail
 
-/// What all threads have asked the emulated devices for since the program began. A copy is a piece of at most
-/// 4 MiB (staging.cpp).
+/// Requests of all threads to the emulated devices since the program began. A copy counts once for each piece
+/// of at most 4 MiB (staging.cpp).
 struct DeviceRequests {
   std::int64_t launches = 0, fills = 0, uploads = 0, downloads = 0;
   std::int64_t uploaded = 0, downloaded = 0;  ///< bytes

@@ -2,11 +2,11 @@
 
 #include "sim/cuda/kernel.hpp"
 
-// What kernels that form a softmax share.
+// Functions shared by the kernels that form a softmax.
 
 namespace kvreplay::cuda {
 
-/// The logit of what a row does not see.
+/// Logit of a column that a row does not see.
 constexpr float kHidden = -INFINITY;
 
 /// exp(x - max), 0 where x is hidden.

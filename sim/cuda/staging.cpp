@@ -15,8 +15,8 @@ namespace kvreplay::cuda {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;
-/// Smaller ones to the host are the driver's, which waits for them. Of those from the host it may read what
-/// is gone by then.
+/// Copies to the host of fewer bytes are left to the driver, which waits for them. Copies from the host are
+/// not: the driver may read their source after it is gone.
 constexpr std::size_t kLeastToHost = std::size_t{256} << 10;
 /// The most pairs of a device; a copy takes one.
 constexpr int kMostPairs = 8;

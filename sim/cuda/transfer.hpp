@@ -10,11 +10,11 @@
 #include <limits>
 #include <vector>
 
-// What the host brings to a device and takes back.
+// Transfers between the host and a device.
 
 namespace kvreplay::cuda {
 
-/// Arrays on the calling thread's device, for as long as it lives. What it does goes to the stream.
+/// Arrays on the calling thread's device, freed with this object. Copies and fills go to the stream.
 class DeviceArrays {
  public:
   explicit DeviceArrays(const Stream& stream) : stream_(stream) {}

@@ -35,7 +35,7 @@ struct SearchByFacts {
   SearchBy id;
   std::string_view name;
   std::string_view meaning;
-  bool swaps = true;  ///< tokens can be exchanged by it
+  bool swaps = true;  ///< an exchange of tokens can use this objective
 };
 inline constexpr auto kSearchBy = facts_table<SearchByFacts>({
     {SearchBy::error, "error", "The exact change of the outputs"},
@@ -57,7 +57,7 @@ inline constexpr auto kPageScores = facts_table<PageScoreFacts>({
     {PageScore::sum, "sum"},
 });
 
-/// Heads that share one choice.
+/// Scope of one choice of pages: one KV head, or all KV heads of a layer.
 enum class PageHeads { head, layer };
 
 struct PageHeadsFacts {
@@ -81,10 +81,10 @@ inline constexpr auto kChunkBy = facts_table<ChunkByFacts>({
     {ChunkBy::sentence, "sentence"},
 });
 
-/// Score by which each row chooses the tokens that it reads, where the whole prompt is kept.
+/// Score by which each row chooses the tokens that it reads, if the cache keeps the whole prompt.
 enum class ReadBy {
-  weight,          ///< their weights
-  weight_share,    ///< their weights, as many as reach a share of all
+  weight,          ///< weights of the tokens
+  weight_share,    ///< weights of the tokens, as many as reach a share of the whole
   page_bounds,     ///< bounds of the logits of a page of tokens
   query_channels,  ///< weights by the row's largest query channels
   heavy_channels,  ///< weights by channels chosen on the prompt
@@ -125,25 +125,25 @@ struct EvictionBaseFacts {
   std::string_view name;
   std::string_view plain;    ///< the tokens that it keeps, in plain words, for menus
   std::string_view meaning;  ///< one line
-  /// Metric that it ranks by; nothing: by position, by lot, or by exact search.
+  /// Metric that ranks the tokens; nothing: ranked by position, at random, or by exact search.
   std::optional<TokenMetric> metric = {};
-  /// True if BASE+SCORE means something: the base ranks by an attention sum that a score can replace, or
-  /// starts from what a score ranks first.
+  /// True if BASE+SCORE is allowed: the base ranks by an attention sum that a score can replace, or starts
+  /// from the tokens that a score ranks first.
   bool takes_score = false;
-  bool alone = false;  ///< BASE:SCORE, never without one: it ranks by that score and has nothing of its own
-  /// Objective, where it looks for the kept set itself; unless it is `greedy` that may be chosen.
+  bool alone = false;  ///< only BASE:SCORE is allowed: the base has no score of its own
+  /// Objective of a base that searches for the kept set. A user can choose another one unless `greedy`.
   std::optional<SearchBy> searches = {};
   bool greedy = false;       ///< searches by evicting one token at a time
   bool last_row = false;     ///< while decoding, only the last step's scores count
-  bool draws = false;        ///< ranks by lot
+  bool draws = false;        ///< ranks at random
   bool pins_all = false;     ///< everything that it keeps is pinned
-  bool pins_window = false;  ///< the rows that score are pinned
-  bool two_stages = false;   ///< ranks again, by what W_O makes of the values, for half of the budget
-  /// Why it ranks the whole prompt only, neither blocks nor while decoding, as one clause.
+  bool pins_window = false;  ///< the rows that compute the scores are pinned
+  bool two_stages = false;   ///< half of the budget goes by score, the rest by score times ||v W_O||_1
+  /// Reason, as one clause, why the base ranks a whole prompt only, neither blocks nor while decoding.
   std::string_view whole_prompt = {};
-  std::optional<ReadBy> reads = {};  ///< it evicts nothing: each row reads what it chooses by this
-  bool reads_all_first = false;      ///< to choose so takes reading everything: a reference
-  int page = 1;                      ///< tokens to a page of what is read
+  std::optional<ReadBy> reads = {};  ///< evicts nothing: each row chooses by this what it reads
+  bool reads_all_first = false;      ///< a reference: the choice itself needs all keys
+  int page = 1;                      ///< tokens in a page that is read
 };
 inline constexpr std::string_view kSearchesPrompt = "the exact search looks at the whole prompt",
                                   kEvictsNothing = "it evicts nothing: rows read less of the whole prompt";

@@ -11,18 +11,19 @@
 #include <span>
 #include <vector>
 
-// Which prompt tokens a policy keeps. The metrics that rank them come from the backend.
+// Prompt tokens that a policy keeps. The backend computes the metrics that rank them.
 
 namespace kvreplay {
 
 /// Scores that a user brings along: [l] each, of the group's KV head, higher is kept.
 using GivenScores = std::vector<Vector<double>>;
 
-/// What every rule ranks a group's candidates by, [l] each: sums over the rule's window rows, as far as their
-/// queries are there, and the query heads, before pooling and pins; with per_visible_row each token's sum is
-/// divided by the number of those rows at or after it, with two_stages sums become means over both;
-/// expected_attention is a mean over the heads. Rules that share a window share the work. Empty for a rule
-/// that only searches, and where nothing is evicted. Throws InputError where a number overflows T.
+/// Scores by which every rule ranks a group's candidates, [l] each, before pooling and pins. A score is a sum
+/// over the query heads and those of the rule's window rows whose queries are there. With per_visible_row,
+/// each token's sum is divided by the number of these rows at or after the token. With two_stages, sums
+/// become means over rows and heads; expected_attention is a mean over the heads. Rules that share a window
+/// share the work. Empty for a rule that only searches, and where nothing is evicted. Throws InputError where
+/// a number overflows T.
 template <class T>
 std::vector<Vector<double>> rule_scores(const HeadGroup<T>& group, std::span<const EvictionRule> rules,
                                         const GivenScores& given, const Compute& compute);
@@ -50,16 +51,17 @@ class BlockCuts {
   std::optional<TriAttention<T>> triattention_;
 };
 
-/// What the second stage of a rule with two multiplies scores with: the mean over the query heads of
+/// Factors of the scores in the second stage of a rule with two stages: the mean over the query heads of
 /// ||v_p W_O(h)||_1, [l]; empty for any other rule.
 template <class T>
 Vector<double> second_weights(const HeadGroup<T>& group, const EvictionRule& rule, Workers& workers);
 
-/// The prompt in blocks of `block` tokens: after each, the cache is what was kept so far and the block; where
-/// that is more than the budget, it is ranked by the block's last min(window, block) queries, with the
-/// softmax over the cache alone, and cut back ([CAO] sec. 2). A sliding window's tokens leave the cache,
-/// before it is ranked, once no later row sees them. Only for rules that rank by a metric of the keys, values
-/// and queries of a block, and for groups that hold the prompt's queries where such a rule needs them.
+/// Evicts in blocks of `block` prompt tokens. After each block, the cache is the tokens kept so far and the
+/// block. Where these are more than the budget, they are ranked by the block's last min(window, block)
+/// queries, with the softmax over the cache alone, and cut back ([CAO] sec. 2). A sliding window's tokens
+/// leave the cache, before it is ranked, once no later row sees them. Only for rules that rank by a metric of
+/// the keys, values and queries of a block, and for groups that hold the prompt's queries where such a rule
+/// needs them.
 template <class T>
 KeptSet evict_in_blocks(const HeadGroup<T>& group, const EvictionRule& rule, Index budget, Index block,
                         const Compute& compute);
@@ -71,14 +73,14 @@ std::vector<Index> cut_after_block(const HeadGroup<T>& group, const EvictionRule
                                    const std::vector<Index>& cache, Index budget, Index rows,
                                    const Compute& compute);
 
-/// Whether a metric is taken on window rows.
+/// True if a metric is computed on window rows.
 constexpr bool on_window(TokenMetric metric) { return kTokenMetrics[metric].rows == MetricRows::window; }
 
-/// Whether the rule asks for window rows, which must then be there.
+/// True if the rule needs window rows, which must then exist.
 bool needs_rows(const EvictionRule& rule);
 
-/// All of a head group that a rule looks at on the CPU to rank the prompt, or its blocks, or to search; as
-/// parts_of() a metric.
+/// Parts of a head group that a rule reads on the CPU to rank the prompt, to rank its blocks, or to search.
+/// As parts_of() for a metric.
 HeadParts parts_of(const EvictionRule& rule, const DumpShape& shape, bool in_blocks);
 
 /// Why a rule cuts the whole prompt once and nothing else, as one clause; nothing where it does not say so.

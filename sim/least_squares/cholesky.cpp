@@ -65,7 +65,7 @@ void unpack(const std::vector<double>& x, Index columns, Matrix<double>& X, Inde
 
 }  // namespace
 
-/// What the rows below a diagonal block need of it.
+/// Data of a finished diagonal block that the rows below it need.
 struct Cholesky::Finished {
   std::vector<double> left;     // panels [begin][W]: the block's rows left of it, transposed
   std::vector<double> inverse;  // panels [width][W] of L^-T of the diagonal block

@@ -24,7 +24,8 @@ NormalEquations equations_of(Index n, Index m, Index columns, const RowsOf& rows
           all.bottomRightCorner(columns, columns).trace()};
 }
 
-/// What the softmax over kept tokens makes of each row: their weights, and what the outputs lack.
+/// Weights X of the kept tokens in each row after the softmax, and the part R of the rows' outputs that they
+/// lack.
 struct Lacking {
   Matrix<double> X, R;
 };

@@ -37,12 +37,12 @@ std::optional<std::string> why_no_reference(const Dump& dump, Reference kind);
 /// Positions that shifted queries are moved to, l to l + kShiftedPositions - 1, one after the other.
 inline constexpr Index kShiftedPositions = 64;
 
-/// The queries, of all query heads. They see the prompt alone.
+/// Reference queries of all query heads. They see the prompt alone.
 template <class T>
 QueryRows<T> reference_queries(const HeadGroup<T>& group, const ReferenceOptions& options);
 
-/// What they attend to: every fourth position apart, to choose by what the rest were fitted with. Of fewer
-/// than four positions there are none apart.
+/// Logits of the reference rows. Every fourth position is held out, to choose between ridges fitted on the
+/// rest. With fewer than four positions, none is held out.
 template <class T>
 struct ReferenceRows {
   RowLogits<T> fitted, held_out;

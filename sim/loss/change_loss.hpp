@@ -6,7 +6,8 @@
 
 #include <vector>
 
-// What a change of the outputs costs the model, predicted from its gradients, in nats (sim/loss/LOSS.md).
+// Loss, in nats, that a change of the outputs causes, predicted from the model's gradients
+// (sim/loss/LOSS.md).
 
 namespace kvreplay {
 
@@ -32,7 +33,7 @@ std::vector<ChangeLoss> change_losses(const RowGradients<T>& gradients, RowRange
                                       const std::vector<PanelRows<T>>& changes, RowRange changed,
                                       Workers& workers);
 
-/// The judge: D [|changed|, d_v] in float64, from the definition.
+/// Reference: D [|changed|, d_v] in float64, from the definition.
 ChangeLoss change_loss_reference(const RowGradients<double>& gradients, Index g, RowRange rows,
                                  const Matrix<double>& change, RowRange changed);
 

@@ -1,6 +1,6 @@
 #include "sim/loss/change_loss.hpp"
 
-// The judge of the predicted loss, straight from LOSS.md.
+// Reference implementation of the predicted loss, directly from LOSS.md.
 
 namespace kvreplay {
 

@@ -10,8 +10,8 @@ using Index = std::ptrdiff_t;
 /// a / b, rounded up.
 constexpr Index div_up(Index a, Index b) { return (a + b - 1) / b; }
 
-/// What a product takes by whole rows is kept in panels of this many columns, each panel row-major: two
-/// vectors of AVX-512, a whole number of vectors everywhere.
+/// Width of a panel. Operands that a product reads by whole rows are stored in panels of this many columns,
+/// each panel row-major: two vectors of AVX-512, a whole number of vectors everywhere.
 template <class T>
 inline constexpr Index kPanelWidth = 128 / static_cast<Index>(sizeof(T));
 
@@ -20,7 +20,7 @@ constexpr Index panels_of(Index columns) {
   return div_up(columns, kPanelWidth<T>);
 }
 
-/// Where an entry of a matrix stands in its panels, [panels][rows][W].
+/// Index of a matrix entry in panels, [panels][rows][W].
 template <class T>
 constexpr std::size_t panel_entry(Index row, Index column, Index rows) {
   constexpr Index W = kPanelWidth<T>;

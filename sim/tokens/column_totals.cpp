@@ -313,7 +313,7 @@ hwy::AlignedFreeUniquePtr<T[]> aligned(Index n) {
   return memory;
 }
 
-/// What pass one needs of one query head while it lasts.
+/// Buffers of pass one for one query head.
 template <class T>
 struct RunningRows {
   hwy::AlignedFreeUniquePtr<T[]> scalars;    // [segments][panels][4][W]

@@ -11,11 +11,11 @@
 #include <span>
 #include <vector>
 
-// The fast path's middle layer: both passes over one set of rows, shared out over threads.
+// Middle layer of the fast path: both passes over one set of rows, in parallel.
 
 namespace kvreplay {
 
-/// Keys' and values' side of a head group, common to all row sets and query heads.
+/// Keys and values of a head group, prepared for all row sets and query heads.
 template <class T>
 struct PreparedValues {
   Vector<T> centre;    ///< [d_v], about the mean of the values: any constant serves, a near one cancels less
@@ -32,7 +32,7 @@ Vector<T> value_centre(const HeadGroup<T>& group);
 template <class T>
 PreparedValues<T> prepare_values(const HeadGroup<T>& group, Workers& workers);
 
-/// What the tiles know of a group and a set of rows; q_panels is the caller's to fill in.
+/// Input of the tiles for a group and a set of rows; the caller fills in q_panels.
 template <class T>
 TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& values, RowRange rows);
 
@@ -40,7 +40,8 @@ TileInput<T> tile_input(const HeadGroup<T>& group, const PreparedValues<T>& valu
 template <class T>
 void pack_query_panel(const HeadGroup<T>& group, const TileInput<T>& in, Index g, Index panel, T* out);
 
-/// Column sums of one query head over a set of rows, each [l]. Which are filled depends on the ColumnSet.
+/// Column sums of one query head over a set of rows, each [l]. The ColumnSet determines the sums that are
+/// computed.
 struct ColumnTotals {
   std::array<Vector<double>, kRowSums> sums;
   Vector<double> max_attn;
@@ -49,31 +50,31 @@ struct ColumnTotals {
   const Vector<double>& operator[](RowScore score) const { return sums[sum_at(score)]; }
 };
 
-/// All 0, those that the ColumnSet has: [l].
+/// Zeros for the sums of a ColumnSet: [l] each.
 ColumnTotals empty_totals(Index l, ColumnSet columns);
-/// Adds what the rows' largest columns are worth, in order.
+/// Adds the scores of the rows' largest columns, in order.
 void add_largest(std::span<const LargestScores> rows, ColumnSet columns, Index l, ColumnTotals& totals);
 
-/// Bytes of logits that are kept between the passes. At d = 128 to write and to read them takes half the time
-/// of their product where they leave the cache, a tenth where they do not.
+/// Bytes of logits that are kept between the passes. At d = 128, writing and reading them takes half the time
+/// of their product if they leave the processor's cache, a tenth if they do not.
 inline constexpr Index kMostLogits = Index{32} << 20;
 
-/// Both passes for the given rows (positions) of every query head: [G]. Rows must not be empty.
-/// Where the columns need no outputs the values may be empty. most_logits: bytes of them that
-/// pass one leaves for pass two.
+/// Runs both passes for the given rows (positions) of every query head: [G]. Rows must not be empty. The
+/// values may be empty if the columns need no outputs. most_logits: bytes of logits that pass one may leave
+/// for pass two.
 template <class T>
 std::vector<ColumnTotals> column_totals(const HeadGroup<T>& group, const PreparedValues<T>& values,
                                         RowRange rows, ColumnSet columns, Workers& workers,
                                         Index most_logits = kMostLogits);
 
-/// The state before any token: nothing seen but the sink column, whose value is 0, that is, -centre after
+/// State before any token: the row has seen only the sink column, whose value is 0, that is, -centre after
 /// centring.
 template <class T>
 void start_state(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
                  bool with_sink, const SoftmaxPanel<T>& state);
 
 /// Ends pass one for a panel: o - centre in place of state.rest_out, the row constants [kRowConstants][W],
-/// and what the largest column of each row is worth, [panel_rows]. Throws InputError where a number overflows
+/// and the scores of the largest column of each row, [panel_rows]. Throws InputError where a number overflows
 /// T.
 template <class T>
 void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, Index g, const TileInput<T>& in,
@@ -84,12 +85,12 @@ void finish_panel(const HeadGroup<T>& group, const PreparedValues<T>& values, In
 template <class T>
 std::vector<ColumnTotals> row_weights(const HeadGroup<T>& group, Index row, Workers& workers);
 
-/// Rows (positions) and what is asked of them.
+/// Rows (positions) and the columns to sum over them.
 struct ColumnRequest {
   RowRange rows;
   ColumnSet columns;
 };
-/// Whether one of them needs outputs.
+/// True if one of the requests needs outputs.
 bool needs_outputs(std::span<const ColumnRequest> requests);
 
 /// One query head's rows after pass one.
@@ -99,8 +100,8 @@ struct HeadRows {
   hwy::AlignedFreeUniquePtr<T[]> q_panels;       ///< [panels][d][W]
   hwy::AlignedFreeUniquePtr<T[]> out_panels;     ///< [panels][d_v][W]: o - centre
   hwy::AlignedFreeUniquePtr<T[]> row_constants;  ///< [panels][kRowConstants][W]
-  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput's, where asked for
-  std::vector<T> others;                         ///< [panels][d_v][W], where asked for: o' - centre, of all
+  hwy::AlignedFreeUniquePtr<T[]> logits;         ///< TileInput's, on request
+  std::vector<T> others;                         ///< [panels][d_v][W], on request: o' - centre, of all
                                                  ///< columns but the largest
   std::vector<LargestScores> largest;            ///< [rows]
 };
@@ -116,12 +117,12 @@ struct RowBatch {
   RowRange rows;
   bool keep_logits;
 };
-/// How rows (not empty) are cut into batches whose logits, of all query heads, take at most `most` bytes.
-/// Where those of a panel take more, that panel and all rows after it are one batch, which keeps none.
+/// Cuts rows (not empty) into batches whose logits, of all query heads, take at most `most` bytes. Where the
+/// logits of one panel take more, this panel and all rows after it are one batch, which keeps no logits.
 template <class T>
 std::vector<RowBatch> row_batches(const HeadGroup<T>& group, RowRange rows, Index most);
 
-/// Where pass two begins for these rows: no later than the first column that one of them sees.
+/// First column of pass two for these rows: no later than the first column that one of them sees.
 template <class T>
 Index first_scored(const HeadGroup<T>& group, RowRange rows) {
   return group.first_visible(rows.begin) / kTokensPassTwo * kTokensPassTwo;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-// What formulas of one row and one token are made of, from the row's and the token's constants: scalars in T,
+// Parts of the formulas for one row and one token, from the row's and the token's constants: scalars in T,
 // for every backend. Symbols as in METRICS.md; g and e as in tiles.hpp's RowConstant.
 
 namespace kvreplay {
@@ -112,7 +112,7 @@ KVREPLAY_HOST_DEVICE inline T multiply_add(T a, T b, T c) {
 template <class T>
 KVREPLAY_HOST_DEVICE inline EntryDistances<T> entry_distances(const EntryRow<T>& row, const EntryToken<T>& v,
                                                               T v_dot_o, T scale = 1) {
-  // What is the token's or the row's alone is added up once.
+  // Terms of the token alone or of the row alone are added up once.
   return {multiply_add(-2 * scale, v_dot_o, v.value_centred_sq + row.out_centred_sq),
           (v.value_centred_sq + v.centre_dot_value) - multiply_add(v_dot_o, scale, row.centre_dot_out),
           multiply_add(v_dot_o, scale, v.centre_dot_value) - (row.out_centred_sq + row.centre_dot_out)};
@@ -210,7 +210,7 @@ KVREPLAY_HOST_DEVICE inline T scaled_norm(const EntryRow<T>& row, T a) {
   return reciprocal(row.zero_weight_sum - row.rescale * a);
 }
 
-/// Whether weights, logits and squares may be beyond T.
+/// Range of weights, logits and squares: any, also beyond T, or finite in T.
 enum class Range { any, finite };
 
 /// w^2 square; 0 where w is 0, for a square beyond T as well.
@@ -219,7 +219,8 @@ KVREPLAY_HOST_DEVICE inline T weighted_square(T w, T square) {
   return kRange == Range::finite || w != 0 ? w * w * square : T(0);
 }
 
-/// A share of the attention, or all of it, below this is none: what is divided by a larger one stays finite.
+/// Lower bound of a share of the attention, or of all of it: less counts as none, and a quotient by more
+/// stays finite.
 inline constexpr double kNoAttention = 1e-280;
 
 /// s/(1-s) ||mean - v|| of CAOTE, from a token's attention, that of all `others` and the distance. Where it

@@ -9,12 +9,12 @@
 #include <memory>
 #include <vector>
 
-// What a single row does with a single token: the terms that the token metrics sum up over rows and query
-// heads, any rectangle of them at a time.
+// Terms of a single row and a single token, which the token metrics sum over rows and query heads: any
+// rectangle of them at a time.
 
 namespace kvreplay {
 
-/// What is known of some rows of one query head after their softmax. The rest is EntryMap's own.
+/// Data of some rows of one query head after their softmax. EntryMap itself holds the other data.
 template <class T>
 struct EntryRows {
   Index g = 0;
@@ -41,14 +41,14 @@ class EntryMap {
   EntryMap& operator=(EntryMap&&) noexcept;
 
   const HeadGroup<T>& group() const;
-  /// Another number for every EntryMap<T> that this process makes: for the keys of caches.
+  /// Number that differs for every EntryMap<T> of this process: for the keys of caches.
   std::uint64_t id() const;
   /// The softmax of every `step`-th of some rows (positions with a query): 4 |rows| T d flops. Throws
   /// InputError where a number overflows T, Interrupted within milliseconds where the workers are stopping.
   EntryRows<T> rows(Index g, RowRange rows, Workers& workers, Index step = 1) const;
-  /// out [n][end - begin]: one entry of those n rows of `of` whose positions are in `take`, for the positions
-  /// [begin, end), which may be decoded ones; NaN where the token is hidden from the row, infinite where the
-  /// entry is beyond T. The same bytes for an entry whatever else is asked for with it.
+  /// Writes one entry of n rows of `of`, those whose positions are in `take`, to out [n][end - begin], for
+  /// the positions [begin, end), which may be decoded ones. NaN where the token is hidden from the row,
+  /// infinite where the entry is beyond T. An entry has the same bytes whatever else is computed in the call.
   /// Cost: 2 |rows| |tokens| d flops, with an output in the entry 2 |rows| |tokens| d_v more, and about 20 an
   /// entry; nothing for panels of rows that see none of the tokens. Scores keep to the numerics of
   /// METRICS.md, the row's largest column included.
@@ -59,7 +59,7 @@ class EntryMap {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The judge: one row of entries from the definitions in float64, exact errors by attention computed anew:
+/// Reference: one row of entries from the definitions in float64, exact errors by recomputing the attention:
 /// [tokens], NaN where hidden. O(T (d + |tokens| d_v)).
 std::vector<double> entries_reference(const HeadGroup<double>& group, Index g, Index i, EntryTerm entry,
                                       const std::vector<Index>& tokens);

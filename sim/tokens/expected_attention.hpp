@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// The first tokens, which Expected Attention ranks above all.
+/// Number of first tokens, which Expected Attention ranks above all.
 inline constexpr Index kExpectedAttentionFirst = 4;
 
 /// (expected weight + epsilon) times the norm of the value, or of the value after W_O of its query head.
@@ -39,7 +39,8 @@ struct ExpectedLogit {
 /// The expected logit of every query head, [G].
 std::vector<ExpectedLogit> expected_logits(const QueryMoments& moments, const Rope& rope, double scale,
                                            Index l, Index n_future = ExpectedAttention{}.n_future);
-/// Scores of one query head, [l], in place of those logits of its keys; norms [l] of what it writes.
+/// Replaces the expected logits of one query head's keys with their scores, [l]. norms [l]: norms of the
+/// values, or of the values after W_O.
 void weigh_expected(Eigen::Ref<Eigen::RowVectorXd> scores, const Vector<double>& norms,
                     const ExpectedAttention& form = {});
 

@@ -48,7 +48,7 @@ class LargestProducts {
         largest_(largest),
         gated_(kVectorsAtOnce, group.d_v()) {}
 
-  /// What token p with weight a is worth to row i.
+  /// Adds the importance to row i of token p with weight a.
   void add(Index p, Index i, double a) {
     gated_.row(count_) = group_.v.row(p).cwiseProduct(group_.gate_row(g_, i));
     double square = 0;

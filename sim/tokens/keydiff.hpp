@@ -7,15 +7,15 @@
 
 namespace kvreplay {
 
-/// KeyDiff of a cache that holds some of a group's keys and is ranked again as it changes: nothing of it is
-/// copied, and the sum over its normalised keys follows what comes and goes.
+/// KeyDiff of a cache that holds some of a group's keys and is ranked again as it changes. Keys are not
+/// copied; the sum over the normalised keys is updated when tokens come and go.
 template <class T>
 class KeyDiff {
  public:
-  /// A cache that holds none of `keys` yet; they must outlive it, as must `workers`.
+  /// A cache without any of `keys` yet; `keys` and `workers` must outlive it.
   KeyDiff(const HeadMatrix<T>& keys, Workers& workers);
 
-  /// A key is not looked at before it is added. O(|tokens| d), as is remove().
+  /// Keys are not read before they are added. O(|tokens| d), as is remove().
   void add(std::span<const Index> tokens);
   void remove(std::span<const Index> tokens) { add(tokens, -1); }
 

@@ -128,7 +128,7 @@ class Elimination {
   Workers& workers_;
   Matrix<double> P_, C_;  // [n, n], [n, d_v] of n tokens
   std::vector<Index> position_;
-  // What the evictions since the ranks were closed have changed.
+  // Changes by the evictions since the ranks were closed.
   Vector<double> diagonal_, value_sq_;
   std::vector<char> gone_;
   Matrix<double> U_;  // [n, evictions]: G^-1 less U U^T is that over what is left

@@ -8,14 +8,15 @@
 #include <optional>
 #include <string>
 
-// Which token the others can best stand in for when their values may change: Optimal Brain Surgeon (Hassibi,
-// Stork 1993) for values. X [n, l] are the weights of reference rows of Reference::shifted over the whole
-// prompt, V [l, d_v] the values, G = X^T X + mu I. Among all C whose rows of evicted tokens are 0, the least
+// Leverage of a token: the cost of its eviction if the values of the other tokens may change to stand in for
+// it. Optimal Brain Surgeon (Hassibi, Stork 1993) for values. X [n, l] are the weights of reference rows of
+// Reference::shifted over the whole prompt, V [l, d_v] the values, G = X^T X + mu I. Among all C whose rows
+// of evicted tokens are 0, the least
 //
 //   E(C) = |X (C - V)|^2 + mu |C - V|^2
 //
-// is |v_p|^2 / [G^-1]_pp for a single token p. Weights are not renormalised: the exact replay of what is kept
-// is the judge. In float64, the same bytes for any number of threads.
+// is |v_p|^2 / [G^-1]_pp for a single token p. Weights are not renormalised: the exact replay of the kept
+// tokens is the judge. In float64, the same bytes for any number of threads.
 
 namespace kvreplay {
 
@@ -38,7 +39,7 @@ Vector<double> leverage(const HeadGroup<double>& group, Workers& workers);
 /// n l^2 + 2 l^3 flops, and per step O((l + d_v) l) in rank-one updates of G^-1, carried out in blocks.
 GreedyPath greedy_leverage(const HeadGroup<double>& group, Index keep, Workers& workers);
 
-/// The judge: each token's min E by a system of its own over the others. O(l^4).
+/// Reference: solves a system over the other tokens for each token's min E. O(l^4).
 Vector<double> leverage_reference(const HeadGroup<double>& group);
 
 }  // namespace kvreplay

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-// exact_loss and oracle_loss: what removing one token alone is predicted to cost, in nats.
+// exact_loss and oracle_loss: predicted loss, in nats, if one token alone is removed.
 
 namespace kvreplay {
 
@@ -26,7 +26,8 @@ std::vector<LossTotals> loss_totals(const HeadGroup<T>& group, const PreparedVal
                                     const RowGradients<T>& gradients, RowRange rows, Workers& workers,
                                     Index most_logits = kMostLogits);
 
-/// The judge of loss, [l]: attention anew without each of the candidates, O(|rows| l (l + S) d_v).
+/// Reference of the loss, [l]: recomputes the attention without each of the candidates, O(|rows| l (l + S)
+/// d_v).
 Vector<double> loss_totals_reference(const HeadGroup<double>& group, Index g,
                                      const RowGradients<double>& gradients, RowRange rows);
 

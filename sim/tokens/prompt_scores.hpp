@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-// Scores that a KV head's tokens have of the prompt as a whole, on the host in float64 whatever the backend:
-// those of TokenMetricFacts::on_host. Definitions: sim/tokens/METRICS.md.
+// Scores of a KV head's tokens that depend on the whole prompt (TokenMetricFacts::on_host), on the host in
+// float64 whatever the backend. Definitions: sim/tokens/METRICS.md.
 
 namespace kvreplay {
 
@@ -18,15 +18,15 @@ inline constexpr Index kLag = 128;       ///< tokens of a stretch that LagKV ran
 inline constexpr Index kCurWindow = 16;  ///< tokens among which CUR takes shares
 inline constexpr Index kDefensivePool = 5;
 
-/// Why a dump's tokens have no kvzip_plus, as one clause; nothing where they have.
+/// Reason why a dump's tokens have no kvzip_plus, as one clause; nothing where they have it.
 std::optional<std::string> why_no_kvzip_plus(const Dump& dump);
 
-/// [l], the KV head's. `window`: the last rows that a metric of MetricRows::window looks at. The same bytes
-/// for any number of threads. Throws InputError where a number overflows.
+/// Scores of the KV head's tokens, [l]. `window`: number of last rows for metrics of MetricRows::window. The
+/// same bytes for any number of threads. Throws InputError where a number overflows.
 Vector<double> prompt_score(TokenMetric metric, const HeadGroup<double>& group, Index window,
                             Workers& workers);
 
-/// The judge: row by row and channel by channel, as the definitions say it.
+/// Reference: row by row and channel by channel, directly from the definitions.
 Vector<double> prompt_score_reference(TokenMetric metric, const HeadGroup<double>& group, Index window);
 
 }  // namespace kvreplay

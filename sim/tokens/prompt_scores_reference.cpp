@@ -16,8 +16,8 @@
 namespace kvreplay {
 namespace {
 
-/// What lagkv gives token t of the stretch that begins at `first` for its row of x: exp of the standard
-/// deviation over channels, before it is divided by the stretch's sum.
+/// Score term that lagkv gives token t of the stretch that begins at `first`, for its row of x: exp of the
+/// standard deviation over channels, before the division by the stretch's sum.
 double lag_term(const HeadMatrix<double>& x, Index first, Index t) {
   std::vector<double> scaled;
   for (Index c = 0; c < x.cols(); ++c) {

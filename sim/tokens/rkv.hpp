@@ -20,7 +20,7 @@ inline constexpr Index kRkvPool = 7;          ///< width of the importance's max
 /// threads.
 Vector<double> rkv_scores(const HeadGroup<double>& group, Index window, Workers& workers);
 
-/// The judge.
+/// Reference implementation.
 Vector<double> rkv_reference(const HeadGroup<double>& group, Index window);
 
 }  // namespace kvreplay

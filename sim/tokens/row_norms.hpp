@@ -19,7 +19,7 @@ Vector<double> projected_value_norms(const HeadGroup<T>& group, Index g, Workers
 template <class T>
 Vector<double> projected_value_sums(const HeadGroup<T>& group, Index g, Workers& workers);
 
-/// What a projection W [d_v, d_model] leaves of the norms of vectors.
+/// Norms of vectors behind a projection W [d_v, d_model].
 template <class T>
 class ProjectedNorms {
  public:
@@ -27,7 +27,7 @@ class ProjectedNorms {
 
   /// ||x W||^2 of the rows of x [rows, d_v]: products in T, sums of squares in float64.
   void squares(const T* x, Index rows, double* squares) const;
-  /// The most that it makes a vector longer: W's largest singular value.
+  /// Largest factor by which W makes a vector longer: its largest singular value.
   double most() const;
 
  private:

@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <utility>
 
-// The table of every score that is summed over rows: RowFormula, one for hosts, devices, decoding and the map
-// of single entries. The tiles' vectors alone have their own lines (tiles_cpu.cpp says why).
+// Table of all scores that are summed over rows: RowFormula, shared by hosts, devices, decoding and the map
+// of single entries. Only the vector code of the tiles has formulas of its own (tiles_cpu.cpp says why).
 
 namespace kvreplay {
 
-/// Score that a row gives a token, to be summed over rows: each has a RowFormula.
+/// Score that a row gives a token, to be summed over rows. Each score has a RowFormula.
 enum class RowScore : int {
   attention,
   attention_sq,
@@ -20,19 +20,19 @@ enum class RowScore : int {
   exact_key,
   exact_joint,
   exact_remove,
-  value,  ///< over a prompt's rows no sum of its own: that of attention_sq times ||v||^2
+  value,  ///< over a prompt's rows: the sum of attention_sq, times ||v||^2
 };
 inline constexpr int kRowScores = static_cast<int>(RowScore::value) + 1;
-/// Number that tiles and kernels sum: the scores before `value`.
+/// Number of sums that tiles and kernels compute: the scores before `value`.
 inline constexpr int kRowSums = static_cast<int>(RowScore::value);
 KVREPLAY_HOST_DEVICE constexpr int sum_at(RowScore score) { return static_cast<int>(score); }
 
-/// Which columns pass two adds up.
+/// Columns that pass two sums.
 enum class ColumnSet {
-  window,    ///< every RowScore's
+  window,    ///< every RowScore
   future,    ///< exact_remove and max_attn, the largest weight
-  weights,   ///< attention and its square, for which no value is needed: d_v may be 0; nor is it for:
-  max_attn,  ///< that alone
+  weights,   ///< attention and attention_sq, which need no values: d_v may be 0
+  max_attn,  ///< max_attn only, which needs no values either
 };
 KVREPLAY_HOST_DEVICE constexpr bool has_sum(ColumnSet columns, RowScore score) {
   const bool of_weights = score == RowScore::attention || score == RowScore::attention_sq;
@@ -45,7 +45,8 @@ KVREPLAY_HOST_DEVICE constexpr bool has_max_attn(ColumnSet columns) {
 KVREPLAY_HOST_DEVICE constexpr bool needs_outputs(ColumnSet columns) {
   return columns == ColumnSet::window || columns == ColumnSet::future;
 }
-/// Where a score stands among the sums of a set; how many they are; and with max_attn, which is behind them.
+/// Index of a score among the sums of a set. sums_of(): their number. columns_of(): their number together
+/// with max_attn, which follows them.
 KVREPLAY_HOST_DEVICE constexpr int sum_at(ColumnSet columns, RowScore score) {
   int before = 0;
   for (int s = 0; s < sum_at(score); ++s) before += has_sum(columns, static_cast<RowScore>(s)) ? 1 : 0;
@@ -65,7 +66,7 @@ struct RowEntry {
   EntryDistances<T> to;
 };
 
-/// A vector of the row's largest column, from its v and o', the output of all others.
+/// Vector of the row's largest column, from its value v and o', the output of all other columns.
 enum class TopVector {
   none,
   value,        ///< v
@@ -79,24 +80,24 @@ struct TopScore {
   TopVector vector;
 };
 
-/// Factor of the differences v - o besides themselves.
+/// Second factor of the dot product with v - o: none, v (with_token) or o (with_base).
 enum class DifferenceProduct { none, with_token, with_base };
 
-/// Requests of a formula besides weights; a formula overrides them.
+/// Defaults of a formula: inputs that it needs besides weights. A formula overrides them.
 template <RowScore kIs>
 struct RowFormulaOf {
   static constexpr RowScore kScore = kIs;
-  static constexpr bool kDifference = false;                              ///< EntryDistances::u
-  static constexpr DifferenceProduct kProduct = DifferenceProduct::none;  ///< and the product with v or o
-  static constexpr bool kTaylor = false;                                  ///< RowEntry::taylor
-  static constexpr bool kOfZeroKey = false;  ///< a token of no weight scores too, unless it is hidden
-  /// It is a square() of a vector() that may cancel, times weight()^2.
+  static constexpr bool kDifference = false;                              ///< needs EntryDistances::u
+  static constexpr DifferenceProduct kProduct = DifferenceProduct::none;  ///< and its product with v or o
+  static constexpr bool kTaylor = false;                                  ///< needs RowEntry::taylor
+  static constexpr bool kOfZeroKey = false;  ///< a token of weight 0 has a score too, unless it is hidden
+  /// The term is a square() of a vector() that may cancel, times weight()^2.
   static constexpr bool kCancels = false;
-  static constexpr bool kSumApart = false;  ///< sums over a prompt's rows are of its part()
+  static constexpr bool kSumApart = false;  ///< over a prompt's rows, part() is summed
 };
 
-/// Each has term(row, entry), and top(column, taylor) of the largest column, whose z the Taylor scores take
-/// as `taylor`.
+/// Formula of one score: term(row, entry), and top(column, taylor) for the row's largest column. `taylor` is
+/// this column's z as the Taylor scores use it.
 template <RowScore kIs>
 struct RowFormula;
 
@@ -170,12 +171,12 @@ struct RowFormula<RowScore::joint> : RowFormulaOf<RowScore::joint> {
   KVREPLAY_HOST_DEVICE static T term(const EntryRow<T>& row, const RowEntry<T>& e) {
     return weighted_square<kRange>(e.a, square(row, e).sum);
   }
-  /// a^2 z v . (v - o): the rest of the square are the sums of attention_sq and key.
+  /// a^2 z v . (v - o): the other parts of the square are the sums of attention_sq and key.
   template <class T>
   KVREPLAY_HOST_DEVICE static T part(const RowEntry<T>& e) {
     return e.a * (e.a * e.taylor) * e.to.v_dot_diff;
   }
-  /// Its sum from that of part() and those of the others.
+  /// Sum of the score, from the sums of part(), attention_sq and key.
   template <class T>
   KVREPLAY_HOST_DEVICE static double whole(T parts, T attention_sq, T key, T value_sq) {
     return static_cast<double>(attention_sq) * static_cast<double>(value_sq) +
@@ -249,12 +250,12 @@ KVREPLAY_HOST_DEVICE inline void each_formula(const Call& call, std::integer_seq
   (call(RowFormula<static_cast<RowScore>(kAt)>()), ...);
 }
 }  // namespace detail
-/// call(RowFormula) of every sum of a prompt's rows, in their order.
+/// call(RowFormula) for every sum over a prompt's rows, in their order.
 template <class Call>
 KVREPLAY_HOST_DEVICE inline void each_row_sum(const Call& call) {
   detail::each_formula(call, std::make_integer_sequence<int, kRowSums>());
 }
-/// call(RowFormula) of one score.
+/// call(RowFormula) for one score.
 template <class Call>
 KVREPLAY_HOST_DEVICE inline void with_formula(RowScore score, const Call& call) {
   detail::each_formula(
@@ -264,7 +265,7 @@ KVREPLAY_HOST_DEVICE inline void with_formula(RowScore score, const Call& call) 
       std::make_integer_sequence<int, kRowScores>());
 }
 
-/// True if a score asks for ||v - o||^2, and what with it.
+/// True if a score needs ||v - o||^2. product_of(): the dot product that it needs as well.
 KVREPLAY_HOST_DEVICE inline bool needs_difference(RowScore score) {
   bool needs = false;
   with_formula(score, [&](auto formula) { needs = decltype(formula)::kDifference; });
@@ -288,7 +289,7 @@ KVREPLAY_HOST_DEVICE inline double visible_term(RowScore score, const EntryRow<d
   return term;
 }
 
-/// Squares of a largest column's vectors.
+/// Squared norms of the vectors of a row's largest column.
 struct TopSquares {
   double value, difference, joint, exact_joint;
 };
@@ -347,7 +348,7 @@ KVREPLAY_HOST_DEVICE inline TopCombination top_combination(RowScore score, const
   return {top.plain, 0, 0, 0, 0, 0};
 }
 
-/// The score of a token by itself, whatever else is cached.
+/// Score of a token that does not depend on other cached tokens.
 enum class OwnScore : int { position, knorm };
 
 /// Numbers of a token without a row.

@@ -6,19 +6,19 @@
 #include <algorithm>
 #include <cassert>
 
-// The two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
-// kPanelWidth<T> to a panel, so that keys and values are read as they lie in the dump and every per-row
-// quantity is a vector.
+// Two passes over tiles of K Q^T, one work item at a time. Query rows lie along the vector lanes, W =
+// kPanelWidth<T> to a panel. Keys and values are read as they lie in the dump, and every per-row quantity is
+// a vector.
 //
 //   pass one   logits of a tile -> running softmax state of every row, its largest column set apart
 //   pass two   the tile again   -> a, z and v.o of every entry -> column sums of every metric
 //
-// The largest column of a row never enters the running sums (rest_*): what remains of the row when that
-// column is removed or changed is therefore known without a subtraction, however close to 1 its weight is.
+// The largest column of a row never enters the running sums (rest_*). The rest of the row after this column
+// is removed or changed is therefore known without a subtraction, however close to 1 its weight is.
 
 namespace kvreplay {
 
-/// What pass one leaves of one panel of rows. Rows that see nothing have top = rest_max = -inf.
+/// Results of pass one for one panel of rows. Rows that see nothing have top = rest_max = -inf.
 template <class T>
 struct SoftmaxPanel {
   T* top;       ///< [W] largest logit
@@ -29,7 +29,7 @@ struct SoftmaxPanel {
 };
 
 /// Logits that pass one leaves for pass two to use up, uncapped and none hidden: [panels][columns][W] from
-/// the column `first` on. Those of columns that no row of a panel sees were never written.
+/// the column `first` on. Logits of columns that no row of a panel sees are not initialised.
 template <class T>
 struct KeptLogits {
   T* all = nullptr;  ///< null: none
@@ -43,7 +43,7 @@ struct KeptLogits {
   }
 };
 
-/// What both passes know of a head group's keys and values and of one query head's rows.
+/// Input of both passes: a head group's keys and values, and one query head's rows.
 template <class T>
 struct TileInput {
   const T* k;          ///< [T][d]
@@ -57,7 +57,7 @@ struct TileInput {
   Index total;         ///< positions T
   bool causal;
   Index sliding_window;   ///< 0: none
-  bool two_sided;         ///< whether it hides what is ahead, too
+  bool two_sided;         ///< true: the sliding window hides positions ahead of it, too
   T softcap;              ///< 0: none
   const Index* position;  ///< HeadGroup::position, null where it is empty
   KeptLogits<T> logits;
@@ -95,8 +95,8 @@ inline constexpr Index kTokensPassTwo = 144, kTokensPerTile = 36;
 /// Panels that share a tile's keys before the next tile is taken.
 inline constexpr Index kPanelsPerBlock = 4;
 
-/// One panel of rows at the end of pass one: what is known of each row's largest column, and the sums that
-/// need its value.
+/// One panel of rows at the end of pass one: data of each row's largest column, and the sums that need its
+/// value.
 template <class T>
 struct LargestColumns {
   static constexpr Index W = kPanelWidth<T>;
@@ -144,7 +144,7 @@ struct ColumnSums {
   double* max_attn;      ///< largest a instead of a sum
 };
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct TilesSimd {
   /// Adds the tokens [begin, end) to the states of the panels [panel, panel + n), in order of position.
@@ -163,7 +163,7 @@ struct TilesSimd {
                       const TokenConstants<T>& tokens, ColumnSet columns, Index begin, Index end,
                       const ColumnSums& sums);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 TilesSimd<T> tiles_simd();
 

@@ -239,8 +239,8 @@ HWY_INLINE void HideTop(const T* top_at, Index begin, Index tokens, T* tile) {
   }
 }
 
-/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kRowSums][N]. They are brought to
-/// float64 every few blocks of rows, before float32 has added up too many.
+/// Sums of the tokens of an item, still by lane: [kTokensPassTwo][kRowSums][N]. Every few blocks of rows the
+/// sums are moved to float64, before float32 has added up too many terms.
 template <class T>
 struct LaneSums {
   HWY_ALIGN T sums[kTokensPassTwo * kRowSums * (HWY_MAX_BYTES / sizeof(T))];

@@ -40,11 +40,11 @@ enum class TokenMetric {
   oracle_loss,
 };
 
-/// A score that methods can know; the cost of a single change of the cache; a score that only the decoding
-/// steps show. Of the latter two more is worse.
+/// Kind of a metric: a score that methods can compute; the exact cost of a single change of the cache; or an
+/// oracle, which needs the decoding steps. For exact metrics and oracles, a larger value means a larger cost.
 enum class MetricKind { score, exact, oracle };
 
-/// Unit of a metric; relative errors are meant only between metrics of one unit.
+/// Unit of a metric. Relative errors are meaningful only between metrics of one unit.
 enum class MetricUnit { weight, squared_weight, squared_output, output, nats, other };
 
 struct MetricUnitFacts {
@@ -61,32 +61,32 @@ inline constexpr auto kMetricUnits = facts_table<MetricUnitFacts>({
 });
 constexpr std::string_view name_of(MetricUnit unit) { return kMetricUnits[unit].name; }
 
-/// The rows that a metric is taken on, and so what a dump must hold for it.
+/// Rows on which a metric is computed; the dump must contain them.
 enum class MetricRows {
-  none,    ///< keys and values say it all
-  prompt,  ///< all of the prompt's, their rotation undone
-  asked,   ///< those of the prompt that there are, as they are
-  window,  ///< the last of the prompt's
+  none,    ///< no rows: keys and values suffice
+  prompt,  ///< all prompt rows, with the rotation of their queries undone
+  asked,   ///< prompt rows that the dump has, with their rotation
+  window,  ///< the last prompt rows
   next,    ///< the first decoding step
   future,  ///< all decoding steps
-  repeat,  ///< those of a second reading of the prompt
+  repeat,  ///< rows of a second reading of the prompt
 };
 
 /// Reduction of a metric over the query heads of a group.
 enum class OverHeads {
   sum,
-  mean,  ///< the first tokens then rank above all, as in each head (kExpectedAttentionFirst)
-  same,  ///< it is the KV head's: every query head has the same
+  mean,  ///< the first tokens then rank above all others, as in each head (kExpectedAttentionFirst)
+  same,  ///< computed for the KV head: all query heads share one value
   max,
 };
 
-/// The kind of policy that a metric makes while decoding (sim/eviction/decode/decode_policies.cpp).
+/// Kind of policy that results from a metric while decoding (sim/eviction/decode/decode_policies.cpp).
 enum class CacheRank {
-  none,  ///< it makes none
+  none,  ///< no policy
   own,   ///< an OwnScore
   keydiff,
   row_sums,  ///< the sums of a RowScore over steps
-  caote,     ///< formed from the sums of each query head's `attention`; so is:
+  caote,     ///< caote and fastcaote come from the sums of each query head's `attention`
   fastcaote,
 };
 constexpr bool by_query_head(CacheRank rank) {
@@ -96,8 +96,8 @@ constexpr bool by_query_head(CacheRank rank) {
 /// Ranking of a cache by a metric while decoding.
 struct Decoding {
   CacheRank rank = CacheRank::none;
-  RowScore score = RowScore::attention;  ///< where sums over rows rank
-  OwnScore own = OwnScore::position;     ///< where the token's own numbers rank
+  RowScore score = RowScore::attention;  ///< for CacheRank::row_sums
+  OwnScore own = OwnScore::position;     ///< for CacheRank::own
 };
 constexpr Decoding by_sums_of(RowScore score) { return {CacheRank::row_sums, score}; }
 constexpr Decoding by_own(OwnScore own) { return {CacheRank::own, RowScore::attention, own}; }
@@ -112,14 +112,14 @@ struct TokenMetricFacts {
   MetricRows rows = MetricRows::window;
   OverHeads heads = OverHeads::sum;
   Decoding decoding = {};
-  std::string_view not_in_decoding = {};  ///< why it cannot rank while decoding, as one clause
-  std::string_view not_in_blocks = {};    ///< why it cannot rank a block of the prompt, as one clause
-  /// Best on a linear axis: some are negative, or all tokens together have the same everywhere.
+  std::string_view not_in_decoding = {};  ///< reason why it cannot rank while decoding, as one clause
+  std::string_view not_in_blocks = {};    ///< reason why it cannot rank a block of the prompt, as one clause
+  /// Best shown on a linear axis: some values are negative, or the values of all tokens add up to a constant.
   bool linear = false;
-  bool on_request = false;    ///< only who names it gets it
-  bool on_host = false;       ///< prompt_score() on any backend (sim/tokens/prompt_scores.hpp)
-  bool of_values = true;      ///< looks at V
-  bool of_gradients = false;  ///< weighs what it measures by the gradients that the dump has of its rows
+  bool on_request = false;    ///< computed only if it is named
+  bool on_host = false;       ///< computed by prompt_score() on any backend (sim/tokens/prompt_scores.hpp)
+  bool of_values = true;      ///< needs V
+  bool of_gradients = false;  ///< weighted by the dump's gradients of its rows
 };
 
 inline constexpr std::string_view kRepeatedWhole = "a second reading is that of the whole prompt";

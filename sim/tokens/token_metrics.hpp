@@ -24,7 +24,7 @@ class MetricSet {
     set.bits_.set();
     return set;
   }
-  /// All that nobody has to ask for.
+  /// All metrics that are computed by default.
   static MetricSet standard() {
     MetricSet set = all();
     for (const TokenMetricFacts& facts : kTokenMetrics)
@@ -47,9 +47,9 @@ struct TokenOptions {
   MetricSet metrics = MetricSet::standard();
 };
 
-/// One head group's metrics, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only
-/// row). A metric that was not asked for is an empty matrix, and so is one of gradients or of a
-/// second reading that the group has none of.
+/// Metrics of one head group, each [1, l], or [G, l] per query head (knorm and keydiff then repeat their only
+/// row). Metrics that were not requested are empty matrices, and so are metrics of gradients or of a second
+/// reading where the group has none.
 struct TokenMetrics {
   std::array<Matrix<double>, kTokenMetrics.size()> values;
   Matrix<double>& operator[](TokenMetric m) { return values[static_cast<std::size_t>(m)]; }
@@ -59,29 +59,29 @@ struct TokenMetrics {
 /// Why a dump cannot give a metric (no decoding steps, no RoPE, no queries, ...), as one clause; nothing
 /// where it can.
 std::optional<std::string> why_unavailable(TokenMetric metric, const Dump& dump);
-/// Those of MetricSet::standard() that the dump can give.
+/// Metrics of MetricSet::standard() that the dump can give.
 MetricSet metrics_of(const Dump& dump);
 
-/// The first position whose query a metric looks at, with a window of w rows; T where it looks at none.
+/// First position whose query a metric reads, with a window of w rows; T where it reads none.
 Index first_row_of(TokenMetric metric, const DumpShape& shape, Index w);
-/// All of a head group that a metric looks at on the CPU. Where it has the keys unlooked at, one that is not
-/// finite among them ends in an InputError.
+/// Parts of a head group that a metric reads on the CPU. Where checked_keys is false, a key that is not
+/// finite ends in an InputError of the metric.
 HeadParts parts_of(TokenMetric metric, const DumpShape& shape, Index w);
 
-/// The judge: float64, straight from the definitions, exact errors by recomputing the attention for every
-/// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast twins. The metrics asked for must
-/// be available.
+/// Reference: float64, directly from the definitions; exact errors by recomputing the attention for every
+/// changed token. Cost O(G |rows| l^2 d_v). Shares no formula with the fast versions. The requested metrics
+/// must be available.
 TokenMetrics token_metrics_reference(const HeadGroup<double>& group, const TokenOptions& options);
 
-/// The fast CPU twin, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T.
-/// Cost 6 G |rows| l d flops and memory O(l d) beside 32 MiB of logits; where 32 rows have more of those, 8
-/// and O(l d + G |rows| d). The same bytes for any number of threads.
+/// Fast CPU version, in T throughout (sums over long runs in float64): two passes over tiles of K Q^T. Cost 6
+/// G |rows| l d flops and memory O(l d) beside 32 MiB of logits. Where 32 rows have more logits than that, 8
+/// G |rows| l d flops and O(l d + G |rows| d). The same bytes for any number of threads.
 template <class T>
 TokenMetrics token_metrics_cpu(const HeadGroup<T>& group, const TokenOptions& options, Workers& workers);
 
-/// The fast CUDA twin, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32 (or
-/// what `products` says), long sums in float64, the same bits in every run. Throws DeviceError and
-/// OutOfDeviceMemory besides what the CPU twin throws.
+/// Fast CUDA version, on the calling thread's device (sim/cuda/runtime.hpp): the same passes in float32 (or
+/// as `products` says), long sums in float64, the same bits in every run. Throws DeviceError and
+/// OutOfDeviceMemory besides the exceptions of the CPU version.
 TokenMetrics token_metrics_cuda(const HeadGroup<float>& group, const TokenOptions& options, Workers& workers,
                                 Products products = Products::f32);
 

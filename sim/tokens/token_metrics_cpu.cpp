@@ -16,8 +16,8 @@
 namespace kvreplay {
 namespace {
 
-/// Whether all candidates but one get so little attention (attn: sums or maxima over the rows, [l]) that
-/// float32 loses it: weights below 1e-38, as their squares do from 1e-19 on.
+/// True if all candidates but one get so little attention (attn: sums or maxima over the rows, [l]) that
+/// float32 loses it: weights below 1e-38, and their squares from 1e-19 on.
 bool beyond_float32(const Vector<double>& attn) {
   constexpr double kLeast = 1e-12;
   return attn.size() > 1 && others_of(attn).attn < kLeast * std::max(1.0, attn.maxCoeff());
@@ -62,11 +62,11 @@ class Collector {
   Index G_, l_;
 };
 
-/// Whether it is the sum of a RowScore over the window's rows.
+/// True if the metric is the sum of a RowScore over the window's rows.
 constexpr bool is_row_sum(const TokenMetricFacts& facts) {
   return facts.decoding.rank == CacheRank::row_sums;
 }
-/// The fewest sums that the wanted metrics of the window are made of: CAOTE is made of the weights', too.
+/// Smallest set of sums that gives the requested window metrics. CAOTE needs the sums of the weights, too.
 ColumnSet window_columns(const Collector& out) {
   const bool outputs = out.wants_any([](const TokenMetricFacts& facts) {
     return is_row_sum(facts) && facts.decoding.score != RowScore::value &&

@@ -78,8 +78,8 @@ double logit_times_slope(const AttentionRule& rule, double raw) {
   return raw / (cosh * cosh);
 }
 
-/// What a row gives a token, by the metric whose definition it is: of the token's weight, its logit as the
-/// Taylor scores take it, its value and that less the row's output.
+/// Term of one row in a token's metric, by the metric's definition: from the token's weight a, its logit z as
+/// the Taylor scores use it, its value v, and v less the row's output.
 double term_of(TokenMetric metric, double a, double z, const Vector<double>& v,
                const Vector<double>& v_less_o) {
   if (metric == TokenMetric::attn) return a;
@@ -89,7 +89,7 @@ double term_of(TokenMetric metric, double a, double z, const Vector<double>& v,
   if (metric == TokenMetric::joint) return a * a * (v + z * v_less_o).squaredNorm();
   throw std::invalid_argument("no sum of terms: " + std::string(name_of(metric)));
 }
-/// Whether a metric is a sum over the window's rows.
+/// True if a metric is a sum over the window's rows.
 constexpr bool has_terms(const TokenMetricFacts& facts) {
   return facts.decoding.rank == CacheRank::row_sums && facts.kind == MetricKind::score;
 }

@@ -11,11 +11,11 @@
 #include <span>
 #include <vector>
 
-// Token metrics of any hardware: what is read of a head group's numbers, and what is made of it.
+// Token metrics on any hardware: quantities of a head group, and metrics computed from them.
 
 namespace kvreplay {
 
-/// The attention that all but the candidate with the most of it get, and that candidate.
+/// Candidate with the most attention, and the attention that all other candidates get.
 struct Others {
   Index top = 0;
   double attn = 0;
@@ -23,10 +23,10 @@ struct Others {
 /// attn: sums or maxima over the rows, [l].
 Others others_of(const Vector<double>& attn);
 
-/// The largest weight that a query of the second reading gives each prompt token, [G, l], 0 for a token that
-/// none of them sees. The softmax is over the prompt and the sink column (KVzip, arXiv 2505.23416, but
-/// for the repeated keys, which share its softmax there). `norms`: G of [R_ref, 1], or empty; a row's weights
-/// are divided by its norm, and a row of norm 0 left out. Products in T; a weight is kept as its logarithm
+/// Largest weight that a query of the second reading gives each prompt token, [G, l]; 0 for a token that no
+/// query sees. The softmax is over the prompt and the sink column (KVzip, arXiv 2505.23416, but without the
+/// repeated keys, which share its softmax there). `norms`: G of [R_ref, 1], or empty; a row's weights are
+/// divided by its norm, and a row of norm 0 is left out. Products in T; a weight is kept as its logarithm
 /// until the end, so that none vanishes. Cost 2 G R l d flops and G R l exponentials; holds l + d panels of
 /// rows a thread. The same bytes for any number of threads. Throws InputError where a number overflows T.
 template <class T>
@@ -43,18 +43,19 @@ template <class T>
 std::vector<CaoteScores> caote_scores(const PreparedValues<T>& values,
                                       const std::vector<ColumnTotals>& totals, Workers& workers);
 
-/// The judge of one query head's, from its attn [n] and the values [n, d_v]: each token's others summed anew.
+/// Reference for one query head, from attn [n] and values [n, d_v]: recomputes the sum over all other tokens
+/// for each token.
 CaoteScores caote_reference(Vector<double> attn, const HeadMatrix<double>& values);
-/// One query head's scores, for whoever reads the values: weights() for a sum over them, then the distances
-/// from mean(). The top token, which may hold nearly all of the attention, is scored from the others alone.
-/// Values are less their centre.
+/// Scores of one query head, if the caller reads the values: weights() for a sum over them, then the
+/// distances from mean(). The top token, which may hold nearly all of the attention, is scored from the
+/// others alone. Values are less their centre.
 class CaoteHead {
  public:
   /// Refers to attn [l] until it is gone.
   explicit CaoteHead(const Vector<double>& attn);
 
   Index top() const { return others_.top; }
-  /// What n tokens from `first` on weigh in the others' mean, [n].
+  /// Weights of n tokens from `first` on in the others' mean, [n].
   Vector<double> weights(Index first, Index n) const;
   /// weighted_sum [d_v]: of all values with those weights.
   void set_values(const Vector<double>& weighted_sum, Vector<double> top_value, const Vector<double>& centre);
@@ -76,8 +77,9 @@ class CaoteHead {
   Vector<double> mean_;       // [d_v]
 };
 
-/// What a head group is asked for, on the CPU; a device overrides all but gated_importance(). Each takes O(l
-/// d) or more and is asked once, or once for each query head or set of rows.
+/// Quantities of a head group that token metrics need, on the CPU; a device overrides all but
+/// gated_importance(). Each takes O(l d) or more and is called once, or once for each query head or set of
+/// rows.
 template <class T>
 class TokenReadings {
  public:
@@ -118,7 +120,7 @@ class TokenReadings {
   std::optional<PreparedValues<T>> values_;
 };
 
-/// Token metrics on their way: those that are read, and the rows on which float32 loses attention.
+/// Intermediate token metrics: those computed so far, and the rows on which float32 loses attention.
 struct ReadMetrics {
   TokenMetrics metrics;
   std::set<MetricRows> lost;
@@ -127,8 +129,8 @@ template <class T>
 ReadMetrics read_metrics(TokenReadings<T>& readings, const HeadGroup<T>& group, const TokenOptions& options,
                          Workers& workers);
 
-/// With what is left to the CPU on any hardware: prompt_score(), and float64 where float32 loses attention.
-/// Throws InputError where a number is not finite.
+/// Completes the metrics with those that run on the CPU on any hardware: prompt_score(), and float64 where
+/// float32 loses attention. Throws InputError where a number is not finite.
 template <class T>
 TokenMetrics finished_metrics(ReadMetrics read, const HeadGroup<T>& group, const TokenOptions& options,
                               Workers& workers);

@@ -132,7 +132,7 @@ Matrix<double> largest_repeat_attention(const HeadGroup<T>& group, const std::ve
     largest.row(g) = largest.row(g).cwiseMax(mine.largest.transpose());
   });
   const Matrix<double> logarithm = largest.template cast<double>();
-  // That of a weight may be rounded to just above 0.
+  // The logarithm of a weight may be rounded to just above 0.
   return norms.empty() ? Matrix<double>(logarithm.array().min(0.0).exp())
                        : Matrix<double>(logarithm.array().exp());
 }

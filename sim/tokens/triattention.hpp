@@ -14,13 +14,13 @@ namespace kvreplay {
 /// The positions to come that count, from the next one on: 1, 2, 4 .. 65536 (the authors' code).
 inline constexpr Index kTriAttentionOffsets = 17;
 
-/// Every pair of channels f of a query head has the mean c_f of the prompt's un-rotated queries, as complex
-/// numbers, and the mean m_f of their absolute values. A key k, un-rotated, at position p is worth to a
-/// cache of `next` positions
+/// Scores of TriAttention. Every pair of channels f of a query head has the mean c_f of the prompt's
+/// un-rotated queries, as complex numbers, and the mean m_f of their absolute values. The score of an
+/// un-rotated key k at position p, for a cache of `next` positions, is
 ///
 ///   s = sum over f of |c_f| |k_f| cos(w_f (next - p + delta) + arg c_f - arg k_f) + (m_f - |c_f|) |k_f|,
 ///
-/// the mean over the offsets delta; channels that do not rotate are numbers of their own, with w = 0. The
+/// averaged over the offsets delta. Channels that do not rotate are numbers of their own, with w = 0. The
 /// authors calibrate c and m on other text; here they are those of the dump's prompt.
 template <class T>
 class TriAttention {
@@ -42,7 +42,7 @@ class TriAttention {
   Vector<double> offset_re_, offset_im_;  // of each pair: the mean of e^(i w delta)
 };
 
-/// The judge of scores(), one head, token and offset at a time.
+/// Reference of scores(), one head, token and offset at a time.
 Vector<double> triattention_reference(const HeadGroup<double>& group, std::span<const Index> tokens,
                                       Index next);
 

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct ValueRowsSimd {
   /// centred[r] = v[r] - centre, and for each row ||v||^2, ||v - centre||^2 and centre . (v - centre); sum +=
@@ -40,7 +40,7 @@ struct ValueRowsSimd {
   /// sum += v[which[r]]^2, entry by entry.
   void (*add_squared_rows)(const T* v, const Index* which, Index rows, Index d_v, double* sum);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 ValueRowsSimd<T> value_rows_simd();
 

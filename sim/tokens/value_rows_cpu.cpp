@@ -25,7 +25,7 @@ HWY_INLINE T Total(V sum) {
   return hn::GetLane(hn::SumOfLanes(hn::ScalableTag<T>(), sum));
 }
 
-/// What centre_rows() writes.
+/// Results of centre_rows().
 template <class T>
 struct CentredRows {
   T *centred, *value_sq, *centred_sq, *centre_dot, *sum;
@@ -112,7 +112,7 @@ HWY_NOINLINE void AddWeightedRows(const T* HWY_RESTRICT v, const T* HWY_RESTRICT
   }
 }
 
-/// What a row and a point add to a sum.
+/// Adds the square of the difference between a row and a point to a sum.
 struct SquaredDifference {
   template <class V>
   HWY_INLINE V operator()(V x, V point, V sum) const {

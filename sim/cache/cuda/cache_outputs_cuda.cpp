@@ -38,8 +38,9 @@ CacheColumns columns_of(const std::vector<const Cache<float>*>& caches, Index l,
   return all;
 }
 
-/// How the columns of kAttendRows rows are cut: enough blocks for a large device, none so long that its
-/// float32 sums show it. Depends on the sizes alone: so do the sums then, to the bit.
+/// Segments of the columns of kAttendRows rows: enough blocks for a large device, and none so long that its
+/// sums in float32 visibly lose precision. The segments, and so the bits of the sums, depend on the sizes
+/// alone.
 struct Segments {
   Index count, columns;
 };
@@ -237,7 +238,7 @@ class DeviceProblem {
   }
 
  private:
-  /// Which of the caches that were asked for a set is of.
+  /// Index in the request of the cache that a set belongs to.
   Index place_of(Index set) const { return ordered_[set] - caches_.data(); }
   Index panels() const { return div_up(n_, kCompareRows); }
 

@@ -11,9 +11,8 @@
 //   finish    the segments of a row and the sink, merged             -> its output
 //   compare   a kept set's outputs with those of the set of all      -> change, and its squares in float64
 //
-// The set of all columns is attended to as any other is, and its outputs go through memory: a kept set that
-// has every column gets the same bits. What a row gets depends neither on the block nor on the sets beside
-// it.
+// The set of all columns is processed as any other set, and its outputs go through memory: a kept set that
+// has every column gets the same bits. A row's result depends neither on its block nor on the other sets.
 
 namespace kvreplay::cuda {
 
@@ -44,7 +43,7 @@ struct KeptRows {
 /// Forms z, in the tiles that some row of theirs sees something of.
 void kept_logits(const KeptRows& in, const Stream& stream);
 
-/// Which columns each of some sets has.
+/// Columns of several sets.
 struct KeptColumns {
   int sets;
   const std::ptrdiff_t* starts;  ///< [sets + 1] into columns

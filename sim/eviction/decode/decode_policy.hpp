@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-// A policy while decoding: what it remembers of a cache, and which tokens leave. The loop (decode_cpu.cpp)
-// knows no policy, and policies (decode_policies.cpp) know no loop.
+// A policy while decoding: its state for a cache, and the tokens that leave. The loop (decode_cpu.cpp) knows
+// no policy, and policies (decode_policies.cpp) know no loop.
 
 namespace kvreplay {
 
@@ -35,7 +35,7 @@ class DecodePolicy {
   virtual void init(const Matrix<double>& start_scores) = 0;
   /// The attention of a step's query heads over all slots.
   virtual void observe(const AttentionRows<T>& rows) = 0;
-  /// The positions that leave, in the order in which they do. The budget is none of its own to check.
+  /// Positions that leave, in the order in which they leave. The policy need not check the budget.
   virtual std::vector<Index> victims(const DecodeCut& cut) = 0;
 };
 

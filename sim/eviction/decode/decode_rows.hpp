@@ -3,14 +3,14 @@
 #include "sim/simd/panel.hpp"
 #include "sim/tokens/row_scores.hpp"
 
-// What one decoding step computes over a cache, a few vectors against every cached token. Lanes run along the
-// tokens, or along the channels of the values: one query row alone would leave a tile of rows empty.
-// Token-major tiles are [tiles][width][W] with W = kPanelWidth<T> tokens each: token p, channel c stands at
-// (p / W * width + c) * W + p % W. For float and double.
+// Products of one decoding step with a cache: a few vectors against every cached token. Lanes run along the
+// tokens, or along the channels of the values: a single query row would leave a tile of rows empty.
+// Token-major tiles are [tiles][width][W] with W = kPanelWidth<T> tokens each: token p, channel c is at (p /
+// W * width + c) * W + p % W. For float and double.
 
 namespace kvreplay {
 
-/// What one instruction set has.
+/// Kernels for one instruction set.
 template <class T>
 struct DecodeRowsSimd {
   /// out[p / W][r][p % W] = vectors[r] . x_p for m vectors [m][width] and the tokens x of `tiles` tiles.
@@ -27,7 +27,7 @@ struct DecodeRowsSimd {
   void (*token_differences)(const T* x, Index tiles, Index width, const T* base, Index m, Index stride,
                             T* square, DifferenceProduct which, T* product);
 };
-/// This machine's best.
+/// Kernels for the best instruction set of this machine.
 template <class T>
 DecodeRowsSimd<T> decode_rows_simd();
 

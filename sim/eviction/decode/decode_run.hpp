@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-// A run of the decoding replay as resolved from its rule and options, for every fast twin.
+// A run of the decoding replay, resolved from its rule and options, for every fast version.
 
 namespace kvreplay {
 

@@ -9,7 +9,8 @@ namespace {
 constexpr double kChangesUp = 0x1p80, kEps = 0x1p-24;
 /// Roundings of a row's part in the pass, and beside its sums in what follows it (CoarseChanges), in eps.
 constexpr double kRoundings = 48;
-/// What float64's own pass may be wrong by, of its doubt() (exact_error_row.hpp), some moves later.
+/// Bound on the relative error of float64's own pass some moves later; doubt() (exact_error_row.hpp) has the
+/// formula.
 constexpr double kWideEps = 1.5e-13;
 /// Rounding of float64's own sums over a vector.
 constexpr double kWideRounding = 1e-15;
@@ -182,7 +183,7 @@ std::vector<Index> CoarseChanges::nearest(double error, const std::vector<Output
     const Index top = rows[r].top;
     if (top >= 0) with_tops_[column_of[top]] += unit_of_changes_ * terms[r].top_error;
     if (top == row_[r].top) continue;
-    // What has become a row's top since the pass, or was it then, has a part there that was not followed.
+    // A token that is the row's top now, or was at the pass, has a part in this row that was not followed.
     for (const Index p : {top, row_[r].top})
       if (p >= 0 && column_of[p] < columns) near.push_back(column_of[p]);
   }

@@ -116,7 +116,7 @@ ExactError::ExactError(const HeadGroup<double>& group, RowRange rows, const Kept
     report_not_finite(group, gradients ? "finite squared losses" : "finite squared outputs");
 }
 
-/// What the rows see of a column's value goes to x_ (-1: of 0).
+/// Writes a column's value, as the rows see it, to x_ (column -1: a value of 0).
 void ExactError::see_value(Index column) {
   const double* v = column < 0 ? zeros_.data() : value(column);
   if (!space_.of_row()) return void(std::copy(v, v + width_, x_.begin()));
@@ -126,7 +126,7 @@ void ExactError::see_value(Index column) {
   });
 }
 
-/// What row r sees of a kept column's value, which is about to be its top.
+/// A kept column's value as row r sees it, when the column is about to become the row's top.
 const double* ExactError::seen_value(Index r, Index column) {
   if (!space_.of_row()) return value(column);
   double* seen = vector_of(tops_, r);
@@ -149,7 +149,7 @@ void ExactError::logits(const ErrorRowState& row, Index r, Index columns, double
   for (Index c = 0; c < columns; ++c) z[c] = sees(row, position(c)) ? logit(z[c]) : kUnseen;
 }
 
-/// What no eviction changes: o, the columns that are always there, o . v_p.
+/// Computes the quantities of row r that no eviction changes: o, the columns that are always there, o . v_p.
 void ExactError::start_row(Index r) {
   using exact_error::kUnseen;
   ErrorRowState& row = rows_[r];
@@ -193,7 +193,7 @@ void ExactError::start_row(Index r) {
   }
 }
 
-/// Everything that depends on M, from nothing but M.
+/// Computes everything that depends on M, from M alone.
 void ExactError::sum_row(Index r) {
   using namespace exact_error;
   ErrorRowState& row = rows_[r];

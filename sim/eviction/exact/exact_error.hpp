@@ -13,23 +13,23 @@
 #include <optional>
 #include <vector>
 
-// The exact error E(M) of a kept set (see greedy.hpp) and of every set that is one token away from it, kept
-// up to date while tokens leave and enter.
+// Exact error E(M) of a kept set (see greedy.hpp) and of every set that differs by one token, kept up to date
+// while tokens leave and enter.
 //
 // With D = o^M - o and a the weight of token p within M, removing p changes a row's error by
 //   c (2 D . (o^M - v_p) + c ||o^M - v_p||^2),  c = a / (1 - a);
-// inserting it does the same with c = -a' / (1 + a'), a' its weight relative to the sum over M. Both need
-// o^M . v_p and D . v_p, which follow from one running sum a row and column, u_ip:
+// inserting it does the same with c = -a' / (1 + a'), a' its weight relative to the sum over M. Both need o^M
+// . v_p and D . v_p, which follow from one running sum a row and column, u_ip:
 //   by what was removed   u = P . v_p, P = sum over the removed of a_ip v_p (a of the whole prompt), with rho
 //                         their sum: D = s (rho o - P), o^M = s (o - P), s = 1 / (1 - rho). Nothing cancels
 //                         however little was removed.
 //   by what is left       u = -X . v_p, X the sum over M: o^M = s X, D = o^M - o. For rows that lost nearly
 //                         all their weight, where o - P would cancel.
-// As in sim/tokens/tiles.hpp, a row's largest kept candidate (its top) stays out of the rest sums, from which
-// its own removal is scored: its 1 - a is a sum, never a difference. Values are centred.
+// A row's largest kept candidate (its top) stays out of the rest sums, as in sim/tokens/tiles.hpp. Its own
+// removal is scored from these sums: its 1 - a is a sum, never a difference. Values are centred.
 //
-// By loss E is 1/2 mean_s (g_is . D)^2 in place of ||D||^2: the same of other vectors (ErrorSpace). What
-// changes is that v_p has another product with a token in each row.
+// For the loss, E is 1/2 mean_s (g_is . D)^2 in place of ||D||^2: the same formulas for other vectors
+// (ErrorSpace). v_p then has another product with a token in each row.
 
 namespace kvreplay {
 
@@ -47,9 +47,9 @@ struct OnCacheLine {
 };
 using Numbers = std::vector<double, OnCacheLine<double>>;
 
-/// What every search by the exact error starts from. Vectors are padded to a multiple of kErrorPad.
+/// Input of every search by the exact error. Vectors are padded to a multiple of kErrorPad.
 struct ErrorProblem {
-  /// `gradients`, of all `rows`: errors are weighed by them; null: they are not.
+  /// `gradients` of all `rows` weigh the errors; null: errors are not weighed.
   ErrorProblem(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept_set,
                const RowGradients<double>* gradients = nullptr);
 
@@ -84,9 +84,10 @@ void for_column_blocks(Index columns, Index at_once, Workers& workers, const Bod
   });
 }
 
-/// The vectors that E is a sum of squares of. Without gradients they are values and outputs as they are,
-/// which all rows see alike; with gradients a row sees of a vector its products with the row's S gradients,
-/// all of them over sqrt(2 S), and everything that is linear in the values happens there.
+/// Space of the vectors whose squared norms add up to E. Without gradients, the vectors are the values and
+/// outputs themselves, equal for all rows. With gradients, row r sees of a vector its dot products with the
+/// row's S gradients, divided by sqrt(2 S). All computations that are linear in the values happen in this
+/// space.
 class ErrorSpace {
  public:
   explicit ErrorSpace(const ErrorProblem& problem)
@@ -95,20 +96,20 @@ class ErrorSpace {
         value_width_(problem.width),
         gradients_(problem.gradients.data()) {}
 
-  /// Whether each row sees a vector otherwise.
+  /// True if each row sees a vector differently (with gradients).
   bool of_row() const { return of_row_; }
-  Index width() const { return width_; }  ///< of what a row sees
-  /// From one row's numbers to the next one's where there are those of a vector that all rows look at.
+  Index width() const { return width_; }  ///< length of a vector that a row sees
+  /// Distance from one row's copy of a vector to the next row's; 0 if all rows share one copy.
   Index step() const { return of_row_ ? width_ : 0; }
 
-  /// What row r sees of a value or a sum of values.
+  /// Maps a value, or a sum of values, to the vector that row r sees: seen [width()].
   void see(Index r, const double* v, double* seen) const {
     if (of_row_)
       row_dots(gradients_ + r * width_ * value_width_, width_, value_width_, v, seen);
     else
       std::copy(v, v + width_, seen);
   }
-  /// What has the product with every value that `seen` has with what row r sees of it.
+  /// Adjoint of see(): `lifted` is the vector x with x . v = seen . see(r, v) for every value v.
   void lift(Index r, const double* seen, double* lifted) const {
     if (!of_row_) return void(std::copy(seen, seen + width_, lifted));
     std::fill(lifted, lifted + value_width_, 0.0);
@@ -122,8 +123,8 @@ class ErrorSpace {
   const double* gradients_;
 };
 
-/// What every removal changes, in float32 and with a bound of its error, after which float64 looks at the few
-/// columns that may be the best. Of errors, not of losses, and while tokens only leave.
+/// Change of E by every removal, in float32 with a bound on the error. float64 then evaluates only the few
+/// columns that may be the best. For errors, not for losses, and only while tokens leave.
 ///
 /// A column's change is the sum over the rows of c (L + c Q), c = a / (1 - a), L = 2 D . (o - v_p), Q =
 /// ||o - v_p||^2, o being o^M. A pass over all numbers finds it; until the next pass it is followed to first
@@ -132,9 +133,9 @@ class ErrorSpace {
 ///
 ///   sum of k (d(2 D . o) + 2 t x . v_p) + t k (L + 2 c Q - 2 o . v_p),
 ///
-/// with c, L, Q and o of the pass: two numbers of each row and column, k and k (L + 2 c Q - 2 o . v_p). What
-/// is left out is of second order. With e the growth of c's factor since the pass, delta = o - o of the pass,
-/// q = ||o|| + max ||v|| and c <= 1/16 it is within the sum of k times
+/// with c, L, Q and o of the pass: two numbers of each row and column, k and k (L + 2 c Q - 2 o . v_p). The
+/// remainder is of second order. With e the growth of c's factor since the pass, delta = o - o of the pass, q
+/// = ||o|| + max ||v|| and c <= 1/16, the remainder is within the sum of k times
 ///
 ///   e' (1.14 (2 q ||delta|| + ||delta||^2) + |d ||D||^2|)    c's growth on moved L and Q, e' = e / (1 - e)
 ///   + |d ||D||^2| / 16                                       Q moves by c^2, as L does but for this
@@ -154,15 +155,15 @@ class CoarseChanges {
 
   void exchange(Index a, Index b);
 
-  /// Whether a pass is due: too many moves, or too large ones.
+  /// True if a pass is due: too many moves, or too large ones.
   bool due() const { return moves() >= kMoves || !(largest_growth_ <= kMostGrowth); }
   Index moves() const { return std::ssize(moved_) / width_; }
-  /// The value x is about to leave: add x . v_p is missing from the float64 sums of a row from now on, and
-  /// its weight among the row's was add * weight.
+  /// Records that the value x is about to leave: from now on, add x . v_p is missing from the float64 sums of
+  /// a row. x's weight in the row was add * weight.
   void add_move(const Numbers& x, const std::vector<ErrorRow>& scan);
   /// No move is missing from the row's float64 sums.
   void clear_row(Index row);
-  /// Adds what is missing to n blocks of float64 sums of columns whose `values` are [columns][width].
+  /// Adds the missing moves to n blocks of float64 sums of columns whose `values` are [columns][width].
   void add_moves_to(double* blocks, Index n, const double* values, Index columns) const;
 
   /// The pass over the first `columns` columns, from whose float64 sums nothing is missing any more. current:
@@ -183,7 +184,7 @@ class CoarseChanges {
   static constexpr double kMostGrowth = 1.0 / 8;
   using Floats = std::vector<float, OnCacheLine<float>>;
 
-  /// What a row was at the pass, and has done since.
+  /// State of a row at the pass, and its changes since then.
   struct Row {
     double out_norm;       ///< ||o|| with nothing evicted
     Index top = -1;        ///< position
@@ -224,7 +225,7 @@ struct BestRemoval {
   Index position;
   double error;
 };
-/// What E gains when the token at `position`, evicted so far, enters M.
+/// Increase of E when the token at `position`, evicted so far, enters M.
 struct Insertion {
   Index position;
   double change;
@@ -232,9 +233,9 @@ struct Insertion {
 
 class ExactError {
  public:
-  /// Where `insertions` is false nothing that was removed can come back, and best_removal() is all that is
-  /// asked for: where E is an error, a pass in float32 then finds the columns that it looks at. `gradients`:
-  /// of all rows where E is a loss, null where it is an error.
+  /// Without `insertions`, tokens that were removed cannot come back, and only best_removal() is used. Where
+  /// E is an error, a pass in float32 then selects the columns that it evaluates. `gradients`: of all rows
+  /// where E is a loss, null where it is an error.
   ExactError(const HeadGroup<double>& group, RowRange rows, const KeptSet& kept, bool insertions,
              Workers& workers, const RowGradients<double>* gradients = nullptr);
 
@@ -243,9 +244,10 @@ class ExactError {
 
   /// Columns 0..kept()-1 are those of M, the others follow; every move reorders them.
   Index position(Index column) const { return problem_.position[column]; }
-  /// What E gains when the column's token is removed from M, or inserted into it; lost by best_removal_with.
+  /// Increase of E when the column's token is removed from M, or inserted into it. best_removal_with()
+  /// invalidates it.
   double change(Index column) const { return change_[column]; }
-  /// Every token that is not in M; lost as change() is.
+  /// Insertions of all tokens that are not in M. best_removal_with() invalidates them.
   std::vector<Insertion> insertions() const;
   /// The token of M whose removal leaves the smallest E. Ties, to rounding: the higher position.
   BestRemoval best_removal();
@@ -341,8 +343,8 @@ inline void check_stop(const Workers& workers) {
   if (workers.stopping()) throw Interrupted{};
 }
 
-/// exchange() of sim/eviction/exact/greedy.hpp from the set `kept` that `state` has. State: ExactError or its
-/// twin on a device.
+/// exchange() of sim/eviction/exact/greedy.hpp from the set `kept` of `state`. State: ExactError or its
+/// counterpart on a device.
 template <class State>
 KeptSet exchange_from(State& state, KeptSet kept, const Workers& workers) {
   constexpr double kWorthwhile = 1e-9;  // swaps that pay less than this part of the error: rounding decides

@@ -161,7 +161,8 @@ void ExactError::look_at(const std::vector<Index>& columns) {
   add_top_errors();
 }
 
-/// What every row sees of the value that moves, times what it sees of a block's columns, [rows][kErrorBlock].
+/// Products of the moving value with the values of a block's columns, as every row sees them:
+/// [rows][kErrorBlock].
 void ExactError::dots_with_moved(Index block, double* dots) {
   static_assert(kErrorBlock == kPanelWidth<double>);
   const Index first = block * kErrorBlock, n = std::min(kErrorBlock, l_ - first), width = problem_.width;

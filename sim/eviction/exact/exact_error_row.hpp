@@ -5,14 +5,13 @@
 #include <cmath>
 #include <limits>
 
-// What one row of sim/eviction/exact/exact_error.hpp keeps of its softmax, and what a move does to it: scalar
-// formulas for every backend. A Place says where the row's numbers lie:
+// Softmax state of one row of sim/eviction/exact/exact_error.hpp, and the effect of a move on it: scalar
+// formulas for every backend. A Place gives access to the row's numbers:
 //
 //   column_of(position), position_of(column), value(column), logit_of(column)
 //   set_weight(column, w)        w becomes the column's kWeight
 //   add_to_rest(w, column)       rest sum += w v
-//   largest_kept()               the largest kWeight of M and its column, the first of equals; {0, 0}: none >
-//   0
+//   largest_kept()               largest kWeight of M and its column, the first of equals; {0, 0}: none > 0
 //
 // On a device a block calls with all its threads, all with the same row.
 
@@ -150,8 +149,8 @@ KVREPLAY_ROW_LOGIC bool insert_into(ErrorRowState& row, OutputTerms& t, ErrorRow
   return sum * row.by <= 1 / kShrunk && sum * std::exp(row.shift - row.all_max) * row.all_by <= 0.1;
 }
 
-/// What would be added to the row's sums were a column of kWeight `entry` (< 0) and logit z in M; returns its
-/// weight.
+/// Fills in the terms that a column of kWeight `entry` (< 0) and logit z would add to the row's sums if it
+/// entered M. Returns the column's weight.
 KVREPLAY_ROW_LOGIC double try_insertion(const ErrorRowState& row, OutputTerms& t, ErrorRow& scan, bool seen,
                                         double entry, double z) {
   const double weight = -entry;
@@ -204,13 +203,14 @@ KVREPLAY_ROW_LOGIC double entry_weight(const ErrorRowState& row, double z, bool 
   return weight;
 }
 
-/// How far a change may be from the truth: rounding of sums of D . (..) and of squares, which by Cauchy and
-/// Schwarz is within this.
+/// Bound on the error of a change: rounding of sums of D . (..) and of squares, which is within this bound by
+/// the Cauchy-Schwarz inequality.
 KVREPLAY_ROW_LOGIC double doubt(double error, double extent) {
   return 1e-13 * (extent + std::sqrt(error * extent));
 }
 
-/// How far precise changes of tokens that are alike in every way may lie apart, where one is a row's top.
+/// Bound on the difference between precise changes of tokens that are alike in every way, one of them a row's
+/// top.
 KVREPLAY_ROW_LOGIC double rounding(double error, double least, double extent) {
   return 1e-14 * std::abs(least) +
          1e-15 * std::sqrt(extent) * (std::sqrt(error) + std::sqrt(larger(error + least, 0.0)));

@@ -57,20 +57,19 @@ enum ErrorEntry {
   kErrorEntries
 };
 
-/// What a pass over the columns knows of a row: with u = kSum + add * (x . v_p),
-/// 2 D . (o^M - v_p) = d_out + s u - by_out kOut, ||o^M - v_p||^2 = out_sq + ||v_p||^2 + s u - cur_out kOut,
-/// a = weight * kWeight.
+/// Constants of a row in a pass over the columns: with u = kSum + add * (x . v_p), 2 D . (o^M - v_p) = d_out
+/// + s u - by_out kOut, ||o^M - v_p||^2 = out_sq + ||v_p||^2 + s u - cur_out kOut, a = weight * kWeight.
 struct ErrorRow {
   double add, weight, s, by_out, cur_out, d_out, out_sq, unused;
 };
 
-/// What a pass over the columns goes by, and what it leaves, each [columns].
+/// Inputs and results of a pass over the columns, each [columns].
 struct ErrorColumns {
   const double* x_dot;     ///< x . v_p
   const double* value_sq;  ///< ||v_p||^2
   bool of_row;             ///< both are [columns / kErrorBlock][rows][kErrorBlock], other numbers in each row
-  /// Sum over the rows of c (2 D . (o^M - v_p) + c ||o^M - v_p||^2), c = a / (1 - a): what E gains when p is
-  /// removed, or, with a < 0, inserted.
+  /// Sum over the rows of c (2 D . (o^M - v_p) + c ||o^M - v_p||^2), c = a / (1 - a): the increase of E when
+  /// p is removed, or, with a < 0, inserted.
   double* change;
   double*
       extent;  ///< sum over the rows of c^2 (||o^M||^2 + ||v_p||^2), of which `change` may be a difference
@@ -95,31 +94,31 @@ enum SlopeEntry {
   kSlope,   ///< k (L + 2 c Q - 2 o^M . v_p)
   kSlopeEntries
 };
-/// What a pass in float32 goes by and what it leaves, each [columns].
+/// Inputs and results of a pass in float32, each [columns].
 struct CoarseColumns {
   const float* value_sq;
   float* slopes;          ///< [columns / kErrorBlock][rows][kSlopeEntries][kErrorBlock]
   float* largest_weight;  ///< the largest c
   double* change;         ///< sum over the rows of c (L + c Q)
-  double* extent;         ///< the same of c (lin_bound + c sq_bound)
+  double* extent;         ///< sum over the rows of c (lin_bound + c sq_bound)
 };
 /// n blocks of float64 entries with nothing to add to their sums, whose products of vectors are taken times
 /// `unit`. 16 rows at a time are added up in float32, those sums in float64.
 void coarse_pass(const double* blocks, Index n, Index rows, const CoarseRow* terms, double unit,
                  const CoarseColumns& columns);
 
-/// What follows a row's k, its k times x . v_p, its slope; and what is left out of k's.
+/// Factors of a row's k, of k times x . v_p and of the slope in the followed change; and of k in left_out.
 struct FollowedRow {
   float by_growth, by_x, by_slope, left_out;
 };
-/// change += the sum over the rows of the first three; left_out = that of the last. n blocks of slopes, and
-/// of values, [n][width][kErrorBlock].
+/// change += the sum over the rows of the first three terms; left_out = the sum over the rows of the last
+/// one. n blocks of slopes, and of values, [n][width][kErrorBlock].
 void follow_changes(const float* slopes, Index n, Index rows, const FollowedRow* terms, const float* values,
                     Index width, const float* x, double* change, double* left_out);
 
-/// How far coarse changes may be from the truth: own = eps extent + wide (extent + sqrt(error extent)) + lost
-/// + left_out, 256 times that where largest_weight is above 1/16, of the first `of` columns. Returns the
-/// least change + own, or infinity where one is beyond the numbers' range.
+/// Bound on the error of coarse changes, for the first `of` columns: own = eps extent + wide (extent +
+/// sqrt(error extent)) + lost + left_out, and 256 times that where largest_weight is above 1/16. Returns the
+/// least change + own, or infinity where one of them is beyond the numbers' range.
 struct CoarseDoubt {
   double eps, wide, error, lost;
 };

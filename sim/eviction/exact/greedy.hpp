@@ -7,15 +7,15 @@
 
 #include <vector>
 
-// The kept sets that are sought by their exact error itself, or by the loss that it is predicted to cost
+// Searches for kept sets by their exact error, or by the loss that this error is predicted to cost
 // (sim/loss/LOSS.md), in float64. For rows i of a row set, all G query heads of a group and a set M of
 // candidates (HeadGroup::first_held()..l-1),
 //
 //   E(M) = sum over i and heads of ||o_i^M - o_i||^2,                        the error, or
 //   E(M) = sum over i and heads of 1/2 mean_s (g_is . (o_i^M - o_i))^2,      the loss: loss_row times |rows|,
 //
-// o_i^M the attention of row i over M and every visible position that is no candidate (and the sink logit); a
-// row that sees none of them has o := 0.
+// where o_i^M is the attention of row i over M and every visible position that is no candidate (and the sink
+// logit). A row that sees none of them has o := 0.
 
 namespace kvreplay {
 
@@ -35,8 +35,8 @@ GreedyPath greedy_loss(const HeadGroup<double>& group, const RowGradients<double
 /// bytes of its memory and a copy of keys and values; cuda::OutOfDeviceMemory where it has less.
 GreedyPath greedy_exact_cuda(const HeadGroup<double>& group, RowRange rows, Index keep, Workers& workers);
 
-/// The judge: every candidate's attention computed anew from the definition, O(G |rows| l^2 (l - keep) d_v).
-/// Shares nothing with the fast twin.
+/// Reference: computes every candidate's attention anew from the definition, O(G |rows| l^2 (l - keep) d_v).
+/// Shares no code with the fast version.
 GreedyPath greedy_exact_reference(const HeadGroup<double>& group, RowRange rows, Index keep);
 GreedyPath greedy_loss_reference(const HeadGroup<double>& group, const RowGradients<double>& gradients,
                                  RowRange rows, Index keep);

@@ -75,8 +75,8 @@ class QueryView {
   Matrix<T> heavy_;  // [1, d]
 };
 
-/// What rows read pages by: the largest logits that their keys' least and largest channels allow, summed over
-/// the query heads (Quest, alg. 1).
+/// Scores of pages: the largest logits that the least and largest channels of a page's keys allow, summed
+/// over the query heads (Quest, alg. 1).
 template <class T>
 class PageBounds {
  public:
@@ -116,8 +116,8 @@ void to_weights(const HeadGroup<T>& group, Index g, Index row, Eigen::Ref<Vector
   weights /= weights.sum() + std::exp(group.sink(g) - top);
 }
 
-/// What rows read tokens by: the weights that the logits of `queries` give them, or these logits themselves,
-/// summed over the query heads; [rows, l].
+/// Scores of tokens, [rows, l]: softmax weights of the logits of `queries`, or these logits themselves,
+/// summed over the query heads.
 template <class T>
 Matrix<T> summed_weights(const HeadGroup<T>& group, const EvictionRule& rule,
                          const std::vector<Matrix<T>>& queries, Index first_row) {

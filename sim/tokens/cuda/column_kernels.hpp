@@ -53,7 +53,7 @@ struct HalfMatrix {
   int depth;
 };
 
-/// What becomes of the values, [tokens][d_v] and [tokens].
+/// Values prepared for the passes, [tokens][d_v] and [tokens].
 struct PreparedRows {
   StoredRows values;        ///< as they lie
   const float* centre;      ///< [d_v], near the mean of the values
@@ -127,16 +127,16 @@ struct SoftmaxStates {
 
 void softmax_pass(const ColumnProblem& problem, const SoftmaxStates& states, const Stream& stream);
 
-/// What pass two needs of a row. A row of the padding sees nothing.
+/// Constants of a row for pass two. A row of the padding sees nothing.
 struct alignas(16) RowConstants {
-  float q_scale;  ///< makes a logit of a product of halves, before the token's unit
+  float q_scale;  ///< turns a product of halves into a logit, before the token's unit
   EntryRow<float> entry;
-  float o_scale;  ///< makes (v - centre) . (o - centre) of one
+  float o_scale;  ///< turns a product of halves into (v - centre) . (o - centre)
   int first_visible, end_visible;
   int apart;  ///< its largest column
 };
 
-/// What finish_rows() leaves. o - centre stands in segment 0 of rest_out too.
+/// Results of finish_rows(). Segment 0 of rest_out holds o - centre, too.
 struct FinishedRows {
   RowConstants* constants;  ///< [G][padded_rows]
   HalfMatrix out;           ///< [G][padded_rows], o - centre
@@ -147,7 +147,7 @@ struct FinishedRows {
 void finish_rows(const ColumnProblem& problem, const SoftmaxStates& states, const FinishedRows& rows,
                  const Stream& stream);
 
-/// What a block of pass two has in shared memory.
+/// Layout of a pass-two block's shared memory.
 enum class ScoreBlock {
   wide,     ///< its tokens, and three stages of rows
   narrow,   ///< half as many, and two stages: where a card has less of it, or tokens more channels
@@ -182,8 +182,8 @@ struct ScorePass {
 void score_pass(const ColumnProblem& problem, const FinishedRows& rows, const ScorePass& pass,
                 const Stream& stream);
 
-// What sim/tokens/loss_totals.hpp measures, on a device: after pass one, the rows' gradients meet their
-// outputs; then a block of tokens has 64 of them and some of the rows, 64 at a time: logits, weights, and for
+// Measures of sim/tokens/loss_totals.hpp, on a device. After pass one, the rows' gradients are multiplied
+// with their outputs. Then a block has 64 tokens and some of the rows, 64 at a time: logits, weights, and for
 // every sample a product of values and gradients. Sums run in a fixed order.
 
 /// Pointers are to device memory.

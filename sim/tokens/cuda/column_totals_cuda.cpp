@@ -26,7 +26,7 @@ std::vector<int> row_ranges(const Visibility& seen, Index candidates, Index toke
   return ranges;
 }
 
-/// What a kernel says of what it has seen.
+/// Flag in device memory that a kernel sets.
 class Flag {
  public:
   explicit Flag(const Stream& stream) : stream_(stream) { fill_zero(flag_, stream); }

@@ -136,8 +136,8 @@ class ColumnRun {
   /// Waits for them: [G]. Throws InputError where a number overflows float32.
   std::vector<ColumnTotals> totals() const;
 
-  /// What pass one leaves on the device, and of the host's: the rows' largest columns, [G][rows], when it is
-  /// done. Throws InputError where a number overflows float32.
+  /// Results of pass one that go to the host, when it is done: the rows' largest columns, [G][rows]. The
+  /// other results stay on the device. Throws InputError where a number overflows float32.
   std::vector<LargestScores> largest() const;
   const ColumnProblem& problem() const { return problem_; }
   const FinishedRows& finished() const { return finished_; }

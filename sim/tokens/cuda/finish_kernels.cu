@@ -132,7 +132,7 @@ struct WarpSums {
     }
   }
 
-  /// Of the channels first + lane + 32 i.
+  /// Adds all segments and waiting columns to the sums of the channels first + lane + 32 i.
   template <NumberType kType>
   KVREPLAY_DEVICE void add(int first, float (&sum)[kLaneChannels]) const {
     add_segments(first, sum);

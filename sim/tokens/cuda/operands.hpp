@@ -5,11 +5,12 @@
 
 #include <type_traits>
 
-// What a kernel is told of its operands when it is compiled: it then has no instruction for what they lack.
+// Properties of a kernel's operands that are known at compile time. The kernel then has no instructions for
+// parts that its operands lack.
 
 namespace kvreplay::cuda {
 
-/// Which numbers are the sum of two halves.
+/// Operands that are the sum of two halves.
 enum class Planes {
   any,     ///< the problem says
   none,    ///< Products::tensor, and without values a dump in 16 bits

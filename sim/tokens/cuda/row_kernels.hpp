@@ -3,7 +3,7 @@
 #include "sim/cuda/runtime.hpp"
 #include "sim/tokens/cuda/column_kernels.hpp"
 
-// What token metrics ask of keys, values and queries besides attention, on a device. All pointers are to
+// Device kernels of the token metrics for keys, values and queries outside of attention. All pointers are to
 // device memory. Sums run in a fixed order: two runs give the same bits.
 
 namespace kvreplay::cuda {
@@ -17,7 +17,7 @@ struct RowsOf {
 /// norms [n]: ||x_p||, in float64.
 void norms_pass(const RowsOf& x, double* norms, const Stream& stream);
 
-/// How sums over n rows are cut, from n alone.
+/// Partition of sums over n rows, a function of n alone.
 struct SumPlan {
   int parts, per_part;
 };
@@ -58,7 +58,7 @@ struct DeviceRope {
 void unrotate_pass(const StoredRows& x, int heads, int n, int d, int first, const DeviceRope& rope,
                    float* out, const Stream& stream);
 
-/// What forms_pass() makes of y = x_p M.
+/// Number that forms_pass() computes from y = x_p M.
 enum class RowForm {
   quadratic,  ///< (y + b) . x_p
   squares,    ///< ||y||^2

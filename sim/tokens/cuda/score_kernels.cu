@@ -21,7 +21,7 @@ constexpr int kStepsAtOnce = 8;
 
 using Tile = HalfTile<kTiles, kColumnTiles>;
 
-/// What pass two needs of a token.
+/// Constants of a token for pass two.
 struct Token {
   int at;
   float k_unit;
@@ -31,8 +31,8 @@ struct Token {
 /// Lighter entries are too small for what is lost to be seen.
 constexpr float kLightest = 1.0F / 8192;
 
-/// Whether the closed form of the distances of a token from a row of weight a has cancelled. Tokens of the
-/// same value (a repeated word, padding) that hold a row together are as near to its output as a sink, but
+/// True if the closed form of the distances of a token with weight a from the row has cancelled. Tokens of
+/// equal value (a repeated word, padding) that hold a row together are as near to its output as a sink, but
 /// none of them is its largest column alone.
 KVREPLAY_DEVICE bool cancelled(const EntryRow<float>& row, const EntryToken<float>& token, float u, float a) {
   return a > kLightest && distances_cancelled(row, token, u);
@@ -101,8 +101,8 @@ struct SlabEntries {
   const Token* token;  // [kTokens]
   int first_row;
 
-  /// Whether all rows see all 32 tokens from `first` on, none of them the largest column of a row, and all
-  /// numbers are ordinary, where more than weights is made of them.
+  /// True if all rows see all 32 tokens from `first` on and none of these tokens is the largest column of a
+  /// row. Where more than weights is computed, all numbers must be ordinary, too.
   KVREPLAY_DEVICE bool all_inside(int first) const {
     const RowConstants& row = finished.constants[first_row + lane_id()];
     const bool inside = first >= row.first_visible && first + 32 <= row.end_visible &&
@@ -206,8 +206,8 @@ struct SlabEntries {
   }
 };
 
-/// What passes through shared memory. A step has kScoredSlabs slabs; a job is a chunk of its rows, first of
-/// the queries, then of the outputs, which meets one of the block's tokens.
+/// Chunks that pass through shared memory. A step has kScoredSlabs slabs. A job is a chunk of the step's
+/// rows, first of the queries, then of the outputs; it meets one chunk of the block's tokens.
 template <class Known, ScoreBlock kBlock>
 struct Chunks {
   static constexpr bool kResident = kBlock != ScoreBlock::streamed;
@@ -243,7 +243,7 @@ struct Chunks {
     second_copied.go_on(slabs);
   }
 
-  /// Whether a part of a step is a chunk of the keys; else it is one of the values.
+  /// True if a part of a step is a chunk of the keys; else it is a chunk of the values.
   KVREPLAY_DEVICE bool is_of_keys(int part) const { return !Known::kValues || part < keys; }
   KVREPLAY_DEVICE ChunkAt<kScoredTokens> token_chunk(int part) const {
     if (is_of_keys(part)) return {key_place + (kResident ? part * key_halves : 0), known.keys_two()};
@@ -428,9 +428,9 @@ KVREPLAY_KERNEL void join_kernel(ColumnProblem in, ScorePass pass) {
 
 using ScoreKernel = void (*)(ColumnProblem, FinishedRows, ScorePass);
 
-/// What is seldom asked for is not worth what it takes to compile it, and takes the kernel that asks:
-/// decoding steps, which are few, in tensor products or narrow blocks; what has room to be wide with 99 KB of
-/// shared memory.
+/// True if a kernel for these known operands is worth its compile time. Rare cases use the kernel that reads
+/// the operands' properties at run time: decoding steps (few rows) in tensor products or in narrow blocks;
+/// and narrow blocks of problems for which 99 KB of shared memory hold a wide one.
 template <class Known, ScoreBlock kBlock, ColumnSet kColumns>
 constexpr bool worth_knowing() {
   constexpr bool kTensor = Known::kPlanes == Planes::none;

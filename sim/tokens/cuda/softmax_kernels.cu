@@ -50,7 +50,7 @@ struct RowState {
   float rest_max, rest_sum;
 };
 
-/// What becomes of the sums when a later tile joins.
+/// Merge of the sums so far with a later tile.
 struct Merge {
   float keep;   ///< factor of the sums so far
   float loser;  ///< weight of the column that was the largest so far and is no more; 0: none
@@ -106,7 +106,7 @@ struct Weights {
   }
 };
 
-/// What a block has: rows, tokens of a segment, channels of o.
+/// Part of a block: its rows, the tokens of a segment, channels of o.
 struct Share {
   int first_row, segment, begin, end, first_out;
 
@@ -122,8 +122,8 @@ struct Share {
   }
 };
 
-/// What passes through shared memory: a job is a chunk of a step's keys, or
-/// behind them one of its values.
+/// Chunks that pass through shared memory: a job is a chunk of a step's keys or, after these, a chunk of its
+/// values.
 template <class Known, bool kResident>
 struct Chunks {
   static constexpr int kStages = kResident ? kStagesWhereResident : 1;

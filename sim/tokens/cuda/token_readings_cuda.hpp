@@ -10,8 +10,9 @@
 
 namespace kvreplay::cuda {
 
-/// All that is read on the calling thread's device, to which keys and values are brought once, each when it
-/// is first asked for. Throws InputError where a number overflows float32, OutOfDeviceMemory and DeviceError.
+/// Quantities of a head group computed on the calling thread's device. Keys and values are copied there once,
+/// each at its first use. Throws InputError where a number overflows float32, OutOfDeviceMemory and
+/// DeviceError.
 class DeviceReadings final : public TokenReadings<float> {
  public:
   /// With q, k and v from `numbers`, which are the group's. Refers to all until it is gone.

@@ -218,7 +218,7 @@ struct Shared {
   }
 };
 
-/// A run's slots. What members return and hold is the same in all threads.
+/// A run's slots. Results and members are equal in all threads.
 template <int kHeads>
 class Cache {
  public:
@@ -331,7 +331,7 @@ class Cache {
     sync_block();
   }
 
-  /// Which of numbers(h, slot) is each head's largest.
+  /// Largest of numbers(h, slot) for each head.
   template <class Numbers>
   KVREPLAY_DEVICE void take_largest(Numbers numbers) {
     Largest own[kHeads];

@@ -3,7 +3,7 @@
 #include "sim/cuda/softmax.hpp"
 #include "sim/eviction/exact/cuda/exact_error_device.hpp"
 
-// What the kernels over rows and over columns share.
+// Functions shared by the kernels over rows and over columns.
 
 namespace kvreplay::cuda {
 

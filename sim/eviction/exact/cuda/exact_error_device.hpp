@@ -21,7 +21,7 @@ namespace kvreplay::cuda {
 /// Columns that are kept together, [tile][row][3][kErrorTile].
 inline constexpr int kErrorTile = 32;
 
-/// What the host asks for: report[..].
+/// Results that the host reads: report[..].
 enum ErrorReport {
   kSetError,      ///< E(M)
   kTriedError,    ///< E of the set that was last tried
@@ -59,9 +59,9 @@ struct ErrorToken {
 
 enum class RowMove { remove, insert, try_insertion };
 
-/// What no kept set changes, of all rows and columns.
+/// Computes everything that does not depend on M, for all rows and columns.
 void start_rows(const ErrorTable& table, const Stream& stream);
-/// All that depends on M, from nothing but M.
+/// Computes everything that depends on M, from M alone.
 void sum_rows(const ErrorTable& table, int kept, const Stream& stream);
 /// A token leaves or enters M, `kept` tokens then; its column was exchanged before. Where an insertion is
 /// only tried, `kept` does not count it, and rows keep their sums.
@@ -72,7 +72,8 @@ void scan_columns(const ErrorTable& table, ErrorToken token, int columns, bool s
                   const Stream& stream);
 /// The best removal from the first `kept` columns, given *error.
 void choose_removal(const ErrorTable& table, int kept, const double* error, const Stream& stream);
-/// That removal to `report` and, where not null, *evicted. With `to` >= 0 its column changes place with `to`.
+/// Writes the removal that choose_removal() found to `report` and, where not null, to *evicted. With `to` >=
+/// 0, its column changes place with column `to`.
 void take_removal(const ErrorTable& table, const double* error, int to, int* evicted, const Stream& stream);
 /// A position's column changes place with `to`.
 void take_position(const ErrorTable& table, int position, int to, const Stream& stream);

@@ -142,7 +142,7 @@ KVREPLAY_DEVICE void output_terms_of(const Place& place, const double* x, bool s
   terms.top_error = sums.top_error;
 }
 
-/// Everything of the row that depends on M, from nothing but M, as ExactError::sum_row() does. A row's
+/// Computes everything of the row that depends on M, from M alone, as ExactError::sum_row() does. A row's
 /// entries hold its logits and weights meanwhile.
 KVREPLAY_DEVICE void sum_row(const Place& place, ErrorRowState& row, OutputTerms& terms, ErrorRow& scan) {
   using namespace exact_error;
