@@ -36,7 +36,7 @@ struct RunDifference {
   std::string key, a, b;
 };
 
-/// How the figures of the heads agree behind one figure of the model.
+/// Agreement of the heads behind one figure of the model.
 struct HeadAgreement {
   Index heads = 0;  ///< with a value on both sides; 0 where the runs have other heads
   double median_difference = 0, largest_difference = 0;  ///< of |b - a|
@@ -94,7 +94,7 @@ std::string two_models(const std::string& a, const std::string& b);
 /// b - a; 0 of equals, infinities among them, NaN where one is.
 double difference(double a, double b);
 
-/// What there is to say of any two folders.
+/// The part of a comparison that exists for any two folders: their runs, and what only one side has.
 struct ComparedFolders {
   struct Side {
     std::string folder, model;
@@ -118,13 +118,13 @@ FolderComparison compare(const ResultReader& a, const KeyFilter& left, const Res
 /// One headline: differences in model, prompt length or dump, if any; the side that is better in more of the
 /// main metrics; the main metric that differs most.
 std::string headline_of(const FolderComparison& comparison);
-/// That every figure is the same though a setting or a filter differs, which may have gone unused; empty
-/// where that is not so. Lists, which choose what is measured, are no such settings.
+/// A warning if all figures are equal although a setting or a filter differs: the setting may have had no
+/// effect. Empty otherwise. Lists do not count as settings, because they choose what is measured.
 std::string suspicion_of(const FolderComparison& comparison);
 /// The folder, the model and the filter.
 std::string side_text(const ComparedFolders::Side& side);
 
-/// Who is told what there is to say of a comparison, in order.
+/// Receiver of a comparison's parts, in order.
 class ComparisonPage {
  public:
   using Lines = std::vector<std::vector<std::string>>;
@@ -139,7 +139,7 @@ class ComparisonPage {
 /// counts, of all else its share of the larger value).
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page);
 
-/// What is told to a page as it is printed, and in Markdown.
+/// Renders what `describe` sends to a page, as text for the terminal and as Markdown.
 std::string plain_text(const std::function<void(ComparisonPage&)>& describe);
 std::string markdown_text(const std::function<void(ComparisonPage&)>& describe);
 template <class Comparison>

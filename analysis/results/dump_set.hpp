@@ -23,9 +23,9 @@ class DumpSet {
     std::string lengths() const;
   };
 
-  /// What a dump at `path` is called among others that have the names `taken`.
+  /// The name for a dump at `path` among dumps that have the names `taken`.
   static std::string name_among(const std::vector<std::string>& taken, const std::string& path);
-  /// What the dump at `path` would be called if it were added now.
+  /// The name that the dump at `path` would get if it were added now.
   std::string name_of(const std::string& path) const;
   /// Throws InputError where the dump was given before, has other layers or heads than the first one, or says
   /// that it is of another model. Names of models count up to " / " or " (", behind which the prompt may be
@@ -37,12 +37,13 @@ class DumpSet {
   /// The names of those that have results in kLeaveOneOut/<name>/ too; none at first.
   std::vector<std::string> left_one_out;
 
-  /// What the folder over the dumps depends on; the runs' options are in the single folders.
+  /// The settings that the folder over the dumps depends on; the options of the runs are in the single
+  /// folders.
   Json settings() const;
   /// For ResultFolder::finish(): the settings, and the options that all runs share.
   Json summary(const Json& totals) const;
-  /// How to open `folder`. One that is resumed may have been over some of these dumps only, or without their
-  /// profiles; throws InputError where it was over a dump that is not among them.
+  /// The mode in which to open `folder`. A folder that is resumed may have covered some of these dumps only,
+  /// or may lack their profiles. Throws InputError if the folder covered a dump that is not among these.
   Existing existing(const std::filesystem::path& folder, Existing asked) const;
   /// `name,model,fingerprint,l,steps`
   void write_csv(AtomicFile file) const;

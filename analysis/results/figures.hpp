@@ -60,14 +60,14 @@ class FirstOfSwept {
   std::vector<std::string> first_;
 };
 
-/// Whether a figure of the model is a sum over heads of errors, which a few heads may rule: the median head
-/// stands beside it, under the figure's name with kMedianHead behind it.
+/// True if a figure of the model is a sum of errors over heads, which a few heads may dominate. The value of
+/// the median head is then shown too, under the figure's name followed by kMedianHead.
 bool is_error_of_heads(const FigureFacts& figure);
 inline constexpr const char* kMedianHead = ", median head";
 /// Visits the median heads of all such figures of a table, as figures of the model.
 void each_median_head(const ResultReader& results, Table table, const VisitFigure& visit);
 
-/// What a figure is of, by its first two keys.
+/// The scope of a figure, from its first two keys (layer, kv_head).
 Level level_of(std::span<const std::string> keys);
 
 /// Keys as the fields of a CSV row, which names a figure and stands in the tables made of several.
@@ -89,7 +89,7 @@ class Names {
   std::vector<const std::string*> order_;  // into numbers_, whose keys stay where they are
 };
 
-/// Whether a list has an item.
+/// True if a list contains an item.
 template <class List, class Item>
 bool is_in(const List& list, const Item& item) {
   return std::find(std::begin(list), std::end(list), item) != std::end(list);

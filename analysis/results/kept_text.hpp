@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-// What the keys of tables say, as people read it. Budgets are labels: whole tokens ("410"), or a compression
-// ratio sigma ("0.8").
+// Values of the tables' key columns as readable text. A budget's label is a number of tokens ("410") or a
+// compression ratio sigma ("0.8").
 
 namespace kvreplay {
 
@@ -33,8 +33,9 @@ std::string kept_with_share(std::string_view label, double share);
 /// "decoding steps" for "future"; other rows as they are called.
 std::string rows_text(std::string_view rows);
 
-/// Whether what a key of a table names, a policy or a budget method, looks at the decoding steps that it is
-/// judged on, as nothing can that runs. Such an oracle is shown beside the others and never called the best.
+/// True if the policy or budget method that a key names is an oracle: one that uses the decoding steps on
+/// which it is judged, which is impossible in a running engine. Oracles are shown next to the others and
+/// never called the best.
 bool is_oracle(Table table, std::string_view key, std::string_view value);
 
 /// The value of a key as people read it: of budgets' method "lu" it is "lu (oracle)", of rows what

@@ -103,7 +103,7 @@ std::string short_number(double value);
 /// or is not what it should be.
 class OverDumpsReader {
  public:
-  /// Whether a folder's summary.json says that it is over dumps.
+  /// True if a folder's summary.json says that its results are over several dumps.
   static bool is_over_dumps(const std::filesystem::path& folder);
 
   /// Reads summary.json and those of the dumps' folders; throws where one is unfinished, is missing, or is of

@@ -14,12 +14,12 @@
 
 namespace kvreplay {
 
-/// How two values of a figure are set against each other.
+/// The form of a paired comparison of two values.
 enum class PairedBy {
   ratio,      ///< by the natural logarithm of left / right: errors, which are positive and span decades
   difference  ///< by left - right: shares and correlations
 };
-/// What suits a figure's direction and scale; nothing where neither does.
+/// The form that suits a figure's direction and scale; nothing if neither form does.
 std::optional<PairedBy> paired_by(Better better, FigureScale scale);
 
 /// Left against right over prompts.
@@ -59,10 +59,11 @@ inline constexpr double kToldApart = 0.05;
 /// of questions without any difference has a p below 0.05 in it. NaN are no questions.
 std::vector<double> holm(std::span<const double> p);
 
-/// How many prompts would tell each of several differences that are asked at once from none, in four of five
-/// tries, if means and spreads stay what they are: by Holm as well, so that the k-th of m by p needs p below
-/// 0.05 / (m - k), and those before it to be told too. Nothing where there is no p or the mean is 0, where it
-/// takes more than 1,000, and where one before it has no answer.
+/// For each of several differences that are tested together: the number of prompts at which it would be
+/// significant in four of five tries, if means and standard deviations stay as they are. Holm's adjustment
+/// applies: the k-th of m by p needs p below 0.05 / (m - k), and all before it must be significant too.
+/// Nothing if there is no p, if the mean is 0, if more than 1,000 prompts are needed, or if one before it has
+/// no answer.
 std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired> asked);
 
 // Student's distribution, for intervals and tests over a handful of prompts.

@@ -17,7 +17,7 @@ namespace kvreplay {
 /// The version of the result folder's layout, "schema" in summary.json.
 inline constexpr int kResultSchema = 1;
 
-/// What to do with a folder that already holds results.
+/// The action for a folder that already holds results.
 enum class Existing {
   refuse,
   resume,
@@ -25,8 +25,9 @@ enum class Existing {
   renew  ///< resume where they are of the same settings, else replace
 };
 
-/// What each of some layers of a dump holds, as layer_fingerprints() tells: known, or found out when it is
-/// first asked for, which reads the layer. For threads. Copies share what was found.
+/// Fingerprints of some layers of a dump, as layer_fingerprints() computes them. A fingerprint is either
+/// known from the start or computed by reading the layer when it is first requested. Safe to call from
+/// several threads. Copies share the computed fingerprints.
 class LayerFingerprints {
  public:
   LayerFingerprints() : LayerFingerprints(std::map<Index, std::string>()) {}
@@ -67,7 +68,7 @@ class ResultFolder {
 
   const std::filesystem::path& path() const { return folder_; }
   const Json& settings() const { return settings_; }
-  /// Whether summary.json was there already: nothing is left to do.
+  /// True if summary.json existed already, so that nothing is left to do.
   bool finished() const { return finished_; }
 
   /// A file of the results, `name` being below the folder: for whoever writes it.
@@ -77,7 +78,7 @@ class ResultFolder {
 
   /// The `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.
   std::vector<Index> missing_layers(const std::vector<Index>& layers, int pass = 1) const;
-  /// What the dump's layer holds, for keep_layer(): to be asked while the layer is read anyway.
+  /// The fingerprint of a layer of the dump, for keep_layer(). Request it while the layer is read anyway.
   std::string fingerprint(Index layer) const { return layers_.of(layer); }
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
   void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;
@@ -88,7 +89,7 @@ class ResultFolder {
   /// where the shard has it not, computed it from another dump, or has not the files that it wrote.
   void adopt_layer(Index layer, const std::filesystem::path& part) const;
 
-  /// What is to be said of the results in summary.json's notes. Not for threads.
+  /// Adds a remark to the notes in summary.json. Not safe to call from several threads.
   void note(std::string text) const;
   const std::vector<std::string>& notes() const;
 
@@ -118,7 +119,7 @@ class ResultFolder {
   void drop_damaged_layers() const;
   /// The record of a layer; it is of what the dump holds, as far as that is known.
   LayerRecord record_of(Index layer, int pass) const;
-  /// What the records say of every layer.
+  /// The records of all layers.
   struct Recorded {
     std::vector<RecordedFile> files;
     std::map<Index, std::string> fingerprints;

@@ -21,7 +21,7 @@ class ResultReader {
   /// Reads summary.json; throws where there is none, one of another schema, one without the dump's shape and
   /// the layers of the run, or one over several dumps, and where the results are unfinished.
   explicit ResultReader(std::filesystem::path folder);
-  /// Whether a folder looks like one: it has summary.json.
+  /// True if a folder looks like results: it has summary.json.
   static bool is_results(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -39,7 +39,7 @@ class ResultReader {
   /// The model's number of every layer of the dump, ascending; empty where they are the dump's own.
   const std::vector<Index>& model_layers() const { return model_layers_; }
 
-  /// Whether the results have such a file: files.csv names it or, where there is no files.csv, it is there.
+  /// True if the results have such a file: files.csv names it or, if there is no files.csv, the file exists.
   bool has(const std::filesystem::path& name) const;
   bool has(Table table) const { return has(file_of(table)); }
   /// Tables that the results have, in the format's order.

@@ -26,8 +26,8 @@ struct LayerFigures {
   std::span<double> whole;
 };
 
-/// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
-/// layers of the run.
+/// The scope of a figure: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts
+/// the layers of the run.
 struct Scope {
   std::optional<Index> layer, head;
 };
@@ -41,7 +41,7 @@ double relative_error(double change_sq, double full_sq);
 
 /// "0.0287 / 0.0123": a figure over all heads, and the median head's; "-" for NaN.
 std::string with_median_head(double of_all, double of_median_head);
-/// How headings say so.
+/// The part of a heading that explains such pairs.
 inline constexpr const char* kOverHeads = "over all heads / of the median head";
 
 /// The figures of all heads, summed up over a head, a layer or the model. `figures` must outlive this.

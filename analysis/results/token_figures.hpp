@@ -10,8 +10,8 @@
 
 namespace kvreplay {
 
-/// How many of each reference's k costliest tokens are among a score's k largest, at every k of a grid, and
-/// some tokens' values: of every head with token arrays.
+/// For every head with token arrays: the share of each reference's k costliest tokens that are among a
+/// score's k largest, at every k of a grid, and the values of some tokens.
 struct TokenFigures {
   std::vector<std::string> heads;    ///< "layer 3, head 1", or "..., query head 5" of arrays by query head
   std::vector<std::string> metrics;  ///< the arrays that there are, in the run's order

@@ -89,7 +89,7 @@ std::vector<ValidatedCase> read_cases(const ResultReader& results) {
   return cases;
 }
 
-/// What answers.csv has of the cases, where there is one.
+/// Adds the figures of answers.csv to the cases, if the file exists.
 void add_answers(const ResultReader& results, std::vector<ValidatedCase>& cases) {
   std::error_code ignored;
   if (!fs::is_regular_file(results.folder() / kAnswers, ignored)) return;
