@@ -15,7 +15,7 @@
 
 namespace kvreplay {
 
-/// Of keys and of values: "4", "k8v4", "kfp8vnvfp4".
+/// Formats of keys and of values: "4", "k8v4", "kfp8vnvfp4".
 struct KeyValueFormats {
   NumberFormat k = NumberFormat::exact, v = NumberFormat::exact;
   bool operator==(const KeyValueFormats&) const = default;
@@ -47,8 +47,8 @@ struct CacheFormat {
   bool operator==(const CacheFormat&) const = default;
 };
 
-/// Whether a Hadamard matrix turns keys, values or both before they are stored: "none", "hadamard",
-/// "hadamard:64", "hadamard:128:64", "k", "v:64".
+/// Hadamard rotation of keys, values or both before they are stored: "none", "hadamard", "hadamard:64",
+/// "hadamard:128:64", "k", "v:64".
 struct Rotation {
   bool k = false, v = false;
   Index k_block = 0, v_block = 0;  ///< block sizes; 0: the largest power of two that divides the head size
@@ -65,7 +65,7 @@ struct Centering {
   bool operator==(const Centering&) const = default;
 };
 
-/// What groups of uniform formats of keys lie along.
+/// The direction of the groups in uniform formats of keys: along a channel or along a token.
 enum class KeyGroups { channel, token };
 
 template <>

@@ -23,7 +23,7 @@ struct CompensationCase {
   Compensation method = Compensation::none;
 };
 
-/// What is asked for beside the evictions of a plan; without cases nothing is.
+/// Compensations measured in addition to the evictions of a plan; without cases there are none.
 struct CompensationPlan {
   std::vector<CompensationCase> cases;  ///< those of an eviction adjacent
   std::vector<std::size_t> first;       ///< of each eviction's
@@ -119,7 +119,7 @@ class CompensationTable : public MeasuredTable<CompensationPlan, CompensationCol
   const EvictionPlan& evictions_;
 };
 
-/// What a method makes of one kept set of a head.
+/// Result of one method on one kept set of a head.
 struct CompensatedHead {
   Compensated held;
   /// Where its error comes from; empty where there are no such rows, or where keys are others than the
@@ -153,7 +153,8 @@ class HeadCompensation {
   WindowAttention attention_;
 };
 
-/// What kept tokens make up for evicted ones: the part of `evict` that works on what its evictions keep.
+/// Compensation: kept tokens make up for evicted ones. This part of `evict` works on the kept sets of its
+/// evictions. Files:
 ///   compensation.csv, layer_XX/compensated/, maps/
 class CompensatedCases {
  public:
@@ -181,7 +182,7 @@ class CompensatedCases {
   std::string report(const HeadFigures& figures) const;
 
  private:
-  /// What a cache holds, as it is written.
+  /// Contents of a compensated cache, as they are written.
   struct Held {
     std::vector<std::int32_t> tokens;
     std::vector<float> bias, values, keys;

@@ -32,7 +32,7 @@ std::optional<Budget> budget_labelled(const std::string& label);
 /// `kept` where it is known.
 double tokens_kept(const std::string& budget, const std::string& kept, Index l);
 
-/// What phases that decode begin with.
+/// The cache with which phases that decode begin.
 enum class PromptCache { cut, whole, pinned };
 
 struct PromptCacheFacts {
@@ -106,7 +106,7 @@ struct EvictionOptions {
   std::optional<Quick> quick;
 };
 
-/// What is said of each of them, and where it is kept; they must outlive it.
+/// Binds every option to its field of `options`, which must outlive the result.
 BoundOptions bound(EvictionOptions& options);
 /// --bits and how: the formats of a cache.
 BoundOptions bound(CacheFormatOptions& stored);

@@ -50,7 +50,7 @@ struct EvictionCase {
   std::string decode_name() const;
 };
 
-/// What a recipe does to the prompt of each head.
+/// A recipe resolved to the policy run, the budget and the number of kept tokens of each head.
 struct PlannedRecipe {
   struct Head {
     std::optional<std::size_t> run;  ///< number of the PolicyRun; empty: the whole prompt stays
@@ -66,7 +66,7 @@ struct SemanticsPair {
   std::size_t first = 0, second = 0;
 };
 
-/// What is done to the tokens that an eviction keeps.
+/// Compression of the tokens that an eviction keeps.
 struct Compression {
   std::optional<ChannelRule> channels;
   double ratio = 0;             ///< of the channels
@@ -120,7 +120,8 @@ struct EvictionPlan {
   bool any_reads() const {
     return std::ranges::any_of(cases, [this](const EvictionCase& which) { return reads(which) != nullptr; });
   }
-  /// What is read is judged by these rows.
+  /// The rows on which policies that read less are judged: the decoding steps if there are any, else the
+  /// window.
   RowRange rows_judged() const { return future.count() > 0 ? future : window; }
 
   /// The rows on which an exact search makes this small.
@@ -130,8 +131,8 @@ struct EvictionPlan {
   }
 };
 
-/// Whose reading of a channel method a case follows: its policy's; of a kept set of the user's, the first one
-/// asked for.
+/// The semantics of a channel method in a case: those of the case's policy; for a user's kept set, the first
+/// semantics requested.
 Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which);
 
 /// Reads the user's files and settles every choice. Throws InputError for a budget beyond l, a sigma outside
@@ -200,14 +201,15 @@ class EvictionColumns {
   std::optional<Index> bytes_read_of(std::size_t which) const {
     return first_read_ ? std::optional(*first_read_ + static_cast<Index>(which)) : std::nullopt;
   }
-  /// How many tokens both cases of a pair keep.
+  /// The column of the number of tokens that both cases of a pair keep.
   Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
   /// Where the relative errors of a decoding case begin: one a step.
   Index steps_of(std::size_t which) const { return begin_[which] + kCaseFigures; }
   /// Where the tokens that its steps attend over begin.
   Index cached_of(std::size_t which) const { return steps_of(which) + steps_; }
   Index steps() const { return steps_; }
-  /// How many tokens tie at a case's cut, by kTiesIn; nan where nothing ranks them once, token by token.
+  /// The columns of the number of tokens that tie at a case's cut, by kTiesIn; nan if the tokens are not
+  /// ranked one by one in a single pass.
   Index ties_of(std::size_t which) const { return first_ties_ + static_cast<Index>(which) * kTieNumbers; }
   const LossColumns& losses() const { return losses_; }
   Index count() const { return count_; }
