@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-// In which formats a cache is stored, as a user asks for it. Definitions: sim/cache/FORMATS.md.
+// Cache formats as a user states them. Definitions: sim/cache/FORMATS.md.
 
 namespace kvreplay {
 

@@ -221,8 +221,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       for (std::size_t s = 0; s < found.step_tokens.size(); ++s)
         add(columns_.cached_of(c) + static_cast<Index>(s), found.step_tokens[s] / static_cast<double>(parts));
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
-      // A recipe may keep the whole prompt of one head of a layer and evict from another; recipes have no
-      // costs here.
+      // A recipe may keep the whole prompt of one head of a layer and evict from another, so channel costs
+      // are not stored for recipes.
       if (const CacheCase& cache = chosen->caches.cases[c];
           !plan_.cases[c].recipe && cache.quantization &&
           cache.quantization->k.format != NumberFormat::exact && count(cache.kept) == held) {

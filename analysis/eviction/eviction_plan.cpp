@@ -43,8 +43,8 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
 }
 
 /// The compression that the options channels and bits request; nothing if neither was given. Throws
-/// OptionError for other bits, for a method whose input the dump lacks, and for a phase that decodes.
-/// `window` is the rows of the queries that rank channels.
+/// OptionError for key formats that do not allow pruned channels, for a method whose input the dump lacks,
+/// and for a phase that decodes. `window` selects the queries that rank channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
                                           const std::vector<Phase>& phases, RowRange window) {
   if (!options.channels && options.stored.formats.empty()) return std::nullopt;

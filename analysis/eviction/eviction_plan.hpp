@@ -203,9 +203,9 @@ class EvictionColumns {
   }
   /// The column of the number of tokens that both cases of a pair keep.
   Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
-  /// Where the relative errors of a decoding case begin: one a step.
+  /// The first column of a decoding case's relative errors: one a step.
   Index steps_of(std::size_t which) const { return begin_[which] + kCaseFigures; }
-  /// Where the tokens that its steps attend over begin.
+  /// The first column of the numbers of tokens that its steps attend over.
   Index cached_of(std::size_t which) const { return steps_of(which) + steps_; }
   Index steps() const { return steps_; }
   /// The columns of the number of tokens that tie at a case's cut, by kTiesIn; nan if the tokens are not

@@ -62,7 +62,7 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   std::string kept_by_threshold(std::size_t which) const;
   /// Tokens that tie at a case's cut, by kTiesIn, the mean over heads; nothing where none are counted.
   std::optional<std::array<double, kTieNumbers>> ties(std::size_t which) const;
-  /// The same by case and numbers.
+  /// Ties of all cases, by case and number format.
   Json ties() const;
 
  private:

@@ -102,7 +102,7 @@ struct HeadEvictions {
   std::vector<CaseFigures> cases;
 };
 
-/// The caches of all cases on one head, identical for all layers that read the head's cache.
+/// The caches of all cases on one head, identical for all readers of the head's cache.
 template <class T>
 struct HeadCaches {
   std::vector<CacheCase> cases;          ///< of the prompt; before its decoding where the phase decodes
@@ -114,8 +114,8 @@ template <class T>
 HeadCaches<T> head_caches(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
                           const std::vector<KeptSet>& given_kept, const Compute& compute);
 
-/// A run of a cache as those of its readers see it whose outputs are `full`, [G] of [steps, d_v], from query
-/// head `first` among them all on.
+/// A cache's replay as seen by some of its readers: the query heads from `first` on among all readers, whose
+/// outputs are `full`, [G] of [steps, d_v].
 template <class T>
 DecodeReplay<T> seen_by(const DecodeReplay<T>& replay, Index first, std::span<const Matrix<T>> full);
 

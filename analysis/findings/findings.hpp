@@ -46,19 +46,19 @@ struct Finding {
   FindingPlace place;
 };
 
-/// How far the keys of a head reach: the largest magnitude of any channel over the prompt, and of the median
-/// one.
+/// The range of a head's keys: the largest magnitude of any channel over the prompt, and of the median
+/// channel.
 struct KeyReach {
   Index channel = 0;
   double most = 0, median = 0;
 };
 
-/// What findings say of single tokens and heads, which no table has.
+/// Data on single tokens and heads that findings need and no table contains.
 struct TokenSource {
   /// A metric of one head's candidates by its name in the tables, [l], summed over its query heads; empty
   /// where it is not there.
   std::function<std::vector<double>(Index layer, Index kv_head, const std::string& metric)> values;
-  /// What the tokens are called; asked for once at most.
+  /// The labels of the tokens; requested at most once.
   std::function<std::optional<TokenLabels>()> labels;
   /// The reach of one head's keys, read from the dump; empty where it is not there any more. May be unset.
   std::function<std::optional<KeyReach>(Index layer, Index kv_head)> keys = {};
@@ -92,13 +92,13 @@ nlohmann::ordered_json json_of(const std::vector<Finding>& findings);
 /// The dump that results are of, where it still lies there unchanged in make.
 std::optional<Dump> dump_of(const ResultReader& results);
 
-/// What its tokens are called, where it is there and has such names.
+/// The labels of the dump's tokens, if the dump is there and has labels.
 std::optional<TokenLabels> token_labels_of(const ResultReader& results);
 
 /// "' len'": a token's text in quotes, short and on one line. Empty where it has none.
 std::string quoted_token(const std::optional<TokenLabels>& labels, Index token);
 
-// What may be worth knowing, table by table; nothing where a table does not hold what it takes.
+// Candidates for findings, table by table; nothing if a table lacks the data.
 
 std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens);
 std::optional<Finding> missing_future(const FigureTable& agreement);

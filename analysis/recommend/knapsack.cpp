@@ -146,7 +146,7 @@ class Sums {
   }
   const std::vector<Sum>& all() const { return steps_.back(); }
   bool thinned() const { return thinned_; }
-  /// What the nth sum added, class by class.
+  /// The choices that make up the nth sum, class by class.
   std::vector<std::size_t> choices(std::size_t nth) const {
     std::vector<std::size_t> found(steps_.size() - 1);
     for (std::size_t step = found.size(); step-- > 0; nth = steps_[step + 1][nth].from)
@@ -155,8 +155,8 @@ class Sums {
   }
 
  private:
-  /// Those that no other one beats in both, by bytes ascending; where there are too many, the best of
-  /// neighbours.
+  /// Keeps the sums that no other sum beats in both bytes and nats, by bytes ascending; if they are too many,
+  /// the best of neighbours.
   void leave_best(std::vector<Sum>& sums) {
     std::ranges::sort(sums, [](const Sum& a, const Sum& b) {
       return a.bytes != b.bytes ? a.bytes < b.bytes : a.nats < b.nats;

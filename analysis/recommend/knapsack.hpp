@@ -14,7 +14,7 @@ struct Choice {
   double bytes = 0, nats = 0;
 };
 
-/// What each head of a layer may choose from while they all share a setting, as a format: [heads][choices].
+/// The choices of each head of a layer while all heads share a setting, such as a format: [heads][choices].
 using Setting = std::vector<std::vector<Choice>>;
 
 /// Layers with the settings of each.
