@@ -168,7 +168,7 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute);
-/// The same, with what every token is worth.
+/// As head_orders(), with the importance of every token.
 template <class T>
 std::vector<RankedTokens> head_worths(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute);

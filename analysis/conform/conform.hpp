@@ -130,8 +130,8 @@ struct Conformance {
   bool all_kept = true;           ///< every head holds all compared positions, though some should not
   bool layers_hold = true;        ///< yet every layer keeps as many as it should
   std::vector<HeldFinding> held;  ///< of keys, then of values, the commonest first
-  /// Of the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
-  /// policy's, and in how many heads a token is kept that they rank below one that is not.
+  /// For the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
+  /// policy's scores, and the number of heads that keep a token ranked below an evicted one.
   std::optional<double> lowest_correlation;
   Index heads_off_scores = 0;
   Index heads_out_of_order =

@@ -104,8 +104,8 @@ struct CacheFormatOptions {
   KeyGroups keys = KeyGroups::channel;
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
-  /// By the name of a run that spares no layer its layers, those that lose most first. What CacheFormat::
-  /// spared needs.
+  /// For each run that spares no layer, by its name: its layers, those that lose most first.
+  /// CacheFormat::spared needs them.
   std::map<std::string, std::vector<Index>> worst_first = {};
 };
 /// Every format under every rotation and centering; a run whose layers were chosen names them. An engine's

@@ -131,8 +131,8 @@ struct CompensatedHead {
 template <class T>
 class HeadCompensation {
  public:
-  /// The groups must outlive this. What is fitted is fitted to all `readers` of the group's cache; null: the
-  /// group is alone.
+  /// The groups must outlive this object. Fits use all `readers` of the group's cache; null: the group is the
+  /// only reader.
   HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan, Workers& workers,
                    const HeadGroup<T>* readers = nullptr);
 
@@ -169,8 +169,8 @@ class CompensatedCases {
   std::size_t figures_per_layer() const { return any() ? columns_.losses().per_layer() : 0; }
 
   void begin_layer();
-  /// `kept` is what the evictions keep of this head, by case; `figures` are those of the whole stage. What
-  /// the caches hold, by case.
+  /// Returns the contents of the caches, by case. `kept` is the kept sets of this head's evictions, by case;
+  /// `figures` are those of the whole stage.
   template <class T>
   std::vector<Compensated> head(const HeadGroup<T>& group, std::span<const KeptSet* const> kept,
                                 std::span<double> figures);

@@ -135,9 +135,9 @@ struct EvictionPlan {
 /// semantics requested.
 Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which);
 
-/// Reads the user's files and settles every choice. Throws InputError for a budget beyond l, a sigma outside
-/// (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of the wrong shape,
-/// channels or bits together with a phase that decodes, and where nothing is left to simulate.
+/// Reads the user's files and resolves every choice. Throws InputError for a budget beyond l, a sigma outside
+/// (0, 1), explicit pins above the budget, and a score whose input the dump lacks. Also for a file of the
+/// wrong shape, for channels or bits together with a phase that decodes, and if nothing is left to simulate.
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
 
 /// The plan of kept sets that are there already, [layers, n_kv, l] each, measured as `options` say.

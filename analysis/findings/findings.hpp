@@ -73,11 +73,11 @@ inline constexpr double kDecides = 1.5;
 /// Nats a step, or without gradients the output error, above which 4-bit keys are worth a finding.
 inline constexpr double kKeysCost = 0.02;
 
-/// The most surprising first, at most kMostFindings. How surprising: by what factor a number is not what it
-/// were if nothing was to be found, as the worst head's lack of rank correlation is that of the median head;
-/// what is below kDecides is left out, but for the best policy, of whom it is then said that it decides
-/// nothing, and for 4-bit keys that no cure helps. Throws InputError where a file is not what it should be;
-/// what is not there has no findings.
+/// The findings of a run, the most surprising first, at most kMostFindings. The weight of a finding is the
+/// factor between a number and its value if there were nothing to find: for the worst head's lack of rank
+/// correlation, that of the median head. Findings with a weight below kDecides are left out, with two
+/// exceptions: the best policy, whose text then says that the difference decides nothing, and 4-bit keys that
+/// no cure helps. Throws InputError if a file is invalid; missing tables have no findings.
 std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& tokens);
 std::vector<Finding> findings_of(const Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
@@ -122,9 +122,9 @@ std::string factor_text(double factor);
 /// "0.0287"
 std::string value_text(double value);
 
-/// The kept sets that findings are about: after the prompt, as the papers have it, at the middle budget (of
-/// an even number the smaller of the two), on the decoding steps where there are any. What fixes them but
-/// the policy and the metric; empty where there are none.
+/// The case that findings on kept sets use: after the prompt, with the papers' semantics, at the middle
+/// budget (of an even number the smaller of the two), on the decoding steps if there are any. The fields fix
+/// all keys but the policy and the metric. Empty if there are no kept sets.
 struct MiddleCase {
   std::string rows, phase, semantics, budget;
   Wanted wanted() const {
@@ -132,8 +132,9 @@ struct MiddleCase {
   }
 };
 std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l);
-/// In it the lowest output error of what can be run, and of the oracles; null where there is none. Who keeps
-/// the whole prompt and reads less is not set against who evicts: where there are both, only these count.
+/// The lowest output error in that case among policies that can run, and among oracles; null if there is
+/// none. Policies that evict are not compared with those that keep the whole prompt and read less: if there
+/// are both, only policies that evict count.
 struct BestOf {
   const FigureEntry *runs = nullptr, *oracle = nullptr;
 };

@@ -138,7 +138,7 @@ std::string best_rows(const FigureTable& table, const Wanted& common = {});
 struct FigureTables {
   DumpShape shape;
   std::vector<Index> layers;  ///< of the run, ascending, by the dump's numbers
-  /// What sentences call each of the dump's layers; empty: by the dump's numbers, as tables do.
+  /// The numbers by which sentences name the dump's layers; empty: the dump's numbers, as in tables.
   std::vector<Index> called = {};
   FigureTable agreement{Table::agreement}, evictions{Table::evictions}, decode{Table::decode},
       budgets{Table::budgets}, channels{Table::channels}, compensation{Table::compensation};

@@ -18,16 +18,16 @@ namespace kvreplay {
 /// The mean of a figure over dumps, and how sure it is.
 struct OverDumps {
   Index n = 0;  ///< dumps in which the figure has a value
-  /// NaN where n is 0. Of correlations by Fisher's z, tanh of the mean of atanh, while every one lies within
-  /// -1 and 1; else the plain one.
+  /// NaN if n is 0. The mean of correlations is formed by Fisher's z (tanh of the mean of atanh) while every
+  /// value lies within -1 and 1; else it is the arithmetic mean.
   double mean = kNan;
   double sd = kNan;  ///< with n - 1; NaN below two values
   /// Set where a figure spans decades (FigureScale::log) and is positive in every dump; else NaN.
   double geometric_mean = kNan;
-  /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom: of the geometric
-  /// mean, on the scale of logarithms, where there is one, else of the mean, of correlations on the scale of
-  /// z. What has no such scale is cut off at the figure's range, in which the true mean lies, too: that loses
-  /// no coverage. NaN below kFewestPrompts values.
+  /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom. If there is a
+  /// geometric mean, the interval is that of the geometric mean, on the scale of logarithms; else that of the
+  /// mean, for correlations on the scale of z. Intervals without such a scale are cut off at the figure's
+  /// range, which contains the true mean: no coverage is lost. NaN below kFewestPrompts values.
   double low = kNan, high = low;
 
   /// The mean that the interval is of.
@@ -125,9 +125,9 @@ class OverDumpsReader {
     OverDumps over;
     std::vector<double> dumps;  ///< one each; NaN where a dump has no value
   };
-  /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'
-  /// own tables, and behind them the median heads of errors and what was measured with the model in the loop
-  /// in two dumps and more; none where the folder has no such file. Throws where the two do not go together.
+  /// The figures of the model in `<table>_over_dumps.csv`, each with its values from the dumps' own tables.
+  /// Behind them stand the median heads of errors and the figures measured with the model in the loop in at
+  /// least two dumps. None if the folder has no such file. Throws if a mean does not fit the dumps' values.
   std::vector<Figure> model_figures(Table table) const;
 
  private:

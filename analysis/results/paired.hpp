@@ -31,8 +31,8 @@ struct Paired {
   double mean = kNan;         ///< NaN where a ratio is 0 or infinite
   double sd = kNan;           ///< with n - 1; NaN below two prompts
   /// The ends of the mean's 95 % confidence interval and the two-sided p of no difference, both by Student's
-  /// t with n - 1 degrees of freedom; NaN below kFewestPrompts. Of a difference the ends go no further than
-  /// two values of the figure can lie apart.
+  /// t with n - 1 degrees of freedom; NaN below kFewestPrompts. The interval of a difference is cut off at
+  /// the largest distance that two values of the figure can have.
   double low = kNan, high = low, p = low;
 
   /// The mean and the interval's ends as they are read: times, or a difference.

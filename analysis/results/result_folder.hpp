@@ -71,9 +71,9 @@ class ResultFolder {
   /// True if summary.json existed already, so that nothing is left to do.
   bool finished() const { return finished_; }
 
-  /// A file of the results, `name` being below the folder: for whoever writes it.
+  /// A file of the results, to be written by the caller; `name` is relative to the folder.
   AtomicFile file(const std::filesystem::path& name) const;
-  /// The same, `name` being below the layer's folder.
+  /// As file(), with `name` relative to the layer's folder.
   AtomicFile layer_file(Index layer, const std::filesystem::path& name) const;
 
   /// The `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.

@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-// The tables of a result folder (analysis/RESULTS-FORMAT.md): their columns and the figures that stand in
-// them. Who writes, reads, compares or draws a figure takes its name and all else from here.
+// The tables of a result folder (analysis/RESULTS-FORMAT.md): their columns and their figures. Code that
+// writes, reads, compares or draws a figure takes the figure's name and properties from here.
 
 namespace kvreplay {
 
-/// agreement.csv: how well a score follows a reference. Of a score s and a reference e over n candidates.
+/// agreement.csv: how well a score s follows a reference e over n candidates.
 enum class AgreementFigure {
   rel_l1,
   spearman,

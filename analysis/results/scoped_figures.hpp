@@ -63,8 +63,8 @@ class ScopedFigures {
   double sum(Scope scope, Index column) const;
   /// Over the heads that have a value; nan where none has.
   double mean(Scope scope, Index column) const;
-  /// Over the heads of the run, of what `value_of` has for each; NaN and what is not there are left out, and
-  /// NaN where none is left. What stands beside a sum, which a few heads may rule.
+  /// The median over the heads of the run of the values that `value_of` returns. Missing values and NaN are
+  /// left out; NaN if none is left. Shown next to sums, which a few heads may dominate.
   double median_head(const std::function<std::optional<double>(Scope)>& value_of) const;
   /// The value that all heads in scope share; empty where they differ.
   std::optional<double> common(Scope scope, Index column) const;

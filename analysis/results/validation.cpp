@@ -40,8 +40,8 @@ bool has_oracle(Table table, const std::string& policy) {
   return is_oracle(table, "method", policy.substr(policy.rfind('~') + 1));
 }
 
-/// The case that a figure of a table is of, in the words of validate.csv. Those of budgets have no semantics
-/// of their own: the run has one.
+/// The case of a table's figure, in the words of validate.csv. Cases of budgets have no semantics: the run
+/// has a single one.
 std::vector<std::string> case_of(const TableFigure& figure, Table table) {
   if (table == Table::evictions)
     return {figure["policy"], figure["semantics"], figure["phase"], figure["budget"]};

@@ -80,8 +80,8 @@ std::string fingerprint(const Dump& dump);
 /// 16 hex digits a layer, of all that its arrays hold: every file that has some of it is read once, whole.
 std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<const Index> layers,
                                                 Workers& workers);
-/// The same, of a layer when it is asked for; at once where files have several layers. `dump` and `workers`
-/// stay where they are.
+/// As layer_fingerprints(), but each layer is read when its fingerprint is requested; all are read at once if
+/// files span several layers. `dump` and `workers` must outlive the result.
 LayerFingerprints fingerprints_in_turn(const Dump& dump, const std::vector<Index>& layers, Workers& workers);
 
 /// "0:07", "12:34", "3:05:10".
