@@ -31,7 +31,7 @@ struct ChannelPlan {
   std::vector<double> ratios;
   ChannelSetting setting;   ///< where a rule chooses nothing itself
   RowRange window, future;  ///< the rows that errors are measured on; future may be empty
-  LossRows losses;          ///< those that the dump has gradients of
+  LossRows losses;          ///< the rows for which the dump has gradients
   bool png = false;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;

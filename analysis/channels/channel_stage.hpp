@@ -91,7 +91,7 @@ class ChannelStage final : public Stage {
   std::vector<Row> rows_;                        // of a layer
   std::vector<ChannelMoments> window_, future_;  // [n_q]
   MeasuredLayer measured_;
-  OncePerCache<ChannelPart> of_caches_;  // that several layers read
+  OncePerCache<ChannelPart> of_caches_;  // for caches that several layers read
 };
 
 }  // namespace kvreplay

@@ -34,7 +34,7 @@ inline double rope_pair_share(const Matrix<double>& H, const std::vector<Index>&
 struct ChannelPart {
   ChannelBasis basis;
   std::vector<std::pair<ChannelSetting, ChannelBasis>>
-      others;               ///< what rules choose themselves, and its basis
+      others;               ///< settings of rules that state their own, with their bases
   Vector<double> spectrum;  ///< [d]
   double off_diagonal_share = 0;
   double rope_pair_share = std::numeric_limits<double>::quiet_NaN();  ///< where the dump tells its rotation

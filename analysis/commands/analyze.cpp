@@ -289,7 +289,7 @@ int run_made(const char* command, const Arguments& arguments, const AnalyzeOptio
   for (const auto& scores : {options.tokens.scores, options.evict.scores, options.budget.scores})
     require_one_a_dump(evict_option::score, scores, options.common.dumps.size());
   require_one_a_dump(evict_option::kept, options.evict.kept, options.common.dumps.size());
-  require_apart(options.common.out, options.budget.profiles);  // which a run writes under the same names
+  require_apart(options.common.out, options.budget.profiles);  // a run writes files of these names
   const auto by_others = [&](const Dump& dump, const Compute& compute, const std::vector<std::string>& orders,
                              const std::vector<std::string>& files) {
     return std::make_unique<BudgetStage>(dump, by_profile(options.budget, orders, files),

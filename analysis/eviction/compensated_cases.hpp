@@ -25,14 +25,14 @@ struct CompensationCase {
 
 /// Compensations measured in addition to the evictions of a plan; without cases there are none.
 struct CompensationPlan {
-  std::vector<CompensationCase> cases;  ///< those of an eviction adjacent
-  std::vector<std::size_t> first;       ///< of each eviction's
+  std::vector<CompensationCase> cases;  ///< cases of one eviction are adjacent
+  std::vector<std::size_t> first;       ///< the first case of each kept set that has any
   ReferenceOptions reference;
-  RowRange window, future;  ///< those of the evictions
+  RowRange window, future;  ///< the rows of the evictions
   LossRows losses;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
-  std::optional<OptionText> price;  ///< what fits will take, where that is long
+  std::optional<OptionText> price;  ///< the time that fits will take, if it is long
 
   /// Cases of the nth kept set that has any: from first[n] on.
   std::span<const CompensationCase> cases_of_kept_set(std::size_t n) const {

@@ -163,7 +163,7 @@ BoundOptions bound(EvictionOptions& options) {
   const BoundOptions formats = bound(options.stored);
   all.insert(std::ranges::find(all, &protect, &BoundOption::facts) + 1, formats.begin(), formats.end());
   for (BoundOption& option : all)
-    if (option.facts == &protect)  // what results that have none did not say either
+    if (option.facts == &protect)  // results without it do not state it either
       option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
     else if (option.facts == &prompt)
       option.write = [&options, write = option.write] {

@@ -87,7 +87,7 @@ struct EvictionOptions {
   bool ties = false;                     ///< count what ties with the last token kept
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
-  CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
+  CacheFormatOptions stored;             ///< storage of the kept tokens; no format: as they are
   /// Measure the whole prompt in kKeyProbe as well, without a cure and with each one, where nothing else is
   /// stored in a format and the head size allows it.
   bool probe_keys = false;

@@ -72,7 +72,7 @@ struct Compression {
   double ratio = 0;             ///< of the channels
   std::optional<Index> recent;  ///< the cache's last keys, which lose none; unset: the semantics' own
   std::optional<Protection> protection;
-  std::vector<CacheFormatRun> formats;  ///< that caches are stored as, one after the other; none: as they are
+  std::vector<CacheFormatRun> formats;  ///< of the caches, one after the other; none: caches stay as they are
   Index recent_of(Semantics semantics) const { return recent.value_or(default_recent(semantics)); }
 };
 
@@ -88,7 +88,7 @@ struct EvictionPlan {
   std::vector<GivenArray<double>> scores;
   std::vector<GivenArray<std::uint8_t>> kept;
   RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty
-  LossRows losses;          ///< those that the dump has gradients of
+  LossRows losses;          ///< the rows for which the dump has gradients
   bool on_future = false;
   bool with_residual = false;  ///< the dump has the norms of the residual stream
   std::optional<Index> decode_window;

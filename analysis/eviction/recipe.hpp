@@ -26,7 +26,7 @@ struct Recipe {
     Quantization stored;          ///< of what stays
     bool operator==(const Layer&) const = default;
   };
-  std::string model;  ///< that it was chosen for; may be empty
+  std::string model;  ///< the model that the recipe was chosen for; may be empty
   std::vector<Layer> layers;
 };
 

@@ -19,14 +19,14 @@ namespace kvreplay {
 
 enum class FindingKind {
   head,          ///< the head that a score misranks most
-  future,        ///< what scores of the window miss of the decoding steps
-  policy,        ///< who loses least, beside an oracle
+  future,        ///< decoding steps that scores of the window miss
+  policy,        ///< the policy that loses least, next to an oracle
   layer,         ///< the layer that loses most
-  compensation,  ///< what a method makes up for
-  cost,          ///< and where one makes it worse
-  budgets,       ///< what sharing a budget between heads saves
+  compensation,  ///< the loss that a method makes up for
+  cost,          ///< the loss that a method makes worse
+  budgets,       ///< savings from sharing a budget between heads
   channels,      ///< the cheapest way to prune key channels
-  keys,          ///< what 4-bit keys cost, and which cure helps
+  keys,          ///< the cost of 4-bit keys, and the cure that helps
   sum,           ///< the few heads that rule a sum over all of them
 };
 /// "head"

@@ -98,7 +98,7 @@ struct OptionFacts {
   std::string_view name = {};        ///< "decode-window": after the dashes, and in TOML; JSON has '_' for '-'
   std::string_view takes = {};       ///< "N", "LIST"; empty: nothing, it is a flag
   std::string_view meaning = {};     ///< a sentence
-  std::string_view otherwise = {};   ///< what holds where it is not given; empty: what its field holds
+  std::string_view otherwise = {};   ///< the default as text; empty: the field's value
   Index least = 0, most = kNoLimit;  ///< of a whole number
 };
 
@@ -176,7 +176,7 @@ struct BoundOption {
   /// Read after all others: it names what they give.
   bool last = false;
   std::string key;      ///< in JSON; empty: it is not there
-  std::string words;    ///< that go behind its meaning: those that it takes
+  std::string words;    ///< text behind the meaning: the words that the option takes
   std::string initial;  ///< the field's value as text; empty where it has none
   std::function<std::string(const std::string&)> complaint;  ///< of one word; may be empty
   std::function<void(const std::vector<std::string>&)> read;

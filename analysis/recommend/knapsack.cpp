@@ -118,9 +118,9 @@ void spend_rest(const Layers& layers, double bytes, Solution& solution) {
 /// A sum of choices.
 struct Sum {
   double bytes = 0, nats = 0;
-  double beyond = 0;      ///< what it costs, bytes at their price included, beyond the least
+  double beyond = 0;      ///< its cost beyond the least, including bytes at their price
   std::size_t from = 0;   ///< the sum that the last choice was added to
-  std::size_t added = 0;  ///< that choice
+  std::size_t added = 0;  ///< the choice that was added
 };
 
 /// Sums over classes, one after the other, that may be part of a solution better than one that is known.

@@ -223,7 +223,7 @@ class Folder {
   double prompt_bytes_ = 0;
   std::map<std::string, std::vector<Quantization>> formats_;
   static constexpr std::string_view kRecipe = "recipe~";
-  std::string rows_;  // those that figures are of
+  std::string rows_;  // the rows of the figures
   std::map<std::string, Found> found_;
   std::map<std::string, Place> places_;
   std::vector<std::string> order_;

@@ -102,7 +102,7 @@ struct Recommended {
   std::vector<CaseOver> run;  ///< recipes that were run, all heads at once
   /// The measured KL over the predicted one, of levers and recipes whose KL was measured.
   OverDumps kl_over_predicted;
-  std::string centering;  ///< what centered keys would lose in a format of the engine; empty: it is no cure
+  std::string centering;  ///< the loss with centered keys in a format of the engine; empty: no cure
   std::size_t kl_cases = 0;
 };
 

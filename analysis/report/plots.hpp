@@ -109,7 +109,7 @@ std::string csv_of(const PairPlot& plot);
 struct IntervalPlot {
   std::string id, title;
   Axis x;
-  std::vector<std::string> samples;  ///< what the values of every row are of
+  std::vector<std::string> samples;  ///< names of the samples in every row
   struct Row {
     std::string name;
     LineStyle style;

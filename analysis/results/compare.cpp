@@ -95,7 +95,7 @@ SideTable read_side(const ResultReader& results, Table table, const KeyFilter& f
   SideTable side;
   const std::vector<std::string> names = figure_keys(table);
   std::vector<std::optional<std::string>> wanted;
-  std::vector<bool> told(names.size());  // whether the key tells figures apart
+  std::vector<bool> told(names.size());  // true if the key distinguishes figures
   std::vector<std::set<std::string>> met(names.size());
   for (std::size_t k = 0; k < names.size(); ++k) {
     const auto found = filter.find(names[k]);

@@ -101,11 +101,11 @@ struct ComparedFolders {
     KeyFilter filter;
   } a, b;
   std::vector<RunDifference> run;  ///< over several prompts of the first one in both, but for the dump
-  std::vector<std::string> only_a, only_b;  ///< what one side has alone: tables, or prompts by their names
+  std::vector<std::string> only_a, only_b;  ///< present on one side only: tables, or prompts by their names
 };
 
 struct FolderComparison : ComparedFolders {
-  bool same_heads = true;  ///< whether figures of a layer and a head are of the same place of the model
+  bool same_heads = true;  ///< true if layers and heads are the same places of the model on both sides
   std::vector<TableComparison> tables;
 };
 

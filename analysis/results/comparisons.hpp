@@ -26,7 +26,7 @@ struct ComparedItems {
   struct Item {
     std::string name;            ///< "snapkv+joint", "snapkv~ada": the values of TableFacts::compared
     std::string semantics;       ///< empty where the table has none
-    bool oracle = false;         ///< it knows the decoding steps
+    bool oracle = false;         ///< the item uses the decoding steps
     std::vector<double> values;  ///< one a prompt; NaN where it has none
   };
   std::vector<Item> items;

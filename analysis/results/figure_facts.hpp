@@ -97,7 +97,7 @@ struct FigureKind {
   std::string_view unit = {};  ///< empty for plain numbers
   Better better = Better::neither;
   FigureScale scale = FigureScale::linear;
-  bool exact = true;  ///< what happens to cache and outputs; else a formula that stands for it
+  bool exact = true;  ///< true effect on cache and outputs; false: a formula approximates it
   RowSets rows = kEitherRows;
   Levels levels = {};
 
@@ -125,7 +125,7 @@ struct FigureFacts : FigureKind {
   std::string_view title = {};  ///< for a heading or a list
   std::string_view what = {};   ///< one sentence in plain words, without a full stop
   bool offered = false;         ///< in the lists that pages choose a figure from
-  std::string_view main = {};  ///< what it is called among the main figures of the model; empty: none of them
+  std::string_view main = {};   ///< its name among the main figures of the model; empty: not a main figure
 };
 
 /// The facts of a figure among those of its table, for FactsTable.

@@ -20,7 +20,7 @@ namespace kvreplay {
 /// A figure as a table has it; valid while it is visited.
 struct TableFigure {
   std::span<const std::string> names;  ///< of the keys: figure_keys()
-  std::span<const std::string> keys;   ///< that tell it from all others
+  std::span<const std::string> keys;   ///< the keys that identify the figure
   std::string_view derived = {};       ///< `kept` or `pruned`, which follow from them; may be empty
   double value = 0;
   std::optional<Index> layer = {},

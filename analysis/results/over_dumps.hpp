@@ -82,7 +82,7 @@ class TableOverDumps {
  private:
   struct Figure {
     RunningMean mean;
-    Index dumps = 0;   // that have a row of it
+    Index dumps = 0;   // dumps that have a row of the figure
     Index latest = 0;  // the number of the last of them
   };
   Table table_;

@@ -339,7 +339,7 @@ void ResultFolder::remove(const fs::path& folder) {
     remove_files(folder, kAlways);
     remove_files(folder, work_names(folder));
   }
-  std::error_code others;  // it stays where something else is in it
+  std::error_code others;  // the folder stays if it contains other files
   if (!fs::is_symlink(folder)) fs::remove(folder, others);
 }
 

@@ -17,7 +17,7 @@ struct HeadFigures {
   std::vector<Index> layers;
   Index n_kv = 0;
   Matrix<double> values;
-  std::vector<double> of_layers;  ///< those of the layers as a whole, added up over `layers` in their order
+  std::vector<double> of_layers;  ///< figures of whole layers, summed over `layers` in their order
 };
 
 /// The figures of one layer: [n_kv, figures_per_head] and [figures_per_layer].

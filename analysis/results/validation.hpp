@@ -115,7 +115,7 @@ inline constexpr std::array kValidatedTables{Table::evictions, Table::budgets, T
 /// A kept set, compensated or not, a division of a budget or a selection of channels that the model was run
 /// with.
 struct ValidatedCase {
-  Table table;                                             ///< that has its figures, one of kValidatedTables
+  Table table;  ///< the table of the case's figures, one of kValidatedTables
   std::string policy, semantics, phase, budget, protocol;  ///< as validate.csv has them
   bool is_oracle = false;
   std::array<double, kValidationFigures.size()> measured;     ///< NaN where there is none
@@ -169,7 +169,7 @@ inline constexpr double kApart = 1.5;
 
 /// Agreement between a figure's order of the cases of one setting and the order of their measured KL.
 struct OrderByFigure {
-  std::size_t cases = 0;  ///< that have both
+  std::size_t cases = 0;  ///< cases that have both
   std::size_t pairs = 0,
               in_order = 0;  ///< pairs of them that are kApart, and those that the figure orders alike
   double spearman;           ///< NaN of fewer than three

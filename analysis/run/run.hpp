@@ -42,7 +42,7 @@ struct RunOptions {
 
 struct RunResult {
   Json summary;               ///< for ResultFolder::finish()
-  std::string report;         ///< what the stages say of their figures; empty where nothing was left to do
+  std::string report;         ///< the stages' reports; empty if nothing was left to do
   Index layers_computed = 0;  ///< in this run; the others were there already
   Index layers_resumed = 0;
 };
@@ -99,7 +99,7 @@ struct Part {
   Shard shard;
   Json summary;               ///< its summary.json
   Json how;                   ///< its run.json
-  std::vector<Index> layers;  ///< that it computed
+  std::vector<Index> layers;  ///< layers that the shard computed
 };
 
 /// Reads parts 1/n to n/n, given in any order, and returns them in that order. Throws InputError where a
