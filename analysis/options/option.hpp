@@ -20,7 +20,7 @@
 #include <vector>
 
 // Lines that name options. The libraries name an option by its concept ("sinks and recent: expected at most
-// ..."); whoever shows the line writes it as it is written there: a command line puts dashes before it.
+// ..."). The interface that shows the line spells the option: a command line puts dashes before it.
 
 namespace kvreplay {
 

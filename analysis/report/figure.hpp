@@ -61,7 +61,8 @@ std::string picks_html(const std::vector<Pick>& picks);
 void add_drawing(Figure& figure, const std::vector<Pick>& picks, std::string_view kind,
                  const std::string& svg, const std::string& json, std::string csv);
 
-/// Several pictures in the same place: the first shows, and stands beside the page; lists choose another.
+/// Several pictures in one place: the first is shown, and its files are written next to the page; lists
+/// choose another.
 class Variants {
  public:
   explicit Variants(std::string name) : name_(std::move(name)) {}

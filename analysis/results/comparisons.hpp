@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-// Policies, scores, head budgets and channel methods set against each other over the prompts of one model:
-// every pair that differs in nothing else.
+// Policies, scores, head budgets and channel methods compared over the prompts of one model: every pair that
+// differs in nothing else.
 
 namespace kvreplay {
 
@@ -42,8 +42,8 @@ struct Comparison {
   const ComparedItems* of = nullptr;
   const ComparedItems::Item *left = nullptr, *right = nullptr;
   Paired over;
-  /// Adjusted by Holm over the `pairs` that were asked at once, those with an oracle among them apart, which
-  /// are no choices.
+  /// Adjusted by Holm over the `pairs` that were tested together. Pairs with an oracle form a set of their
+  /// own, because an oracle cannot be chosen.
   double p = kNan;
   std::size_t pairs = 0;
   /// The number of prompts that would tell the two apart, as prompts_needed() computes it for the same
@@ -54,7 +54,7 @@ struct Comparison {
 };
 /// All pairs of items that share their name or their semantics, in the items' order.
 std::vector<Comparison> comparisons_of(const ComparedItems& items);
-/// Sets p and pairs of comparisons that are asked at once.
+/// Sets p and pairs of comparisons that are tested together.
 void adjust(std::vector<Comparison>& asked);
 /// Sets `needed` of comparisons that were adjusted together.
 void foresee(std::vector<Comparison>& asked);
@@ -106,8 +106,8 @@ struct Standing {
 /// outlive them.
 std::vector<Standing> standings_of(const ComparedItems& items);
 
-/// "h2o loses 1.58 times what snapkv loses [1.28, 1.94], 6 of 6 prompts", and where that tells nothing apart
-/// a word of why.
+/// "h2o loses 1.58 times what snapkv loses [1.28, 1.94], 6 of 6 prompts"; if the difference is not
+/// significant, with the reason.
 std::string verdict(const Comparison& comparison);
 /// "snapkv loses least of 14; not told apart from it: tova, h2o (about 12 prompts would tell tova)"
 std::string verdict(const Standing& standing);
@@ -123,7 +123,7 @@ struct StandingTable {
 };
 /// The tables of the main figures of the model, on the future rows where there are any.
 std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all);
-/// As text: how many times each item loses what the best one does, and a verdict a budget.
+/// A text table: the ratio of each item's loss to that of the best item, and a verdict per budget.
 std::string text_of(const StandingTable& table);
 
 /// The caveat for comparing two methods on one prompt.

@@ -27,9 +27,9 @@ class DumpSet {
   static std::string name_among(const std::vector<std::string>& taken, const std::string& path);
   /// The name that the dump at `path` would get if it were added now.
   std::string name_of(const std::string& path) const;
-  /// Throws InputError where the dump was given before, has other layers or heads than the first one, or says
-  /// that it is of another model. Names of models count up to " / " or " (", behind which the prompt may be
-  /// told.
+  /// Adds a dump. Throws InputError if the dump was given before, has other layers or heads than the first
+  /// one, or states another model. Names of models are compared up to " / " or " (", behind which the prompt
+  /// may be named.
   void add(const std::string& path, const Dump& dump, Json settings);
 
   const std::vector<Entry>& entries() const { return entries_; }
@@ -63,7 +63,7 @@ std::vector<std::pair<std::string, std::size_t>> counted_lines(
 /// "line (2 of 3 dumps)"; the line alone where all have it.
 std::string line_of_dumps(const std::string& line, std::size_t having, std::size_t dumps);
 
-/// A model's name up to " / " or " (", behind which the prompt may be told.
+/// A model's name up to " / " or " (", behind which the prompt may be named.
 std::string model_of(const std::string& name);
 
 /// The folder of what divides a dump's budgets by the mean profile of the other dumps, and a key in

@@ -41,10 +41,10 @@ void each_figure(const ResultReader& results, Table table, const VisitFigure& vi
 /// Visits each figure; of tables with rows of heads only, the medians over the heads, NaN left out, follow as
 /// the figures of the model.
 void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit);
-/// Visits figures that stand beside those of other prompts: `window` is what was asked for, "all", not
-/// the rows that it came to, which differ with the prompts' lengths.
+/// Visits figures for comparisons over prompts. `window` is the requested one, "all", rather than the
+/// resulting number of rows, which depends on the prompt's length.
 void each_figure_of_prompt(const ResultReader& results, Table table, const VisitFigure& visit);
-/// The windows that `kvreplay tokens` was asked for, in the order of its tables; none where it did not run.
+/// The windows requested from `kvreplay tokens`, in the order of its tables; none if the command did not run.
 std::vector<std::string> asked_windows(const ResultReader& results);
 
 /// Tells the figures that stand for all of a table's swept keys: those with the first value of each. The

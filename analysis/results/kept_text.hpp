@@ -14,11 +14,11 @@
 
 namespace kvreplay {
 
-/// 1 - x to twelve digits, so that 0.7 and 0.3 are each other's: the share that a compression ratio keeps,
-/// and the ratio that keeps a share.
+/// 1 - x to twelve digits, so that 0.7 and 0.3 map to each other: from a compression ratio to the kept share,
+/// and back.
 double rest_of(double share);
 
-/// The share that a label keeps of l tokens; of a compression ratio as it was asked for. Nothing of other
+/// The share that a label keeps of l tokens; for a compression ratio, the requested share. Nothing for other
 /// texts.
 std::optional<double> kept_share(std::string_view label, std::ptrdiff_t l);
 
@@ -38,8 +38,8 @@ std::string rows_text(std::string_view rows);
 /// never called the best.
 bool is_oracle(Table table, std::string_view key, std::string_view value);
 
-/// The value of a key as people read it: of budgets' method "lu" it is "lu (oracle)", of rows what
-/// rows_text() says, of budget and sigma what kept_text() does.
+/// The value of a key as readable text: "lu (oracle)" for budgets' method "lu", rows_text() for rows,
+/// kept_text() for budget and sigma.
 std::string shown_key(Table table, std::string_view key, std::string_view value);
 /// The values of several keys as people read them.
 std::vector<std::string> shown_keys(Table table,

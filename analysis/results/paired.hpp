@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
-// Two methods on the same prompts. A hard prompt raises what both lose, so intervals of each alone overlap
-// where one is better on every prompt: what is formed here are differences within a prompt.
+// Two methods on the same prompts. A hard prompt raises the losses of both methods, so that their separate
+// intervals overlap even if one method is better on every prompt. Differences are therefore computed within
+// each prompt.
 
 namespace kvreplay {
 
@@ -52,11 +53,11 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
 inline constexpr std::string_view kPairedColumns = "log_ratio,difference,low,high,wins,p";
 void add_paired(CsvTable& csv, const Paired& paired, double p);
 
-/// The p below which two methods are told apart.
+/// The p below which two methods differ significantly.
 inline constexpr double kToldApart = 0.05;
 
-/// Holm's adjustment: the p of each of several questions asked of the same data, so that one in twenty sets
-/// of questions without any difference has a p below 0.05 in it. NaN are no questions.
+/// Holm's adjustment of the p of several tests on the same data: if there is no difference at all, at most
+/// one in twenty sets of tests has a p below 0.05. NaN are no tests.
 std::vector<double> holm(std::span<const double> p);
 
 /// For each of several differences that are tested together: the number of prompts at which it would be
@@ -71,8 +72,8 @@ std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired
 /// The confidence of every interval that the program states.
 inline constexpr double kConfidence = 0.95;
 
-/// With fewer prompts no interval is stated and nothing is told apart: two or three values that lie close by
-/// chance would look certain, and what skews their distribution cannot be seen.
+/// The fewest prompts for an interval or a significant difference. Two or three values that are close by
+/// chance would look certain, and a skewed distribution could not be recognized.
 inline constexpr std::ptrdiff_t kFewestPrompts = 4;
 
 /// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with

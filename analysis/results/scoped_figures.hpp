@@ -35,8 +35,8 @@ constexpr Level level_of(Scope scope) {
   return scope.head ? Level::head : scope.layer ? Level::layer : Level::model;
 }
 
-/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are 0, or so small
-/// that their squares have no digits left.
+/// change_sq / full_sq: 0 if nothing changes; nan if something does and the outputs are 0, or so small that
+/// their squares have no digits left.
 double relative_error(double change_sq, double full_sq);
 
 /// "0.0287 / 0.0123": a figure over all heads, and the median head's; "-" for NaN.
@@ -61,12 +61,12 @@ class ScopedFigures {
     return std::span(figures_.of_layers).subspan(first, count);
   }
   double sum(Scope scope, Index column) const;
-  /// Over the heads that have a value; nan where none has.
+  /// The mean over the heads that have a value; nan if none has.
   double mean(Scope scope, Index column) const;
   /// The median over the heads of the run of the values that `value_of` returns. Missing values and NaN are
   /// left out; NaN if none is left. Shown next to sums, which a few heads may dominate.
   double median_head(const std::function<std::optional<double>(Scope)>& value_of) const;
-  /// The value that all heads in scope share; empty where they differ.
+  /// The value that all heads in scope share; empty if they differ.
   std::optional<double> common(Scope scope, Index column) const;
   /// The dump's number of the layer in scope; empty for the whole model.
   std::optional<Index> layer_of(Scope scope) const;

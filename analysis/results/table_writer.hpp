@@ -47,7 +47,7 @@ class TableWriter {
   }
   /// A row of a table with a column for every figure.
   void end_row();
-  /// Returns the number of rows. The folder is told which figures of which heads are empty.
+  /// Returns the number of rows. Reports to the folder which figures of which heads are empty.
   std::size_t finish();
 
  private:

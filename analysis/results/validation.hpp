@@ -164,7 +164,7 @@ void each_written(const ResultReader& results, Table table, const VisitFigure& v
 /// The figures of a table and, behind them, what was measured.
 void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit);
 
-/// Two cases whose KL differs by this ratio are told apart by it.
+/// The ratio of two cases' KL from which their order counts.
 inline constexpr double kApart = 1.5;
 
 /// Agreement between a figure's order of the cases of one setting and the order of their measured KL.
