@@ -35,8 +35,8 @@ namespace {
 constexpr int kFractionBits = 24;
 constexpr std::int64_t kToken = std::int64_t{1} << kFractionBits;
 
-/// The shares times the factor f for which clamp(f share, lower, upper) sum to the total, so cut.
-/// That sum grows with f, and between two of the values of f at which some share meets a bound it is linear.
+/// The shares times the factor f for which clamp(f share, lower, upper) sum to the total, clamped. The sum
+/// grows with f, and it is linear between two adjacent values of f at which some share meets a bound.
 std::vector<double> scaled(std::span<const double> shares, double total, double lower, double upper) {
   const auto cut = [&](double share, double f) {
     return std::clamp(share > 0 ? f * share : 0.0, lower, upper);

@@ -102,8 +102,8 @@ struct BudgetPlan {
   std::vector<CandidateOrder> orders;  ///< for the caches that hold most
   std::vector<EqualCaches> equal;      ///< groups in descending order of `held`
   std::vector<BudgetCase> cases;
-  Semantics divides = Semantics::paper;                ///< whose pyramid, ada and reading of a profile
-  TokenMetric curve = TokenMetric::oracle_importance;  ///< what a loss curve adds up
+  Semantics divides = Semantics::paper;                ///< the semantics of pyramid, ada and profile
+  TokenMetric curve = TokenMetric::oracle_importance;  ///< the metric that a loss curve sums
   bool normalise_by_layer = false;
   std::vector<BudgetProfile> profiles;  ///< an order each: the mean of those given, of the run's caches
   bool profiles_by_order = false;       ///< else they are one
@@ -156,8 +156,8 @@ BudgetProfile of_layers(const BudgetPlan& plan, const BudgetProfile& caches);
 /// A head's candidates, highest score first. All [l]; positions that its cache does not hold come last.
 struct RankedTokens {
   std::vector<std::int32_t> order;  ///< positions
-  std::vector<double> scores;       ///< that rank them, never rising; +infinity where pinned
-  std::vector<double> worth;        ///< what the plan's curve adds up; empty from head_orders()
+  std::vector<double> scores;       ///< scores in this order, never rising; +infinity where pinned
+  std::vector<double> worth;        ///< importance that the plan's curve sums; empty from head_orders()
 };
 
 /// A rule's: what it pins (first positions, then the most recent), then the others by pooled score, equal
@@ -168,7 +168,7 @@ RankedTokens ranked_tokens(const EvictionRule& rule, const Vector<double>& score
 template <class T>
 std::vector<RankedTokens> head_orders(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute);
-/// The same, with what every token is worth.
+/// As head_orders(), with the importance of every token.
 template <class T>
 std::vector<RankedTokens> head_worths(const HeadGroup<T>& group, const BudgetPlan& plan, Index n_kv,
                                       const Compute& compute);

@@ -268,7 +268,7 @@ Json BudgetStage::options() const {
   settled.normalise = plan_.normalise_by_layer ? Normalise::layer : Normalise::none;
   settled.floor = options_.floor.value_or(setting.floor);
   settled.sinks = options_.sinks.value_or(setting.sinks);
-  settled.orders.clear();  // those that the dump can give, each once
+  settled.orders.clear();  // only orders that the dump can provide, each once
   for (const CandidateOrder& order : plan_.orders) settled.orders.push_back({order.name, order.rule.policy});
   Json json = to_json(bound(settled));
   add_fingerprints(json, "scores", plan_.scores);
@@ -297,7 +297,7 @@ template <class T>
 void BudgetStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   const Index n_kv = dump_.shape().n_kv;
   if (!plan_.caches.is_first(std::ranges::find(layers_, group.layer) - layers_.begin()))
-    return void(std::ranges::fill(figures, 0));  // those of the cache stand with its first reader
+    return void(std::ranges::fill(figures, 0));  // the cache's figures are stored with its first reader
   auto to = figures.begin();
   for (const RankedTokens& ranked : with_readers(dump_, group, [&](const HeadGroup<T>& readers) {
          return head_worths(readers, plan_, n_kv, compute_);
@@ -327,7 +327,7 @@ Json BudgetStage::write_tables(const ResultFolder& folder, const HeadFigures& fi
   const bool only_profiles = std::ranges::all_of(plan_.cases, [](const BudgetCase& which) {
     return kBudgetMethods[which.division.method].needs_profile;
   });
-  if (only_profiles) return Json::object();  // which nothing of these curves went into
+  if (only_profiles) return Json::object();  // profiles do not use these curves
   for (std::size_t o = 0; o < plan_.orders.size(); ++o) {
     const OrderCurves of_order(plan_, o, figures.n_kv, curves(o, figures));
     const std::size_t shape[] = {figures.layers.size(), static_cast<std::size_t>(figures.n_kv),

@@ -290,7 +290,7 @@ class DeviationProgramme {
 
   const std::vector<std::vector<Deviation>>& choices_;
   std::int64_t spare_, slack_cost_, gap_;
-  std::vector<std::size_t> heads_;  ///< those with a choice, in the order of the stages
+  std::vector<std::size_t> heads_;  ///< heads with a choice, in the order of the stages
   std::vector<Behind> behind_;      ///< behind_[s]: heads after stage s
   std::vector<std::int32_t> sum_;   ///< the present partial sums, ascending, and their costs
   std::vector<std::int64_t> cost_, scratch_cost_;

@@ -23,7 +23,7 @@ struct ChannelOptions {
   bool operator==(const ChannelOptions&) const = default;
 };
 
-/// What is said of each of them, and where it is kept; they must outlive it.
+/// Binds every option to its field of `options`, which must outlive the result.
 BoundOptions bound(ChannelOptions& options);
 
 namespace channel_option {

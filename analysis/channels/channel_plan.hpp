@@ -31,7 +31,7 @@ struct ChannelPlan {
   std::vector<double> ratios;
   ChannelSetting setting;   ///< where a rule chooses nothing itself
   RowRange window, future;  ///< the rows that errors are measured on; future may be empty
-  LossRows losses;          ///< those that the dump has gradients of
+  LossRows losses;          ///< the rows for which the dump has gradients
   bool png = false;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
@@ -49,8 +49,8 @@ struct ChannelPlan {
   std::optional<std::size_t> think_at(std::size_t which) const;
 };
 
-/// Settles every choice. Throws InputError for a ratio outside [0, 1), `recent` at or beyond the prompt's
-/// length, a method that the dump cannot feed, and a dump without queries of the prompt.
+/// Resolves every choice. Throws InputError for a ratio outside [0, 1), `recent` at or beyond the prompt's
+/// length, a method whose input the dump lacks, and a dump without queries of the prompt.
 ChannelPlan channel_plan(const Dump& dump, const ChannelOptions& options);
 
 /// Why a dump cannot say which channels rotate together, as one clause; nothing where it can.

@@ -44,11 +44,11 @@ class ChannelTable : public MeasuredTable<ChannelPlan, ChannelColumns> {
   void write_maps(const ResultFolder& folder) const;
 };
 
-/// What `channels` says at its end: every method's errors at every ratio, with what it gains over
-/// think.
+/// The report at the end of `channels`: the errors of every method at every ratio, with the gain over think.
 std::string channel_report(const ChannelPlan& plan, const ChannelTable& table);
 
-/// Which key channels interact, which every method prunes, and what that costs exactly.
+/// Analysis of key channels: their interaction, the channels that each method prunes, and the exact cost of
+/// pruning them. Files:
 ///   layer_XX/channels/, channels.csv, maps/.
 class ChannelStage final : public Stage {
  public:
@@ -76,7 +76,7 @@ class ChannelStage final : public Stage {
  private:
   template <class T>
   void compute(const HeadGroup<T>& group, std::span<double> figures);
-  /// What a layer's files hold of a KV head, or of a query head where each has a selection of its own.
+  /// The part of a layer's files for one KV head, or for one query head if each has its own selection.
   struct Row {
     Matrix<double> interaction, outputs;    // [d, d]
     Vector<double> spectrum;                // [d]
@@ -91,7 +91,7 @@ class ChannelStage final : public Stage {
   std::vector<Row> rows_;                        // of a layer
   std::vector<ChannelMoments> window_, future_;  // [n_q]
   MeasuredLayer measured_;
-  OncePerCache<ChannelPart> of_caches_;  // that several layers read
+  OncePerCache<ChannelPart> of_caches_;  // for caches that several layers read
 };
 
 }  // namespace kvreplay

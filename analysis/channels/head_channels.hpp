@@ -30,23 +30,24 @@ inline double rope_pair_share(const Matrix<double>& H, const std::vector<Index>&
   return all > 0 ? pairs / all : 0;
 }
 
-/// How the channels of a group interact.
+/// Interaction of the channels of a group.
 struct ChannelPart {
   ChannelBasis basis;
   std::vector<std::pair<ChannelSetting, ChannelBasis>>
-      others;               ///< what rules choose themselves, and its basis
+      others;               ///< settings of rules that state their own, with their bases
   Vector<double> spectrum;  ///< [d]
   double off_diagonal_share = 0;
   double rope_pair_share = std::numeric_limits<double>::quiet_NaN();  ///< where the dump tells its rotation
 
   const ChannelBasis& basis_in(const ChannelSetting& setting) const;
 };
-/// `with_outputs` that of the outputs too.
+/// With `with_outputs`, the interaction through the outputs is computed too.
 template <class T>
 ChannelPart channel_part(const HeadGroup<T>& group, const ChannelPlan& plan, bool with_outputs,
                          const Compute& compute);
 
-/// What a case prunes of a head, and what that costs its logits and its cache: sums over the head's parts.
+/// The channels that a case prunes of a head, and their cost to its logits and its cache: sums over the
+/// head's parts.
 struct PrunedChannels {
   std::vector<ChannelSet> pruned;     ///< [parts] of [d]
   double channels = 0;                ///< of them, the mean over the parts

@@ -64,7 +64,7 @@ struct MeasuredClaim {
 /// were measured.
 struct ClaimTables : FigureTables {
   std::vector<std::string> windows = {};  ///< as they were asked for, in the order of agreement.csv
-  std::string divided = {};               ///< how budgets are divided where it is not the papers' setting
+  std::string divided = {};               ///< the division of budgets, if it is not the papers' setting
 };
 /// `left_one_out` has the budgets divided by the profile of other prompts, or is null.
 ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_one_out = nullptr);
@@ -74,9 +74,9 @@ std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables);
 enum class Verdict {
   none,       ///< fewer than kFewestPrompts prompts, or no number
   holds,      ///< the interval lies where the claim has the effect
-  fails,      ///< it lies on the other side
-  alike,      ///< it holds no effect, and nothing large
-  undecided,  ///< it reaches far on both sides
+  fails,      ///< the interval lies on the other side
+  alike,      ///< the interval contains the value of no effect, and no large effect
+  undecided,  ///< the interval reaches far on both sides
 };
 
 /// A claim in one of its settings over prompts.

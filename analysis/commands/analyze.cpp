@@ -42,10 +42,10 @@ struct SharedOption {
 
 class PartOptions {
  public:
-  /// Adds the options of `parts` to the command line, its help (each once, by part) and the config file: all
-  /// of them as --PART.NAME, or NAME in a section [PART]; those that are `shared`, and those that one part
-  /// alone has, as --NAME too. --PART.NAME goes before --NAME. What the parts are bound to must outlive the
-  /// parsing.
+  /// Adds the options of `parts` to the command line, its help (each once, by part) and the config file. All
+  /// options are available as --PART.NAME, or NAME in a section [PART]. Options that are `shared` or belong
+  /// to a single part are available as --NAME too. --PART.NAME takes precedence over --NAME. The fields bound
+  /// to the options must outlive the parsing.
   PartOptions(CommandLine& app, const std::vector<OptionsOfPart>& parts,
               std::span<const SharedOption> shared) {
     const auto add = [&](const std::string& name, const OptionFacts& facts, std::vector<BoundOption> bound,
@@ -289,7 +289,7 @@ int run_made(const char* command, const Arguments& arguments, const AnalyzeOptio
   for (const auto& scores : {options.tokens.scores, options.evict.scores, options.budget.scores})
     require_one_a_dump(evict_option::score, scores, options.common.dumps.size());
   require_one_a_dump(evict_option::kept, options.evict.kept, options.common.dumps.size());
-  require_apart(options.common.out, options.budget.profiles);  // which a run writes under the same names
+  require_apart(options.common.out, options.budget.profiles);  // a run writes files of these names
   const auto by_others = [&](const Dump& dump, const Compute& compute, const std::vector<std::string>& orders,
                              const std::vector<std::string>& files) {
     return std::make_unique<BudgetStage>(dump, by_profile(options.budget, orders, files),

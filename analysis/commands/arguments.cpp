@@ -429,7 +429,7 @@ void CommonOptions::add_results(CommandLine& app) {
   };
   add_folder(app);
   app.add({part, bind_option(run_option::parts, parts)});
-  app.hide(app.option(run_option::parts));  // what merge adds
+  app.hide(app.option(run_option::parts));  // set by merge
 }
 
 void CommonOptions::add_output(CommandLine& app) {

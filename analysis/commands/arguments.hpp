@@ -104,7 +104,7 @@ struct CommonOptions {
   std::string dump;
   std::vector<std::string> dumps;  ///< of commands that take several
   std::string name;                ///< of the dump among several; empty: the only one
-  std::string label;               ///< which of several dumps this is; empty: the only one
+  std::string label;               ///< text that identifies the dump among several; empty: the only one
   std::string out;
   BackendChoice backend = BackendChoice::automatic;
   std::optional<Index> device;

@@ -10,7 +10,7 @@ struct Command {
   const char* name;
   const char* summary;
   int (*run)(const Arguments& arguments);
-  bool shared = false;  ///< whether several ranks share the work; rank 0 alone runs the others
+  bool shared = false;  ///< true if several ranks share the work; other commands run on rank 0 only
 };
 
 int run_info(const Arguments& arguments);

@@ -32,7 +32,7 @@ namespace {
 /// Dumps whose budgets can be divided by profiles of the others, and the orders under which they can.
 struct LeaveOneOut {
   std::vector<std::string> names;   ///< in DumpSet, none or two and more
-  std::vector<std::string> orders;  ///< that all of these dumps have
+  std::vector<std::string> orders;  ///< orders that all of these dumps have
   std::vector<LeftOut> left_out;
 };
 

@@ -12,7 +12,7 @@
 
 namespace kvreplay {
 
-/// Stages that a command runs, and results that it leaves out without being told to.
+/// Stages that a command runs, and results that it leaves out without a request to do so.
 struct ChosenStages {
   Stages stages;
   std::vector<LeftOut> left_out;

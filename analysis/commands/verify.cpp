@@ -99,7 +99,7 @@ int run_verify(const Arguments& arguments) {
   const ChosenCompute chosen = choose_compute(wish);
   const Dump dump = common.open();
   options.layers = common.chosen_layers(dump);
-  std::optional<AtomicFile> table;  // what cannot be written is known before anything is computed
+  std::optional<AtomicFile> table;  // opened first, so that an unwritable path fails before the computation
   if (!csv.empty()) table.emplace(std::filesystem::path(csv));
   Workers workers(static_cast<int>(common.threads));
   const InterruptGuard guard(workers, "interrupted; nothing was verified");

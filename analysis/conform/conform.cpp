@@ -138,7 +138,7 @@ Asked settled(const Dump& dump, const ConformOptions& options) {
                                   : base.searches ? "searches"
                                                   : "keeps no budget"));
   for (const std::string& file : options.kept) asked.found.push_back(read_engine_kept(file, dump));
-  if (asked.found.empty())  // they are found by the cache
+  if (asked.found.empty())  // the cache yields the kept sets
     asked.found.push_back(
         {"cache", std::vector<std::uint8_t>(static_cast<std::size_t>(shape.layers * shape.n_kv * shape.l)),
          1});

@@ -75,7 +75,7 @@ inline constexpr auto kVerdicts = facts_table<VerdictFacts>({
 /// A place in the caches.
 struct TokenPlace {
   Index layer = 0, head = 0, position = 0;
-  bool extra = false;         ///< it is kept and should not be; else it should be and is not
+  bool extra = false;         ///< true: kept but should be evicted; false: evicted but should be kept
   double score = 0, cut = 0;  ///< its score, and the nearest across the cut; nan where nothing ranks it
 };
 
@@ -121,7 +121,7 @@ struct Conformance {
   Index heads_apart = 0;  ///< of these: where something departs that no rounding explains
   Index heads_tied = 0;   ///< of these: where only what is equal was chosen otherwise
   Index tokens = 0;       ///< kept or not kept otherwise than the policy does, over all heads
-  Index apart = 0;        ///< of these: what no rounding explains
+  Index apart = 0;        ///< of these: not explained by rounding
   std::vector<Index> layers_apart;
   std::optional<TokenPlace> first;  ///< of these, else of those that tie
   Index meant_total = 0, found_total = 0;
@@ -130,8 +130,8 @@ struct Conformance {
   bool all_kept = true;           ///< every head holds all compared positions, though some should not
   bool layers_hold = true;        ///< yet every layer keeps as many as it should
   std::vector<HeldFinding> held;  ///< of keys, then of values, the commonest first
-  /// Of the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
-  /// policy's, and in how many heads a token is kept that they rank below one that is not.
+  /// For the scores that an implementation ranked by: the lowest Spearman correlation of a head with the
+  /// policy's scores, and the number of heads that keep a token ranked below an evicted one.
   std::optional<double> lowest_correlation;
   Index heads_off_scores = 0;
   Index heads_out_of_order =
@@ -139,7 +139,7 @@ struct Conformance {
   std::vector<ConformCost> costs;
   std::size_t tried = 0;               ///< readings
   Index searched = 0;                  ///< tokens kept by only one of the two, in the heads searched
-  std::vector<TriedReading> readings;  ///< those that explain most, the best first
+  std::vector<TriedReading> readings;  ///< the variants that explain most, the best first
   std::optional<std::size_t> same_as;  ///< a case of another budget with the same kept sets
 };
 

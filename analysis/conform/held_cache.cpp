@@ -222,7 +222,7 @@ HeldAs explained(const Matrix<double>& held, const Matrix<double>& made, bool ke
   candidates.push_back(scaled(held, made));
   for (const Explained& one : candidates)
     if (is(one.rows)) return {one.text, false, apart};
-  // The same positions of another head, or of another layer.
+  // Rows at the positions in question, of another head or of another layer.
   const auto of = [&](Index layer, Index g) -> std::optional<std::string> {
     if (layer == group.layer && g == group.kv_head) return std::nullopt;
     const HeadGroup<double>& other = others(layer, g);

@@ -97,7 +97,7 @@ GivenArray<std::uint8_t> read_engine_kept(const std::filesystem::path& file, con
 
 /// One departure from a reading.
 struct Deviation {
-  std::string aspect;  ///< what it is about; a reading departs once in each
+  std::string aspect;  ///< the aspect of the policy; a variant departs once in each
   std::string text;    ///< "pool = max:5"
   std::function<void(Reading&)> apply;
   bool is_name = false;  ///< the text is the name of another policy, which it is then
@@ -124,7 +124,7 @@ struct Departures {
 struct ReadingSearch {
   Index at_first = 0;             ///< tokens that the reading as it is meant leaves
   std::size_t tried = 0;          ///< readings
-  std::vector<Departures> found;  ///< those that explain most, the best first
+  std::vector<Departures> found;  ///< the departures that explain most, the best first
 };
 /// Tries every departure from `meant`, then extends the best ones while one more explains much. `apart_of`
 /// returns the number of tokens where a reading differs from the implementation. It may return any number

@@ -14,8 +14,8 @@ namespace {
 /// Variance of one rounding, in squared roundings: an error that is uniformly distributed, of numbers
 /// anywhere between two powers of two.
 constexpr double kVariance = 0.175;
-/// Standard deviations allowed for a sum of many roundings. Of some 30,000 scores that torch formed in
-/// float16 and bfloat16, the farthest lay 4.3 from the exact one.
+/// Standard deviations allowed for a sum of many roundings. The largest deviation among some 30,000 scores
+/// that torch computed in float16 and bfloat16 was 4.3.
 constexpr double kDeviations = 5;
 /// Roundings allowed for the sum itself, for the mean over heads and for the final division.
 constexpr double kOfSum = 2;

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-// In which formats a cache is stored, as a user asks for it. Definitions: sim/cache/FORMATS.md.
+// Cache formats as a user states them. Definitions: sim/cache/FORMATS.md.
 
 namespace kvreplay {
 
-/// Of keys and of values: "4", "k8v4", "kfp8vnvfp4".
+/// Formats of keys and of values: "4", "k8v4", "kfp8vnvfp4".
 struct KeyValueFormats {
   NumberFormat k = NumberFormat::exact, v = NumberFormat::exact;
   bool operator==(const KeyValueFormats&) const = default;
@@ -47,8 +47,8 @@ struct CacheFormat {
   bool operator==(const CacheFormat&) const = default;
 };
 
-/// Whether a Hadamard matrix turns keys, values or both before they are stored: "none", "hadamard",
-/// "hadamard:64", "hadamard:128:64", "k", "v:64".
+/// Hadamard rotation of keys, values or both before they are stored: "none", "hadamard", "hadamard:64",
+/// "hadamard:128:64", "k", "v:64".
 struct Rotation {
   bool k = false, v = false;
   Index k_block = 0, v_block = 0;  ///< block sizes; 0: the largest power of two that divides the head size
@@ -65,7 +65,7 @@ struct Centering {
   bool operator==(const Centering&) const = default;
 };
 
-/// What groups of uniform formats of keys lie along.
+/// The direction of the groups in uniform formats of keys: along a channel or along a token.
 enum class KeyGroups { channel, token };
 
 template <>
@@ -104,8 +104,8 @@ struct CacheFormatOptions {
   KeyGroups keys = KeyGroups::channel;
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
-  /// By the name of a run that spares no layer its layers, those that lose most first. What CacheFormat::
-  /// spared needs.
+  /// For each run that spares no layer, by its name: its layers, those that lose most first.
+  /// CacheFormat::spared needs them.
   std::map<std::string, std::vector<Index>> worst_first = {};
 };
 /// Every format under every rotation and centering; a run whose layers were chosen names them. An engine's

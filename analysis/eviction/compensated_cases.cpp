@@ -55,8 +55,9 @@ namespace {
 constexpr double kFitRate = 1e10;
 constexpr double kWorthSaying = 20;  // seconds
 
-/// What fits will take, where that is long: most of a run's time may be theirs. `rows` are those of a head
-/// group that are fitted to. By the operations that sim/compensation/compensate.hpp counts.
+/// A note on the time that fits will take, if it is long: fits may take most of a run's time. `rows` is the
+/// number of rows of a head group that are fitted to. Operations are counted as in
+/// sim/compensation/compensate.hpp.
 std::optional<OptionText> price_of_fits(const CompensationPlan& plan, const EvictionPlan& evictions,
                                         const DumpShape& shape, Index rows) {
   double operations = 0;

@@ -23,16 +23,16 @@ struct CompensationCase {
   Compensation method = Compensation::none;
 };
 
-/// What is asked for beside the evictions of a plan; without cases nothing is.
+/// Compensations measured in addition to the evictions of a plan; without cases there are none.
 struct CompensationPlan {
-  std::vector<CompensationCase> cases;  ///< those of an eviction adjacent
-  std::vector<std::size_t> first;       ///< of each eviction's
+  std::vector<CompensationCase> cases;  ///< cases of one eviction are adjacent
+  std::vector<std::size_t> first;       ///< the first case of each kept set that has any
   ReferenceOptions reference;
-  RowRange window, future;  ///< those of the evictions
+  RowRange window, future;  ///< the rows of the evictions
   LossRows losses;
   std::vector<LeftOut> left_out;
   std::vector<OptionText> notes;
-  std::optional<OptionText> price;  ///< what fits will take, where that is long
+  std::optional<OptionText> price;  ///< the time that fits will take, if it is long
 
   /// Cases of the nth kept set that has any: from first[n] on.
   std::span<const CompensationCase> cases_of_kept_set(std::size_t n) const {
@@ -119,7 +119,7 @@ class CompensationTable : public MeasuredTable<CompensationPlan, CompensationCol
   const EvictionPlan& evictions_;
 };
 
-/// What a method makes of one kept set of a head.
+/// Result of one method on one kept set of a head.
 struct CompensatedHead {
   Compensated held;
   /// Where its error comes from; empty where there are no such rows, or where keys are others than the
@@ -131,8 +131,8 @@ struct CompensatedHead {
 template <class T>
 class HeadCompensation {
  public:
-  /// The groups must outlive this. What is fitted is fitted to all `readers` of the group's cache; null: the
-  /// group is alone.
+  /// The groups must outlive this object. Fits use all `readers` of the group's cache; null: the group is the
+  /// only reader.
   HeadCompensation(const HeadGroup<T>& group, const CompensationPlan& plan, Workers& workers,
                    const HeadGroup<T>* readers = nullptr);
 
@@ -153,7 +153,8 @@ class HeadCompensation {
   WindowAttention attention_;
 };
 
-/// What kept tokens make up for evicted ones: the part of `evict` that works on what its evictions keep.
+/// Compensation: kept tokens make up for evicted ones. This part of `evict` works on the kept sets of its
+/// evictions. Files:
 ///   compensation.csv, layer_XX/compensated/, maps/
 class CompensatedCases {
  public:
@@ -168,8 +169,8 @@ class CompensatedCases {
   std::size_t figures_per_layer() const { return any() ? columns_.losses().per_layer() : 0; }
 
   void begin_layer();
-  /// `kept` is what the evictions keep of this head, by case; `figures` are those of the whole stage. What
-  /// the caches hold, by case.
+  /// Returns the contents of the caches, by case. `kept` is the kept sets of this head's evictions, by case;
+  /// `figures` are those of the whole stage.
   template <class T>
   std::vector<Compensated> head(const HeadGroup<T>& group, std::span<const KeptSet* const> kept,
                                 std::span<double> figures);
@@ -181,7 +182,7 @@ class CompensatedCases {
   std::string report(const HeadFigures& figures) const;
 
  private:
-  /// What a cache holds, as it is written.
+  /// Contents of a compensated cache, as they are written.
   struct Held {
     std::vector<std::int32_t> tokens;
     std::vector<float> bias, values, keys;

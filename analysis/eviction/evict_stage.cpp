@@ -32,7 +32,8 @@ std::vector<std::string> decode_file_names(const EvictionPlan& plan) {
   return names;
 }
 
-/// What ties at a case's cut; nan where nothing ranks its tokens once, one by one.
+/// The number of tokens that tie at a case's cut; nan if the case does not rank its tokens one by one in a
+/// single pass.
 double ties_of(const EvictionPlan& plan, std::size_t which, const HeadRanking& ranking, const KeptSet& kept,
                Dtype numbers) {
   const EvictionCase& one = plan.cases[which];
@@ -220,7 +221,8 @@ void EvictStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
       for (std::size_t s = 0; s < found.step_tokens.size(); ++s)
         add(columns_.cached_of(c) + static_cast<Index>(s), found.step_tokens[s] / static_cast<double>(parts));
       const Index kept_row = plan_.per_query_head ? group.kv_head * G + part : group.kv_head;
-      // Of a recipe's layer one head may keep its whole prompt, and another not.
+      // A recipe may keep the whole prompt of one head of a layer and evict from another, so channel costs
+      // are not stored for recipes.
       if (const CacheCase& cache = chosen->caches.cases[c];
           !plan_.cases[c].recipe && cache.quantization &&
           cache.quantization->k.format != NumberFormat::exact && count(cache.kept) == held) {

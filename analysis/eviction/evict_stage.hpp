@@ -24,7 +24,7 @@ namespace kvreplay {
 class EvictStage final : public Stage {
  public:
   EvictStage(const Dump& dump, const EvictionOptions& options, const Compute& compute);
-  /// Of a plan that is made, as plan_of_kept().
+  /// A stage for an existing plan, as from plan_of_kept().
   EvictStage(const Dump& dump, const EvictionOptions& options, EvictionPlan plan, const Compute& compute);
 
   std::string_view name() const override { return "evict"; }
@@ -58,7 +58,7 @@ class EvictStage final : public Stage {
   Index cache_rows() const { return plan_.per_query_head ? dump_.shape().n_q : dump_.shape().n_kv; }
   template <class T>
   void rank_layer(Index layer);
-  /// What the cases make of a cache.
+  /// Results of all cases on one cache.
   template <class T>
   struct Chosen {
     HeadCaches<T> caches;
@@ -83,8 +83,8 @@ class EvictStage final : public Stage {
   std::tuple<OncePerCache<Chosen<float>>, OncePerCache<Chosen<double>>> chosen_;  // of shared caches
 };
 
-/// What EvictStage keeps of one layer: [n_kv, figures_per_head] and [figures_per_layer]. `group` gives KV
-/// heads 0 .. n_kv - 1 in turn. The stage is begun and finished for that layer alone.
+/// Figures that EvictStage computes for one layer: [n_kv, figures_per_head] and [figures_per_layer]. `group`
+/// returns KV heads 0 .. n_kv - 1 in turn. The stage is begun and finished for this layer only.
 struct LayerEvictions {
   Matrix<double> heads;
   std::vector<double> whole;

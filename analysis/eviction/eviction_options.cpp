@@ -15,7 +15,7 @@ namespace kvreplay {
 
 namespace {
 
-/// What a word says under an option; nothing where it says no budget.
+/// The budget that a word states under an option; nothing if it states none.
 std::optional<Budget> budget_in(const OptionFacts& option, const std::string& word) {
   using namespace evict_option;
   const auto number = [](const std::string& text) -> std::optional<double> {
@@ -154,7 +154,7 @@ BoundOptions bound(EvictionOptions& options) {
           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", "))),
       bind_option(reference, options.reference).needing(compensate),
       bind_option(reference_positions, options.reference_rows).needing(compensate),
-      // What a file holds counts, not its name.
+      // Files are left out of the JSON: their contents count, not their names.
       bind_option(score, options.scores).keyed(""), bind_option(kept, options.kept).keyed("")};
   BoundOption recipes = bind_option(recipe, options.recipes).keyed("");
   for (const BoundOption& option : all) recipes.excludes.push_back(option.facts);
@@ -163,7 +163,7 @@ BoundOptions bound(EvictionOptions& options) {
   const BoundOptions formats = bound(options.stored);
   all.insert(std::ranges::find(all, &protect, &BoundOption::facts) + 1, formats.begin(), formats.end());
   for (BoundOption& option : all)
-    if (option.facts == &protect)  // what results that have none did not say either
+    if (option.facts == &protect)  // results without it do not state it either
       option.write = [&options, write = option.write] { return options.protect ? write() : std::nullopt; };
     else if (option.facts == &prompt)
       option.write = [&options, write = option.write] {
@@ -286,13 +286,13 @@ namespace {
   throw OptionError(option_text("{}: '{}': {}", named_by, policy, what));
 }
 
-/// How a score that nothing ranks by yet is used.
+/// A hint for a score that no policy ranks by: the policies that would use it.
 std::string use_of(const std::string& score) {
   return fmt::format("a score is used as {}, or {}", policy_name(name_of(EvictionBase::score), score),
                      policy_name(name_of(EvictionBase::snapkv), score));
 }
 
-/// What ranks, as far as the name tells.
+/// The metric that a policy ranks by, as far as its name determines it.
 std::optional<TokenMetric> metric_of(const Policy& policy) {
   return policy.metric || policy.given ? policy.metric : kBases[policy.start.value_or(policy.base)].metric;
 }

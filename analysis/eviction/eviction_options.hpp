@@ -32,7 +32,7 @@ std::optional<Budget> budget_labelled(const std::string& label);
 /// `kept` where it is known.
 double tokens_kept(const std::string& budget, const std::string& kept, Index l);
 
-/// What phases that decode begin with.
+/// The cache with which phases that decode begin.
 enum class PromptCache { cut, whole, pinned };
 
 struct PromptCacheFacts {
@@ -87,7 +87,7 @@ struct EvictionOptions {
   bool ties = false;                     ///< count what ties with the last token kept
   std::optional<RuleAndRatio> channels;  ///< key channels that the kept tokens lose
   std::optional<Protection> protect;     ///< of these
-  CacheFormatOptions stored;             ///< what is kept is stored so; no format: as it is
+  CacheFormatOptions stored;             ///< storage of the kept tokens; no format: as they are
   /// Measure the whole prompt in kKeyProbe as well, without a cure and with each one, where nothing else is
   /// stored in a format and the head size allows it.
   bool probe_keys = false;
@@ -106,7 +106,7 @@ struct EvictionOptions {
   std::optional<Quick> quick;
 };
 
-/// What is said of each of them, and where it is kept; they must outlive it.
+/// Binds every option to its field of `options`, which must outlive the result.
 BoundOptions bound(EvictionOptions& options);
 /// --bits and how: the formats of a cache.
 BoundOptions bound(CacheFormatOptions& stored);

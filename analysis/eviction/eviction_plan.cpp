@@ -22,7 +22,7 @@
 namespace kvreplay {
 namespace {
 
-/// What a policy needs and the dump lacks, as one clause.
+/// A policy's requirement that the dump does not meet, as one clause; nothing if it meets all.
 std::optional<std::string> why_unavailable(const EvictionRule& rule, const EvictionPlan& plan,
                                            const Dump& dump) {
   if (rule.two_stages && !dump.projects_values())
@@ -42,9 +42,9 @@ std::optional<std::string> why_unavailable(const EvictionRule& rule, const Evict
   return rule.metric ? why_unavailable(*rule.metric, dump) : std::nullopt;
 }
 
-/// What the options channels and bits ask for; nothing where neither was given. Throws OptionError for other
-/// bits, for a method that the dump cannot feed, and for a phase that decodes. `window` are the queries that
-/// rank channels.
+/// The compression that the options channels and bits request; nothing if neither was given. Throws
+/// OptionError for key formats that do not allow pruned channels, for a method whose input the dump lacks,
+/// and for a phase that decodes. `window` selects the queries that rank channels.
 std::optional<Compression> compression_of(const Dump& dump, const EvictionOptions& options,
                                           const std::vector<Phase>& phases, RowRange window) {
   if (!options.channels && options.stored.formats.empty()) return std::nullopt;
@@ -84,7 +84,8 @@ std::optional<Compression> compression_of(const Dump& dump, const EvictionOption
   return compression;
 }
 
-/// What the plan's compression leaves as it was, or does otherwise than one may think; a line each.
+/// Notes on data that the plan's compression leaves unchanged and on behaviour that may surprise; one line
+/// each.
 std::vector<OptionText> compression_notes(const EvictionPlan& plan, const DumpShape& shape) {
   const bool channels = plan.compression->channels.has_value();
   std::vector<std::string> whole, exact, keys;  // numbers of tokens kept
@@ -208,7 +209,7 @@ class Planner {
     }
   }
 
-  /// What the prompt is, and the rows that kept sets are measured on.
+  /// Sets the prompt's length and the rows on which kept sets are measured.
   void choose_rows() {
     const DumpShape& shape = dump_.shape();
     for (Index layer = 0; layer < shape.layers; ++layer)
@@ -264,7 +265,7 @@ class Planner {
   }
 
   void add_policies() {
-    // What nobody asked for by name is left out where the dump cannot feed it, not refused.
+    // Default policies whose input the dump lacks are left out. Policies requested by name are refused.
     const bool asked = !options_.quick && options_.policies != EvictionOptions{}.policies;
     std::vector<std::string> seen;
     for (const PolicyChoice& choice : options_.policies) {
@@ -452,7 +453,7 @@ class Planner {
     return kept_of(policy, semantics, budget, plan_.l);
   }
 
-  /// What whole pages leave unused of the budgets.
+  /// Notes the tokens of the budgets that whole pages leave unused.
   void note_pages(const PolicyRun& run) {
     for (const Budget& budget : plan_.budgets) {
       const Index tokens = std::min(budget.kept(plan_.l, run.semantics), plan_.l),

@@ -50,7 +50,7 @@ struct EvictionCase {
   std::string decode_name() const;
 };
 
-/// What a recipe does to the prompt of each head.
+/// A recipe resolved to the policy run, the budget and the number of kept tokens of each head.
 struct PlannedRecipe {
   struct Head {
     std::optional<std::size_t> run;  ///< number of the PolicyRun; empty: the whole prompt stays
@@ -66,13 +66,13 @@ struct SemanticsPair {
   std::size_t first = 0, second = 0;
 };
 
-/// What is done to the tokens that an eviction keeps.
+/// Compression of the tokens that an eviction keeps.
 struct Compression {
   std::optional<ChannelRule> channels;
   double ratio = 0;             ///< of the channels
   std::optional<Index> recent;  ///< the cache's last keys, which lose none; unset: the semantics' own
   std::optional<Protection> protection;
-  std::vector<CacheFormatRun> formats;  ///< that caches are stored as, one after the other; none: as they are
+  std::vector<CacheFormatRun> formats;  ///< of the caches, one after the other; none: caches stay as they are
   Index recent_of(Semantics semantics) const { return recent.value_or(default_recent(semantics)); }
 };
 
@@ -88,7 +88,7 @@ struct EvictionPlan {
   std::vector<GivenArray<double>> scores;
   std::vector<GivenArray<std::uint8_t>> kept;
   RowRange window, future;  ///< the rows on which kept sets are measured; either may be empty
-  LossRows losses;          ///< those that the dump has gradients of
+  LossRows losses;          ///< the rows for which the dump has gradients
   bool on_future = false;
   bool with_residual = false;  ///< the dump has the norms of the residual stream
   std::optional<Index> decode_window;
@@ -120,7 +120,8 @@ struct EvictionPlan {
   bool any_reads() const {
     return std::ranges::any_of(cases, [this](const EvictionCase& which) { return reads(which) != nullptr; });
   }
-  /// What is read is judged by these rows.
+  /// The rows on which policies that read less are judged: the decoding steps if there are any, else the
+  /// window.
   RowRange rows_judged() const { return future.count() > 0 ? future : window; }
 
   /// The rows on which an exact search makes this small.
@@ -130,13 +131,13 @@ struct EvictionPlan {
   }
 };
 
-/// Whose reading of a channel method a case follows: its policy's; of a kept set of the user's, the first one
-/// asked for.
+/// The semantics of a channel method in a case: those of the case's policy; for a user's kept set, the first
+/// semantics requested.
 Semantics semantics_of(const EvictionPlan& plan, const EvictionCase& which);
 
-/// Reads the user's files and settles every choice. Throws InputError for a budget beyond l, a sigma outside
-/// (0, 1), explicit pins above the budget, a score that needs what the dump lacks, a file of the wrong shape,
-/// channels or bits together with a phase that decodes, and where nothing is left to simulate.
+/// Reads the user's files and resolves every choice. Throws InputError for a budget beyond l, a sigma outside
+/// (0, 1), explicit pins above the budget, and a score whose input the dump lacks. Also for a file of the
+/// wrong shape, for channels or bits together with a phase that decodes, and if nothing is left to simulate.
 EvictionPlan eviction_plan(const Dump& dump, const EvictionOptions& options);
 
 /// The plan of kept sets that are there already, [layers, n_kv, l] each, measured as `options` say.
@@ -200,14 +201,15 @@ class EvictionColumns {
   std::optional<Index> bytes_read_of(std::size_t which) const {
     return first_read_ ? std::optional(*first_read_ + static_cast<Index>(which)) : std::nullopt;
   }
-  /// How many tokens both cases of a pair keep.
+  /// The column of the number of tokens that both cases of a pair keep.
   Index common_of(std::size_t pair) const { return first_pair_ + static_cast<Index>(pair); }
-  /// Where the relative errors of a decoding case begin: one a step.
+  /// The first column of a decoding case's relative errors: one a step.
   Index steps_of(std::size_t which) const { return begin_[which] + kCaseFigures; }
-  /// Where the tokens that its steps attend over begin.
+  /// The first column of the numbers of tokens that its steps attend over.
   Index cached_of(std::size_t which) const { return steps_of(which) + steps_; }
   Index steps() const { return steps_; }
-  /// How many tokens tie at a case's cut, by kTiesIn; nan where nothing ranks them once, token by token.
+  /// The columns of the number of tokens that tie at a case's cut, by kTiesIn; nan if the tokens are not
+  /// ranked one by one in a single pass.
   Index ties_of(std::size_t which) const { return first_ties_ + static_cast<Index>(which) * kTieNumbers; }
   const LossColumns& losses() const { return losses_; }
   Index count() const { return count_; }

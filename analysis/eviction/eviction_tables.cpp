@@ -101,7 +101,7 @@ std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
   // Layers with a sliding window hold and keep fewer: the model's number is that of the other layers.
   if (!scope.layer && !plan_.of_windowed.empty()) return plan_.cases[which].kept;
   const auto tokens = scoped_.common(scope, columns_.of(which, C::tokens));
-  // Of caches of query heads it is a mean, whose last bits may be off.
+  // For caches of query heads the number is a mean, whose last bits may be inexact.
   if (!tokens || std::abs(*tokens - std::round(*tokens)) > 1e-9 * *tokens) return std::nullopt;
   return static_cast<Index>(std::round(*tokens));
 }
@@ -332,7 +332,7 @@ std::string compression_text(const Compression& compression) {
   return text + "\n";
 }
 
-/// What a cache takes of the whole prompt's bytes.
+/// Bytes of a case's caches as a percentage of the whole prompt's; empty without compression.
 std::string bytes_text(const EvictionPlan& plan, const EvictionTable& table, std::size_t which) {
   if (!plan.compression) return "";
   return fmt::format(" {:.0f} %", 100 * table.share_of_bytes(which));
@@ -363,7 +363,7 @@ std::vector<std::string> headings(const EvictionPlan& plan) {
   return texts;
 }
 
-/// What the cases are predicted to cost the model; empty where the dump has no gradients of such rows.
+/// Predicted costs of the cases in nats a step; empty if the dump has no gradients of such rows.
 std::string nats_report(const EvictionTable& table, const std::vector<Line>& lines, const Widths& widths) {
   const auto cell = [&](std::size_t which) {
     const auto step = table.value(which, {}, EvictionFigure::loss_step, table.best_rows());
@@ -413,7 +413,7 @@ std::string ties_report(const EvictionPlan& plan, const EvictionTable& table, co
   return text;
 }
 
-/// Of the whole prompt in every format, the layers that lose most: which to spare.
+/// The layers that lose most when the whole prompt is stored in each of the formats: candidates to spare.
 std::string dearest_layers(const EvictionPlan& plan, const EvictionTable& table) {
   std::string text;
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {

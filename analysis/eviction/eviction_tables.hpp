@@ -48,20 +48,21 @@ class EvictionTable : public MeasuredTable<EvictionPlan, EvictionColumns> {
   /// Tokens that both cases of a pair keep over all heads, as a share of the larger of the two kept sets; nan
   /// where both are empty.
   double shared(std::size_t pair) const;
-  /// Of the whole prompt over all heads, as the dump stores it or, with formats, in 16 bits.
+  /// Bytes of the whole prompt over all heads, as the dump stores it or, with formats, in 16 bits.
   double prompt_bytes() const { return sum({}, columns_.of(EvictionColumns::prompt_bytes)); }
-  /// What a case's caches take of them.
+  /// A case's caches as a share of prompt_bytes().
   double share_of_bytes(std::size_t which) const;
 
   /// evictions.csv, decode.csv, decode/, diff.csv, maps/; the number of rows of evictions.csv.
   std::size_t write(const ResultFolder& folder) const;
   /// output_error of the whole model, by case.
   Json totals() const;
-  /// How many tokens a threshold keeps: "112 of 900 (mean of 90 heads, 3 of which keep none)".
+  /// The number of tokens that a threshold keeps, as text: "112 of 900 (mean of 90 heads, 3 of which keep
+  /// none)".
   std::string kept_by_threshold(std::size_t which) const;
   /// Tokens that tie at a case's cut, by kTiesIn, the mean over heads; nothing where none are counted.
   std::optional<std::array<double, kTieNumbers>> ties(std::size_t which) const;
-  /// The same by case and numbers.
+  /// Ties of all cases, by case and number format.
   Json ties() const;
 
  private:

@@ -215,7 +215,7 @@ std::vector<T> to_panels(const Matrix<T>& rows) {
   return out;
 }
 
-/// Whether a step's outputs are so small that float32 has lost digits of theirs.
+/// True if a step's outputs are so small that float32 has lost digits of them.
 bool below_float32(const DecodeReplay<float>& replay) {
   return std::ranges::any_of(replay.full_sq, [](double sq) { return sq < 1e-60; });
 }
@@ -252,7 +252,7 @@ std::vector<std::size_t> numbers_of_cases(const EvictionPlan& plan, bool decode)
   return numbers;
 }
 
-/// What every case makes of a cache.
+/// Chooses the cache of every case.
 template <class T>
 class CacheChooser {
  public:
@@ -334,7 +334,7 @@ class CacheChooser {
     return replays;
   }
 
-  /// What the plan's compression leaves of a kept set.
+  /// The cache that the plan's compression makes of a kept set.
   CacheCase cache_of(const EvictionCase& which, const KeptSet& kept) const {
     CacheCase cache{kept};
     if (which.probe) cache.quantization = plan_.probes[*which.probe].of_layers[group_.layer];
@@ -362,7 +362,7 @@ class CacheChooser {
   HeadCaches<T> chosen_{std::vector<CacheCase>(plan_.cases.size()), {}};
 };
 
-/// What the cases do to one group of query heads that reads the cache.
+/// Measures all cases on one group of query heads that reads the cache.
 template <class T>
 class HeadMeasure {
  public:
@@ -440,7 +440,7 @@ class HeadMeasure {
     take(found.future, result_.outputs.future);
   }
 
-  /// Who reads less does so layer by layer, whoever else reads the cache.
+  /// Policies that read less choose layer by layer, even if other layers read the same cache.
   void choose_what_is_read(const std::vector<std::size_t>& measured, std::vector<CacheCase>& caches) {
     const RowRange rows{plan_.window.count() > 0 ? plan_.window.begin : plan_.future.begin,
                         plan_.future.count() > 0 ? plan_.future.end : plan_.window.end};
@@ -473,7 +473,7 @@ class HeadMeasure {
                          element * static_cast<double>(index.read);
   }
 
-  /// Which prompt tokens every decoding step reads, a bit each.
+  /// The prompt tokens that each decoding step reads, one bit per token: [steps][ceil(l / 8) bytes].
   std::vector<std::byte> bits_of(const PagesRead& pages) const {
     const Index bytes = div_up(group_.l, 8);
     std::vector<std::byte> bits(static_cast<std::size_t>(plan_.future.count() * bytes));

@@ -20,7 +20,7 @@
 
 namespace kvreplay {
 
-// How a head's prompt is ranked, apart from what a budget then makes of it.
+// Ranking of a head's prompt, independent of the budget.
 
 /// Rankings that all heads of a layer share: by number of the PolicyRun, empty for all others; [l].
 using LayerScores = std::vector<Vector<double>>;
@@ -32,7 +32,7 @@ LayerScores layer_scores(const EvictionPlan& plan, const DumpShape& shape,
                          const std::function<std::shared_ptr<const HeadGroup<T>>(Index)>& head,
                          const std::function<GivenScores(Index)>& given, const Compute& compute);
 
-/// What serves every budget.
+/// The part of a ranking that serves every budget.
 struct HeadRanking {
   std::vector<Vector<double>> scores;    ///< of every PolicyRun, [l]; empty where it searches
   std::vector<Vector<double>> weights;   ///< of every PolicyRun with two stages, [l]
@@ -46,16 +46,16 @@ template <class T>
 HeadRanking head_ranking(const HeadGroup<T>& group, const EvictionPlan& plan, const LayerScores& layer,
                          const GivenScores& given, std::optional<Index> least, const Compute& compute);
 
-/// What a case of one of the plan's runs keeps of the prompt, [l]: at the end of its phase, or before its
+/// The prompt tokens that a case of one of the plan's runs keeps, [l]: at the end of its phase, or before its
 /// decoding.
 template <class T>
 KeptSet prompt_kept(const HeadGroup<T>& group, const EvictionPlan& plan, const EvictionCase& which,
                     const HeadRanking& ranking, const Compute& compute);
 
-/// How a case that decodes goes on from there.
+/// The options of a case's decoding.
 DecodeOptions decode_options(const EvictionPlan& plan, const EvictionCase& which);
 
-/// What it begins with.
+/// The state with which a case's decoding begins.
 struct DecodeBegin {
   EvictionRule rule;
   KeptSet kept;  ///< [l]
@@ -65,12 +65,12 @@ struct DecodeBegin {
 /// `kept` is prompt_kept().
 DecodeBegin decode_begin(const EvictionPlan& plan, const EvictionCase& which, KeptSet kept);
 
-/// What an oracle says that every token is worth, [l]; empty without decoding steps.
+/// The importance that an oracle assigns to every token, [l]; empty without decoding steps.
 template <class T>
 Vector<double> future_importance(const HeadGroup<T>& group, const Compute& compute,
                                  TokenMetric oracle = TokenMetric::oracle_importance);
 
-/// What a kept set misses of the importance, against the best set of its size.
+/// Importance that a kept set misses, compared with the best set of its size.
 struct OracleFigures {
   double eviction_loss, optimality_gap, oracle_recall;  ///< recall nan for an empty set
 };
@@ -102,7 +102,7 @@ struct HeadEvictions {
   std::vector<CaseFigures> cases;
 };
 
-/// What every case makes of a head's cache, which is the same for all that read it.
+/// The caches of all cases on one head, identical for all readers of the head's cache.
 template <class T>
 struct HeadCaches {
   std::vector<CacheCase> cases;          ///< of the prompt; before its decoding where the phase decodes
@@ -114,12 +114,12 @@ template <class T>
 HeadCaches<T> head_caches(const HeadGroup<T>& group, const EvictionPlan& plan, const HeadRanking& ranking,
                           const std::vector<KeptSet>& given_kept, const Compute& compute);
 
-/// A run of a cache as those of its readers see it whose outputs are `full`, [G] of [steps, d_v], from query
-/// head `first` among them all on.
+/// A cache's replay as seen by some of its readers: the query heads from `first` on among all readers, whose
+/// outputs are `full`, [G] of [steps, d_v].
 template <class T>
 DecodeReplay<T> seen_by(const DecodeReplay<T>& replay, Index first, std::span<const Matrix<T>> full);
 
-/// Who reads the cache of a group's, by what the oracle says that every token is worth: [l], or empty.
+/// The importance of every token to the readers of a group's cache, as the oracle assigns it: [l], or empty.
 struct CacheReaders {
   const Vector<double>& importance;          ///< to all of them
   const Vector<double>* of_group = nullptr;  ///< to the group, where it is one of several
@@ -128,8 +128,8 @@ struct CacheReaders {
   bool several() const { return of_group != nullptr; }
   const Vector<double>& own_importance() const { return several() ? *of_group : importance; }
 };
-/// What the cases do to `group`. An optimality gap against the best set for all readers may be negative for
-/// one.
+/// Measures the cases on `group`. An optimality gap against the best set for all readers may be negative for
+/// one of them.
 template <class T>
 HeadEvictions<T> head_evictions(const HeadGroup<T>& group, const EvictionPlan& plan,
                                 const HeadCaches<T>& caches, const CacheReaders& readers, bool with_vectors,

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-// What is done to the prompt's cache of every head of a model: which policy evicts how much, and what the
-// rest is stored as. `kvreplay recommend` chooses recipes, `evict` and kvreplay.press() run them. The file's
-// form: analysis/eviction/recipe.schema.json.
+// Recipe: for every head of a model, the policy and budget that evict from the prompt's cache, and the format
+// in which the rest is stored. `kvreplay recommend` chooses recipes; `evict` and kvreplay.press() run them.
+// The file's form: analysis/eviction/recipe.schema.json.
 
 namespace kvreplay {
 
@@ -26,7 +26,7 @@ struct Recipe {
     Quantization stored;          ///< of what stays
     bool operator==(const Layer&) const = default;
   };
-  std::string model;  ///< that it was chosen for; may be empty
+  std::string model;  ///< the model that the recipe was chosen for; may be empty
   std::vector<Layer> layers;
 };
 

@@ -14,12 +14,12 @@
 #include <cmath>
 #include <filesystem>
 
-// How scores rank tokens: agreement.csv and, for a single token, the arrays of its layer.
+// Findings on scores that rank tokens: agreement.csv and, for a single token, the arrays of its layer.
 
 namespace kvreplay {
 namespace {
 
-/// What lies nearer to 1 than this is told by no more digits than tables have.
+/// The smallest distance from 1 that findings divide by; tables have no more digits.
 constexpr double kFinest = 1e-3;
 
 /// "exact_remove" on the window, or what stands first in its place.

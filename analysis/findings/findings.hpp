@@ -19,14 +19,14 @@ namespace kvreplay {
 
 enum class FindingKind {
   head,          ///< the head that a score misranks most
-  future,        ///< what scores of the window miss of the decoding steps
-  policy,        ///< who loses least, beside an oracle
+  future,        ///< decoding steps that scores of the window miss
+  policy,        ///< the policy that loses least, next to an oracle
   layer,         ///< the layer that loses most
-  compensation,  ///< what a method makes up for
-  cost,          ///< and where one makes it worse
-  budgets,       ///< what sharing a budget between heads saves
+  compensation,  ///< the loss that a method makes up for
+  cost,          ///< the loss that a method makes worse
+  budgets,       ///< savings from sharing a budget between heads
   channels,      ///< the cheapest way to prune key channels
-  keys,          ///< what 4-bit keys cost, and which cure helps
+  keys,          ///< the cost of 4-bit keys, and the cure that helps
   sum,           ///< the few heads that rule a sum over all of them
 };
 /// "head"
@@ -46,19 +46,19 @@ struct Finding {
   FindingPlace place;
 };
 
-/// How far the keys of a head reach: the largest magnitude of any channel over the prompt, and of the median
-/// one.
+/// The range of a head's keys: the largest magnitude of any channel over the prompt, and of the median
+/// channel.
 struct KeyReach {
   Index channel = 0;
   double most = 0, median = 0;
 };
 
-/// What findings say of single tokens and heads, which no table has.
+/// Data on single tokens and heads that findings need and no table contains.
 struct TokenSource {
   /// A metric of one head's candidates by its name in the tables, [l], summed over its query heads; empty
   /// where it is not there.
   std::function<std::vector<double>(Index layer, Index kv_head, const std::string& metric)> values;
-  /// What the tokens are called; asked for once at most.
+  /// The labels of the tokens; requested at most once.
   std::function<std::optional<TokenLabels>()> labels;
   /// The reach of one head's keys, read from the dump; empty where it is not there any more. May be unset.
   std::function<std::optional<KeyReach>(Index layer, Index kv_head)> keys = {};
@@ -73,11 +73,11 @@ inline constexpr double kDecides = 1.5;
 /// Nats a step, or without gradients the output error, above which 4-bit keys are worth a finding.
 inline constexpr double kKeysCost = 0.02;
 
-/// The most surprising first, at most kMostFindings. How surprising: by what factor a number is not what it
-/// were if nothing was to be found, as the worst head's lack of rank correlation is that of the median head;
-/// what is below kDecides is left out, but for the best policy, of whom it is then said that it decides
-/// nothing, and for 4-bit keys that no cure helps. Throws InputError where a file is not what it should be;
-/// what is not there has no findings.
+/// The findings of a run, the most surprising first, at most kMostFindings. The weight of a finding is the
+/// factor between a number and its value if there were nothing to find: for the worst head's lack of rank
+/// correlation, that of the median head. Findings with a weight below kDecides are left out, with two
+/// exceptions: the best policy, whose text then says that the difference decides nothing, and 4-bit keys that
+/// no cure helps. Throws InputError if a file is invalid; missing tables have no findings.
 std::vector<Finding> findings_of(const FigureTables& tables, const TokenSource& tokens);
 std::vector<Finding> findings_of(const Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
@@ -92,13 +92,13 @@ nlohmann::ordered_json json_of(const std::vector<Finding>& findings);
 /// The dump that results are of, where it still lies there unchanged in make.
 std::optional<Dump> dump_of(const ResultReader& results);
 
-/// What its tokens are called, where it is there and has such names.
+/// The labels of the dump's tokens, if the dump is there and has labels.
 std::optional<TokenLabels> token_labels_of(const ResultReader& results);
 
 /// "' len'": a token's text in quotes, short and on one line. Empty where it has none.
 std::string quoted_token(const std::optional<TokenLabels>& labels, Index token);
 
-// What may be worth knowing, table by table; nothing where a table does not hold what it takes.
+// Candidates for findings, table by table; nothing if a table lacks the data.
 
 std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens);
 std::optional<Finding> missing_future(const FigureTable& agreement);
@@ -122,9 +122,9 @@ std::string factor_text(double factor);
 /// "0.0287"
 std::string value_text(double value);
 
-/// The kept sets that findings are about: after the prompt, as the papers have it, at the middle budget (of
-/// an even number the smaller of the two), on the decoding steps where there are any. What fixes them but
-/// the policy and the metric; empty where there are none.
+/// The case that findings on kept sets use: after the prompt, with the papers' semantics, at the middle
+/// budget (of an even number the smaller of the two), on the decoding steps if there are any. The fields fix
+/// all keys but the policy and the metric. Empty if there are no kept sets.
 struct MiddleCase {
   std::string rows, phase, semantics, budget;
   Wanted wanted() const {
@@ -132,8 +132,9 @@ struct MiddleCase {
   }
 };
 std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l);
-/// In it the lowest output error of what can be run, and of the oracles; null where there is none. Who keeps
-/// the whole prompt and reads less is not set against who evicts: where there are both, only these count.
+/// The lowest output error in that case among policies that can run, and among oracles; null if there is
+/// none. Policies that evict are not compared with those that keep the whole prompt and read less: if there
+/// are both, only policies that evict count.
 struct BestOf {
   const FigureEntry *runs = nullptr, *oracle = nullptr;
 };

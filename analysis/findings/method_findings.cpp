@@ -11,7 +11,7 @@
 #include <map>
 #include <numeric>
 
-// What evictions cost: evictions.csv.
+// Findings on the costs of evictions: evictions.csv.
 
 namespace kvreplay {
 namespace {
@@ -231,7 +231,7 @@ std::optional<Finding> low_bit_keys(const FigureTable& evictions) {
   return finding;
 }
 
-// What is done besides choosing tokens: compensation.csv, budgets.csv, channels.csv.
+// Findings on methods other than choosing tokens: compensation.csv, budgets.csv, channels.csv.
 
 std::vector<Finding> compensation_findings(const FigureTable& table) {
   const std::string rows = best_rows(table, {{"metric", "output_error"}});

@@ -42,9 +42,9 @@ std::string as_own_name(std::string text);
 /// Throws OptionError where one of the files would stand for all of several dumps.
 void require_one_a_dump(const OptionFacts& option, const std::vector<NamedFile>& files, std::size_t dumps);
 
-/// Ranks are all that counts of scores, [heads, l] and whatever is before them: infinities, as code marks
-/// what it pins and what it masks, become numbers beyond the others of their head, so that what pools them
-/// has finite sums. Throws InputError at a NaN, of `where`.
+/// Scores, [heads, l] and any leading dimensions, count by their ranks only. Infinities, with which code
+/// marks pinned and masked tokens, are therefore replaced by numbers beyond the others of their head, so that
+/// pooling has finite sums. Throws InputError for a NaN, naming `where`.
 void take_infinities(std::vector<double>& values, Index heads, Index l, const std::string& where);
 
 /// A score or a kept set of the user's, [layers, n_kv, l] or [layers, n_q, l].
@@ -60,10 +60,10 @@ struct GivenArray {
   }
 };
 
-/// Scores of every candidate, [layers, n_kv, l] numbers, higher is kept, infinite ones first and last; or
-/// kept sets, booleans. [layers, n_q, l] where query heads are told apart. Throws InputError for a name that
-/// is taken, that tables cannot hold, or of other characters than letters, digits, '_' and '.', and a file
-/// that is missing or of another shape.
+/// Reads scores of every candidate, [layers, n_kv, l] numbers, higher is kept, infinite ones first and last;
+/// or kept sets, booleans. The shape is [layers, n_q, l] if query heads are distinguished. Throws InputError
+/// for a name that is taken, that tables cannot contain, or that has characters other than letters, digits,
+/// '_' and '.'; and for a file that is missing or of another shape.
 template <class T>
 std::vector<GivenArray<T>> read_given(const OptionFacts& option, const std::vector<NamedFile>& files,
                                       const Dump& dump, bool per_query_head = false);

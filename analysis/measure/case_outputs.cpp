@@ -75,7 +75,7 @@ CaseOutputs<float> compressed_on_device(const HeadGroup<float>& group, RowRange 
   return found;
 }
 
-/// What outputs_of the distinct ones among the cases gives, for each of them all.
+/// Calls outputs_of with the distinct cases only and copies each result to all equal cases.
 template <class T, class OutputsOf>
 CaseOutputs<T> once_each(std::span<const CacheCase> cases, const OutputsOf& outputs_of) {
   std::vector<CacheCase> distinct;
@@ -244,7 +244,7 @@ void apply_norm_to_change(const PanelRows<T>& full, PanelRows<T>& change, Index 
     });
 }
 
-/// What the norm before W_O makes of [1 + cases][n_q]: outputs, and their changes.
+/// Applies the norm before W_O to [1 + cases][n_q]: outputs, and their changes.
 template <class T>
 void apply_norm(std::vector<PanelRows<T>>& all, Index d_v, double eps, Workers& workers) {
   const auto is_whole = [](const PanelRows<T>& heads) {
@@ -277,7 +277,7 @@ void MeasuredLayer::begin() {
   steps_.assign(dump_.shape().n_kv, std::vector<double>(columns_.losses.per_layer()));
 }
 
-/// What the gradients of a group make of the changes in all cases that have vectors.
+/// Adds the predicted losses of a group, its gradients times the changes, for all cases that have vectors.
 template <class T>
 void MeasuredLayer::add_losses(const OutputChanges<T>& outputs, const HeadGroup<T>& group, RowRange measured,
                                RowSet rows, std::span<double> figures, Workers& workers) {
@@ -356,7 +356,7 @@ void MeasuredLayer::end(Index layer, Workers& workers, const LayerFigures& figur
   if (with_layer_) project(layer, workers, heads);
 }
 
-/// What the layer's W_O makes of the outputs of all heads.
+/// Applies the layer's W_O to the outputs of all heads and stores the sums of squares.
 void MeasuredLayer::project(Index layer, Workers& workers, Eigen::Ref<Matrix<double>> heads) {
   const auto project_outputs = [&]<class T>(Outputs<T>& outputs) {
     const std::vector<Matrix<T>> wo = read_layer_wo<T>(dump_, layer);

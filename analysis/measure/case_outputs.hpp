@@ -47,16 +47,16 @@ CaseOutputs<T> cache_outputs(const HeadGroup<T>& group, RowRange window, RowRang
                              const std::function<Cache<T>(std::size_t)>& cache, bool with_vectors,
                              const Compute& compute);
 
-// What a stage keeps of the cases of one layer, from its heads to its end.
+// Collected results of the cases of one layer, from its first head to its end.
 
-/// The outputs of a layer's heads and their changes in all cases, collected head by head, for what the
-/// layer's W_O makes of them: heads add up there and cancel. Several threads may add heads at once. Memory:
-/// rows x n_q x d_v numbers of T a case.
+/// The outputs of a layer's heads and their changes in all cases, collected head by head. The layer's W_O
+/// adds the heads up, so that their changes may cancel. Several threads may add heads at once. Memory: rows x
+/// n_q x d_v numbers of T a case.
 class MeasuredLayer {
  public:
   MeasuredLayer(const Dump& dump, Precision precision, MeasureColumns columns);
 
-  /// Whether vectors are needed: the dump has W_O, behind which those of all heads add up, or gradients.
+  /// True if vectors are needed: the dump has W_O, which adds up those of all heads, or gradients.
   bool with_vectors() const { return with_layer_ || columns_.losses.count() > 0; }
   void begin();
   /// Adds the sums to a head's figures, and keeps the vectors of its query heads from `first_query_head` on.

@@ -29,8 +29,8 @@ struct LossRows {
   RowRange on(RowSet rows) const { return rows == RowSet::window ? window : future; }
 };
 
-/// What predicted losses a dump cannot give of rows on which a stage measures, and why; and what is taken on
-/// fewer rows than are measured, a line each.
+/// Predicted losses that a dump cannot provide on the rows that a stage measures, and why; and notes on
+/// losses taken on fewer rows than are measured, a line each.
 std::vector<LeftOut> losses_left_out(const Dump& dump, RowRange window, RowRange future);
 std::vector<std::string> loss_notes(const Dump& dump, RowRange window, RowRange future);
 
@@ -58,7 +58,7 @@ class LossColumns {
   Index samples(std::size_t which, RowSet rows) const { return row(which, rows) + 3; }
   Index nll(std::size_t which) const { return row(which, RowSet::future) + sums(rows_.future); }
 
-  /// What is kept of a layer as a whole: of every case what all its heads do in a row, [S, rows].
+  /// The number of figures of a layer as a whole: for every case, sums over all heads in each row, [S, rows].
   std::size_t per_layer() const { return static_cast<std::size_t>(cases_ * steps_of_case()); }
   Index steps(std::size_t which, RowSet rows) const {
     return static_cast<Index>(which) * steps_of_case() +

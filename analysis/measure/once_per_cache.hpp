@@ -17,14 +17,15 @@ auto with_readers(const Dump& dump, const HeadGroup<T>& group, const Use& use) {
   return use(load_readers<T>(dump, group.layer, group.kv_head));
 }
 
-/// What is found out about a cache once, for every layer that reads it. Several threads may ask at once, each
-/// for another head.
+/// Results computed once per cache, for every layer that reads it. Several threads may call at once, each for
+/// another head.
 template <class Found>
 class OncePerCache {
  public:
   explicit OncePerCache(const Dump& dump) : dump_(dump) {}
 
-  /// What make() returns, or returned to an earlier reader of the cache. Kept until the last reader asks.
+  /// The result of make(), or of make() of an earlier reader of the cache. Kept until the last reader
+  /// requests it.
   template <class Make>
   std::shared_ptr<const Found> of(Index layer, Index kv_head, const Make& make) {
     const std::pair key(dump_.cache_of(layer), kv_head);

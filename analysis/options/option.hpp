@@ -20,7 +20,7 @@
 #include <vector>
 
 // Lines that name options. The libraries name an option by its concept ("sinks and recent: expected at most
-// ..."); whoever shows the line writes it as it is written there: a command line puts dashes before it.
+// ..."). The interface that shows the line spells the option: a command line puts dashes before it.
 
 namespace kvreplay {
 
@@ -92,23 +92,23 @@ inline constexpr Index kNoLimit = std::numeric_limits<Index>::max() / 4;
 /// The whole number that all of `text` spells; nothing where it spells none, or one above `most`.
 std::optional<Index> index_in(std::string_view text, Index most = std::numeric_limits<Index>::max());
 
-/// What an option is, wherever it is named: the command line and its help, TOML, JSON, messages and the
-/// dashboard's controls.
+/// Description of an option, used wherever the option is named: the command line and its help, TOML, JSON,
+/// messages and the dashboard's controls.
 struct OptionFacts {
   std::string_view name = {};        ///< "decode-window": after the dashes, and in TOML; JSON has '_' for '-'
   std::string_view takes = {};       ///< "N", "LIST"; empty: nothing, it is a flag
   std::string_view meaning = {};     ///< a sentence
-  std::string_view otherwise = {};   ///< what holds where it is not given; empty: what its field holds
+  std::string_view otherwise = {};   ///< the default as text; empty: the field's value
   Index least = 0, most = kNoLimit;  ///< of a whole number
 };
 
 /// "Decode window": its name over a control.
 std::string title_of(const OptionFacts& option);
 
-/// How a value is written, by type: text() and parse() of one word, which throws OptionError; json() and
-/// from_json() where it is no text in JSON. complaint() is what is wrong with the form of a word, told before
-/// anything is parsed; empty where it is right, and then parse() does not throw. A list of a type that has
-/// kAlternatives takes with_each_alternative() of every word; kFiles: words are, or end in, names of files.
+/// Conversion of values, by type. text() and parse() convert one word; parse() throws OptionError. json() and
+/// from_json() exist if the value is not text in JSON. complaint() describes an error in the form of a word
+/// before anything is parsed; if it is empty, parse() does not throw. A list of a type that has kAlternatives
+/// takes with_each_alternative() of every word; kFiles: words are, or end in, names of files.
 template <class T>
 struct OptionValue;
 
@@ -150,7 +150,7 @@ struct OptionValue<std::string> {
 /// them stays.
 std::string in_known_spelling(std::string_view text, const std::vector<std::string>& names);
 
-/// How messages list names: "a, b, c", "a, b or c", "a or b or c", "some of a, b, c".
+/// Forms in which messages list names: "a, b, c", "a, b or c", "a or b or c", "some of a, b, c".
 enum class Listed { all, one_of, either, some };
 std::string names_text(const std::vector<std::string>& names, Listed how);
 
@@ -176,7 +176,7 @@ struct BoundOption {
   /// Read after all others: it names what they give.
   bool last = false;
   std::string key;      ///< in JSON; empty: it is not there
-  std::string words;    ///< that go behind its meaning: those that it takes
+  std::string words;    ///< text behind the meaning: the words that the option takes
   std::string initial;  ///< the field's value as text; empty where it has none
   std::function<std::string(const std::string&)> complaint;  ///< of one word; may be empty
   std::function<void(const std::vector<std::string>&)> read;
@@ -195,8 +195,8 @@ struct BoundOption {
 };
 using BoundOptions = std::vector<BoundOption>;
 
-/// What is said of an option in JSON; an absent or null value leaves its field as it is. Throws InputError,
-/// one line that begins with `where`, for another type and for a word that it does not know.
+/// Options as JSON. An absent or null value leaves its field unchanged. read_json() throws InputError, one
+/// line that begins with `where`, for a wrong type and for an unknown word.
 void read_json(const BoundOptions& options, const Json& json, const std::string& where);
 Json to_json(const BoundOptions& options);
 
@@ -318,8 +318,8 @@ std::vector<std::string> items_of(const std::string& list, bool of_files = false
 void read_own_options(const OptionFacts& named_by, const std::string& text, const BoundOptions& own,
                       const std::function<std::optional<std::string>(const OptionFacts&)>& why_no_effect);
 
-/// Whether readers of tables take a text for a missing value, an infinity or a truth value, as pandas does
-/// "NA", "null", "INFINITY" and "True".
+/// True if readers of tables take a text for a missing value, an infinity or a truth value, as pandas does
+/// with "NA", "null", "INFINITY" and "True".
 bool spells_missing(std::string_view text);
 
 /// did_you_mean(), and where no name comes near "; there are: " with all of them.

@@ -24,7 +24,7 @@ BoundOptions options_of(BudgetOptions& options) {
   using namespace budget_option;
   options.methods.clear();  // a call is asked for one
   options.sigmas.clear();
-  options.floor = 0;  // what made the curves is not known
+  options.floor = 0;  // the origin of the curves is unknown
   return those_of(bound(options), [](const OptionFacts* facts) {
     return facts == &method || facts == &sigma || facts == &keep || facts == &budget || facts == &semantics ||
            facts == &budget_option::floor;

@@ -192,7 +192,7 @@ ChannelScores scores_at(const Matrices& matrices, Index row) {
     scores.diagonal = scores.logits.diagonal();
   }
   if (!matrices.outputs.empty()) scores.outputs = matrix_at(matrices.outputs, row, d);
-  // Its length is the number of channels, whoever looks at the norms themselves.
+  // The length is the number of channels, even if the norms themselves are not used.
   scores.key_sq = Vector<double>::Zero(d);
   if (!matrices.key_sq.empty())
     scores.key_sq = Eigen::Map<const Vector<double>>(matrices.key_sq.data() + row * d, d);

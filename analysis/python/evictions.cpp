@@ -60,7 +60,7 @@ constexpr OptionFacts kEvictPhase{"phase", "NAME", "prefill or blockwise:N"};
 BoundOptions options_of(Asked<EvictionOptions>& asked) { return policy_options(asked, kEvictPhase, {}); }
 Keywords<Asked<EvictionOptions>> g_evict_keywords(options_of);
 
-/// The user's scores, [n_kv, l] each, or [n_q, l] where query heads are told apart.
+/// The user's scores, [n_kv, l] each, or [n_q, l] if query heads are distinguished.
 std::vector<GivenArray<double>> scores_of(const nb::dict& scores, const DumpShape& shape,
                                           bool per_query_head) {
   std::vector<GivenArray<double>> given;

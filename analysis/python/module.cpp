@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-// kvreplay._core: what the Python package has of the library. It computes nothing of its own.
+// kvreplay._core: bindings of the library for the Python package, without computations of their own.
 
 namespace nb = nanobind;
 

@@ -195,7 +195,7 @@ class LeverKnapsack {
   }
 
  private:
-  /// Whether their policy frees the same tokens in all heads of a layer.
+  /// True if the policy of these levers frees the same tokens in all heads of a layer.
   bool is_tied(const Numbers& levers) const {
     return std::ranges::any_of(levers, [&](std::size_t n) {
       const auto& evicts = measured_.levers[n].evicts;

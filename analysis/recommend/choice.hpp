@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-// Which lever each head takes.
+// Choice of a lever for each head.
 
 namespace kvreplay::recommend {
 
-/// What may be done to the cache: evict, store in fewer bits, or both.
+/// Techniques that a choice may use: evict, store in fewer bits, or both.
 enum class Use { both, tokens, bits };
-/// Where: in each layer and head what suits it, or the same everywhere.
+/// Granularity of a choice: for each layer and head separately, or one choice everywhere.
 enum class Where { each, everywhere };
 
 struct UseFacts {

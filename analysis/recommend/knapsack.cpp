@@ -118,9 +118,9 @@ void spend_rest(const Layers& layers, double bytes, Solution& solution) {
 /// A sum of choices.
 struct Sum {
   double bytes = 0, nats = 0;
-  double beyond = 0;      ///< what it costs, bytes at their price included, beyond the least
+  double beyond = 0;      ///< its cost beyond the least, including bytes at their price
   std::size_t from = 0;   ///< the sum that the last choice was added to
-  std::size_t added = 0;  ///< that choice
+  std::size_t added = 0;  ///< the choice that was added
 };
 
 /// Sums over classes, one after the other, that may be part of a solution better than one that is known.
@@ -146,7 +146,7 @@ class Sums {
   }
   const std::vector<Sum>& all() const { return steps_.back(); }
   bool thinned() const { return thinned_; }
-  /// What the nth sum added, class by class.
+  /// The choices that make up the nth sum, class by class.
   std::vector<std::size_t> choices(std::size_t nth) const {
     std::vector<std::size_t> found(steps_.size() - 1);
     for (std::size_t step = found.size(); step-- > 0; nth = steps_[step + 1][nth].from)
@@ -155,8 +155,8 @@ class Sums {
   }
 
  private:
-  /// Those that no other one beats in both, by bytes ascending; where there are too many, the best of
-  /// neighbours.
+  /// Keeps the sums that no other sum beats in both bytes and nats, by bytes ascending; if they are too many,
+  /// the best of neighbours.
   void leave_best(std::vector<Sum>& sums) {
     std::ranges::sort(sums, [](const Sum& a, const Sum& b) {
       return a.bytes != b.bytes ? a.bytes < b.bytes : a.nats < b.nats;

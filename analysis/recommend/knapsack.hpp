@@ -14,7 +14,7 @@ struct Choice {
   double bytes = 0, nats = 0;
 };
 
-/// What each head of a layer may choose from while they all share a setting, as a format: [heads][choices].
+/// The choices of each head of a layer while all heads share a setting, such as a format: [heads][choices].
 using Setting = std::vector<std::vector<Choice>>;
 
 /// Layers with the settings of each.
@@ -30,13 +30,13 @@ struct Solution {
   double bound = 0;  ///< nothing within the bytes costs less; `nats` where that is proven
 };
 
-/// The choice of least nats within `bytes`; nothing where the smallest one is larger. Costs may have any
-/// finite value, bytes none below 0.
+/// The choice of least nats within `bytes`; nothing if the smallest choice is larger. Costs may have any
+/// finite value; bytes must not be negative.
 ///
-/// Lagrange's multiplier gives a bound and a first solution. What cannot be part of a better one, by what it
-/// costs beyond that bound, is left out, and of the rest all sums are formed that no other one beats in both
-/// bytes and nats. That is exact while there are no more than `most_sums` of these; else they are thinned
-/// out, and the bound says how far from the best the solution may be.
+/// A Lagrange multiplier gives a bound and a first solution. Choices whose cost beyond that bound excludes
+/// them from any better solution are left out. From the rest, all sums are formed that no other sum beats in
+/// both bytes and nats. The result is exact while there are at most `most_sums` of these sums. Beyond that
+/// they are thinned out, and the bound states how far from the best the solution may be.
 std::optional<Solution> cheapest(const Layers& layers, double bytes, std::size_t most_sums = 20000);
 
 }  // namespace kvreplay::recommend

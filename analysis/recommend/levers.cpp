@@ -99,7 +99,7 @@ class Folder {
     each_written(results_, Table::evictions, [&](const TableFigure& figure) {
       if (figure.metric() == "kl") place_of(figure).model->written = figure.value;
     });
-    // What is there of the whole model alone.
+    // Cases that have figures of the whole model only.
     for (const Table table : {Table::budgets, Table::compensation}) {
       if (!results_.has(table)) continue;
       const auto visit = [&](const TableFigure& figure) {
@@ -135,7 +135,7 @@ class Folder {
     if (!is_new) return at->second;
     auto lever = lever_of(figure);
     if (!lever) return at->second = {nullptr, other_of(Table::evictions, figure)};
-    // What tells it from those of other folders, too.
+    // The key that identifies the lever, also among those of other folders.
     std::string name = fmt::format("{}|{}|{}", lever->evicts ? lever->evicts->name : "",
                                    lever->evicts ? figure["semantics"] : "", lever->budget);
     for (const Quantization& stored : lever->stored) name += to_json(stored).dump();
@@ -223,7 +223,7 @@ class Folder {
   double prompt_bytes_ = 0;
   std::map<std::string, std::vector<Quantization>> formats_;
   static constexpr std::string_view kRecipe = "recipe~";
-  std::string rows_;  // those that figures are of
+  std::string rows_;  // the rows of the figures
   std::map<std::string, Found> found_;
   std::map<std::string, Place> places_;
   std::vector<std::string> order_;
@@ -231,7 +231,7 @@ class Folder {
   ModelFigures unused_;
 };
 
-/// What heads cost, so that a lever everywhere comes to what was measured of the model.
+/// The costs of heads, scaled so that a lever applied everywhere costs what was measured of the model.
 Vector<double> with_interactions(const Folder::Found& found, Index n_kv) {
   Vector<double> nats = found.row;
   double of_layers = 0;

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-// What results of several prompts of a model have measured of every way to hold a cache, head by head.
+// Measurements of every way to store a cache, head by head, in the results of several prompts of a model.
 
 namespace kvreplay::recommend {
 
@@ -35,7 +35,7 @@ struct Lever {
   std::string text(std::string_view kept) const;  ///< with a given share, as "kept 62.3 %"
 };
 
-/// What a case comes to of the whole model on one prompt; NaN where that is not known.
+/// A case's figures of the whole model on one prompt; NaN if unknown.
 struct ModelFigures {
   double bytes = kNan;  ///< a share of those of the whole prompt in 16 bits
   double nats = kNan;   ///< loss_step
@@ -44,7 +44,7 @@ struct ModelFigures {
   double written = kNan;           ///< the divergence where the model writes into a cache in the format
 };
 
-/// What levers come to on one prompt.
+/// Measurements of all levers on one prompt.
 struct MeasuredPrompt {
   std::string name;
   std::filesystem::path results;
@@ -53,15 +53,15 @@ struct MeasuredPrompt {
   /// [levers][layers x n_kv]: shares of the whole prompt's bytes in 16 bits. `asked` is compared with the
   /// budget: a share given as such counts unrounded, though its tokens were rounded up.
   Matrix<double> bytes, asked;
-  /// [levers][layers x n_kv]: nats are those of loss_row, times what the layer's loss_step is of its heads'
-  /// sum, times what the model's is of its layers'. So a lever everywhere costs what was measured, and heads
-  /// that differ share what is between them by what they cost. Without gradients the heads' mean output
-  /// error.
+  /// [levers][layers x n_kv]: nats of loss_row, scaled by the ratio of the layer's loss_step to the sum over
+  /// its heads and by that of the model's loss_step to the sum over its layers. A lever applied everywhere
+  /// thus costs what was measured, and heads that differ share the interaction in proportion to their costs.
+  /// Without gradients: the heads' mean output error.
   Matrix<double> nats;
   std::vector<ModelFigures> everywhere;  ///< of each lever
 };
 
-/// What no head can take by itself: a recipe that was run, or what recipes do not have.
+/// A case that no head can take by itself: a recipe that was run, or a method that recipes do not have.
 struct OtherCase {
   std::string text;
   bool recipe = false;

@@ -71,7 +71,7 @@ std::optional<Candidate> candidate(const MeasuredLevers& measured, const Means& 
   return found;
 }
 
-/// Whether a candidate is another's, too: what one lever alone does is not listed again as what both do.
+/// True if two candidates make one choice: what a single technique achieves is not listed again under both.
 bool is_same(const Candidate& a, const Candidate& b) {
   return a.chosen.levers == b.chosen.levers && a.chosen.between == b.chosen.between;
 }

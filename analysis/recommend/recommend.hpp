@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-// Which recipe for a model within so many bytes, and how sure that is.
+// Recommendation of a recipe for a model within a number of bytes, and its certainty.
 
 namespace kvreplay::recommend {
 
-/// How many bytes: a share of those that a cache takes in 16 bits, or as many as there are.
+/// A number of bytes: a share of those that a cache takes in 16 bits, or an absolute number.
 struct Memory {
   double share = 0;  ///< 0: `bytes`
   double bytes = 0;
@@ -64,7 +64,7 @@ struct Smallest {
   std::string to_type;          ///< the argument for --bytes
 };
 
-/// What is recommended within one number of bytes.
+/// The recommendation within one number of bytes.
 struct Recommendation {
   Memory memory;
   double share = 0;
@@ -81,7 +81,7 @@ struct Recommendation {
 /// The cheapest candidate among a way and its special cases. A choice that coincides with a special case is
 /// listed only once. Null if there is no candidate.
 const Candidate* candidate_of(const Recommendation& of, Use use, Where where);
-/// What pictures show.
+/// Shares of the bytes that charts show.
 inline constexpr double kShownShares[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05};
 
 /// A case over all prompts.
@@ -96,13 +96,13 @@ struct Recommended {
   std::optional<Index> context;
   Index batch = 1;
   std::vector<Recommendation> recommendations;
-  /// What was measured of all heads alike, or of what recipes do not have, and none beats in both bytes and
-  /// nats; the most bytes first.
+  /// Cases that no other case beats in both bytes and nats; the most bytes first. They are levers applied to
+  /// all heads alike, or methods that recipes do not have.
   std::vector<CaseOver> front;
   std::vector<CaseOver> run;  ///< recipes that were run, all heads at once
-  /// Of levers and recipes whose true KL was measured: it over what was predicted.
+  /// The measured KL over the predicted one, of levers and recipes whose KL was measured.
   OverDumps kl_over_predicted;
-  std::string centering;  ///< what centered keys would lose in a format of the engine; empty: it is no cure
+  std::string centering;  ///< the loss with centered keys in a format of the engine; empty: no cure
   std::size_t kl_cases = 0;
 };
 

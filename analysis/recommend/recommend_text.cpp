@@ -242,11 +242,12 @@ std::string cases_text(const MeasuredLevers& measured, const std::vector<CaseOve
   return columns_text(rows);
 }
 
-/// What q4_0 keys lose where an engine writes them, over stored ones: sim/cache/CURES.md, which a test reads.
+/// The loss of q4_0 keys that an engine writes, over that of stored ones: sim/cache/CURES.md, which a test
+/// reads.
 constexpr std::string_view kWrittenOverStored =
     "13 [5.2, 33] times on Qwen2.5-Coder-0.5B and 7 [5.6, 8.9] times on SmolLM2-135M";
 
-/// What an engine's formats lose beyond the figures shown, and would not lose.
+/// Notes on losses in an engine's formats beyond the figures shown, and on how to avoid them.
 std::vector<std::string> engine_notes(const MeasuredLevers& measured, const Recommended& found) {
   std::vector<std::string> notes;
   const EngineFacts& engine = kEngines[found.engine];

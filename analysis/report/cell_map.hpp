@@ -14,10 +14,10 @@ namespace kvreplay::report {
 /// A matrix of colours: heads, or who is how good at what. Without a value: hatched.
 struct CellMap {
   std::string id;     ///< of the picture, unique in the page
-  std::string title;  ///< what it shows, for those who hear it
+  std::string title;  ///< description for screen readers
   std::vector<std::string> rows, columns;
   std::vector<std::string> row_keys;    ///< the rows in CSV, where they are not called as here
-  std::string row_label, column_label;  ///< what rows and columns are
+  std::string row_label, column_label;  ///< names of the rows and columns
   Matrix<double> values;                ///< [rows, columns]
   ColorScale scale;
   std::string value_label;  ///< beside the legend

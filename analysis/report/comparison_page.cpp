@@ -145,7 +145,7 @@ Page make_page(const FolderComparison& comparison, std::size_t most) {
   HtmlPage said;
   describe(comparison, most, said);
   for (const HtmlPage::Part& part : said.parts) {
-    const bool first = page.sections.empty();  // how the runs differ
+    const bool first = page.sections.empty();  // the differences between the runs
     page.sections.push_back({first ? "overview" : fmt::format("part-{}", part.heading),
                              part.heading,
                              "",

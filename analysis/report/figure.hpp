@@ -25,10 +25,10 @@ struct FigureFile {
 struct Figure {
   std::string name;                            ///< unique; the stem of its files
   std::string heading;                         ///< plain text, as `reading` and `note`
-  std::string reading;                         ///< how to read it
-  std::string note = {};                       ///< what was thinned or left out
+  std::string reading;                         ///< how to read the figure
+  std::string note = {};                       ///< data that were thinned or left out
   std::string body = {};                       ///< HTML
-  std::vector<const FigureFacts*> shows = {};  ///< what its lists offer, for the page to explain
+  std::vector<const FigureFacts*> shows = {};  ///< figures in its lists, for the page to explain
   std::vector<FigureFile> files = {};
 };
 
@@ -61,7 +61,8 @@ std::string picks_html(const std::vector<Pick>& picks);
 void add_drawing(Figure& figure, const std::vector<Pick>& picks, std::string_view kind,
                  const std::string& svg, const std::string& json, std::string csv);
 
-/// Several pictures in the same place: the first shows, and stands beside the page; lists choose another.
+/// Several pictures in one place: the first is shown, and its files are written next to the page; lists
+/// choose another.
 class Variants {
  public:
   explicit Variants(std::string name) : name_(std::move(name)) {}
@@ -99,10 +100,10 @@ struct LinkedSentence {
 
 struct Page {
   std::string title;
-  std::string lead;                           ///< what was run, in a sentence; plain text
-  std::vector<LinkedSentence> findings = {};  ///< what is worth knowing first
+  std::string lead;                           ///< the run, in a sentence; plain text
+  std::vector<LinkedSentence> findings = {};  ///< the findings to read first
   std::vector<std::pair<std::string, std::string>> facts;
-  std::vector<std::string> remarks;  ///< what a reader has to know before any number
+  std::vector<std::string> remarks;  ///< remarks to read before any number
   std::vector<Section> sections;
   std::filesystem::path results = {};  ///< the one result folder that it shows; empty: none, or several
   Index kv_heads = 0, tokens = 0;      ///< of it; tokens of the prompt

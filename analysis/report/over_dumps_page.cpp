@@ -104,7 +104,7 @@ struct PageFigure {
   std::vector<std::string> labels;
   /// The keys that the lists choose by; "against" is a reference with its rows.
   std::vector<const char*> picked;
-  const char *first_key = nullptr, *first = nullptr;  ///< what the lists begin with
+  const char *first_key = nullptr, *first = nullptr;  ///< the first choice of the lists
 };
 
 /// The list entries that select an entry's plot.

@@ -20,7 +20,7 @@ CellMap agreement_map(const FigureTable& agreement, const Wanted& common) {
       fmt::format("How well each score follows {} on the {}", common[0].second, rows_text(common[1].second));
   map.column_label = "rank correlation (Spearman), and recall of the costliest 10 %";
   map.columns = {"rho median", "rho worst", "recall median", "recall worst"};
-  // As errors beside it: what is bad is dark. A score that ranks the wrong way round is as bad as none.
+  // Dark means bad, as in the maps of errors. A score that ranks in reverse order is as bad as none.
   map.scale = {.low = 0, .high = 1, .flipped = true};
   map.value_label = "darker is worse";
   map.numbers = true;

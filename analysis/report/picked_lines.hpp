@@ -50,8 +50,8 @@ struct SeriesFigure {
   Pick second;          ///< the other list
   std::vector<std::string> heads, lines;
 
-  /// The values of one line under one option of `second`. Throws InputError where the shape is another. Of
-  /// more than some sixty entries evenly spaced ones are taken, the first and the last among them.
+  /// The values of one line under one option of `second`. Throws InputError for another shape. Arrays of more
+  /// than some sixty entries are reduced to evenly spaced entries, including the first and the last.
   void add(std::size_t option, std::size_t line, const ResultReader::Array& array,
            const ResultReader& results);
 

@@ -69,7 +69,7 @@ inline constexpr const char* kTokensKept = "tokens kept of each head";
 /// Nothing where the table has no such figures.
 std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& wanted);
 
-/// With the numbers beside it, for what the page's script says under the mouse.
+/// The plot with its numbers, which the page's script shows under the mouse.
 std::string svg_of(const LinePlot& plot);
 /// x, line, y.
 std::string csv_of(const LinePlot& plot);
@@ -109,7 +109,7 @@ std::string csv_of(const PairPlot& plot);
 struct IntervalPlot {
   std::string id, title;
   Axis x;
-  std::vector<std::string> samples;  ///< what the values of every row are of
+  std::vector<std::string> samples;  ///< names of the samples in every row
   struct Row {
     std::string name;
     LineStyle style;

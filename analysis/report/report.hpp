@@ -17,8 +17,8 @@ Page make_page(const ResultReader& results, const std::string& title);
 /// Page of a folder over several dumps: the main metrics with their intervals over the dumps.
 Page make_page(const OverDumpsReader& results, const std::string& title);
 
-/// Where a report goes: the page, and beside it the folder of its figures' files, which is the report's own:
-/// "figures" beside index.html, "<name>-figures" beside <name>.html.
+/// Paths of a report: the page, and next to it the report's own folder for its figures' files: "figures" next
+/// to index.html, "<name>-figures" next to <name>.html.
 struct ReportPlace {
   std::filesystem::path page, figures;
 };

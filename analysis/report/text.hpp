@@ -12,8 +12,8 @@ struct Axis;
 
 namespace kvreplay::report {
 
-/// Text for HTML and XML, between tags and in quoted attributes. What is no UTF-8, or a control character
-/// that XML has no place for, becomes U+FFFD.
+/// Text for HTML and XML, between tags and in quoted attributes. Bytes that are not UTF-8 and control
+/// characters that XML does not allow become U+FFFD.
 std::string escaped(std::string_view text);
 
 /// A table under `headings`, plain text, of rows that are HTML ("<tr>..</tr>\n"): it scrolls on its own where

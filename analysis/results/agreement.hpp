@@ -16,8 +16,8 @@ namespace kvreplay {
 inline constexpr std::size_t kCuts = 5;
 std::array<std::optional<std::size_t>, kCuts> agreement_cuts(std::size_t n);
 
-/// Whether a figure is there at all among n candidates, the last `reserve` of them reserved: recall and mass
-/// only where reserve < k <= n, and rel_l1 only between equal units.
+/// True if a metric of agreement is defined for n candidates, the last `reserve` of which are reserved.
+/// Recall and mass need reserve < k <= n; rel_l1 needs equal units.
 bool figure_applies(AgreementFigure figure, std::size_t n, bool same_unit, std::size_t reserve = 0);
 
 /// One metric over the compared candidates, ranked once for any number of pairs. Refers to `values`, which

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// What shares a budget between heads: the words of budgets.csv's column `method`. Definitions:
+/// Methods that share a budget between heads: the words in the column `method` of budgets.csv. Definitions:
 /// analysis/budgets/BUDGETS.md.
 enum class BudgetMethod { uniform, pyramid, ada, duo, lu, lu_without_gap, optimal, profile };
 

@@ -25,7 +25,8 @@ void add_leaves(const Json& value, const std::string& key,
   for (const auto& [name, inner] : value.items()) add_leaves(inner, key + "." + name, leaves);
 }
 
-/// What the layers that both have hold, as 16 hex digits; empty where a run did not note it.
+/// Hash, as 16 hex digits, of what `results` holds in the layers that both runs have. Empty if a run recorded
+/// no fingerprints of layers, or if the runs have no layer in common.
 std::string contents_of_layers(const ResultReader& results, const ResultReader& other) {
   const auto noted = [](const ResultReader& side) {
     return side.summary().value("layer_fingerprints", Json::object());
@@ -85,16 +86,16 @@ struct SideTable {
 
 constexpr const char* kWindowKey = "window";
 
-/// Whether tokens scored on one window, which then tells no figure from another.
+/// True if tokens were scored on a single window, so that the window cannot distinguish figures.
 bool one_window(const ResultReader& results) { return asked_windows(results).size() == 1; }
 
-/// What a filter lets through of one table; with `any_window` a figure is the same whatever its window.
+/// The rows of one table that pass a filter. With `any_window` the window is not part of a figure's key.
 SideTable read_side(const ResultReader& results, Table table, const KeyFilter& filter,
                     const OptionFacts& option, bool any_window) {
   SideTable side;
   const std::vector<std::string> names = figure_keys(table);
   std::vector<std::optional<std::string>> wanted;
-  std::vector<bool> told(names.size());  // whether the key tells figures apart
+  std::vector<bool> told(names.size());  // true if the key distinguishes figures
   std::vector<std::set<std::string>> met(names.size());
   for (std::size_t k = 0; k < names.size(); ++k) {
     const auto found = filter.find(names[k]);
@@ -373,7 +374,8 @@ FolderComparison compare(const ResultReader& a, const KeyFilter& left, const Res
 
 namespace {
 
-/// What the dump of a prompt holds, where the run noted it, else what its manifest and names say.
+/// The fingerprints of a prompt's layers, if the run recorded them; else fingerprint() of the dump, which
+/// hashes the manifest and the arrays' names, types and shapes.
 std::string fingerprint_of(const ResultReader& results) {
   const auto noted = results.summary().find("layer_fingerprints");
   return noted != results.summary().end() && !noted->empty()
@@ -424,7 +426,7 @@ void pair_figures(BlockOverPrompts& block) {
   std::vector<double> p;
   for (FigureOverPrompts& figure : block.figures) {
     figure.over = paired(figure.a, figure.b, block.better, block.scale);
-    // What is equal in every prompt is no question that was open.
+    // Figures that are equal in every prompt are not counted as tests: their p is NaN for holm().
     p.push_back(figure.over.mean == 0 && figure.over.sd == 0 ? kNan : figure.over.p);
   }
   const std::vector<double> adjusted = holm(p);

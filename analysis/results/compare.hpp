@@ -36,7 +36,7 @@ struct RunDifference {
   std::string key, a, b;
 };
 
-/// How the figures of the heads agree behind one figure of the model.
+/// Agreement of the heads behind one figure of the model.
 struct HeadAgreement {
   Index heads = 0;  ///< with a value on both sides; 0 where the runs have other heads
   double median_difference = 0, largest_difference = 0;  ///< of |b - a|
@@ -59,8 +59,8 @@ struct ComparedFigure {
 struct RankOrder {
   std::string setting;
   std::vector<std::string> a, b;
-  /// Pairs that change places, as a has them: the better one first. By the smaller of the two margins, the
-  /// widest first.
+  /// Pairs that change places, in the order of a: the better item first. Sorted by the smaller of the two
+  /// margins, the widest first.
   std::vector<std::pair<std::string, std::string>> swaps;
 };
 
@@ -91,40 +91,40 @@ struct TableComparison {
 /// "two models, X and Y" if the two names in results denote different models; else empty.
 std::string two_models(const std::string& a, const std::string& b);
 
-/// b - a; 0 of equals, infinities among them, NaN where one is.
+/// b - a; 0 for equal values, infinities included; NaN if one is NaN.
 double difference(double a, double b);
 
-/// What there is to say of any two folders.
+/// The part of a comparison that exists for any two folders: their runs, and what only one side has.
 struct ComparedFolders {
   struct Side {
     std::string folder, model;
     KeyFilter filter;
   } a, b;
   std::vector<RunDifference> run;  ///< over several prompts of the first one in both, but for the dump
-  std::vector<std::string> only_a, only_b;  ///< what one side has alone: tables, or prompts by their names
+  std::vector<std::string> only_a, only_b;  ///< present on one side only: tables, or prompts by their names
 };
 
 struct FolderComparison : ComparedFolders {
-  bool same_heads = true;  ///< whether figures of a layer and a head are of the same place of the model
+  bool same_heads = true;  ///< true if layers and heads are the same places of the model on both sides
   std::vector<TableComparison> tables;
 };
 
-/// The tables that both have and the filters apply to, compared. Throws InputError where there are none,
-/// where the filters name other keys than each other or values that no row has, and where a table is not what
-/// it should be.
+/// Compares the tables that both folders have and to which the filters apply. Throws InputError if there are
+/// none, if the two filters name different keys, if a filter names a value that no row has, or if a table is
+/// invalid.
 FolderComparison compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
                          const KeyFilter& right);
 
 /// One headline: differences in model, prompt length or dump, if any; the side that is better in more of the
 /// main metrics; the main metric that differs most.
 std::string headline_of(const FolderComparison& comparison);
-/// That every figure is the same though a setting or a filter differs, which may have gone unused; empty
-/// where that is not so. Lists, which choose what is measured, are no such settings.
+/// A warning if all figures are equal although a setting or a filter differs: the setting may have had no
+/// effect. Empty otherwise. Lists do not count as settings, because they choose what is measured.
 std::string suspicion_of(const FolderComparison& comparison);
 /// The folder, the model and the filter.
 std::string side_text(const ComparedFolders::Side& side);
 
-/// Who is told what there is to say of a comparison, in order.
+/// Receiver of a comparison's parts, in order.
 class ComparisonPage {
  public:
   using Lines = std::vector<std::vector<std::string>>;
@@ -135,11 +135,11 @@ class ComparisonPage {
   virtual void line(const std::string& text) = 0;
   virtual void table(const Lines& lines) = 0;  ///< the first line is the header
 };
-/// Tells all of it, with the `most` largest differences of every block (of correlations the difference itself
-/// counts, of all else its share of the larger value).
+/// Describes the whole comparison, with the `most` largest differences of every block. Correlations are
+/// sorted by the difference itself, all other figures by its share of the larger value.
 void describe(const FolderComparison& comparison, std::size_t most, ComparisonPage& page);
 
-/// What is told to a page as it is printed, and in Markdown.
+/// Renders what `describe` sends to a page, as text for the terminal and as Markdown.
 std::string plain_text(const std::function<void(ComparisonPage&)>& describe);
 std::string markdown_text(const std::function<void(ComparisonPage&)>& describe);
 template <class Comparison>
@@ -179,12 +179,13 @@ struct ComparisonOverPrompts : ComparedFolders {
   std::vector<BlockOverPrompts> blocks;
 };
 
-/// Prompts are the same where their dumps hold the same; figures without a better direction are left out.
-/// Throws InputError where no prompt is in both, and as compare() does.
+/// Compares two folders over prompts. Prompts are the same if their dumps have the same contents. Figures
+/// without a better direction are left out. Throws InputError if no prompt is in both folders, and as
+/// compare() does.
 ComparisonOverPrompts compare(const OverDumpsReader& a, const KeyFilter& left, const OverDumpsReader& b,
                               const KeyFilter& right);
 
-/// Tells all of it, with the `most` clearest differences of every block.
+/// Describes the whole comparison, with the `most` clearest differences of every block.
 void describe(const ComparisonOverPrompts& comparison, std::size_t most, ComparisonPage& page);
 Json json_of(const ComparisonOverPrompts& comparison);
 /// compare_prompts.csv: table, metric, item, setting, prompts, a, b, log_ratio, difference, low, high, wins,

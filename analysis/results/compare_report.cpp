@@ -36,7 +36,8 @@ class TextPage : public ComparisonPage {
   std::string text_;
 };
 
-/// How far apart two values are, as a share of the larger one.
+/// The difference of two values as a share of the larger one. Infinite if exactly one value is NaN or if an
+/// infinity differs; 0 if both are NaN.
 double relative(const ComparedFigure& figure) {
   const double apart = std::abs(difference(figure.a, figure.b));
   const double size = std::max(std::abs(figure.a), std::abs(figure.b));
@@ -44,7 +45,8 @@ double relative(const ComparedFigure& figure) {
   return apart == 0 ? 0 : std::isinf(size) ? HUGE_VAL : apart / size;
 }
 
-/// What figures are sorted by: those of a fixed range by their difference, all else by its share.
+/// The sort key of figures: the absolute difference for figures of a fixed range, the relative difference for
+/// all others.
 double weight(const ComparedFigure& figure, FigureScale scale) {
   const double apart = std::abs(difference(figure.a, figure.b));
   return has_fixed_range(scale) && !std::isnan(apart) ? apart : relative(figure);

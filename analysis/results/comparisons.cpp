@@ -46,7 +46,7 @@ std::string metric_of(const TableFigure& figure, Table table) {
                                    : figure.metric();
 }
 
-/// What else tells settings apart, behind the budget.
+/// The budget; for channels with other than 32 recent keys, their number too. Empty for agreement.
 std::string budget_of(const TableFigure& figure, Table table) {
   if (table == Table::agreement) return "";
   const std::string& budget = figure[facts_of(table).across];

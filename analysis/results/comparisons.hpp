@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-// Policies, scores, head budgets and channel methods set against each other over the prompts of one model:
-// every pair that differs in nothing else.
+// Policies, scores, head budgets and channel methods compared over the prompts of one model: every pair that
+// differs in nothing else.
 
 namespace kvreplay {
 
-/// What is compared under one setting, with a figure's value in every prompt.
+/// Items that are compared under one setting, each with a figure's value in every prompt.
 struct ComparedItems {
   Table table = Table::evictions;
   const FigureFacts* facts = nullptr;
@@ -26,7 +26,7 @@ struct ComparedItems {
   struct Item {
     std::string name;            ///< "snapkv+joint", "snapkv~ada": the values of TableFacts::compared
     std::string semantics;       ///< empty where the table has none
-    bool oracle = false;         ///< it knows the decoding steps
+    bool oracle = false;         ///< the item uses the decoding steps
     std::vector<double> values;  ///< one a prompt; NaN where it has none
   };
   std::vector<Item> items;
@@ -42,19 +42,19 @@ struct Comparison {
   const ComparedItems* of = nullptr;
   const ComparedItems::Item *left = nullptr, *right = nullptr;
   Paired over;
-  /// Adjusted by Holm over the `pairs` that were asked at once, those with an oracle among them apart, which
-  /// are no choices.
+  /// Adjusted by Holm over the `pairs` that were tested together. Pairs with an oracle form a set of their
+  /// own, because an oracle cannot be chosen.
   double p = kNan;
   std::size_t pairs = 0;
-  /// How many prompts would tell the two apart, as prompts_needed() has it for the same `pairs`; where
-  /// foresee() was asked.
+  /// The number of prompts that would tell the two apart, as prompts_needed() computes it for the same
+  /// `pairs`. Set by foresee().
   std::optional<std::ptrdiff_t> needed = {};
 
   bool told_apart() const { return p < kToldApart; }
 };
 /// All pairs of items that share their name or their semantics, in the items' order.
 std::vector<Comparison> comparisons_of(const ComparedItems& items);
-/// Sets p and pairs of comparisons that are asked at once.
+/// Sets p and pairs of comparisons that are tested together.
 void adjust(std::vector<Comparison>& asked);
 /// Sets `needed` of comparisons that were adjusted together.
 void foresee(std::vector<Comparison>& asked);
@@ -92,7 +92,7 @@ std::size_t write_comparisons(const std::vector<ComparedItems>& all, const Resul
 inline constexpr std::string_view kComparisonKeys =
     "table,left,right,semantics,phase,budget,kept_share,rows,metric,prompts";
 
-// Who does best over the prompts, and how far the others are from it.
+// Rankings over prompts: the best item, and the distance of each other item from it.
 
 /// The items of one semantics under one setting, each against the best that can be run: of the oracles none
 /// is it.
@@ -106,8 +106,8 @@ struct Standing {
 /// outlive them.
 std::vector<Standing> standings_of(const ComparedItems& items);
 
-/// "h2o loses 1.58 times what snapkv loses [1.28, 1.94], 6 of 6 prompts", and where that tells nothing apart
-/// a word of why.
+/// "h2o loses 1.58 times what snapkv loses [1.28, 1.94], 6 of 6 prompts"; if the difference is not
+/// significant, with the reason.
 std::string verdict(const Comparison& comparison);
 /// "snapkv loses least of 14; not told apart from it: tova, h2o (about 12 prompts would tell tova)"
 std::string verdict(const Standing& standing);
@@ -123,17 +123,17 @@ struct StandingTable {
 };
 /// The tables of the main figures of the model, on the future rows where there are any.
 std::vector<StandingTable> main_standings(const std::vector<ComparedItems>& all);
-/// As text: how many times each item loses what the best one does, and a verdict a budget.
+/// A text table: the ratio of each item's loss to that of the best item, and a verdict per budget.
 std::string text_of(const StandingTable& table);
 
-/// What a run on one prompt has to say of two methods.
+/// The caveat for comparing two methods on one prompt.
 inline constexpr const char* kOnePrompt =
     "one prompt decides nothing between two methods; six dumps of a model tell a ratio of about 1.5 from 1";
 
-// How large a difference of two output errors has to be: what stands beside tables of them.
+// Calibration of output errors: how large a difference has to be. Shown next to tables of output errors.
 
-/// What was kept, by its output error and by the nats that it is predicted to cost (loss_step), on the same
-/// rows. Two are compared where all but who chose the tokens is alike.
+/// An eviction's output error and the nats that it is predicted to cost (loss_step), on the same rows. Two
+/// cases are comparable if they differ only in how the tokens were chosen.
 struct JudgedCase {
   std::string setting;
   double output_error = 0, nats = 0;
@@ -141,12 +141,12 @@ struct JudgedCase {
 /// The evictions of a finished folder, on the decoding steps where there are any; none without gradients.
 std::vector<JudgedCase> judged_cases(const ResultReader& results);
 
-/// How often two output errors of these cases have the order of the predicted nats, by how far they are
-/// apart, and what the cases cost. Where there are none what was measured elsewhere
-/// (tests/research/README.md).
+/// A sentence: how often two output errors of these cases have the same order as the predicted nats, by the
+/// ratio of the errors, and the range of the nats. Without comparable cases the sentence states what was
+/// measured elsewhere (tests/research/README.md).
 std::string how_large(std::span<const JudgedCase> cases);
 
-/// What predicted nats promise, and of what: stands beside headlines in nats; measured (sim/loss/LOSS.md).
+/// Limits of predicted nats, shown next to headlines in nats; measured (sim/loss/LOSS.md).
 inline constexpr const char* kNatsPromise =
     "predicted nats order policies better than they size what is lost: loss_step was 0.68, 0.77 and 1.03 "
     "times "

@@ -61,7 +61,7 @@ void CsvFile::flush() {
 
 namespace {
 
-/// What is shown of a field: short, on one line.
+/// A field as messages quote it: at most 40 characters, on one line.
 std::string in_quotes(std::string_view text) {
   std::string shown;
   for (const char c : text.substr(0, 40)) shown += static_cast<unsigned char>(c) < 0x20 ? '?' : c;

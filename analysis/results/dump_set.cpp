@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kShape[] = {"layers", "n_q", "n_kv", "d", "d_v"};
 
-/// Whether a file or folder of the format could have this name, or a table's reader would not read it.
+/// True if a file or folder of the format could have this name, or if readers of tables would not read it as
+/// text.
 bool is_taken(const std::string& name) {
   const auto any_of = [&](std::initializer_list<const char*> names) { return is_in(names, name); };
   return name.empty() || spells_missing(name) || name.starts_with('.') || name.starts_with("layer_") ||
@@ -52,7 +53,7 @@ std::optional<Json> over_dumps_json(const fs::path& folder) {
   return std::nullopt;
 }
 
-/// What two objects have alike, key by key.
+/// The entries that two objects share, key by key.
 Json common_part(const Json& a, const Json& b) {
   Json common = Json::object();
   for (const auto& [key, value] : a.items()) {

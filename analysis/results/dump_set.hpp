@@ -23,13 +23,13 @@ class DumpSet {
     std::string lengths() const;
   };
 
-  /// What a dump at `path` is called among others that have the names `taken`.
+  /// The name for a dump at `path` among dumps that have the names `taken`.
   static std::string name_among(const std::vector<std::string>& taken, const std::string& path);
-  /// What the dump at `path` would be called if it were added now.
+  /// The name that the dump at `path` would get if it were added now.
   std::string name_of(const std::string& path) const;
-  /// Throws InputError where the dump was given before, has other layers or heads than the first one, or says
-  /// that it is of another model. Names of models count up to " / " or " (", behind which the prompt may be
-  /// told.
+  /// Adds a dump. Throws InputError if the dump was given before, has other layers or heads than the first
+  /// one, or states another model. Names of models are compared up to " / " or " (", behind which the prompt
+  /// may be named.
   void add(const std::string& path, const Dump& dump, Json settings);
 
   const std::vector<Entry>& entries() const { return entries_; }
@@ -37,12 +37,13 @@ class DumpSet {
   /// The names of those that have results in kLeaveOneOut/<name>/ too; none at first.
   std::vector<std::string> left_one_out;
 
-  /// What the folder over the dumps depends on; the runs' options are in the single folders.
+  /// The settings that the folder over the dumps depends on; the options of the runs are in the single
+  /// folders.
   Json settings() const;
   /// For ResultFolder::finish(): the settings, and the options that all runs share.
   Json summary(const Json& totals) const;
-  /// How to open `folder`. One that is resumed may have been over some of these dumps only, or without their
-  /// profiles; throws InputError where it was over a dump that is not among them.
+  /// The mode in which to open `folder`. A folder that is resumed may have covered some of these dumps only,
+  /// or may lack their profiles. Throws InputError if the folder covered a dump that is not among these.
   Existing existing(const std::filesystem::path& folder, Existing asked) const;
   /// `name,model,fingerprint,l,steps`
   void write_csv(AtomicFile file) const;
@@ -62,7 +63,7 @@ std::vector<std::pair<std::string, std::size_t>> counted_lines(
 /// "line (2 of 3 dumps)"; the line alone where all have it.
 std::string line_of_dumps(const std::string& line, std::size_t having, std::size_t dumps);
 
-/// A model's name up to " / " or " (", behind which the prompt may be told.
+/// A model's name up to " / " or " (", behind which the prompt may be named.
 std::string model_of(const std::string& name);
 
 /// The folder of what divides a dump's budgets by the mean profile of the other dumps, and a key in

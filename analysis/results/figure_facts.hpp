@@ -5,15 +5,15 @@
 #include <limits>
 #include <string_view>
 
-// What there is to know of a figure, one kind of number in a result folder, before any such number is known.
-// The figures themselves stand in analysis/results/schema.hpp.
+// Properties of a figure (one kind of number in a result folder) that are known before any value is computed.
+// The figures themselves are listed in analysis/results/schema.hpp.
 
 namespace kvreplay {
 
 /// In the place of a value that is not there.
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// Which of two values of a figure is better.
+/// The direction in which values of a figure are better.
 enum class Better { neither, smaller, larger };
 
 /// The axis and the colours that suit a figure.
@@ -26,7 +26,7 @@ enum class FigureScale {
   gain          ///< a share of what is to be saved: at most 1, below 0 where it costs more
 };
 
-/// Whether values are compared by their difference: a ratio means little where the range is given.
+/// True if values are compared by their difference, because a ratio means little within a fixed range.
 constexpr bool has_fixed_range(FigureScale scale) {
   return scale == FigureScale::share || scale == FigureScale::correlation || scale == FigureScale::gain;
 }
@@ -53,7 +53,7 @@ constexpr FigureRange range_of(FigureScale scale) {
   return kUnbounded;
 }
 
-/// What a number is of, and at which of these a figure exists.
+/// The scopes of a number, and the set of scopes at which a figure exists.
 enum class Level { head, layer, model };
 struct Levels {
   bool head = true, layer = true, model = true;
@@ -92,12 +92,12 @@ constexpr std::string_view name_of(RowSet rows) {
 
 inline constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none, RowSet::reference};
 
-/// What figures have in common that measure alike.
+/// Properties that figures of one kind share.
 struct FigureKind {
   std::string_view unit = {};  ///< empty for plain numbers
   Better better = Better::neither;
   FigureScale scale = FigureScale::linear;
-  bool exact = true;  ///< what happens to cache and outputs; else a formula that stands for it
+  bool exact = true;  ///< true effect on cache and outputs; false: a formula approximates it
   RowSets rows = kEitherRows;
   Levels levels = {};
 
@@ -125,7 +125,7 @@ struct FigureFacts : FigureKind {
   std::string_view title = {};  ///< for a heading or a list
   std::string_view what = {};   ///< one sentence in plain words, without a full stop
   bool offered = false;         ///< in the lists that pages choose a figure from
-  std::string_view main = {};  ///< what it is called among the main figures of the model; empty: none of them
+  std::string_view main = {};   ///< its name among the main figures of the model; empty: not a main figure
 };
 
 /// The facts of a figure among those of its table, for FactsTable.

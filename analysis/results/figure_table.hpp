@@ -11,9 +11,9 @@
 
 namespace kvreplay {
 
-/// What names a figure: columns of its table and their values.
+/// A filter on figures: columns of a table and the values that they must have.
 using Wanted = std::vector<std::pair<std::string_view, std::string_view>>;
-/// And one more; the text is looked at, not kept.
+/// The filter with one more condition. Refers to the texts without copying them.
 inline Wanted with(Wanted wanted, std::string_view key, std::string_view value) {
   wanted.emplace_back(key, value);
   return wanted;
@@ -23,7 +23,7 @@ inline Wanted with(Wanted wanted, std::string_view key, std::string_view value) 
 template <class Entry>
 class KeyedTable {
  public:
-  /// Whose entries they are.
+  /// The table that the entries belong to.
   Table table() const { return table_; }
   bool empty() const { return entries_.empty(); }
   const std::vector<std::string>& key_columns() const { return columns_; }
@@ -63,8 +63,9 @@ class KeyedTable {
     return {values.begin(), values.end()};
   }
 
-  /// What entries that match `common` have under some columns, every combination once, with `common` in front
-  /// of it; the last column changes fastest, and rows of the decoding steps come first. Views of this table.
+  /// All distinct combinations of values that entries matching `common` have in some columns, each with
+  /// `common` in front. The last column changes fastest; rows of the decoding steps come first. The results
+  /// are views of this table.
   std::vector<Wanted> choices(const std::vector<std::string_view>& columns, const Wanted& common) const {
     std::vector<Wanted> all{common};
     for (const std::string_view column : columns) {
@@ -137,7 +138,7 @@ std::string best_rows(const FigureTable& table, const Wanted& common = {});
 struct FigureTables {
   DumpShape shape;
   std::vector<Index> layers;  ///< of the run, ascending, by the dump's numbers
-  /// What sentences call each of the dump's layers; empty: by the dump's numbers, as tables do.
+  /// The numbers by which sentences name the dump's layers; empty: the dump's numbers, as in tables.
   std::vector<Index> called = {};
   FigureTable agreement{Table::agreement}, evictions{Table::evictions}, decode{Table::decode},
       budgets{Table::budgets}, channels{Table::channels}, compensation{Table::compensation};

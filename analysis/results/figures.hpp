@@ -20,7 +20,7 @@ namespace kvreplay {
 /// A figure as a table has it; valid while it is visited.
 struct TableFigure {
   std::span<const std::string> names;  ///< of the keys: figure_keys()
-  std::span<const std::string> keys;   ///< that tell it from all others
+  std::span<const std::string> keys;   ///< the keys that identify the figure
   std::string_view derived = {};       ///< `kept` or `pruned`, which follow from them; may be empty
   double value = 0;
   std::optional<Index> layer = {},
@@ -41,10 +41,10 @@ void each_figure(const ResultReader& results, Table table, const VisitFigure& vi
 /// Visits each figure; of tables with rows of heads only, the medians over the heads, NaN left out, follow as
 /// the figures of the model.
 void each_figure_and_median(const ResultReader& results, Table table, const VisitFigure& visit);
-/// Visits figures that stand beside those of other prompts: `window` is what was asked for, "all", not
-/// the rows that it came to, which differ with the prompts' lengths.
+/// Visits figures for comparisons over prompts. `window` is the requested one, "all", rather than the
+/// resulting number of rows, which depends on the prompt's length.
 void each_figure_of_prompt(const ResultReader& results, Table table, const VisitFigure& visit);
-/// The windows that `kvreplay tokens` was asked for, in the order of its tables; none where it did not run.
+/// The windows requested from `kvreplay tokens`, in the order of its tables; none if the command did not run.
 std::vector<std::string> asked_windows(const ResultReader& results);
 
 /// Tells the figures that stand for all of a table's swept keys: those with the first value of each. The
@@ -60,14 +60,14 @@ class FirstOfSwept {
   std::vector<std::string> first_;
 };
 
-/// Whether a figure of the model is a sum over heads of errors, which a few heads may rule: the median head
-/// stands beside it, under the figure's name with kMedianHead behind it.
+/// True if a figure of the model is a sum of errors over heads, which a few heads may dominate. The value of
+/// the median head is then shown too, under the figure's name followed by kMedianHead.
 bool is_error_of_heads(const FigureFacts& figure);
 inline constexpr const char* kMedianHead = ", median head";
 /// Visits the median heads of all such figures of a table, as figures of the model.
 void each_median_head(const ResultReader& results, Table table, const VisitFigure& visit);
 
-/// What a figure is of, by its first two keys.
+/// The scope of a figure, from its first two keys (layer, kv_head).
 Level level_of(std::span<const std::string> keys);
 
 /// Keys as the fields of a CSV row, which names a figure and stands in the tables made of several.
@@ -89,7 +89,7 @@ class Names {
   std::vector<const std::string*> order_;  // into numbers_, whose keys stay where they are
 };
 
-/// Whether a list has an item.
+/// True if a list contains an item.
 template <class List, class Item>
 bool is_in(const List& list, const Item& item) {
   return std::find(std::begin(list), std::end(list), item) != std::end(list);

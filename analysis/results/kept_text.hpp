@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
-// What the keys of tables say, as people read it. Budgets are labels: whole tokens ("410"), or a compression
-// ratio sigma ("0.8").
+// Values of the tables' key columns as readable text. A budget's label is a number of tokens ("410") or a
+// compression ratio sigma ("0.8").
 
 namespace kvreplay {
 
-/// 1 - x to twelve digits, so that 0.7 and 0.3 are each other's: the share that a compression ratio keeps,
-/// and the ratio that keeps a share.
+/// 1 - x to twelve digits, so that 0.7 and 0.3 map to each other: from a compression ratio to the kept share,
+/// and back.
 double rest_of(double share);
 
-/// The share that a label keeps of l tokens; of a compression ratio as it was asked for. Nothing of other
+/// The share that a label keeps of l tokens; for a compression ratio, the requested share. Nothing for other
 /// texts.
 std::optional<double> kept_share(std::string_view label, std::ptrdiff_t l);
 
@@ -33,12 +33,13 @@ std::string kept_with_share(std::string_view label, double share);
 /// "decoding steps" for "future"; other rows as they are called.
 std::string rows_text(std::string_view rows);
 
-/// Whether what a key of a table names, a policy or a budget method, looks at the decoding steps that it is
-/// judged on, as nothing can that runs. Such an oracle is shown beside the others and never called the best.
+/// True if the policy or budget method that a key names is an oracle: one that uses the decoding steps on
+/// which it is judged, which is impossible in a running engine. Oracles are shown next to the others and
+/// never called the best.
 bool is_oracle(Table table, std::string_view key, std::string_view value);
 
-/// The value of a key as people read it: of budgets' method "lu" it is "lu (oracle)", of rows what
-/// rows_text() says, of budget and sigma what kept_text() does.
+/// The value of a key as readable text: "lu (oracle)" for budgets' method "lu", rows_text() for rows,
+/// kept_text() for budget and sigma.
 std::string shown_key(Table table, std::string_view key, std::string_view value);
 /// The values of several keys as people read them.
 std::vector<std::string> shown_keys(Table table,

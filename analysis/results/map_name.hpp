@@ -12,7 +12,7 @@ namespace kvreplay {
 /// A word of a table as names of files have it: '_' for ':'.
 std::string file_word(std::string_view word);
 
-/// What a file of maps/ is of: a figure of every head.
+/// The parts of a file name in maps/. Such a file holds one figure of every head.
 struct MapName {
   Table table = Table::heads;
   std::string figure = {};  ///< as the table has it

@@ -163,7 +163,7 @@ namespace {
 constexpr std::uintmax_t kMostSummary = std::uintmax_t{1} << 28;
 constexpr std::size_t kPlace = 2;  // keys of a figure's place: layer, kv_head
 
-/// Whether two means of `values` are equal but for what compilers make of the same sum.
+/// True if two means of `values` are equal up to the rounding by which compilers differ in a sum.
 bool same_mean(double a, double b, std::span<const double> values) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return true;
   double size = 0;

@@ -15,26 +15,26 @@
 
 namespace kvreplay {
 
-/// The mean of a figure over dumps, and how sure it is.
+/// The mean of a figure over dumps, with its interval.
 struct OverDumps {
   Index n = 0;  ///< dumps in which the figure has a value
-  /// NaN where n is 0. Of correlations by Fisher's z, tanh of the mean of atanh, while every one lies within
-  /// -1 and 1; else the plain one.
+  /// NaN if n is 0. The mean of correlations is formed by Fisher's z (tanh of the mean of atanh) while every
+  /// value lies within -1 and 1; else it is the arithmetic mean.
   double mean = kNan;
   double sd = kNan;  ///< with n - 1; NaN below two values
-  /// Set where a figure spans decades (FigureScale::log) and is positive in every dump; else NaN.
+  /// Set if a figure spans decades (FigureScale::log) and is positive in every dump; else NaN.
   double geometric_mean = kNan;
-  /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom: of the geometric
-  /// mean, on the scale of logarithms, where there is one, else of the mean, of correlations on the scale of
-  /// z. What has no such scale is cut off at the figure's range, in which the true mean lies, too: that loses
-  /// no coverage. NaN below kFewestPrompts values.
+  /// The ends of the 95 % confidence interval by Student's t with n - 1 degrees of freedom. If there is a
+  /// geometric mean, the interval is that of the geometric mean, on the scale of logarithms; else that of the
+  /// mean, for correlations on the scale of z. Intervals without such a scale are cut off at the figure's
+  /// range, which contains the true mean: no coverage is lost. NaN below kFewestPrompts values.
   double low = kNan, high = low;
 
   /// The mean that the interval is of.
   double center() const;
 };
 
-/// Welford's mean and variance of the values that are no NaN, in the order they come in.
+/// Welford's mean and variance of the values that are not NaN, in the order of the calls.
 class RunningMean {
  public:
   explicit RunningMean(FigureScale scale = FigureScale::linear) : scale_(scale) {}
@@ -55,16 +55,16 @@ class RunningMean {
   FigureScale scale_;
 };
 
-/// The mean of values of which some may be NaN.
+/// The mean of values, some of which may be NaN.
 OverDumps over_dumps(std::span<const double> values, FigureScale scale);
 
-/// One table of several result folders, figure by figure, without the layers' and heads' being mixed: all
-/// that is averaged is a figure of one head, one layer or the whole model over the dumps.
+/// One table of several result folders, figure by figure. Layers and heads are never mixed: each mean is that
+/// of a figure of one head, one layer or the whole model over the dumps.
 class TableOverDumps {
  public:
   explicit TableOverDumps(Table table);
 
-  /// Adds a folder's table, if it has it. Throws InputError where a row is there twice.
+  /// Adds a folder's table, if it has it. Throws InputError if a row occurs twice.
   void add(const ResultReader& results);
 
   /// Figures that at least two dumps have, in the order of the first dump, then of the next one.
@@ -73,16 +73,16 @@ class TableOverDumps {
     OverDumps over;
   };
   std::vector<Row> rows(std::optional<Level> level = {}) const;
-  /// As `<table>_over_dumps.csv`: the keys and kMeanColumns. Returns the number of rows; no file is written
-  /// where there are none.
+  /// Writes `<table>_over_dumps.csv`: the keys and kMeanColumns. Returns the number of rows; without rows no
+  /// file is written.
   std::size_t write(const ResultFolder& folder) const;
-  /// The main figures of the model as text, means with their intervals; empty where there are none.
+  /// The main figures of the model as text, means with their intervals; empty if there are none.
   std::string report() const;
 
  private:
   struct Figure {
     RunningMean mean;
-    Index dumps = 0;   // that have a row of it
+    Index dumps = 0;   // dumps that have a row of the figure
     Index latest = 0;  // the number of the last of them
   };
   Table table_;
@@ -99,15 +99,15 @@ std::string interval_text(double low, double high);
 /// Three digits; "442" and "1532", not "1.53e+03".
 std::string short_number(double value);
 
-/// A finished folder over several dumps. Throws InputError, one line with the path, where a file is missing
-/// or is not what it should be.
+/// A finished folder over several dumps. Throws InputError, one line with the path, if a file is missing or
+/// invalid.
 class OverDumpsReader {
  public:
-  /// Whether a folder's summary.json says that it is over dumps.
+  /// True if a folder's summary.json says that its results are over several dumps.
   static bool is_over_dumps(const std::filesystem::path& folder);
 
-  /// Reads summary.json and those of the dumps' folders; throws where one is unfinished, is missing, or is of
-  /// another dump than the summary names.
+  /// Reads summary.json and those of the dumps' folders. Throws if a folder is unfinished, is missing, or
+  /// belongs to another dump than the summary names.
   explicit OverDumpsReader(std::filesystem::path folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -116,7 +116,7 @@ class OverDumpsReader {
   const std::vector<std::string>& names() const { return names_; }
   /// The results of each, in that order; never empty.
   const std::vector<ResultReader>& dumps() const { return dumps_; }
-  /// Results with the profile of the other dumps, in that order too; nothing of a dump without.
+  /// Results with the profile of the other dumps, in that order too; empty for a dump without such results.
   const std::vector<std::optional<ResultReader>>& left_one_out() const { return left_one_out_; }
 
   /// A figure of the whole model.
@@ -125,17 +125,17 @@ class OverDumpsReader {
     OverDumps over;
     std::vector<double> dumps;  ///< one each; NaN where a dump has no value
   };
-  /// The figures of the model in `<table>_over_dumps.csv`, with what they are the means of from the dumps'
-  /// own tables, and behind them the median heads of errors and what was measured with the model in the loop
-  /// in two dumps and more; none where the folder has no such file. Throws where the two do not go together.
+  /// The figures of the model in `<table>_over_dumps.csv`, each with its values from the dumps' own tables.
+  /// Behind them stand the median heads of errors and the figures measured with the model in the loop in at
+  /// least two dumps. None if the folder has no such file. Throws if a mean does not fit the dumps' values.
   std::vector<Figure> model_figures(Table table) const;
 
  private:
-  /// The results of a dump in a subfolder; throws where they are of another than the summary names.
+  /// The results of a dump in a subfolder. Throws if they belong to another dump than the summary names.
   ResultReader results_in(const std::filesystem::path& below, const std::string& fingerprint) const;
   std::vector<Figure> means(Table table, const std::filesystem::path& path) const;
-  /// Visits the figures of a table of the whole model in every dump, those of its budgets divided by the
-  /// profile of others among them, by the dump's number.
+  /// Visits the figures of a table of the whole model in every dump, with the dump's number. They include
+  /// those of budgets divided by the profile of other dumps.
   using EachFigure = void (*)(const ResultReader&, Table, const VisitFigure&);
   void each_model_figure(Table table, EachFigure each,
                          const std::function<void(std::size_t dump, const TableFigure&)>& visit) const;

@@ -19,7 +19,7 @@ std::vector<std::size_t> by_p(std::span<const double> p) {
   return order;
 }
 
-/// How many prompts tell a difference alone, at this level.
+/// The number of prompts at which a single difference is significant at this level, with a power of 0.8.
 std::optional<std::ptrdiff_t> prompts_needed(const Paired& paired, double level) {
   constexpr std::ptrdiff_t kMost = 1000;
   constexpr double kPower = 0.8;

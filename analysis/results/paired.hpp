@@ -9,17 +9,18 @@
 #include <string_view>
 #include <vector>
 
-// Two methods on the same prompts. A hard prompt raises what both lose, so intervals of each alone overlap
-// where one is better on every prompt: what is formed here are differences within a prompt.
+// Two methods on the same prompts. A hard prompt raises the losses of both methods, so that their separate
+// intervals overlap even if one method is better on every prompt. Differences are therefore computed within
+// each prompt.
 
 namespace kvreplay {
 
-/// How two values of a figure are set against each other.
+/// The form of a paired comparison of two values.
 enum class PairedBy {
   ratio,      ///< by the natural logarithm of left / right: errors, which are positive and span decades
   difference  ///< by left - right: shares and correlations
 };
-/// What suits a figure's direction and scale; nothing where neither does.
+/// The form that suits a figure's direction and scale; nothing if neither form does.
 std::optional<PairedBy> paired_by(Better better, FigureScale scale);
 
 /// Left against right over prompts.
@@ -31,8 +32,8 @@ struct Paired {
   double mean = kNan;         ///< NaN where a ratio is 0 or infinite
   double sd = kNan;           ///< with n - 1; NaN below two prompts
   /// The ends of the mean's 95 % confidence interval and the two-sided p of no difference, both by Student's
-  /// t with n - 1 degrees of freedom; NaN below kFewestPrompts. Of a difference the ends go no further than
-  /// two values of the figure can lie apart.
+  /// t with n - 1 degrees of freedom; NaN below kFewestPrompts. The interval of a difference is cut off at
+  /// the largest distance that two values of the figure can have.
   double low = kNan, high = low, p = low;
 
   /// The mean and the interval's ends as they are read: times, or a difference.
@@ -52,17 +53,18 @@ Paired paired(std::span<const double> left, std::span<const double> right, Bette
 inline constexpr std::string_view kPairedColumns = "log_ratio,difference,low,high,wins,p";
 void add_paired(CsvTable& csv, const Paired& paired, double p);
 
-/// The p below which two methods are told apart.
+/// The p below which two methods differ significantly.
 inline constexpr double kToldApart = 0.05;
 
-/// Holm's adjustment: the p of each of several questions asked of the same data, so that one in twenty sets
-/// of questions without any difference has a p below 0.05 in it. NaN are no questions.
+/// Holm's adjustment of the p of several tests on the same data: if there is no difference at all, at most
+/// one in twenty sets of tests has a p below 0.05. NaN are no tests.
 std::vector<double> holm(std::span<const double> p);
 
-/// How many prompts would tell each of several differences that are asked at once from none, in four of five
-/// tries, if means and spreads stay what they are: by Holm as well, so that the k-th of m by p needs p below
-/// 0.05 / (m - k), and those before it to be told too. Nothing where there is no p or the mean is 0, where it
-/// takes more than 1,000, and where one before it has no answer.
+/// For each of several differences that are tested together: the number of prompts at which it would be
+/// significant in four of five tries, if means and standard deviations stay as they are. Holm's adjustment
+/// applies: the k-th of m by p needs p below 0.05 / (m - k), and all before it must be significant too.
+/// Nothing if there is no p, if the mean is 0, if more than 1,000 prompts are needed, or if one before it has
+/// no answer.
 std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired> asked);
 
 // Student's distribution, for intervals and tests over a handful of prompts.
@@ -70,8 +72,8 @@ std::vector<std::optional<std::ptrdiff_t>> prompts_needed(std::span<const Paired
 /// The confidence of every interval that the program states.
 inline constexpr double kConfidence = 0.95;
 
-/// With fewer prompts no interval is stated and nothing is told apart: two or three values that lie close by
-/// chance would look certain, and what skews their distribution cannot be seen.
+/// The fewest prompts for an interval or a significant difference. Two or three values that are close by
+/// chance would look certain, and a skewed distribution could not be recognized.
 inline constexpr std::ptrdiff_t kFewestPrompts = 4;
 
 /// The t such that |T| <= t has probability `share` (0 < share < 1), where T has Student's distribution with

@@ -185,8 +185,8 @@ void append(std::string& bytes, std::uint64_t number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-/// Whether a list of files stands where the end of the file says. What else lies in a record's place may be
-/// of any size and is not worth reading.
+/// True if the file ends as a record does: with a list of files at the place that its last bytes state. Other
+/// files in a record's place may be of any size and are not read.
 bool ends_like_a_record(const fs::path& path) {
   const MappedFile file(path);
   const std::span<const std::byte> bytes = file.bytes();

@@ -46,8 +46,8 @@ void remove_files(const std::filesystem::path& folder, std::span<const std::stri
 
 inline constexpr std::size_t kFingerprintDigits = 16;
 
-/// What is kept of a finished layer: the figures that tables are made of, and the files that were written. As
-/// bytes: [fingerprint][figures, float64][files, as a CSV][the CSV's size][XXH3 of all before].
+/// The stored record of a finished layer: the figures that tables are made of, and the files that were
+/// written. Bytes: [fingerprint][figures, float64][files, as a CSV][the CSV's size][XXH3 of all before].
 struct LayerRecord {
   std::string fingerprint;  ///< of the layer in the dump, kFingerprintDigits of it
   std::vector<double> figures;

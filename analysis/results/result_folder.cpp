@@ -156,7 +156,7 @@ class ResultFolder::Lock {
   Lock& operator=(const Lock&) = delete;
 
  private:
-  /// Whether the file under this name is still the one that was opened, not a later one of another process.
+  /// True if the path still names the file that was opened, rather than a later file of another process.
   bool is_current() const {
     struct stat opened = {}, named = {};
     return ::fstat(fd_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
@@ -167,8 +167,8 @@ class ResultFolder::Lock {
   int fd_ = -1;
 };
 
-/// What this process writes. The name of a file is on disk before the file is begun, so that whatever stops
-/// the process, a later one knows what to remove.
+/// Journal of the files that this process writes. A file's name is on disk before the file is begun. If the
+/// process is stopped, a later process therefore knows which files to remove.
 class ResultFolder::Written {
  public:
   explicit Written(fs::path folder) : folder_(std::move(folder)) {}
@@ -313,8 +313,9 @@ void ResultFolder::open(Existing existing) {
 }
 
 void ResultFolder::begin_anew() const {
-  // What is to go is noted first; records of layers go before the new state comes, which they are not of.
-  // Whatever stops this leaves a folder that still is ours, not finished, and that knows what else is to go.
+  // Names of the files to remove are noted first. Records of layers are removed before the new state is
+  // written, because they do not belong to it. If the process is stopped in between, the folder is still
+  // recognized as ours, is unfinished, and knows which files are left to remove.
   const std::vector<std::string> old = names_in(folder_), work = work_names(folder_);
   const auto some = [](const std::vector<std::string>& names, auto chosen) {
     std::vector<std::string> those;
@@ -338,7 +339,7 @@ void ResultFolder::remove(const fs::path& folder) {
     remove_files(folder, kAlways);
     remove_files(folder, work_names(folder));
   }
-  std::error_code others;  // it stays where something else is in it
+  std::error_code others;  // the folder stays if it contains other files
   if (!fs::is_symlink(folder)) fs::remove(folder, others);
 }
 

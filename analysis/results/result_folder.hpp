@@ -17,7 +17,7 @@ namespace kvreplay {
 /// The version of the result folder's layout, "schema" in summary.json.
 inline constexpr int kResultSchema = 1;
 
-/// What to do with a folder that already holds results.
+/// The action for a folder that already holds results.
 enum class Existing {
   refuse,
   resume,
@@ -25,8 +25,9 @@ enum class Existing {
   renew  ///< resume where they are of the same settings, else replace
 };
 
-/// What each of some layers of a dump holds, as layer_fingerprints() tells: known, or found out when it is
-/// first asked for, which reads the layer. For threads. Copies share what was found.
+/// Fingerprints of some layers of a dump, as layer_fingerprints() computes them. A fingerprint is either
+/// known from the start or computed by reading the layer when it is first requested. Safe to call from
+/// several threads. Copies share the computed fingerprints.
 class LayerFingerprints {
  public:
   LayerFingerprints() : LayerFingerprints(std::map<Index, std::string>()) {}
@@ -45,63 +46,64 @@ class LayerFingerprints {
 };
 
 /// A result folder while it is written (analysis/RESULTS-FORMAT.md). Every file appears whole or not at all.
-/// Until finish(), a hidden work folder holds what a later run needs to go on: the settings, the names of all
-/// files that were begun, and for every finished layer a record, which is written last: the figures that the
-/// tables are made of, and the size and hash of each of the layer's files. A lock in it keeps every other
-/// process out. A shard has the records not there but in figures/, where they stay for `kvreplay merge`.
-/// Nothing is ever removed but files that were begun under these names, and no symbolic link is followed
-/// then.
+/// Until finish(), a hidden work folder holds the data that a later run needs to resume: the settings and the
+/// names of all files that were begun. For every finished layer it also holds a record, which is written
+/// last: the figures that the tables are made of, and the size and hash of each of the layer's files. A lock
+/// in the work folder keeps every other process out. A shard has its records in figures/ instead, where they
+/// stay for `kvreplay merge`. Only files that were begun under these names are ever removed, and no symbolic
+/// link is followed when they are.
 class ResultFolder {
  public:
-  /// Makes the folder, or takes up one that is there. `settings` is everything that the results depend on,
-  /// but for what the dump's layers hold, which `layers` tells: of those that are done already it is asked
-  /// at once. Throws InputError where the folder holds something that is not ours, holds results and
-  /// `existing` is refuse, or was begun with other settings and `existing` is resume (the first difference is
-  /// named), or another process writes to it.
+  /// Creates the folder or opens an existing one. `settings` is everything that the results depend on, except
+  /// the contents of the dump's layers, which `layers` provides; those of finished layers are requested at
+  /// once. Throws InputError if the folder holds something that is not ours, holds results and `existing` is
+  /// refuse, was begun with other settings and `existing` is resume (the message names the first difference),
+  /// or if another process writes to it.
   ResultFolder(std::filesystem::path folder, Json settings, LayerFingerprints layers, Existing existing);
 
-  /// The folder that another process, rank 0, has taken up, for a process that helps it. Throws InputError
-  /// where this one does not see the same folder or not the same dump.
+  /// Opens the folder that another process, rank 0, has opened, for a process that helps it. Throws
+  /// InputError if this process does not see the same folder or the same dump.
   static ResultFolder join(std::filesystem::path folder, Json settings, LayerFingerprints layers,
                            bool finished);
 
   const std::filesystem::path& path() const { return folder_; }
   const Json& settings() const { return settings_; }
-  /// Whether summary.json was there already: nothing is left to do.
+  /// True if summary.json existed already, so that nothing is left to do.
   bool finished() const { return finished_; }
 
-  /// A file of the results, `name` being below the folder: for whoever writes it.
+  /// A file of the results, to be written by the caller; `name` is relative to the folder.
   AtomicFile file(const std::filesystem::path& name) const;
-  /// The same, `name` being below the layer's folder.
+  /// As file(), with `name` relative to the layer's folder.
   AtomicFile layer_file(Index layer, const std::filesystem::path& name) const;
 
   /// The `layers`, ascending, that are not done. `pass` numbers the passes over the dump from 1.
   std::vector<Index> missing_layers(const std::vector<Index>& layers, int pass = 1) const;
-  /// What the dump's layer holds, for keep_layer(): to be asked while the layer is read anyway.
+  /// The fingerprint of a layer of the dump, for keep_layer(). Request it while the layer is read anyway.
   std::string fingerprint(Index layer) const { return layers_.of(layer); }
   /// Marks a layer as done and keeps its figures. To be called once all of the layer's files are written.
   void keep_layer(Index layer, std::span<const double> figures, int pass = 1) const;
-  /// The figures of a finished layer; throws InputError where there are not `count` of them.
+  /// The figures of a finished layer; throws InputError if their number is not `count`.
   std::vector<double> layer_figures(Index layer, std::size_t count, int pass = 1) const;
 
   /// Takes a layer over from a finished shard of the same run: its files, then its record. Throws InputError
-  /// where the shard has it not, computed it from another dump, or has not the files that it wrote.
+  /// if the shard lacks the layer, computed it from another dump, or lacks files that it wrote.
   void adopt_layer(Index layer, const std::filesystem::path& part) const;
 
-  /// What is to be said of the results in summary.json's notes. Not for threads.
+  /// Adds a remark to the notes in summary.json. Not safe to call from several threads.
   void note(std::string text) const;
   const std::vector<std::string>& notes() const;
 
   void write_json(const std::filesystem::path& name, const Json& json) const;
-  /// Writes files.csv and summary.json and drops the work folder. Throws InputError where a file is not as it
-  /// was written.
+  /// Writes files.csv and summary.json and removes the work folder. Throws InputError if a file has changed
+  /// since it was written.
   void finish(const Json& summary);
 
-  /// Throws InputError where finished results are not as files.csv records them, or that not as summary.json
-  /// does; nothing where `folder` holds none, or such from before there was a record.
+  /// Throws InputError if finished results differ from the record in files.csv, or files.csv from that in
+  /// summary.json. Does nothing if `folder` has no results, or results from before there was a record.
   static void require_as_written(const std::filesystem::path& folder);
 
-  /// Removes results, finished or not, and nothing else; throws InputError where none say what they are.
+  /// Removes results, finished or not, and nothing else. Throws InputError if no file there identifies
+  /// results.
   static void remove(const std::filesystem::path& folder);
 
  private:
@@ -116,9 +118,9 @@ class ResultFolder {
   void begin_anew() const;
   void resume(const std::optional<Json>& summary, const std::optional<Json>& state, Existing existing);
   void drop_damaged_layers() const;
-  /// The record of a layer; it is of what the dump holds, as far as that is known.
+  /// The record of a layer; it belongs to the dump's contents, as far as these are known.
   LayerRecord record_of(Index layer, int pass) const;
-  /// What the records say of every layer.
+  /// The records of all layers.
   struct Recorded {
     std::vector<RecordedFile> files;
     std::map<Index, std::string> fingerprints;
@@ -137,8 +139,8 @@ class ResultFolder {
 /// "layer_07": two digits at least.
 std::string layer_name(Index layer);
 
-/// The first key under which two settings differ, as "options.tokens.window was 32, is 64"; empty where they
-/// are equal.
+/// The first key under which two settings differ, as "options.tokens.window was 32, is 64"; empty if they are
+/// equal.
 std::string settings_difference(const Json& was, const Json& is, const std::string& where = "");
 
 }  // namespace kvreplay

@@ -21,7 +21,7 @@ class ResultReader {
   /// Reads summary.json; throws where there is none, one of another schema, one without the dump's shape and
   /// the layers of the run, or one over several dumps, and where the results are unfinished.
   explicit ResultReader(std::filesystem::path folder);
-  /// Whether a folder looks like one: it has summary.json.
+  /// True if a folder looks like results: it has summary.json.
   static bool is_results(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -30,22 +30,23 @@ class ResultReader {
   Json option(std::string_view command, std::string_view key) const;
   /// The shape of the dump, as the summary states it.
   const DumpShape& shape() const { return shape_; }
-  /// Where the dump may lie by run.json: as seen from the result folder, where it lay when the run was made,
-  /// and, of a relative path, from the working folder, the result folder and the folders above it. Those that
-  /// are there, else where it lay; none where run.json does not say.
+  /// Paths at which the dump may lie according to run.json: relative to the result folder, at its place when
+  /// the run was made, and, for a relative path, relative to the working folder, the result folder and the
+  /// folders above it. Returns the paths that exist; if none does, its place at the run. None if run.json
+  /// names no dump.
   std::vector<std::filesystem::path> dump_paths() const;
   /// The layers of the run, ascending, by the dump's numbers.
   const std::vector<Index>& layers() const { return layers_; }
   /// The model's number of every layer of the dump, ascending; empty where they are the dump's own.
   const std::vector<Index>& model_layers() const { return model_layers_; }
 
-  /// Whether the results have such a file: files.csv names it or, where there is no files.csv, it is there.
+  /// True if the results have such a file: files.csv names it or, if there is no files.csv, the file exists.
   bool has(const std::filesystem::path& name) const;
   bool has(Table table) const { return has(file_of(table)); }
   /// Tables that the results have, in the format's order.
   std::vector<Table> tables() const;
-  /// A table row by row: `visit(reader, row)`. Its columns must be there, and as many rows as the summary
-  /// counts. What the rows say is read by each_figure() (analysis/results/figures.hpp).
+  /// Reads a table row by row: `visit(reader, row)`. The table must have its columns and as many rows as the
+  /// summary counts. each_figure() (analysis/results/figures.hpp) interprets the rows.
   template <class Visit>
   void each_row(Table table, const Visit& visit) const {
     CsvReader reader = open_table(table);

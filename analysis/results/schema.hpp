@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-// The tables of a result folder (analysis/RESULTS-FORMAT.md): their columns and the figures that stand in
-// them. Who writes, reads, compares or draws a figure takes its name and all else from here.
+// The tables of a result folder (analysis/RESULTS-FORMAT.md): their columns and their figures. Code that
+// writes, reads, compares or draws a figure takes the figure's name and properties from here.
 
 namespace kvreplay {
 
-/// agreement.csv: how well a score follows a reference. Of a score s and a reference e over n candidates.
+/// agreement.csv: how well a score s follows a reference e over n candidates.
 enum class AgreementFigure {
   rel_l1,
   spearman,
@@ -82,8 +82,8 @@ inline constexpr auto kAgreementFigures = facts_table<FigureOf<AgreementFigure>>
 });
 constexpr const FigureFacts& facts_of(AgreementFigure figure) { return kAgreementFigures[figure]; }
 
-/// What a change of the outputs is predicted to cost the model, of kept sets, budgets and pruned channels
-/// alike. Definitions: sim/loss/LOSS.md.
+/// Predicted losses: what a change of the outputs costs the model, for kept sets, budgets and pruned
+/// channels. Definitions: sim/loss/LOSS.md.
 inline constexpr FigureFacts kLossRow{kLossKind, "loss_row", "Predicted loss, row by row",
                                       "Predicted KL of the model from the change of the outputs, of every "
                                       "row and query head by itself: squares of gradient times change",
@@ -413,7 +413,7 @@ constexpr std::string_view name_of(Id figure) { return facts_of(figure).name; }
 /// The tables, in the order in which folders list them.
 enum class Table { heads, agreement, evictions, decode, diff, budgets, channels, compensation };
 
-/// How the rows of a table are told apart, and what they say. Lists are comma-separated.
+/// Columns of a table and their roles: keys that distinguish rows, and figures. Lists are comma-separated.
 struct TableFacts {
   Table id;
   std::string_view name;   ///< "agreement", without .csv
@@ -526,16 +526,16 @@ std::string meaning_of(const FigureFacts& facts, std::string_view before, std::s
 
 /// "a,b" as its parts; none of an empty text.
 std::vector<std::string> split_list(std::string_view text);
-/// Whether it is one of the table's swept keys.
+/// True if the key is one of the table's swept keys.
 bool is_swept(Table table, std::string_view key);
-/// Whether every figure has a column of its own, instead of `metric` and `value`.
+/// True if every figure has a column of its own, instead of `metric` and `value`.
 bool is_wide(Table table);
 /// The columns that together tell a row from all others.
 std::vector<std::string> key_columns(Table table);
-/// What tells a figure from all others: the same, and `metric` where the table is wide.
+/// The columns that distinguish a figure from all others: key_columns(), and `metric` if the table is wide.
 std::vector<std::string> figure_keys(Table table);
 
-/// What a table over dumps has behind its keys, and one that compares two folders.
+/// The columns behind the keys, of a table over dumps and of a table that compares two folders.
 inline constexpr std::string_view kMeanColumns = "n,mean,sd,geometric_mean,ci_low,ci_high";
 inline constexpr std::string_view kComparedColumns = "a,b,difference,ratio";
 

@@ -17,7 +17,7 @@ struct HeadFigures {
   std::vector<Index> layers;
   Index n_kv = 0;
   Matrix<double> values;
-  std::vector<double> of_layers;  ///< those of the layers as a whole, added up over `layers` in their order
+  std::vector<double> of_layers;  ///< figures of whole layers, summed over `layers` in their order
 };
 
 /// The figures of one layer: [n_kv, figures_per_head] and [figures_per_layer].
@@ -26,8 +26,8 @@ struct LayerFigures {
   std::span<double> whole;
 };
 
-/// What a figure is of: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts the
-/// layers of the run.
+/// The scope of a figure: one KV head, a layer (head empty) or the whole model (both empty). `layer` counts
+/// the layers of the run.
 struct Scope {
   std::optional<Index> layer, head;
 };
@@ -35,13 +35,13 @@ constexpr Level level_of(Scope scope) {
   return scope.head ? Level::head : scope.layer ? Level::layer : Level::model;
 }
 
-/// change_sq / full_sq: 0 where nothing changes, nan where something does and the outputs are 0, or so small
-/// that their squares have no digits left.
+/// change_sq / full_sq: 0 if nothing changes; nan if something does and the outputs are 0, or so small that
+/// their squares have no digits left.
 double relative_error(double change_sq, double full_sq);
 
 /// "0.0287 / 0.0123": a figure over all heads, and the median head's; "-" for NaN.
 std::string with_median_head(double of_all, double of_median_head);
-/// How headings say so.
+/// The part of a heading that explains such pairs.
 inline constexpr const char* kOverHeads = "over all heads / of the median head";
 
 /// The figures of all heads, summed up over a head, a layer or the model. `figures` must outlive this.
@@ -61,12 +61,12 @@ class ScopedFigures {
     return std::span(figures_.of_layers).subspan(first, count);
   }
   double sum(Scope scope, Index column) const;
-  /// Over the heads that have a value; nan where none has.
+  /// The mean over the heads that have a value; nan if none has.
   double mean(Scope scope, Index column) const;
-  /// Over the heads of the run, of what `value_of` has for each; NaN and what is not there are left out, and
-  /// NaN where none is left. What stands beside a sum, which a few heads may rule.
+  /// The median over the heads of the run of the values that `value_of` returns. Missing values and NaN are
+  /// left out; NaN if none is left. Shown next to sums, which a few heads may dominate.
   double median_head(const std::function<std::optional<double>(Scope)>& value_of) const;
-  /// The value that all heads in scope share; empty where they differ.
+  /// The value that all heads in scope share; empty if they differ.
   std::optional<double> common(Scope scope, Index column) const;
   /// The dump's number of the layer in scope; empty for the whole model.
   std::optional<Index> layer_of(Scope scope) const;

@@ -24,7 +24,7 @@ class TableWriter {
   /// `metrics` are the columns of `heads`, whose figures depend on the run.
   TableWriter(const ResultFolder& folder, Table table, std::span<const std::string> metrics = {});
 
-  /// What the rows to come are of: a head, a layer, or the model. Other fields become empty.
+  /// Sets the scope of the following rows: a head, a layer, or the model. Clears all other fields.
   TableWriter& at(std::optional<Index> layer, std::optional<Index> head);
   /// A field of the rows to come, until it is set again or at() is called.
   TableWriter& set(std::string_view column, std::string_view value);
@@ -47,7 +47,7 @@ class TableWriter {
   }
   /// A row of a table with a column for every figure.
   void end_row();
-  /// Returns the number of rows. The folder is told which figures of which heads are empty.
+  /// Returns the number of rows. Reports to the folder which figures of which heads are empty.
   std::size_t finish();
 
  private:

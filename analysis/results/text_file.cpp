@@ -14,7 +14,7 @@ std::optional<Json> json_object_in(const std::filesystem::path& path) {
   try {
     auto json = parse_json(file_text(path, kMost), path.string());
     if (json.is_object()) return json;
-  } catch (const InputError&) {  // whoever asks says what is missing
+  } catch (const InputError&) {  // the caller reports what is missing
   }
   return std::nullopt;
 }

@@ -10,12 +10,12 @@
 
 namespace kvreplay {
 
-/// How many of each reference's k costliest tokens are among a score's k largest, at every k of a grid, and
-/// some tokens' values: of every head with token arrays.
+/// For every head with token arrays: the share of each reference's k costliest tokens that are among a
+/// score's k largest, at every k of a grid, and the values of some tokens.
 struct TokenFigures {
-  std::vector<std::string> heads;    ///< "layer 3, head 1", or "..., query head 5" of arrays by query head
-  std::vector<std::string> metrics;  ///< the arrays that there are, in the run's order
-  std::vector<std::string> scores;   ///< those of them that a method could rank by, exact errors among them
+  std::vector<std::string> heads;       ///< "layer 3, head 1", or "..., query head 5" of arrays by query head
+  std::vector<std::string> metrics;     ///< the arrays that there are, in the run's order
+  std::vector<std::string> scores;      ///< metrics that a method could rank by, including exact errors
   std::vector<std::string> references;  ///< exact errors and oracles
   std::vector<double> k;                ///< ascending; token counts
   /// [reference][head][score][k]; a reference against itself is NaN throughout.

@@ -40,8 +40,8 @@ bool has_oracle(Table table, const std::string& policy) {
   return is_oracle(table, "method", policy.substr(policy.rfind('~') + 1));
 }
 
-/// The case that a figure of a table is of, in the words of validate.csv. Those of budgets have no semantics
-/// of their own: the run has one.
+/// The case of a table's figure, in the words of validate.csv. Cases of budgets have no semantics: the run
+/// has a single one.
 std::vector<std::string> case_of(const TableFigure& figure, Table table) {
   if (table == Table::evictions)
     return {figure["policy"], figure["semantics"], figure["phase"], figure["budget"]};
@@ -89,7 +89,7 @@ std::vector<ValidatedCase> read_cases(const ResultReader& results) {
   return cases;
 }
 
-/// What answers.csv has of the cases, where there is one.
+/// Adds the figures of answers.csv to the cases, if the file exists.
 void add_answers(const ResultReader& results, std::vector<ValidatedCase>& cases) {
   std::error_code ignored;
   if (!fs::is_regular_file(results.folder() / kAnswers, ignored)) return;

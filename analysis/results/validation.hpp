@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-// What the cases of a result folder cost the model, measured with the model in the loop, beside what the
-// folder's own figures say of them.
+// Measured costs of the cases of a result folder, with the model in the loop, next to the folder's own
+// predictions.
 
 namespace kvreplay {
 
@@ -115,7 +115,7 @@ inline constexpr std::array kValidatedTables{Table::evictions, Table::budgets, T
 /// A kept set, compensated or not, a division of a budget or a selection of channels that the model was run
 /// with.
 struct ValidatedCase {
-  Table table;                                             ///< that has its figures, one of kValidatedTables
+  Table table;  ///< the table of the case's figures, one of kValidatedTables
   std::string policy, semantics, phase, budget, protocol;  ///< as validate.csv has them
   bool is_oracle = false;
   std::array<double, kValidationFigures.size()> measured;     ///< NaN where there is none
@@ -127,7 +127,8 @@ struct ValidatedCase {
   /// True if every key and value was stored when the model made it, as engines do. False: the cache was
   /// changed behind a prompt that was read exactly.
   bool is_written() const { return protocol == "written"; }
-  /// Whether both were done to as much of the cache in the same way, so that only who is kept differs.
+  /// True if both cases have the same table, semantics, phase, budget and protocol, so that only the choice
+  /// of tokens differs.
   bool is_beside(const ValidatedCase& other) const;
 };
 
@@ -141,7 +142,7 @@ struct Validation {
   std::string missing;               ///< why there are none, and what would measure them
   bool finished = true;
 
-  /// Those of kValidationFigures that some case has.
+  /// The figures of kValidationFigures that at least one case has.
   std::vector<ValidationFigure> measured() const;
   /// The figures that predict any of the cases of a table, in the order of export.
   std::vector<const FigureFacts*> predictors(Table table) const;
@@ -152,23 +153,23 @@ std::size_t bytes_of(const Validation& validation);
 /// InputError, one line, where validate.csv or validate.json is not what it should be.
 Validation read_validation(const ResultReader& results);
 
-/// What was measured of the cases of a table is as more figures of it, for those who compare figures: of the
-/// model on the future rows, under the keys that the case's own figures have. None for the other tables.
+/// Measured values presented as additional figures of a table, for code that compares figures: of the model
+/// on the future rows, under the keys of the case's own figures. None for the other tables.
 std::span<const FigureFacts* const> measured_figures(Table table);
-/// Visits those that a stored case has, case by case in the table's order; nothing where nothing was
-/// measured. Throws as read_validation().
+/// Visits the measured figures of cases whose stored cache was changed (is_written() is false), case by case
+/// in the table's order; none if nothing was measured. Throws as read_validation().
 void each_measured(const ResultReader& results, Table table, const VisitFigure& visit);
-/// As each_measured(), of caches that the model writes as engines do.
+/// As each_measured(), for caches that the model writes as engines do.
 void each_written(const ResultReader& results, Table table, const VisitFigure& visit);
 /// The figures of a table and, behind them, what was measured.
 void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit);
 
-/// Two cases whose KL differs by this ratio are told apart by it.
+/// The ratio of two cases' KL from which their order counts.
 inline constexpr double kApart = 1.5;
 
-/// How well a figure orders cases of one setting by a KL that was measured.
+/// Agreement between a figure's order of the cases of one setting and the order of their measured KL.
 struct OrderByFigure {
-  std::size_t cases = 0;  ///< that have both
+  std::size_t cases = 0;  ///< cases that have both
   std::size_t pairs = 0,
               in_order = 0;  ///< pairs of them that are kApart, and those that the figure orders alike
   double spearman;           ///< NaN of fewer than three

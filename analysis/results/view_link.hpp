@@ -21,7 +21,7 @@ struct ViewLink {
 
 inline constexpr std::string_view kLinkBegin = "kvreplay://open?";
 
-/// Whether the text is meant as a link: it begins with kvreplay:
+/// True if the text is intended as a link: it begins with kvreplay:
 bool is_view_link(std::string_view text);
 /// Keys that say nothing are left out.
 std::string text_of(const ViewLink& link);

@@ -31,7 +31,7 @@ Json summary_json(const Dump& dump, const Stages& stages, const std::vector<Left
   summary["totals"] = totals;
   summary["left_out"] = Json::array();
   summary["notes"] = dump.notes();
-  const auto leave_out = [&](const LeftOut& left) {  // what several stages lack is said once
+  const auto leave_out = [&](const LeftOut& left) {  // data that several stages lack are reported once
     Json entry = {{"what", left.what}, {"why", left.why}};
     Json& all = summary["left_out"];
     if (!is_in(all, entry)) all.push_back(std::move(entry));

@@ -42,7 +42,7 @@ struct RunOptions {
 
 struct RunResult {
   Json summary;               ///< for ResultFolder::finish()
-  std::string report;         ///< what the stages say of their figures; empty where nothing was left to do
+  std::string report;         ///< the stages' reports; empty if nothing was left to do
   Index layers_computed = 0;  ///< in this run; the others were there already
   Index layers_resumed = 0;
 };
@@ -80,8 +80,8 @@ std::string fingerprint(const Dump& dump);
 /// 16 hex digits a layer, of all that its arrays hold: every file that has some of it is read once, whole.
 std::map<Index, std::string> layer_fingerprints(const Dump& dump, std::span<const Index> layers,
                                                 Workers& workers);
-/// The same, of a layer when it is asked for; at once where files have several layers. `dump` and `workers`
-/// stay where they are.
+/// As layer_fingerprints(), but each layer is read when its fingerprint is requested; all are read at once if
+/// files span several layers. `dump` and `workers` must outlive the result.
 LayerFingerprints fingerprints_in_turn(const Dump& dump, const std::vector<Index>& layers, Workers& workers);
 
 /// "0:07", "12:34", "3:05:10".
@@ -99,7 +99,7 @@ struct Part {
   Shard shard;
   Json summary;               ///< its summary.json
   Json how;                   ///< its run.json
-  std::vector<Index> layers;  ///< that it computed
+  std::vector<Index> layers;  ///< layers that the shard computed
 };
 
 /// Reads parts 1/n to n/n, given in any order, and returns them in that order. Throws InputError where a

@@ -115,7 +115,7 @@ std::string compact_text(const AgreementTable& table);
 std::string rank_text(const AgreementTable& table);
 /// A row a pair: every figure's median over heads, and the head that the score follows least.
 void write_medians(AtomicFile file, const AgreementTable& table);
-/// The same, with three heads.
+/// The medians as JSON, with the three heads that each score follows least.
 Json full_json(const AgreementTable& table);
 
 }  // namespace kvreplay

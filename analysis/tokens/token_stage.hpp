@@ -65,7 +65,7 @@ struct OptionValue<MetricChoice> {
 struct TokenPlan {
   TokenOptions options;              ///< with the first window
   std::vector<Index> windows;        ///< rows that score: clipped to those that the dump holds, each once
-  std::vector<TokenMetric> metrics;  ///< those of `options`, in the order in which they are exported
+  std::vector<TokenMetric> metrics;  ///< the metrics of `options`, in the order of export
   std::vector<GivenArray<double>> given;
   std::vector<TokenPair> pairs;  ///< with every window and every reserve
   TokenStageOptions settled;     ///< the resolved options: windows as given, every item once

@@ -57,7 +57,7 @@ PanelRows<T> panels_of_head(const std::vector<std::vector<double>>& rows) {
   return panels;
 }
 
-/// What MeasuredLayer makes of them; wo [n_q, d_v, d_model].
+/// The sums that MeasuredLayer computes from these outputs and changes; wo [n_q, d_v, d_model].
 template <class T>
 LayerSums measured_sums(const HeadOutputs& outputs, const std::vector<HeadOutputs>& changes,
                         const std::vector<double>& wo, const std::string& manifest) {

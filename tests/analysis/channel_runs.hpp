@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-// What tests read of the results of `kvreplay channels`.
+// Readers for the results of `kvreplay channels`.
 
 namespace kvreplay::test {
 

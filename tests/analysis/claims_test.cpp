@@ -9,7 +9,7 @@
 #include <cmath>
 #include <set>
 
-// What papers claim: how effects are formed, averaged and judged, and that tables are looked up rightly.
+// Claims of papers: effects are computed, averaged and judged correctly, and the right tables are read.
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -55,7 +55,7 @@ void add(FigureTable& table, const std::vector<std::pair<std::string, std::strin
   table.add(std::move(entry));
 }
 
-/// Those of a claim, by its id.
+/// The measurements of one claim, by its id.
 std::vector<MeasuredClaim> measured(const ClaimTables& tables, std::string_view id) {
   std::vector<MeasuredClaim> found = measured_claims(tables);
   std::erase_if(found, [&](const MeasuredClaim& one) { return one.claim->id != id; });
@@ -233,7 +233,8 @@ TEST_CASE("the recall of two scores is compared over all heads", "[claims]") {
   CHECK(reserved[0].setting.starts_with("20 reserved - 0 reserved, attn"));
   CHECK(reserved[0].left - reserved[0].right == Approx(0.2));
 
-  // Of all rows there are as many as the prompt has: a setting that prompts share is what was asked for.
+  // The number of all rows equals the prompt's length, so the setting that prompts share is the requested
+  // one.
   if (tables.agreement.distinct("window") == std::vector<std::string>{"32"}) {
     CHECK(contains(reserved[0].setting, "window 32"));
     tables.windows = {"all"};

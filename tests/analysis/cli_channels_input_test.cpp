@@ -6,7 +6,7 @@
 #include <cmath>
 #include <csignal>
 
-// What `channels` takes: dumps that lack something, runs in parts or cut short, mistakes.
+// Input of `channels`: dumps that lack something, runs in parts or cut short, mistakes.
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-// What `kvreplay channels` writes, and the laws that its figures obey. The numbers themselves are judged by
-// tests/golden/golden_channels.py.
+// Output of `kvreplay channels`, and the laws that its figures obey. tests/golden/golden_channels.py judges
+// the numbers themselves.
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;

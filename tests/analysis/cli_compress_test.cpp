@@ -346,7 +346,7 @@ TEST_CASE("several formats in one run are the runs of each", "[cli][compress]") 
   CHECK(all.at(",", "none~q4_0+hadamard,paper,prefill,", "", "bytes") == 6 * q4_0);
   CHECK(all.at("0,0", "none~kfp8vnvfp4,paper,prefill,", "", "bytes") == 57 * (32 + 16 + 2) + 4 * 2 * 32 * 2);
   CHECK(all.at("0,0", "none~tq3,paper,prefill,", "", "bytes") == 57 * 2 * (12 + 2) + 4 * 2 * 32 * 2);
-  // What keys' channels cost is written where nothing is evicted and keys are stored in fewer bits.
+  // Costs of key channels are written if nothing is evicted and keys are stored in fewer bits.
   const auto costs = [&](int layer, const std::string& name) {
     return temp / fmt::format("all/layer_0{}/key_costs/{}-paper-prefill-61.npy", layer, name);
   };

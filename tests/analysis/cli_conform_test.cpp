@@ -31,7 +31,7 @@ void write_mask(const fs::path& path, const Mask& mask, std::size_t heads = kHea
   write_file(path, npy("|b1", {kLayers, heads, kTokens}, mask).bytes());
 }
 
-/// What `evict` keeps of the sample dump.
+/// The kept sets of `evict` on the sample dump.
 Mask evicted(const fs::path& folder, const std::string& policy, const std::string& semantics,
              const std::string& keep, std::size_t heads = kHeads, const std::vector<std::string>& more = {}) {
   succeed(joined({"evict", sample_dump(), "--out", folder, "--policy", policy, "--semantics", semantics,
@@ -304,7 +304,7 @@ TEST_CASE("a named reading keeps exactly the same, anything else is the nearest"
       judge_mask(one_head, {"--as", "streaming", "--budget", "179"}).all.at("report").get<std::string>(),
       "  the heads that depart keep streaming with the first 5 protected (the others do not)\n"));
 
-  // Of a head that keeps too few, no reading is called near that is farther than the policy.
+  // If a head keeps too few tokens, no variant that is farther away than the policy is reported as near.
   Mask fewer = streaming(4, 0);
   fewer[kTokens + 800] = fewer[kTokens + 810] = 0;
   const Judged few = judge_mask(fewer, {"--as", "streaming", "--budget", "179"});

@@ -11,7 +11,7 @@
 #include <limits>
 #include <sys/stat.h>
 
-// What `evict` takes from its user: scores, kept sets, dumps that lack something, mistakes.
+// User input of `evict`: scores, kept sets, dumps that lack something, mistakes.
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;

@@ -86,7 +86,7 @@ TEST_CASE("several dumps take each other's profiles, as by hand", "[many][budget
       CHECK(file_text(mine / file) == file_text(hand / file));
     CHECK(file_text(mine / "curves/snapkv~profile.npy") != file_text(mine / "curves/keydiff~profile.npy"));
     CHECK_FALSE(fs::exists(mine / "curves/snapkv.npy"));
-    // What the command writes for the dump alone does not know of the others.
+    // The command's output for the dump is that of a run on this dump only.
     Prompts::run({"budget", dump, "--out", prompts.temp / ("alone_" + name)}, {});
     CHECK(difference(out / name, prompts.temp / ("alone_" + name)).empty());
   }
@@ -299,7 +299,7 @@ TEST_CASE("oracles are said to be such, and are never called the best", "[budget
   }
   CHECK(marked == 4);
 
-  // Who wins is a question for the others: of policies and of divisions.
+  // Rankings leave oracles out, both of policies and of budget methods.
   Prompts::run({"analyze", prompts.c, "--only", "budget,evict", "--out", other}, {});
   const ProcessResult both = succeed({"compare", single, other, "--json"});
   const Json json = Json::parse(both.out);

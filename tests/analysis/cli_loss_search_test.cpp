@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-// What chooses by predicted losses: searches, and head budgets.
+// Methods that choose by predicted losses: searches, and head budgets.
 
 using namespace kvreplay::test;
 namespace fs = std::filesystem;
@@ -77,7 +77,7 @@ TEST_CASE("searches by loss make loss_row small on the rows that they look at", 
               Approx(error("greedy_loss") - error("exchange")).margin(1e-15));
       }
   }
-  // What is chosen for the steps themselves costs them less.
+  // A choice made for the decoding steps costs them less.
   const Evictions window(temp / "window"), future(temp / "future");
   for (const std::string kept : {"6", "30"}) {
     const std::string which = "greedy_loss,paper,prefill," + kept;

@@ -42,7 +42,7 @@ ProcessResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
   return run(ranks_command(ranks, kvreplay_command(arguments)));
 }
 
-/// What the program itself says on standard error, without its launcher's lines.
+/// The program's own lines on standard error, without its launcher's.
 std::vector<std::string> own_lines(const std::string& err) {
   std::vector<std::string> own;
   std::istringstream in(err);
@@ -258,7 +258,8 @@ TEST_CASE("a stopped launcher stops the ranks, which say how to go on", "[cli][r
   // On a busy machine a launcher may kill its ranks before they come to speak.
   for (int attempt = 0; attempt < 4 && said.empty(); ++attempt) {
     out = temp / ("r" + std::to_string(attempt));
-    // It stops passing on what they say as soon as it is told to stop: they write to a file.
+    // The launcher stops forwarding the ranks' output as soon as it is told to stop, so the ranks write to a
+    // file.
     auto redirected = kvreplay_command(long_run(dump, out));
     redirected.insert(redirected.begin(),
                       {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>>" + (temp / "said").string()});

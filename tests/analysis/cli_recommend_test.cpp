@@ -32,7 +32,7 @@ std::string dump_of(const TempDir& temp, const std::string& seed, const std::str
   return dump;
 }
 
-/// What every case of levers() comes to, of one dump or of several.
+/// Results of `evict` for several levers, on one dump or several.
 fs::path levers(const TempDir& temp, const std::vector<std::string>& dumps,
                 const std::string& bits = "16,8,4,2", const std::string& name = "levers") {
   succeed(joined(joined({"evict"}, dumps),
@@ -93,7 +93,7 @@ TEST_CASE("a recipe that is the same everywhere is the case that it is made of",
       CHECK(found.at(scope, "recipe~none_at_all,given,prefill,", rows, figure) ==
             (figure == "bytes" ? cases.at(scope, "none~16,paper,prefill,", rows, figure) : 0));
     }
-  // What kvvalidate reads.
+  // Files and options that kvvalidate reads.
   CHECK(fs::exists(temp / "r/layer_01/kept/recipe~half-given-prefill-48.npy"));
   const Json options = Json::parse(file_text(temp / "r/summary.json")).at("options").at("evict");
   CHECK(options.at("stored").at("half").at(1) == stored(all, "4"));
@@ -220,7 +220,7 @@ TEST_CASE("what is recommended fits, costs least, and comes to what it says", "[
   CHECK(contains(
       page, "<pre>{\n &quot;program&quot;: &quot;kvreplay&quot;,\n &quot;kind&quot;: &quot;recipe&quot;"));
 
-  // Of one prompt there is no other to be judged on, and no interval.
+  // A single prompt has no other prompt to be judged on, and no interval.
   const Shown one = recommended(all / "dump5", {"--bytes", "30%"});
   CHECK(one.best().at("of_prompts").empty());
   CHECK(one.best().at("nats").at("low").is_null());
@@ -472,7 +472,7 @@ TEST_CASE("the schema has the fields and formats that recipes have", "[recommend
   std::sort(in_schema.begin(), in_schema.end());
   std::sort(of_recipe.begin(), of_recipe.end());
   CHECK(of_recipe == in_schema);
-  // What is none of these is refused with all there are.
+  // An unknown word is refused with a list of all valid ones.
   const auto refused = [&](const Json& of_layer) {
     write_file(temp / "bad.json", recipe_of({of_layer}).dump());
     return refusal({"evict", temp / "dump1", "--recipe", temp / "bad.json"}, temp / "n");

@@ -120,7 +120,7 @@ TEST_CASE("streams that are closed or full end nothing but what is said", "[cli]
     CHECK(code_of(streams, {"tokens", sample_dump(), "--out", temp / "r", "--force", "--quiet", "--layers",
                             "0"}) == 0);
   }
-  // What is said must not land in a file that took the place of a stream.
+  // Messages must not land in a file that took the place of a stream.
   succeed({"tokens", sample_dump(), "--out", temp / "s", "--layers", "0"});
   CHECK(difference(temp / "r", temp / "s").empty());
 }

@@ -72,7 +72,7 @@ TEST_CASE("a comparison is one page that refers to nothing elsewhere", "[compare
     REQUIRE(xml_fault(picture).empty());
     REQUIRE_FALSE(std::regex_search(picture, std::regex("=\"[^\"]*\\b(nan|inf)\\b[^\"]*\"")));
   }
-  // How the runs differ comes before anything else.
+  // The differences between the runs come before anything else.
   CHECK(html.find("dump.fingerprint") < html.find("<figure"));
   CHECK(html.find("dump.fingerprint") != std::string::npos);
   // The same command, the same bytes.

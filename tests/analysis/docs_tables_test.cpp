@@ -27,7 +27,7 @@ std::string text_of(const std::string& file) {
   return text.str();
 }
 
-/// What stands in `quotes`, in order.
+/// The texts between backquotes, in order.
 Names quoted(const std::string& text) {
   Names names;
   for (std::size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at + 1)) {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-// What is worth knowing of the sample, against its tables, and where it is said.
+// Findings on the sample, checked against its tables, and the places where they are shown.
 
 namespace kvreplay {
 namespace {
@@ -167,7 +167,7 @@ TEST_CASE("findings are the same every time, on a terminal, in JSON and on the p
        at = page.find("<li>", at + 1)) {
     const std::size_t begin = page.find("href=\"#", at) + 7, end = page.find('"', begin);
     CHECK(contains(page, fmt::format(" id=\"{}\"", page.substr(begin, end - begin))));
-    // It goes to the head that the sentence is of, where that is one of a list's.
+    // The link opens the head of the sentence, if that head is one of a list's.
     if (const Finding& one = found[links]; one.place.token) {
       const std::string picks = page.substr(end, page.find('>', end) - end);
       const std::string head = fmt::format("layer {}, head {}", *one.place.layer, *one.place.kv_head);

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-// What is worth knowing of a result folder: from made-up tables whose outcome is known.
+// Findings of a result folder, from made-up tables whose outcome is known.
 
 namespace kvreplay {
 namespace {
@@ -60,7 +60,7 @@ void write_agreement(const TempDir& dir) {
 
 void write_tokens(const TempDir& dir, const std::vector<double>& attn) {
   std::vector<double> real(40);
-  // Of head 0 of layer 3 token 7 costs most, then 2, then the others in their order.
+  // Costs in head 0 of layer 3: token 7 costs most, then token 2, then the others in their order.
   for (std::size_t i = 0; i < 20; ++i) real[i] = static_cast<double>(20 - i) / 100;
   real[7] = 9, real[2] = 5;
   for (std::size_t i = 0; i < 20; ++i) real[20 + i] = static_cast<double>(i);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-// What layer 2 of the sample dump loses, as tests/golden/pin_channels.py computes it from the definitions:
+// Losses of layer 2 of the sample dump, as tests/golden/pin_channels.py computes them from the definitions:
 // nothing here comes from the program. golden_channels.py compares all the rest.
 
 using namespace kvreplay::test;

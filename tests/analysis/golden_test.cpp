@@ -37,7 +37,7 @@ std::string golden(const std::string& name) {
   return source_dir() / "tests/golden" / ("pystdlib-lm." + name + ".csv");
 }
 
-/// What the sums of rounded terms may be off by (kvreplay verify has the same and the reasons).
+/// Tolerances for sums of rounded terms (kvreplay verify has equal ones and the reasons).
 struct Allowed {
   double of_largest, relative, floor, of_sum;
 };

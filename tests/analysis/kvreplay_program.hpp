@@ -11,7 +11,7 @@ namespace kvreplay::test {
 
 /// The built program with these arguments, run to its end.
 ProcessResult run_kvreplay(std::vector<std::string> arguments, const ProcessOptions& options = {});
-/// That run, which must end well.
+/// As run_kvreplay(); the program must exit with code 0.
 ProcessResult succeed(std::vector<std::string> arguments, const ProcessOptions& options = {});
 /// One list behind the other.
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b);
@@ -30,7 +30,7 @@ std::map<std::string, std::string> contents(const std::filesystem::path& folder)
 /// The first file in which two folders differ, or nothing.
 std::string difference(const std::filesystem::path& a, const std::filesystem::path& b);
 
-/// Whether any file below a folder is one that was never finished.
+/// True if any file below a folder was never finished.
 bool has_half_written(const std::filesystem::path& folder);
 
 bool contains(const std::string& text, const std::string& part);

@@ -17,7 +17,7 @@ Paired ratio(const Values& left, const Values& right) {
   return paired(left, right, Better::smaller, FigureScale::log);
 }
 
-/// Of four prompts, with this mean and spread.
+/// A comparison over four prompts, with this mean and standard deviation.
 Paired spread(double mean, double sd) {
   Paired seen;
   seen.prompts = 4;
@@ -178,7 +178,7 @@ TEST_CASE("of several differences as many prompts are needed as Holm's correctio
   // Equal ones: the last is told only once the first is, at the strictest level.
   const auto alike = prompts_needed(std::vector<Paired>(10, middling));
   for (const auto& one : alike) CHECK(one == level_needs(middling, 0.05 / 10));
-  // What can never be told leaves those behind it without an answer, too.
+  // A difference that can never be significant leaves those behind it without an answer, too.
   const auto never = prompts_needed(std::vector<Paired>{clear, spread(0.0001, 0.2), spread(0, 0.2)});
   CHECK(never[0].has_value());
   CHECK_FALSE(never[1]);

@@ -99,7 +99,7 @@ std::string value_of(BudgetMethod method, Semantics semantics, const std::vector
 
 using Setting = std::function<std::string(Semantics)>;
 
-/// Of a method and one of its hyperparameters: what a semantics runs.
+/// One hyperparameter of a method, and the value that each semantics uses.
 struct Row {
   std::string method, setting;
   Setting runs;

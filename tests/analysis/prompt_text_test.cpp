@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-// How a report's text of the prompt is cut, tinted and named.
+// A report's text of the prompt: its cuts, tints and names.
 
 using namespace kvreplay;
 using namespace kvreplay::report;

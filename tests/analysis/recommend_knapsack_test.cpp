@@ -60,7 +60,7 @@ double least_nats(const Layers& layers, double bytes, std::size_t layer = 0) {
   return least;
 }
 
-/// What the choices of a solution really come to.
+/// The true sums of a solution's choices.
 Choice total(const Layers& layers, const Solution& solution) {
   Choice sum;
   REQUIRE(solution.layers.size() == layers.size());

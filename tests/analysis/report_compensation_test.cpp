@@ -7,7 +7,7 @@
 
 #include <map>
 
-// What `kvreplay report` shows of compensated caches, against compensation.csv.
+// Compensated caches in the pages of `kvreplay report`, checked against compensation.csv.
 
 using namespace kvreplay::test;
 namespace fs = std::filesystem;

@@ -374,7 +374,7 @@ TEST_CASE("a report over dumps leaves the results as they are, and is made again
   std::erase_if(after, [](const auto& file) { return file.first.starts_with("report"); });
   CHECK(after == before);
   CHECK(report_of(r) == html);
-  // What the folder has no table for, the page says.
+  // The page names the tables that the folder lacks, and how to make them.
   CHECK(contains(html, "kvreplay tokens DUMP DUMP --out DIR"));
   const std::vector<std::string> evict = {"evict", temp / "a", temp / "b",   "--out",
                                           r,       "--policy", "h2o,snapkv", "--budget",

@@ -32,7 +32,7 @@ const std::vector<std::string> kUnkind = {"</span></script><script>alert(1)</scr
                                           "\u65E5",
                                           "\\"};
 
-/// What a page shows of kUnkind.
+/// The texts that a page shows for kUnkind.
 const std::vector<std::string> kUnkindShown = {"</span></script><script>alert(1)</script>",
                                                "a\u21B5\nb\u21B5\n",
                                                "\u2192\t",
@@ -122,7 +122,7 @@ std::vector<double> sum_of(const std::vector<std::vector<double>>& heads, std::s
   return sum;
 }
 
-/// Whether a metric's levels and a policy's kept sets are those of the arrays, in every scope.
+/// Checks in every scope that a metric's levels and a policy's kept sets are those of the arrays.
 void check_data(const fs::path& results, const Json& data, std::size_t heads) {
   REQUIRE(data["scopes"].size() == 1 + 2 + heads);
   std::size_t levels = 0, kept = 0;

@@ -15,7 +15,7 @@
 #include <regex>
 #include <utility>
 
-// How a report is read: its colours, its words, and what it says under the mouse.
+// A report for its reader: its colours, its words, and its tooltips.
 
 using namespace kvreplay;
 using namespace kvreplay::test;

@@ -1,5 +1,5 @@
-// What the report's page keeps in its address, and where its figures open in the dashboard. The page runs in
-// headless Chromium where there is one.
+// State that the report's page keeps in its address, and links from its figures to the dashboard. The page
+// runs in headless Chromium if it is installed.
 
 #include "analysis/report/figure.hpp"
 #include "analysis/results/view_link.hpp"
@@ -38,7 +38,7 @@ std::string chromium() {
   return found.code == 0 ? found.out.substr(0, found.out.find('\n')) : "";
 }
 
-/// What a script in the page says, a line each, once the page was opened at this address.
+/// The output of a script in the page, a line each, after the page was opened at this address.
 std::vector<std::string> said(const std::string& script, const std::string& hash) {
   std::string html = file_text(page());
   const std::size_t end = html.rfind("</body>");

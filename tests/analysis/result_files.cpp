@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What stands between two marks of a header.
+/// The text between two marks of a header.
 std::string between(const std::string& text, const std::string& from, const std::string& to) {
   const std::size_t begin = text.find(from);
   REQUIRE(begin != std::string::npos);

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-// What tests read of a result folder, and the small dumps they make; shares nothing with the program's own
-// readers and writers.
+// Readers of result folders and small dumps for tests; they share nothing with the program's own readers and
+// writers.
 
 namespace kvreplay::test {
 

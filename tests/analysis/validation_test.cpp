@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <cmath>
 
-// What the model lost beside what was predicted: validate.csv is what kvvalidate.py would write, its numbers
-// made up.
+// Measured losses of the model next to predicted ones. validate.csv has the form that kvvalidate.py writes;
+// its numbers are made up.
 
 using namespace kvreplay;
 using namespace kvreplay::test;
@@ -175,7 +175,7 @@ TEST_CASE("the KL that was measured is one more figure of its table", "[validati
   CHECK(pivot->figures[1].a == 0.2);
   CHECK(pivot->figures[1].b == 0.3);
 
-  // Of results that stood there before nothing is taken.
+  // Measurements of results that were in this folder before are ignored.
   write_file(folder / "validate.json", R"({"results": "0000", "finished": true})");
   CHECK(measured(Table::evictions).empty());
 }

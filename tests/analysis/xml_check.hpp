@@ -5,7 +5,7 @@
 
 namespace kvreplay::test {
 
-/// What an XML parser has against a text; empty where it is well-formed.
+/// The error that an XML parser reports for a text; empty if the text is well-formed.
 std::string xml_fault(const std::string& text);
 
 /// Every <svg ...> ... </svg> in an HTML page.

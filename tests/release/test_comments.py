@@ -11,9 +11,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("data", "analysis/budgets", "analysis/claims", "analysis/commands", "analysis/conform", "analysis/drawing", "analysis/given",
-           "analysis/main.cpp", "analysis/python", "analysis/report", "analysis/run", "analysis/tokens", "analysis/verify",
-FOLDERS = ("data", "sim", "analysis", "viewer")  # whose comments are held to it
+FOLDERS = ("data", "sim", "analysis", "viewer", "tests/analysis", "tests/support")  # whose comments are held to it
 OPENING = re.compile(r"\s*//[/!]?<? ?(What|Whether|Whose|How|That|Of|Those|It|They|Who|Which)\b(?!['-])")
 COMMENT = re.compile(r"\s*//")
 

@@ -7,8 +7,9 @@
 
 namespace kvreplay::test {
 
-/// How far a fast twin may be from the reference. An entry passes if it is within `of_largest` of the largest
-/// finite |want| and, where |want| exceeds `floor` times the largest, also within `relative` of its own size.
+/// The allowed distance of a fast twin from the reference. An entry passes if it is within `of_largest` of
+/// the largest finite |want| and, where |want| exceeds `floor` times the largest, also within `relative` of
+/// its own size.
 struct Tolerance {
   double of_largest = 0.0;
   double relative = 0.0;

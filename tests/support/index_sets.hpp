@@ -13,7 +13,7 @@ inline std::vector<Index> range(Index begin, Index end, Index step = 1) {
   return list;
 }
 
-/// Of l tokens: from, from + step, ...
+/// The kept set of tokens from, from + step, ... out of l.
 inline KeptSet every(Index l, Index step, Index from) {
   KeptSet kept(static_cast<std::size_t>(l), 0);
   for (const Index p : range(from, l, step)) kept[p] = 1;

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-// What caches that only evict change, by their kept sets.
+// Changes of the outputs by caches that only evict, from their kept sets.
 
 namespace kvreplay {
 

@@ -48,7 +48,7 @@ Rope rope_of(Rope::Style style, Index rotary_dim, double theta = 10000.0, double
 HeadGroup<float> to_float(const HeadGroup<double>& group);
 HeadGroup<double> to_double(const HeadGroup<float>& group);
 
-/// Whether a metric is made of all heads of a group at once: a head alone has another.
+/// True if a metric is computed from all heads of a group together, so that a single head has other values.
 bool joins_heads(TokenMetric metric);
 
 /// The metrics that a group has the queries, decoding steps, RoPE, gradients and second reading for.
