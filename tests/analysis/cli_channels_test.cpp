@@ -433,8 +433,7 @@ TEST_CASE("protected channels stay", "[cli][channels]") {
       const std::vector<std::int32_t> norms =
           row_of<std::int32_t>(channel_array(temp / "all", layer, "magnitude_order"), head);
       const std::set<std::int32_t> fixed(norms.begin() + 4, norms.end());
-      for (const char* method :
-           {"magnitude", "think", "iap", "exchange", "output", "convex", "rope_pairs"}) {
+      for (const char* method : {"magnitude", "think", "iap", "exchange", "output", "convex", "rope_pairs"}) {
         INFO(layer << "," << head << " " << method);
         for (const char* ratio : {"0.5", "0.9"}) {
           const std::vector<char> set =
