@@ -186,12 +186,18 @@ def near(row) -> bool:
 
 def tables(rows):
     """KL of llama.cpp and written, the geometric means over prompts, by model, format and rotation."""
-    lines, models = [], list(dict.fromkeys(row["model"] for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    columns = [(model, name) for model in models for name in ("engine_kl", "written_kl") if any(row[name] for row in rows if row["model"] == model)]
+    lines = []
     for side in ("keys", "values"):
         for name in FORMATS:
-            some = [[[row for row in rows if (row["model"], row[side], row["rotated"]) == (model, name, rotated)] for rotated in "10"] for model in models]
-            lines.append((f"{side} in `{name}`", *("; ".join(filter(None, map(cell, each))) for each in some)))
-    header = ("stored", *(f"{model}, {len({row['prompt'] for row in rows if row['model'] == model})}" for model in models))
+            for rotated in "10":
+                some = [row for row in rows if (row[side], row["rotated"]) == (name, rotated)]
+                cells = [cell([row for row in some if row["model"] == model], of) for model, of in columns]
+                if any(cells):
+                    lines.append((f"{side} in `{name}`", "yes" if rotated == "1" else "no", *cells))
+    prompts = {model: len({row["prompt"] for row in rows if row["model"] == model}) for model in models}
+    header = ("format", "rotated", *(f"{model}, {prompts[model]}: {'llama.cpp' if of == 'engine_kl' else 'written'}" for model, of in columns))
     counts = ((model, side, [row for row in rows if row["model"] == model and row[side] != "f16"]) for model in models for side in ("keys", "values"))
     both = ((model, side, [row for row in some if row["written_kl"]]) for model, side, some in counts)
     said = [f"{model} {side} {sum(map(near, some))} of {len(some)}" for model, side, some in both if some]
@@ -201,14 +207,15 @@ def tables(rows):
     return {"engine": f"{table(header, lines)}\n\nWithin 20 % or {SMALL} nats: {', '.join(said)}.{alone}"}
 
 
-def cell(some) -> str:
-    """Geometric means of llama.cpp's KL, of KL written, and of that in llama.cpp's order of channels."""
-    def mean(name):
-        return f"{math.exp(sum(math.log(float(row[name])) for row in some) / len(some)):.2g}"
+def cell(some, name="engine_kl") -> str:
+    """Geometric mean of llama.cpp's KL or of KL written, and behind the latter that in llama.cpp's order of channels."""
+    def mean(of):
+        return f"{math.exp(sum(math.log(float(row[of])) for row in some) / len(some)):.2g}"
 
-    if not some:
+    if not some or not all(row[name] for row in some):
         return ""
-    return ", ".join(mean(name) for name in ("engine_kl", "written_kl", "ordered_kl") if all(row[name] for row in some))
+    ordered = name == "written_kl" and all(row["ordered_kl"] for row in some)
+    return mean(name) + (f" ({mean('ordered_kl')})" if ordered else "")
 
 
 if __name__ == "__main__":

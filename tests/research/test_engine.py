@@ -34,8 +34,8 @@ class Comparison(unittest.TestCase):
 
     def test_a_cell_has_geometric_means(self):
         some = [row("a", 0.1, 0.2), row("b", 0.4, 0.3, ordered_kl="0.5")]
-        self.assertEqual(engine.cell(some), "0.2, 0.24")
-        self.assertEqual(engine.cell(some[1:]), "0.4, 0.3, 0.5")
+        self.assertEqual((engine.cell(some), engine.cell(some, "written_kl")), ("0.2", "0.24"))
+        self.assertEqual((engine.cell(some[1:]), engine.cell(some[1:], "written_kl")), ("0.4", "0.3 (0.5)"))
         self.assertIn("Within 20 % or 0.002 nats: m keys 1 of 2.", engine.tables([row("a", 1, 1.1), row("b", 1, 2)])["engine"])
 
     def test_interleaved_channels_are_those_that_rope_turns_together(self):
