@@ -455,8 +455,7 @@ ChosenCompute CommonOptions::chosen_compute(const Dump& dump_) const {
   return choose_compute(wish);
 }
 
-std::vector<Index> CommonOptions::chosen_layers(const Dump& dump_) const {
-  const Index all = dump_.shape().layers;
+std::vector<Index> CommonOptions::chosen_layers(Index all) const {
   std::set<Index> chosen;
   for (const auto& [first, last] : layers) {
     if (last >= all)

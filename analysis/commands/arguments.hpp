@@ -132,7 +132,8 @@ struct CommonOptions {
   ComputeWish compute_wish() const;
   /// choose_compute() for that dump.
   ChosenCompute chosen_compute(const Dump& dump) const;
-  std::vector<Index> chosen_layers(const Dump& dump) const;
+  std::vector<Index> chosen_layers(const Dump& dump) const { return chosen_layers(dump.shape().layers); }
+  std::vector<Index> chosen_layers(Index all) const;
   Existing existing() const;
 };
 

@@ -14,6 +14,7 @@ struct Command {
 };
 
 int run_info(const Arguments& arguments);
+int run_capture(const Arguments& arguments);
 int run_synth(const Arguments& arguments);
 int run_tokens(const Arguments& arguments);
 int run_evict(const Arguments& arguments);
@@ -31,6 +32,7 @@ int run_view(const Arguments& arguments);
 /// All of them, in the order of the help.
 inline constexpr Command kCommands[] = {
     {"info", "what a dump holds; checks every file", run_info},
+    {"capture", "runs a GGUF file with llama.cpp and writes a dump", run_capture},
     {"synth", "writes a synthetic dump with known structure", run_synth},
     {"tokens", "token scores, exact errors, oracles, and how well they agree", run_tokens, true},
     {"evict", "policies x budgets: kept sets and their exact errors", run_evict, true},

@@ -1,5 +1,6 @@
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/conform/parts.hpp"
+#include "analysis/conform/rounding.hpp"
 #include "analysis/results/figures.hpp"
 #include "sim/tokens/token_metrics.hpp"
 
