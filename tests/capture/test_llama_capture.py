@@ -11,12 +11,11 @@ import os
 import subprocess
 import sys
 
-import numpy as np
-
 from capture_case import KVREPLAY, Case, arrays, main, manifest_of, said
 from test_kvcapture_gguf import TEXT, small_model, write_gguf
 
 import kvcapture
+import numpy as np
 
 
 def program(*arguments):
