@@ -185,11 +185,11 @@ TEST_CASE("of few kept tokens no keys lose channels", "[cli][compress]") {
 TEST_CASE("the whole prompt without channels is what the command channels measures", "[cli][compress]") {
   const TempDir temp;
   make_small_dump(temp / "dump");
-  const std::string methods = "magnitude,think,iap,exchange,output,optimal,rope_pairs,exchange+think";
+  const std::string methods = "magnitude,think,iap,exchange,output,convex,rope_pairs,exchange+think";
   run_command("channels", temp / "dump", temp / "c", {"--method", methods, "--ratio", "0.5"});
   const ChannelFigures channels(temp / "c");
   for (const char* method :
-       {"magnitude", "think", "iap", "output", "optimal", "rope_pairs", "exchange+think"}) {
+       {"magnitude", "think", "iap", "output", "convex", "rope_pairs", "exchange+think"}) {
     const std::string which = fmt::format("{}-0.5", method);
     const Evictions csv = evict(temp / "dump", temp / method,
                                 {"--policy", "none", "--channels", fmt::format("{}:0.5", method)});
@@ -398,8 +398,9 @@ TEST_CASE("centered keys are a format of their own, and cost the outputs no bias
   const auto refused = [&](const std::vector<std::string>& more) {
     return complaint(joined({"evict", dump, "--out", temp / "x"}, more));
   };
-  CHECK(contains(refused({"--policy", "none", "--bits", "4", "--center", "v"}),
-                 "--center: expected none, k, or k:N for the mean without the first N tokens, found 'v'"));
+  CHECK(contains(
+      refused({"--policy", "none", "--bits", "4", "--center", "v"}),
+      "--center: expected none, k, k:N for the mean without the first N tokens, or FILE.npy, found 'v'"));
   CHECK(contains(refused({"--policy", "none", "--bits", "vllm", "--center", "k"}), "no rotation, centering"));
   CHECK(contains(refused({"--policy", "h2o", "--center", "k"}), "--center requires --bits"));
   CHECK(contains(refused({"--policy", "none", "--bits", "4", "--channels", "think:0.5", "--center", "k"}),

@@ -104,7 +104,7 @@ TEST_CASE("ranks share layers, and the bytes are those of one process", "[cli][r
        "--per-query-head"},
       {"evict", dump, "--policy", "snapkv", "--diff", "paper,official,kvpress"},
       {"evict", dump, "--policy", "none,snapkv", "--channels", "iap:0.5", "--bits", "4"},
-      {"channels", dump, "--semantics", "official", "--method", "think,output,optimal", "--png"},
+      {"channels", dump, "--semantics", "official", "--method", "think,output,convex", "--png"},
       {"budget", dump}};
   const std::vector<std::string>& command = commands[GENERATE(range(0u, 8u))];
   INFO(command.front());

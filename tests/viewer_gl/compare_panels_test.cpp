@@ -249,12 +249,13 @@ TEST_CASE("panels that compare keep their settings, and load anything without co
   for (const bool first : {true, false}) {
     const auto make = first ? make_panel<PanelKind::scatter> : make_panel<PanelKind::curves>;
     for (const nlohmann::json& json : junk) CHECK_NOTHROW(make()->load(json));
-    const nlohmann::json settings = first ? nlohmann::json{{"axes", "rank"}, {"show_kept", true}}
-                                          : nlohmann::json{{"mode", "loss"},
-                                                           {"log_y", {true, false, false}},
-                                                           {"hidden", {"key"}},
-                                                           {"less", true},
-                                                           {"windows", {{"shown", true}, {"reserve", 20}}}};
+    const nlohmann::json settings =
+        first ? nlohmann::json{{"axes", "rank"}, {"show_evicted", true}, {"show_kept", true}}
+              : nlohmann::json{{"mode", "loss"},
+                               {"log_y", {true, false, false}},
+                               {"hidden", {"key"}},
+                               {"less", true},
+                               {"windows", {{"shown", true}, {"reserve", 20}}}};
     const auto panel = make();
     CHECK(panel->save() != settings);
     panel->load(settings);
