@@ -138,6 +138,8 @@ def expected_rows(folder):
             for place, items in values_of(folder / "leave_one_out", name, table).items():
                 prompt[place].update(items)
         for place in {place for prompt in prompts for place in prompt}:
+            if table == "evictions" and not place[1]:  # the whole prompt in a format: no budget, no pair
+                continue
             metric = place[3].split("~")[-1]
             items = list(dict.fromkeys(item for prompt in prompts for item in prompt.get(place, {})))
             values = {item: np.array([prompt.get(place, {}).get(item, np.nan) for prompt in prompts]) for item in items}
