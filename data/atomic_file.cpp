@@ -28,10 +28,6 @@ std::string temporary_name() {
   return fmt::format(".kvreplay-{:08x}-{:x}.tmp", process, counter.fetch_add(1));
 }
 
-[[noreturn]] void fail_to_write(const std::filesystem::path& path, int reason) {
-  throw InputError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(reason)));
-}
-
 /// The number of errno, or 0.
 int write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -59,6 +55,10 @@ std::filesystem::path behind_links(std::filesystem::path path) {
 }
 
 }  // namespace
+
+void fail_to_write(const std::filesystem::path& path, int reason) {
+  throw InputError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(reason)));
+}
 
 AtomicFile::AtomicFile(std::filesystem::path path) : AtomicFile(std::move(path), nullptr) {}
 

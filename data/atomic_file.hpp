@@ -42,6 +42,9 @@ class AtomicFile {
   std::unique_ptr<ContentsHash> hash_;  ///< where somebody is to be told
 };
 
+/// Throws InputError: the path cannot be written, with the text of `reason`, a number of errno.
+[[noreturn]] void fail_to_write(const std::filesystem::path& path, int reason);
+
 void write_file(AtomicFile file, std::span<const std::byte> bytes);
 void write_file(AtomicFile file, std::string_view text);
 

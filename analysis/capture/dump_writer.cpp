@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fcntl.h>
 #include <mutex>
 #include <system_error>
@@ -21,10 +20,6 @@ namespace kvreplay {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail_to_write(const fs::path& path, int reason) {
-  throw InputError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(reason)));
-}
 
 void write_at(int fd, std::span<const std::byte> bytes, std::size_t at, const fs::path& path) {
   while (!bytes.empty()) {

@@ -3,6 +3,7 @@
 #include "analysis/capture/dump_writer.hpp"
 #include "data/console.hpp"
 #include "data/error.hpp"
+#include "data/mapped_file.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +14,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <ggml-backend.h>
 #include <ggml.h>
 #include <iterator>
@@ -22,7 +22,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +37,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSoftmax = "kq_soft_max";  // of all architectures, without flash attention
 constexpr Index kMostRows = 512;                      // of a chunk
 constexpr Index kMostLogits = Index{1} << 26;         // float32, of one layer and chunk
+constexpr std::uintmax_t kMostText = 1 << 30;         // bytes of a prompt
 
 /// The last error that llama.cpp reported, on one line.
 std::string& last_complaint() {
@@ -76,16 +76,6 @@ std::optional<std::string> metadata(const llama_model& model, const std::string&
   const int length = llama_model_meta_val_str(&model, key.c_str(), value.data(), value.size());
   if (length < 0) return std::nullopt;
   return value.substr(0, std::min<std::size_t>(length, value.size() - 1));
-}
-
-std::string text_in(const fs::path& path) {
-  if (!fs::is_regular_file(path))
-    throw InputError(path.string(), "a text file", fs::exists(path) ? "something else" : "none");
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw InputError(path.string() + ": cannot be read");
-  return text.str();
 }
 
 std::vector<llama_token> tokens_of(const llama_vocab* vocab, const std::string& text, bool begins) {
@@ -364,7 +354,7 @@ class LlamaCapture {
     const Index context = number("context_length").value_or(0);
     std::vector<llama_token> steps;
     if (options_.continued) {
-      steps = tokens_of(vocab, text_in(*options_.continued), false);
+      steps = tokens_of(vocab, file_text(*options_.continued, kMostText), false);
       if (steps.empty()) throw InputError(options_.continued->string(), "a text", "no token");
     }
     std::set<fs::path> folders;
@@ -374,7 +364,7 @@ class LlamaCapture {
       if (!options_.estimate) require_free(prompt.out, options_.force);
       if (!folders.insert(prompt.out).second)
         throw InputError(file.string(), "prompts of different names", "two of " + file.stem().string());
-      const std::string text = text_in(file);
+      const std::string text = file_text(file, kMostText);
       prompt.ids = tokens_of(vocab, text, true);
       if (text.empty() || prompt.ids.empty()) throw InputError(file.string(), "a text", "no token");
       prompt.prompt = std::ssize(prompt.ids);

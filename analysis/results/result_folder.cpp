@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <mutex>
 #include <optional>
@@ -138,8 +137,7 @@ class ResultFolder::Lock {
     for (;;) {
       fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
       if (fd_ < 0 && errno == ENOENT && fs::create_directories(path_.parent_path())) continue;
-      if (fd_ < 0)
-        throw InputError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)));
+      if (fd_ < 0) fail_to_write(path_, errno);
       // A file system that knows no locks is no reason not to compute.
       const bool taken = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (!taken && is_current()) return;
@@ -211,8 +209,7 @@ class ResultFolder::Written {
     }
     const std::string line = name + "\n";
     if (journal_ < 0 || ::write(journal_, line.data(), line.size()) != std::ssize(line))
-      throw InputError(
-          fmt::format("{}: cannot be written: {}", (folder_ / kWork).string(), std::strerror(errno)));
+      fail_to_write(folder_ / kWork, errno);
   }
 
   fs::path folder_;

@@ -163,7 +163,7 @@ inline std::vector<std::pair<std::string, Numbers>> callers() {
   };
 }
 
-/// Of float32 results that two backends came to.
+/// Tolerance between the float32 results of two backends.
 inline constexpr Tolerance kBackends{1e-5, 1e-2, 1e-3, 1e-30};
 
 }  // namespace kvreplay::test

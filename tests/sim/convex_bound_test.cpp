@@ -77,7 +77,7 @@ TEST_CASE("no set is below the bound, and most bounds reach the best set", "[cha
         beats_exchange += exchanged > found.error + 1e-6 * H.cwiseAbs().sum();
         proven += found.proven;
         ++all;
-        // Of rank 6, and an odd number of pairs that cancel, it says little.
+        // The bound says little at rank 6, and if an odd number of pairs cancel.
         if (spec.keys > 3 && !spec.cancel && best[n] > 0)
           worst_gap = std::max(worst_gap, 1 - found.lower_bound / best[n]);
       }
