@@ -95,7 +95,7 @@ RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels, pruned
 DEEP = (*BUDGETS, "0.95", "0.98")  # in OBCache's windows
 MARK = re.compile(r"<!-- (\w+) (.+?) -->(\n?)(.*?)(\n?)<!-- end -->", re.DOTALL)
 COMMAND = re.compile(r"`(kvreplay [^`]+)`")
-NEEDS_MORE = re.compile(r"\bDUMP\b")  # dumps of the reader's own
+NEEDS_MORE = re.compile(r"\b(DUMP|DIR)\b")  # dumps and results of the reader's own
 
 
 class Study:
