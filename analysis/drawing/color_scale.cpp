@@ -56,6 +56,8 @@ Rgb sequential_color(double t) {
 Rgb ColorScale::color(double value) const {
   const double t = at(value);
   const double along = flipped ? 1 - t : t;
+  if (!colors.empty() && !std::isnan(along))
+    return colors[static_cast<std::size_t>(std::lround(along * static_cast<double>(colors.size() - 1)))];
   return diverging ? diverging_color(2 * along - 1) : sequential_color(along);
 }
 

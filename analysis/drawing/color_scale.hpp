@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kvreplay {
 
@@ -38,6 +39,8 @@ struct ColorScale {
   bool log = false;  ///< sequential only
   double low = 0, high = 1;
   bool flipped = false;  ///< blue at the upper end: where larger is better
+  /// Colours in equal steps from `low` to `high`, in place of the sequential or diverging ones; or empty.
+  std::vector<Rgb> colors = {};
 
   /// In [0, 1]; NaN for NaN.
   double at(double value) const { return place_between(low, high, log, value); }

@@ -51,15 +51,32 @@ TEST_CASE("figures say which way is worse", "[figures]") {
   CHECK(info("key~exact_key~recall@20%").path == std::vector<std::string>{"exact_key", "key", "recall@20%"});
 }
 
-TEST_CASE("what is bad lies at the end of the scale that is not better", "[figures]") {
-  CHECK(badness(Better::larger, 0) == 1);  // an agreement of the least there is
-  CHECK(badness(Better::larger, 1) == 0);
-  CHECK(badness(Better::larger, 0.25F) == 0.75F);
-  CHECK(badness(Better::smaller, 1) == 1);
-  CHECK(badness(Better::smaller, 0.25F) == 0.25F);
-  CHECK(badness(Better::neither, 0.25F) == 0.25F);
-  CHECK(badness(Better::larger, -3) == 1);  // beyond a range that was set
-  CHECK(badness(Better::smaller, 7) == 1);
+TEST_CASE("bars of heads are linear in the values and begin at 0", "[figures]") {
+  FigureMap map = empty_map(figure_info({TokenMetric::exact_key, {}, {}}), {0, 1}, 2);
+  map.values << 8, 0.8, std::nan(""), 4;
+  const HeadBars costs = head_bars(map);
+  CHECK(costs.place(costs.amount(8)) == 1);
+  CHECK(costs.place(costs.amount(0.8)) == Approx(0.1));  // a tenth of the cost, a tenth of the bar
+  CHECK(costs.place(costs.amount(4)) == 0.5);
+  CHECK(costs.place(0) == 0);
+
+  map.figure.facts.better = Better::neither;  // a difference
+  map.values << -6, 2, 0, -1e-9;
+  const HeadBars differences = head_bars(map);
+  CHECK(differences.place(0) == 0.75);
+  CHECK(differences.place(differences.amount(-6)) == 0);
+  CHECK(differences.place(differences.amount(2)) == 1);
+  CHECK(differences.place(differences.amount(-1e-9)) == Approx(0.75));
+
+  map.figure = figure_info(*head_figure_named("key~exact_key~spearman"));
+  map.values << 0.9, 0.5, 1, std::nan("");
+  const HeadBars agreement = head_bars(map);
+  CHECK(agreement.amount(1) == 0);
+  CHECK(agreement.place(agreement.amount(0.5)) == 1);
+  CHECK(agreement.place(agreement.amount(0.9)) == Approx(0.2));
+
+  map.values.setConstant(std::nan(""));
+  CHECK(head_bars(map).place(0) == 0);
 }
 
 TEST_CASE("the worst head comes first, heads without a value last", "[figures]") {

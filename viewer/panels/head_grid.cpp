@@ -49,6 +49,7 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
     return std::to_string(state.run()->layer_number(layer).number);
   };
   content.scale = grid.scale;
+  content.log_depth = grid.log_depth;
   content.square = grid.square;
   content.outline_cell = grid.outline;
   const Selection& selection = state.selection();

@@ -233,6 +233,23 @@ bool ValueFilter::takes(double value) const {
   return below ? equal ? value <= bound : value < bound : equal ? value >= bound : value > bound;
 }
 
+HeadBars head_bars(const FigureMap& map) {
+  HeadBars bars;
+  const std::span values(map.values.data(), static_cast<std::size_t>(map.values.size()));
+  if (map.figure.facts.better == Better::larger) {
+    const FigureScale scale = map.figure.facts.scale;
+    bars.best = scale == FigureScale::share || scale == FigureScale::correlation ? 1 : -HUGE_VAL;
+    for (const double value : values)
+      if (std::isfinite(value)) bars.best = std::max(*bars.best, value);
+  }
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    bars.low = std::min(bars.low, bars.amount(value));
+    bars.high = std::max(bars.high, bars.amount(value));
+  }
+  return bars;
+}
+
 std::optional<ValueFilter> value_filter(std::string_view typed) {
   const auto skip = [&] { typed.remove_prefix(std::min(typed.find_first_not_of(' '), typed.size())); };
   skip();
@@ -408,7 +425,8 @@ void HeadMapSource::ask_setting(PanelContext& context, const FigureInfo& figure,
   for (std::size_t s = 0; s < wanted.size(); ++s) {
     WhatIfHeads& heads = settings_[s];
     heads.follow(run, wanted[s]);
-    if (!waits_) heads.ask(context);
+    // One after the other: a map that is whole says more than two halves.
+    if (!waits_ && (s == 0 || settings_[s - 1].answered() == heads_)) heads.ask(context);
     if (heads.failed() > 0) problems_.push_back(heads.error());
     pending_ |= !waits_ && heads.answered() < heads_;
     key = {key, heads.version()};

@@ -72,6 +72,18 @@ std::vector<HeadPlace> worst_first(const FigureMap& map, bool larger_is_worse);
 /// By the figure's own sense; where it has none, the largest first.
 std::vector<HeadPlace> worst_first(const FigureMap& map);
 
+/// Lengths of bars for the heads of a map, linear in the values. Of a figure whose larger values are better a
+/// bar is the distance to the best value: 1 for shares and correlations, else the largest of the map.
+struct HeadBars {
+  double low = 0, high = 0;  ///< ends of the axis, low <= 0 <= high; bars begin at 0
+  std::optional<double> best;
+
+  double amount(double value) const { return best ? *best - value : value; }
+  /// The place of an amount on the axis, 0..1.
+  double place(double of_amount) const { return high > low ? (of_amount - low) / (high - low) : 0; }
+};
+HeadBars head_bars(const FigureMap& map);
+
 /// Values on one side of a bound.
 struct ValueFilter {
   bool below = false, equal = false;  ///< which side, and whether the bound belongs to it

@@ -160,11 +160,6 @@ ScaleKind scale_kind(FigureScale scale) {
   return ScaleKind::linear;
 }
 
-float badness(Better better, float place) {
-  const float within = std::clamp(place, 0.0F, 1.0F);
-  return better == Better::larger ? 1 - within : within;
-}
-
 FigureInfo figure_info(const HeadFigure& figure, Index reserve, std::optional<Index> window) {
   if (!figure.reference) {
     const FigureFacts& facts = *figure_named(Table::heads, name_of(figure.metric));

@@ -97,9 +97,6 @@ struct FigureInfo {
 /// Lines for a tooltip: the title, what the figure says, its unit and which way is better.
 std::string about(const FigureInfo& figure);
 ScaleKind scale_kind(FigureScale scale);
-/// Badness of a value at `place` of the colour scale (0: low end, 1: high end), in 0..1. The better end has
-/// badness 0; if no end is better, the badness is the place.
-float badness(Better better, float place);
 
 /// A metric or its agreement, with the last `reserve` candidates reserved and on another `window` than what
 /// stands beside it.

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -261,31 +260,24 @@ const WhatIfFigures* WhatIfHeads::current(Index head) const {
   return head < round_.count() && round_.answered(head) ? at(head) : nullptr;
 }
 
-std::vector<double> WhatIfHeads::values(std::size_t figure) const {
-  std::vector<double> values;
-  for (Index h = 0; h < heads(); ++h)
-    if (const WhatIfFigures* figures = current(h); figures != nullptr && !std::isnan((*figures)[figure]))
-      values.push_back((*figures)[figure]);
-  return values;
-}
-
-double WhatIfHeads::mean(std::size_t figure) const {
-  const std::vector<double> all = values(figure);
-  const double sum = std::accumulate(all.begin(), all.end(), 0.0);
-  return all.empty() ? kNone : sum / static_cast<double>(all.size());
-}
-
-double WhatIfHeads::median(std::size_t figure) const {
-  std::vector<double> all = values(figure);
-  return quantile(all, 0.5);
-}
-
 std::optional<ModelLoss> WhatIfHeads::loss(RowSet rows) const {
   if (answered() < heads() || failed() > 0) return std::nullopt;
   ModelLoss loss;
   for (Index h = 0; h < heads(); ++h)
     loss.add(h / n_kv_, rows == RowSet::window ? heads_[h]->window : heads_[h]->future);
   return loss;
+}
+
+std::array<std::vector<double>, 2> common_values(const std::array<WhatIfHeads, 2>& settings,
+                                                 std::size_t figure) {
+  std::array<std::vector<double>, 2> values;
+  for (Index h = 0; h < settings[0].heads(); ++h) {
+    const WhatIfFigures *const a = settings[0].current(h), *const b = settings[1].current(h);
+    if (a == nullptr || b == nullptr || std::isnan((*a)[figure]) || std::isnan((*b)[figure])) continue;
+    values[0].push_back((*a)[figure]);
+    values[1].push_back((*b)[figure]);
+  }
+  return values;
 }
 
 }  // namespace kvreplay::viewer

@@ -110,10 +110,6 @@ class WhatIfHeads {
   const WhatIfFigures* at(Index head) const;
   /// Figures under this very setting only; null where they are not known.
   const WhatIfFigures* current(Index head) const;
-  /// NaN where no head has the figure; over the heads of this very setting.
-  double mean(std::size_t figure) const;
-  /// A figure of the median head, which no few heads rule.
-  double median(std::size_t figure) const;
   /// The predicted loss of all heads together, once all of this very setting have answered.
   std::optional<ModelLoss> loss(RowSet rows) const;
   /// Grows whenever a figure changes.
@@ -127,12 +123,13 @@ class WhatIfHeads {
     WhatIfFigures figures;
     PredictedLoss window, future;
   };
-  /// A figure of all heads that have it.
-  std::vector<double> values(std::size_t figure) const;
-
   std::vector<std::optional<Known>> heads_;
   BackgroundRound round_;  // of this setting; until it comes to a head, that has the figures of the last one
   std::uint64_t version_ = 0;
 };
+
+/// The values of a figure under two settings, of the heads that have it under both; in the order of the heads.
+std::array<std::vector<double>, 2> common_values(const std::array<WhatIfHeads, 2>& settings,
+                                                 std::size_t figure);
 
 }  // namespace kvreplay::viewer

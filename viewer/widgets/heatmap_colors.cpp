@@ -28,11 +28,9 @@ constexpr std::size_t kHistogramValues = 1 << 16;
 
 }  // namespace
 
-/// Maps of one direction run from dark to bright: the bright end stands out on a dark panel, the dark one on
-/// a light panel. Of values with signs both ends do.
+/// Bright is worse in every theme: an exported figure, which is light, has the colours of the screen.
 bool HeatmapView::reversed(const HeatmapContent& content) {
-  if (content.bad == BadEnd::neither || content.is_signed) return false;
-  return (content.bad == BadEnd::low) == theme().dark;
+  return content.bad == BadEnd::low && !content.is_signed;
 }
 
 void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& links) {
@@ -67,6 +65,8 @@ void HeatmapView::choose_scale(const HeatmapContent& content, HeatmapLinks& link
                                content.row, kValuesSampled);
   }
   image_.scale = scale_in_range(choice, scale, known_, visible, selected);
+  if (content.log_depth > 0 && !range_chosen_ && !held && image_.scale.kind == ScaleKind::log)
+    image_.scale.low = std::max(image_.scale.low, image_.scale.high * content.log_depth);
   if (links.locked && !held && complete_ && known_.finite > 0)
     links.ranges[content.unit] = {image_.scale.low, image_.scale.high};
 }

@@ -48,8 +48,9 @@ struct HeatmapContent {
   // Unless chosen otherwise:
   bool is_signed = false;  ///< diverging colours around 0
   ScaleKind scale = ScaleKind::linear;
-  /// The worse end of the scale, whose colour stands out from the panel's background. Neither: the colour map
-  /// is not reversed.
+  /// A log range ends at this share of its highest value: values below have the lowest colour. 0: it does not.
+  float log_depth = 0;
+  /// The worse end of the scale, which is bright. Neither: the colour map is not reversed.
   BadEnd bad = BadEnd::neither;
   std::string low_word, high_word;  ///< meaning of the ends, in a word or two each: "better", "worse"
   RangeChoice range;

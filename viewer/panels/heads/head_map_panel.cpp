@@ -167,6 +167,8 @@ void HeadMapPanel::draw_map(PanelContext& context, const HeadPlaces& places) {
   std::tie(content.low_word, content.high_word) = end_words(map, subtracted_ != nullptr);
   const ScaleKind scale = scale_kind(map.figure.facts.scale);
   content.scale = content.is_signed && scale == ScaleKind::log ? ScaleKind::symlog : scale;
+  // Heads with less than a millionth of the largest cost would take most of the colours.
+  content.log_depth = 1e-6F;
   content.square = places.square;
   content.transposed = places.transposed;
   content.outline = true;
@@ -180,8 +182,9 @@ void HeadMapPanel::draw_plot(PanelContext& context, ImVec2 size) {
   beside_.look(context);
   const FigureInfo* const other = controls_.counterpart(context.state, beside_, source_.map()->figure);
   if (other == nullptr) return ImGui::Dummy(size);
-  beside_.ask(context, *other);
-  if (!beside_.map()) return ImGui::Dummy(size);
+  // The map first: it is what the user looks at.
+  if (!source_.pending()) beside_.ask(context, *other);
+  if (!beside_.map() || beside_.map()->figure.name != other->name) return ImGui::Dummy(size);
   const bool shows_cost = setting_figure_named(source_.map()->figure.name).has_value();
   scatter_.draw(context.state, size, shows_cost ? beside_.map() : source_.map(),
                 shows_cost ? source_.map() : beside_.map(), *source_.map(), map_view_.heatmap());
@@ -315,10 +318,16 @@ std::string HeadMapPanel::svg(PanelContext& context) const {
   report::CellMap cells = report::map_of_heads(numbers, map_->values);
   cells.id = "heads";
   cells.title = cells.value_label = figure_title(context);
-  const auto of = setting_figure_named(map_->figure.name);
-  const bool difference = subtracted_ || (of && of->view == SettingView::difference);
-  cells.scale = report::color_scale(difference ? FigureScale::signed_log : map_->figure.facts.scale,
-                                    {map_->values.data(), static_cast<std::size_t>(map_->values.size())});
+  // The colours of the screen, and its range unless powers of both signs would have to be drawn.
+  const HeatmapView& screen = map_view_.heatmap();
+  const ValueScale& scale = screen.scale();
+  cells.scale = {.log = scale.kind == ScaleKind::log, .low = scale.low, .high = scale.high};
+  if (scale.kind == ScaleKind::symlog)
+    cells.scale = report::color_scale(
+        FigureScale::signed_log, {map_->values.data(), static_cast<std::size_t>(map_->values.size())});
+  constexpr int kColors = 256;
+  for (int i = 0; i < kColors; ++i)
+    cells.scale.colors.push_back(color_of(screen.colors(), static_cast<float>(i) / (kColors - 1)));
   return report::svg_of(cells);
 }
 

@@ -88,6 +88,7 @@ class HeadTable {
   void edit_filter(float width, float right);
   void draw_table(PanelContext& context, ImVec2 size, const HeatmapView& heatmap);
   void draw_row(PanelContext& context, const HeadPlace& place, const HeatmapView& heatmap);
+  void draw_bar(const HeadPlace& place, const HeatmapView& heatmap, ImVec2 low, float room);
   void keep_in_view(const AppState& state, float row_height);
 
   std::shared_ptr<const FigureMap> map_;
@@ -96,6 +97,8 @@ class HeadTable {
   std::vector<Index> ranks_;        // [rows * n_kv], 0 without a value
   std::vector<std::size_t> order_;  // of the table: into ranking_
   NumberColumn numbers_;            // of the values
+  HeadBars bars_;
+  std::vector<double> held_;  // share of all costs that a place of ranking_ and those before it hold; or empty
   std::string typed_;               // "< 0.8": values that are shown
   std::optional<ValueFilter> filter_;
   std::vector<Index> chosen_;

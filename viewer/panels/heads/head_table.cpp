@@ -53,7 +53,16 @@ void HeadTable::show(std::shared_ptr<const FigureMap> map, const Key& key) {
   key_ = key;
   seen_.reset();  // places have changed
   ranking_.clear();
-  if (map_) ranking_ = worst_first(*map_);
+  bars_ = {};
+  held_.clear();
+  if (map_) {
+    ranking_ = worst_first(*map_);
+    bars_ = head_bars(*map_);
+    double sum = 0;
+    for (const HeadPlace& place : ranking_) held_.push_back(sum += std::isnan(place.value) ? 0 : place.value);
+    for (double& held : held_) held /= sum;
+    if (map_->figure.facts.better != Better::smaller || bars_.low < 0 || !(sum > 0)) held_.clear();
+  }
   numbers_ = {};
   if (map_)
     numbers_ = NumberColumn(std::span(map_->values.data(), static_cast<std::size_t>(map_->values.size())));
@@ -152,14 +161,32 @@ void HeadTable::draw_row(PanelContext& context, const HeadPlace& place, const He
   right_aligned(numbers_.text(place.value), std::isnan(place.value) ? t.faint : t.text, number_width);
   ImGui::PopFont();
   if (std::isnan(place.value) || room < t.px(5)) return;
-  const float at_scale = heatmap.scale().place(static_cast<float>(place.value));
-  const float share = badness(map_->figure.facts.better, at_scale);
-  const float left = low.x + number_width + t.px(8), line = ImGui::GetTextLineHeight();
+  draw_bar(place, heatmap, {low.x + number_width + t.px(8), low.y}, room);
+}
+
+void HeadTable::draw_bar(const HeadPlace& place, const HeatmapView& heatmap, ImVec2 low, float room) {
+  const Theme& t = theme();
+  const float line = ImGui::GetTextLineHeight();
+  ImDrawList* const list = ImGui::GetWindowDrawList();
+  const Index rank = this->rank(place.row, place.kv_head);
+  const std::string held = rank > 0 && !held_.empty() && room > t.px(100)
+                               ? percent_text(held_[static_cast<std::size_t>(rank) - 1])
+                               : std::string();
+  if (!held.empty()) {
+    room -= ImGui::CalcTextSize("100.0 %").x + t.px(6);
+    list->AddText({low.x + std::min(room, t.px(320)) + t.px(6), low.y}, t.faint, held.c_str());
+  }
   // Where there is no room for a length there is for a colour.
-  const float width = room < t.px(28) ? t.px(5) : std::max(t.px(3), std::min(room, t.px(320)) * share);
-  ImGui::GetWindowDrawList()->AddRectFilled(
-      {left, low.y + line * 0.22F}, {left + width, low.y + line * 0.82F},
-      to_imgui(color_of(heatmap.colors(), std::clamp(at_scale, 0.0F, 1.0F))), t.px(1.5F));
+  const float width = room < t.px(28) ? 0 : std::min(room, t.px(320));
+  const auto at = [&](double amount) { return low.x + width * static_cast<float>(bars_.place(amount)); };
+  const float origin = at(0), end = at(bars_.amount(place.value));
+  const float at_scale = heatmap.scale().place(static_cast<float>(place.value));
+  list->AddRectFilled({std::min(origin, end), low.y + line * 0.22F},
+                      {std::max({origin, end, std::min(origin, end) + t.px(width > 0 ? 1 : 5)}),
+                       low.y + line * 0.82F},
+                      to_imgui(color_of(heatmap.colors(), std::clamp(at_scale, 0.0F, 1.0F))), t.px(1.5F));
+  if (bars_.low < 0 && width > 0)
+    list->AddLine({origin, low.y}, {origin, low.y + line}, t.faint, t.px(1));
 }
 
 void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {
@@ -169,10 +196,12 @@ void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heat
   const ImVec2 at = ImGui::GetCursorScreenPos();
   if (!context.figure) text_beside(better != Better::neither ? "worst first" : "largest first");
   tip(better == Better::neither
-          ? "Neither end of this figure is worse. n and p step through the heads in this order."
+          ? "Neither end of this metric is worse. Bars begin at 0. n and p step through the heads in this "
+            "order."
       : better == Better::smaller
-          ? "Larger is worse: the longer the bar. n and p step through the heads in this order."
-          : "Smaller is worse: the bar is what is missing to the best. n and p step through the heads in "
+          ? "Larger is worse. Bars begin at 0; the per cent is the share of the sum over all heads that this "
+            "head and all worse ones hold. n and p step through the heads in this order."
+          : "Smaller is worse. A bar is the distance to the best value. n and p step through the heads in "
             "this order.");
   float line = ImGui::GetTextLineHeight() + t.px(4);
   if (!context.figure) {

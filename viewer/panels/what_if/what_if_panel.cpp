@@ -1,3 +1,5 @@
+#include "analysis/results/figure_table.hpp"
+#include "analysis/results/figures.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
@@ -45,8 +47,9 @@ class AllHeads {
   void choose_figure(const Dump& dump);
   /// The names and the numbers of what the figure is over all heads, A / B, and what the names say.
   struct OverHeads {
-    const char *name, *about;
-    std::string numbers;
+    const char* name;
+    std::string about, numbers;
+    bool whole = true;  // false: heads are missing
   };
   std::vector<OverHeads> over_heads() const;
 
@@ -64,7 +67,8 @@ bool AllHeads::on(const Run& run, const std::array<WhatIfSettings, 2>& settings)
 void AllHeads::follow(PanelContext& context, std::size_t setting, const WhatIfSettings& settings,
                       bool can_follow) {
   if (can_follow) heads_[setting].follow(*context.run(), settings);
-  heads_[setting].ask(context);
+  // A first: a map that is whole says more than two halves.
+  if (setting == 0 || heads_[0].answered() == heads_[0].heads()) heads_[setting].ask(context);
 }
 
 void AllHeads::draw_progress() const {
@@ -93,19 +97,26 @@ void AllHeads::choose_figure(const Dump& dump) {
 
 std::vector<AllHeads::OverHeads> AllHeads::over_heads() const {
   const WhatIfFigure& what = what_if_figures()[shown_];
-  const auto both = [&](const auto& of) {
-    return fmt::format("{} / {}", what.text(of(heads_[0])), what.text(of(heads_[1])));
+  const auto both = [&](const auto& of, const auto& settings) {
+    return fmt::format("{} / {}", what.text(of(settings[0])), what.text(of(settings[1])));
   };
-  if (what.loss_on)
-    return {{kLossStep.name.data(),
-             "What all heads together are predicted to cost, A / B, once all are known",
-             both([&](const WhatIfHeads& heads) {
-               const auto loss = heads.loss(*what.loss_on);
-               return loss ? loss->step() : kNone;
-             })}};
-  return {{"mean", "Mean over heads, A / B", both([&](const WhatIfHeads& h) { return h.mean(shown_); })},
-          {"median", "Median head, A / B: no few heads rule it",
-           both([&](const WhatIfHeads& h) { return h.median(shown_); })}};
+  if (what.loss_on) {
+    const auto step = [&](const WhatIfHeads& heads) {
+      const auto loss = heads.loss(*what.loss_on);
+      return loss ? loss->step() : kNone;
+    };
+    return {{kLossStep.name.data(), "Predicted cost of all heads together, A / B, once all are known",
+             both(step, heads_)}};
+  }
+  const std::array<std::vector<double>, 2> values = common_values(heads_, shown_);
+  const bool whole = heads_[0].answered() == heads_[0].heads() && heads_[1].answered() == heads_[1].heads();
+  const std::string of = whole ? std::string()
+                               : fmt::format(", over the {} of {} heads that are known under both",
+                                             values[0].size(), heads_[0].heads());
+  return {{"mean", "Mean over heads, A / B" + of,
+           both([](const std::vector<double>& all) { return all.empty() ? kNone : mean(all); }, values), whole},
+          {"median", "Median head, A / B: no few heads rule it" + of,
+           both([](std::vector<double> all) { return quantile(all, 0.5); }, values), whole}};
 }
 
 void AllHeads::draw(PanelContext& context, bool on) {
@@ -122,10 +133,12 @@ void AllHeads::draw(PanelContext& context, bool on) {
   ImGui::PopStyleVar();
   controls.reset();
   if (context.figure) text_beside(fmt::format("{} of every head:", what_if_figures()[shown_].title));
-  for (const auto& [name, about, numbers] : over_heads()) {
+  for (const auto& [name, about, numbers, whole] : over_heads()) {
     flow(figure_width(name, numbers));
     ImGui::AlignTextToFramePadding();
+    if (!whole) ImGui::PushStyleColor(ImGuiCol_Text, theme().faint);
     figure(name, numbers);
+    if (!whole) ImGui::PopStyleColor();
     tip(about);
   }
   const Index failed = heads_[0].failed() + heads_[1].failed();
