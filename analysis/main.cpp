@@ -36,9 +36,9 @@ void print_help() {
   for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
   fmt::print(
       "\nkvreplay COMMAND --help says more about one; kvreplay --version names this build.\n"
-      "mpirun -n N kvreplay COMMAND shares the layers out where the build has MPI (--version says), and "
-      "--shard i/n\n"
-      "the layers where it has not; the dump and --out are then on a file system that all processes see.\n"
+      "With MPI (--version says), mpirun -n N kvreplay COMMAND shares the layers between processes. Without "
+      "it, --shard i/n\n"
+      "runs a part, and kvreplay merge joins the parts. All processes must see the dump and --out.\n"
       "Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.\n\n"
       "Example:\n  kvreplay tokens data/samples/pystdlib-lm --out results/pystdlib\n");
 }

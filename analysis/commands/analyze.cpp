@@ -207,8 +207,8 @@ constexpr StageEntry kStages[] = {
      },
      nullptr},
     {"evict",
-     "Finds what every policy keeps of every KV head's prompt at every budget, and measures exactly what\n"
-     "that does to the head's outputs: with all evictions at once, not as a sum of single ones.",
+     "Evicts prompt tokens by each policy at each budget, and measures the exact error of each head's\n"
+     "output: with all evictions at once, not as a sum of single ones.",
      "kvreplay evict data/samples/pystdlib-lm --out results/evict --policy h2o,snapkv+joint,greedy_exact\n"
      "kvreplay evict DUMP --out DIR --policy snapkv --diff paper,official,kvpress --budget 128,512\n"
      "kvreplay evict DUMP --out DIR --phase decode --budget 1024 --sinks 4 --recent 256\n"
@@ -348,7 +348,7 @@ int run_analyze(const Arguments& arguments) {
   const PartOptions parts(*app, all, kShared);
   app->option(evict_option::policy)
       ->option_text(
-          "LIST [those of evict, and streaming, keydiff, expected_attention, oracle, oracle_exact, "
+          "LIST [h2o, tova and snapkv as in evict, and streaming, keydiff, expected_attention, oracle, oracle_exact, "
           "greedy_exact]");
   if (parse(*app, arguments)) return 0;
   for (std::string& name : only)

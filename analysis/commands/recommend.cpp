@@ -18,8 +18,8 @@ namespace kvreplay {
 namespace recommend_option {
 constexpr OptionFacts out{
     "out", "FILE.json",
-    "Write the recipe that is recommended; {bytes} in FILE is the budget, as 20, and with "
-    "{way} there is one of every way that is listed, as tokens-everywhere"};
+    "Write the recipe of the first line, recommended or only lowest. {bytes} in FILE is the budget, as 20; "
+    "with {way}, every line has a recipe, as tokens-everywhere"};
 }  // namespace recommend_option
 
 namespace {
@@ -129,9 +129,9 @@ int run_recommend(const Arguments& arguments) {
   namespace option = recommend::recommend_option;
   const auto app = make_app(
       "recommend",
-      "Which recipe for a model within so many bytes: which tokens each head keeps, and what each layer's "
-      "cache is\nstored as, from what evict has measured of several prompts; what it costs prompts that it "
-      "was not chosen on,\nand what else could be done.",
+      "Chooses the setting with the lowest loss that fits into so many bytes, from what evict measured on "
+      "several\nprompts: the tokens of each head and the format of each layer. Prints its loss on prompts "
+      "that did not choose it.",
       "kvreplay evict DUMP... --out results/levers --policy none,h2o,snapkv --keep 75%,50%,25%,10% --bits "
       "16,8,k8v4,4,2 --residual 0\n"
       "kvreplay recommend results/levers --bytes 20% --out recipe.json\n"

@@ -120,10 +120,10 @@ inline constexpr OptionFacts policy{"policy", "LIST",
                                     "its own as in snapkv[window=64,pool=7]; none: only your kept sets, or "
                                     "the whole prompt with channels pruned or quantized",
                                     "h2o,tova,snapkv and their +value,+key,+joint,+caote"},
-    sigma{"sigma", "LIST", "Budgets as compression ratios, 0.9 keeps a tenth"},
-    keep{"keep", "LIST", "Budgets as what stays of the prompt in every KV head: 20% or 0.2, or 410 tokens"},
+    sigma{"sigma", "LIST", "Budgets as shares that are evicted: 0.9 keeps a tenth. Give one of sigma, keep and budget"},
+    keep{"keep", "LIST", "Budgets as the part of the prompt that every KV head keeps: 20% or 0.2, or 410 tokens"},
     budget{"budget", "LIST",
-           "Budgets as tokens kept per KV head, all that is pinned included; 20% is a share"},
+           "Budgets as tokens that every KV head keeps, pinned ones included; 20% is a share"},
     semantics{"semantics", "NAME", "Variant of a policy"},
     diff{"diff", "LIST", "Several semantics side by side, and where they differ"},
     phase{"phase", "LIST", "prefill, blockwise:N, decode, decode:N (a cut every N steps), append-only"},
@@ -133,7 +133,7 @@ inline constexpr OptionFacts policy{"policy", "LIST",
            "cut; or "
            "pinned for good, the budget then being of decoded tokens"},
     window{"window", "N",
-           "Rows of the scores, and window rows measured: the last N queries, or a share as 5%",
+           "The last N queries, or a share as 5%: policies score on them, and errors are measured on them, too",
            "the policy's own; 32 measured", 1},
     sinks{"sinks", "N", "Pin the first N positions", "the policy's own"},
     recent{"recent", "N", "Pin the last N positions, which lose no key channels either",
@@ -172,10 +172,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     protect{"protect", "A:B", "Never prune channels of outstanding key norm: between A and B percent of them",
             "off"},
     bits{"bits", "LIST",
-         "Store what is kept in fewer bits too: 4, or k4v2 for keys and values apart, and behind it other "
-         "layers' as in k8v4;0-1,last:16 or 4;0,1,-2,-1:16, as in 4;auto:2 8 bits in the two layers that "
-         "lose most (auto:2:16: 16); vllm, sglang, trtllm, modelopt or llama.cpp: all "
-         "that the engine stores, as it does"},
+         "Formats of what is kept: 4; k4v2 for keys and values apart; k8v4;0-1,last:16 with other bits in "
+         "these layers; 4;auto:2 with 8 bits (auto:2:16: 16) in the two layers that lose most. All formats "
+         "of an engine: vllm, sglang, trtllm, modelopt or llama.cpp"},
     rotate{"rotate", "LIST",
            "Turn keys and values by a Hadamard matrix before they are stored: none, hadamard, k, v; of N "
            "numbers as in hadamard:64, of keys and values apart as in hadamard:128:64"},
@@ -196,8 +195,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
               "shifted where the dump tells its rotation, else window"},
     reference_positions{"reference-rows", "N", "At most N positions of them, evenly spaced", "", 1},
     score{"score", "name=PATH",
-          "Your score, .npy [layers, kv_heads, l], used as score:name or BASE+name; {dump} in PATH is the "
-          "dump's name, and a folder holds one array a dump, <dump>.npy"},
+          "Your score, .npy [layers, kv_heads, prompt]; the highest are kept. Used as BASE+name, or as "
+          "score:name with nothing pinned, in phase prefill. {dump} in PATH is the dump's name; a folder "
+          "holds <dump>.npy of each"},
     recipe{"recipe", "FILE",
            "Recipe of kvreplay recommend, in place of policies and budgets: FILE.json or name=FILE.json, "
            "comma-separated; {dump} in FILE is the dump's name"},

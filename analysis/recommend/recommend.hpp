@@ -32,13 +32,13 @@ struct RecommendOptions {
 
 namespace recommend_option {
 inline constexpr OptionFacts bytes{"bytes", "LIST",
-                                   "Size of the cache: 20% or 0.2 of its bytes in 16 bits; or 1.5GiB, "
-                                   "of the tokens of context"},
-    context{"context", "N", "Tokens of a sequence, whose bytes count in place of the prompts'", "", 1},
+                                   "Size of the cache (required): 20% or 0.2 of its bytes in 16 bits; or "
+                                   "1.5GiB, which needs context"},
+    context{"context", "N", "Count bytes for sequences of N tokens, not for the measured prompts", "", 1},
     batch{"batch", "N", "Sequences at a time", "", 1},
-    engine{"for", "ENGINE", "Engine that runs the setting; methods that it lacks are not recommended"},
+    engine{"for", "ENGINE", "Engine that runs the setting; formats and policies that it lacks are left out"},
     by{"by", "NAME", "Statistic over prompts that is minimised"},
-    without{"without", "LIST", "Leave these prompts out, to see on them what was chosen without them"};
+    without{"without", "LIST", "Prompts that the choice does not use, to test it on them"};
 }  // namespace recommend_option
 
 /// One way to spend the bytes.
