@@ -348,7 +348,8 @@ int run_analyze(const Arguments& arguments) {
   const PartOptions parts(*app, all, kShared);
   app->option(evict_option::policy)
       ->option_text(
-          "LIST [h2o, tova and snapkv as in evict, and streaming, keydiff, expected_attention, oracle, oracle_exact, "
+          "LIST [h2o, tova and snapkv as in evict, and streaming, keydiff, expected_attention, oracle, "
+          "oracle_exact, "
           "greedy_exact]");
   if (parse(*app, arguments)) return 0;
   for (std::string& name : only)

@@ -21,6 +21,8 @@ namespace {
 
 /// The smallest distance from 1 that findings divide by; tables have no more digits.
 constexpr double kFinest = 1e-3;
+/// A score that follows the exact cost this closely in every head misranks none.
+constexpr double kFollows = 0.9;
 
 /// "exact_remove" on the window, or what stands first in its place.
 std::string exact_reference(const FigureTable& agreement) {
@@ -106,24 +108,23 @@ std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSou
   const FigureEntry* const entry = agreement.find(common);
   if (entry == nullptr) return std::nullopt;
   const double middle = median(entry->heads), worst = smallest(entry->heads);
-  if (std::isnan(middle)) return std::nullopt;
+  if (std::isnan(middle) || worst > kFollows) return std::nullopt;
   const auto place = std::ranges::find(entry->heads, worst) - entry->heads.begin();
   const Index n_kv = tables.shape.n_kv, head = place % n_kv,
               layer = tables.layers[static_cast<std::size_t>(place / n_kv)];
   Finding finding{
       FindingKind::head,
-      fmt::format("{} misranks layer {} head {} most: rank correlation {:.2f} with what removing "
-                  "a token really costs ({}), {:.2f} in the median head",
-                  score, tables.layer_called(layer), head, worst, reference, middle),
+      fmt::format("{:.2f} is the lowest rank correlation of {} with the exact cost ({}): layer {} head {}; "
+                  "the median head has {:.2f}",
+                  worst, score, reference, tables.layer_called(layer), head, middle),
       (1 - worst) / std::max(1 - middle, kFinest),
       {Table::agreement, {{"score", score}, {"reference", reference}, {"metric", "spearman"}}, layer, head}};
   if (const auto missed = missed_token(tokens, layer, head, score, reference, tables.shape.l)) {
     finding.place.token = missed->token;
     const std::string text = quoted_token(tokens.labels(), missed->token);
-    finding.text +=
-        fmt::format("; furthest off is the token that is {} by real cost and {} by {}: token {}{}{}",
-                    ordinal(missed->real_rank), ordinal(missed->score_rank), score, missed->token,
-                    text.empty() ? "" : ", ", text);
+    finding.text += fmt::format("; token {}{} is {} by cost and {} by {}", missed->token,
+                                text.empty() ? "" : fmt::format(", {},", text), ordinal(missed->real_rank),
+                                ordinal(missed->score_rank), score);
   }
   finding.text += '.';
   return finding;
@@ -166,13 +167,10 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   return Finding{
       FindingKind::future,
       fmt::format(
-          "What is missing is the future, not precision: no score finds more than {:.0f} % of the "
-          "tenth of tokens that the decoding steps would miss most (best: {}{}), while {} ranks the "
-          "tokens by their exact cost on the window with rank correlation {:.3g} (medians over the heads).",
+          "{:.0f} % of the tenth of tokens that decoding misses most is what the best score finds ({}{}), "
+          "although {} follows the exact cost on the window with rank correlation {:.3g} (median head).",
           100 * recall.value, recall.score,
-          std::isnan(by_exact)
-              ? ""
-              : fmt::format("; the exact cost on the window, {}: {:.0f} %", exact, 100 * by_exact),
+          std::isnan(by_exact) ? "" : fmt::format("; the exact cost on the window {:.0f} %", 100 * by_exact),
           rho.score, rho.value),
       (1 - recall.value) / std::max(1 - rho.value, kFinest),
       {Table::agreement, {{"score", recall.score}, {"reference", future}, {"metric", "recall@10%"}}}};

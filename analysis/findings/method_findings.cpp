@@ -107,30 +107,30 @@ std::optional<Finding> best_policy(const FigureTables& tables) {
   if (others == 0 && !with_oracle) return std::nullopt;
   const std::string name = evictions.key(*best, "policy");
   const double middle = median(best->heads);
-  Finding finding{
-      FindingKind::policy,
-      fmt::format("{} loses {} ({}): output error {} on the {}{}", name,
-                  others > 0 ? fmt::format("least of {} policies", others + 1) : "this much",
-                  kept_text(at->budget), value_text(best->model), rows_text(at->rows),
-                  std::isnan(middle) ? "" : fmt::format(", {} in the median head", value_text(middle))),
-      std::max(1.0, worst->model / best->model),
-      {Table::evictions, keys_of(*at, name, "output_error")}};
+  std::string more = std::isnan(middle) ? "" : fmt::format("; median head {}", value_text(middle));
   if (const auto* const nats =
           evictions.find(with(with(at->wanted(), "policy", name), "metric", kLossStep.name));
       nats != nullptr && !std::isnan(nats->model))
-    finding.text += fmt::format(", predicted to cost {} nats a step (loss_step)", value_text(nats->model));
+    more += fmt::format("; predicted {} nats a step", value_text(nats->model));
+  Finding finding{
+      FindingKind::policy,
+      fmt::format("{} is the {} ({}, {}{})", value_text(best->model),
+                  others > 0 ? fmt::format("lowest output error of {} policies, that of {}", others + 1, name)
+                             : fmt::format("output error of {}", name),
+                  kept_text(at->budget), rows_text(at->rows), more),
+      std::max(1.0, worst->model / best->model),
+      {Table::evictions, keys_of(*at, name, "output_error")}};
   if (with_oracle) {
     finding.weight = best->model / oracle->model;
     const std::string reference = evictions.key(*oracle, "policy");
     finding.text +=
-        fmt::format(", {} times what {} loses, which {}", factor_text(finding.weight), reference,
+        fmt::format(", {} times that of {}, which {}", factor_text(finding.weight), reference,
                     evicts_nothing(reference) ? "reads everything to choose" : "knows the future");
   }
   if (near > 0)
-    finding.text += fmt::format("; {} of the others {} less than {:g} times as much, which is no decision",
-                                near, near == 1 ? "loses" : "lose", kDecides);
+    finding.text += fmt::format("; {} of the others within {:g} times, no clear difference", near, kDecides);
   if (worst->model >= kDecides * best->model)
-    finding.text += fmt::format("; {} loses {} times as much", evictions.key(*worst, "policy"),
+    finding.text += fmt::format("; {} has {} times as much", evictions.key(*worst, "policy"),
                                 factor_text(worst->model / best->model));
   finding.text += beside(evictions, *at, *best) + '.';
   return finding;
@@ -157,21 +157,18 @@ std::optional<Finding> heaviest_layer(const FigureTables& tables) {
     Finding found = finding(*nats, most, "loss_layer");
     found.weight = share * static_cast<double>(layers.size());
     found.text = fmt::format(
-        "Layer {} carries {:.0f} % of all nats that {} is predicted to cost ({}): loss_layer {} of {} "
-        "nats a step, in {} layers.",
-        tables.layer_called(*found.place.layer), 100 * share, policy, kept_text(at->budget), value_text(most),
-        value_text(nats->model), layers.size());
+        "{:.0f} % of the nats that {} is predicted to cost, layer by layer ({}), come from layer {}, of {} "
+        "layers.",
+        100 * share, policy, kept_text(at->budget), tables.layer_called(*found.place.layer), layers.size());
     return found;
   }
   const double most = largest(best->layers), middle = median(best->layers);
   if (!(middle > 0)) return std::nullopt;
   Finding found = finding(*best, most, "output_error");
   found.weight = most / middle;
-  found.text = fmt::format(
-      "Layer {} loses most of its output: with what {} keeps ({}) its output error is {}, {} "
-      "times the median layer's {}.",
-      tables.layer_called(*found.place.layer), policy, kept_text(at->budget), value_text(most),
-      factor_text(found.weight), value_text(middle));
+  found.text = fmt::format("{} is the output error of layer {}, {} times the median layer's {} ({}, {}).",
+                           value_text(most), tables.layer_called(*found.place.layer),
+                           factor_text(found.weight), value_text(middle), policy, kept_text(at->budget));
   return found;
 }
 
@@ -257,10 +254,10 @@ std::vector<Finding> compensation_findings(const FigureTable& table) {
   const auto say = [&](FindingKind kind, const Extreme& one, const char* what, double weight) {
     const auto value_of = [&](std::string_view column) { return table.key(*one.entry, column); };
     Finding finding{kind,
-                    fmt::format("{}: {} on what {} keeps ({}) leaves {} times the output error on the {} ({} "
-                                "instead of {}).",
-                                what, value_of("method"), value_of("policy"), kept_text(value_of("budget")),
-                                value_text(one.ratio), rows_text(rows), value_text(one.entry->model),
+                    fmt::format("{} times the output error is left by {} on what {} keeps, the {} "
+                                "compensation ({}, {}: {} instead of {}).",
+                                value_text(one.ratio), value_of("method"), value_of("policy"), what,
+                                kept_text(value_of("budget")), rows_text(rows), value_text(one.entry->model),
                                 value_text(one.plain->model)),
                     weight,
                     {Table::compensation, {}}};
@@ -269,10 +266,8 @@ std::vector<Finding> compensation_findings(const FigureTable& table) {
     found.push_back(std::move(finding));
   };
   constexpr double kLeast = 1e-6;
-  if (best.ratio < 1)
-    say(FindingKind::compensation, best, "The most that any method makes up for",
-        1 / std::max(best.ratio, kLeast));
-  if (worst.ratio > 1) say(FindingKind::cost, worst, "The most that any method costs", worst.ratio);
+  if (best.ratio < 1) say(FindingKind::compensation, best, "best", 1 / std::max(best.ratio, kLeast));
+  if (worst.ratio > 1) say(FindingKind::cost, worst, "worst", worst.ratio);
   return found;
 }
 
@@ -308,9 +303,9 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   if (sigma.empty()) return std::nullopt;
   Finding finding{
       FindingKind::budgets,
-      fmt::format("Sharing one budget between the heads by {} saves up to {:.0f} % of uniform's output "
-                  "error ({}, tokens ranked by {})",
-                  shown_key(Table::budgets, "method", best.method), 100 * (1 - best.ratio), kept_text(sigma),
+      fmt::format("{:.0f} % of the output error of equal budgets is saved if {} divides one budget between "
+                  "the heads ({}, tokens ranked by {})",
+                  100 * (1 - best.ratio), shown_key(Table::budgets, "method", best.method), kept_text(sigma),
                   order),
       1 / std::max(best.ratio, 1e-6),
       {Table::budgets,
@@ -351,9 +346,9 @@ std::optional<Finding> pruned_channels(const FigureTable& channels) {
   const std::string& method = channels.key(*best, "method");
   return Finding{
       FindingKind::channels,
-      fmt::format("Of the ways to prune {:g} of the key channels {} costs least: output error {} on the "
-                  "{}, {} costs {} times as much{}.",
-                  number_in(ratio), method, value_text(best->model), rows_text(rows),
+      fmt::format("{} is the lowest output error with {:g} of the key channels pruned, that of {} ({}); {} "
+                  "costs {} times as much{}.",
+                  value_text(best->model), number_in(ratio), method, rows_text(rows),
                   channels.key(other, "method"), factor_text(other.model / best->model),
                   &other == worst ? ""
                                   : fmt::format(" and {} {} times", channels.key(*worst, "method"),

@@ -81,18 +81,18 @@ TEST_CASE("the sample's findings are what its tables say", "[findings]") {
     if (!score.starts_with("exact_")) found = std::max(found, middle(values));
   for (const auto& [score, values] : rho)
     if (!score.starts_with("exact_")) ranked = std::max(ranked, middle(values));
+  CHECK(contains(sentence("future"), fmt::format("{:.0f} % of the tenth of tokens", 100 * found)));
   CHECK(contains(sentence("future"),
-                 fmt::format("no score finds more than {:.0f} % of the tenth", 100 * found)));
-  CHECK(contains(sentence("future"),
-                 fmt::format("exact_remove: {:.0f} %", 100 * middle(recall["exact_remove"]))));
-  CHECK(contains(sentence("future"), fmt::format("rank correlation {:.3g} (medians", ranked)));
+                 fmt::format("cost on the window {:.0f} %", 100 * middle(recall["exact_remove"]))));
+  CHECK(contains(sentence("future"), fmt::format("rank correlation {:.3g} (median head)", ranked)));
 
   const CsvRow worst = *std::min_element(
       attn.begin(), attn.end(), [](const CsvRow& a, const CsvRow& b) { return number(a) < number(b); });
-  CHECK(contains(sentence("head"),
-                 fmt::format("attn misranks layer {} head {} most: rank correlation {:.2f} with",
-                             worst.at("layer"), worst.at("kv_head"), number(worst))));
-  CHECK(contains(sentence("head"), fmt::format("{:.2f} in the median head", middle(rho["attn"]))));
+  CHECK(contains(
+      sentence("head"),
+      fmt::format("{:.2f} is the lowest rank correlation of attn with the exact cost (exact_remove): "
+                  "layer {} head {}; the median head has {:.2f}",
+                  number(worst), worst.at("layer"), worst.at("kv_head"), middle(rho["attn"]))));
   // The token, by sorting anew.
   const fs::path tokens = folder / fmt::format("layer_0{}", worst.at("layer")) / "tokens";
   const auto head = std::stoul(worst.at("kv_head"));
@@ -117,11 +117,9 @@ TEST_CASE("the sample's findings are what its tables say", "[findings]") {
   const auto text =
       nlohmann::json::parse(test::file_text(fs::path(test::sample_dump()) / "tokens.json"))["text"];
   INFO(sentence("head"));
-  CHECK(contains(
-      sentence("head"),
-      fmt::format("furthest off is the token that is {}th by real cost and {}th by attn: token {}, '{}'.",
-                  missed - real.begin() + 1, place(*missed) + 1, *missed,
-                  displayable(text[*missed].get<std::string>()))));
+  CHECK(contains(sentence("head"), fmt::format("; token {}, '{}', is {}th by cost and {}th by attn.", *missed,
+                                               displayable(text[*missed].get<std::string>()),
+                                               missed - real.begin() + 1, place(*missed) + 1)));
 
   std::map<std::string, double> model;
   std::vector<double> layers, heads;
@@ -142,15 +140,16 @@ TEST_CASE("the sample's findings are what its tables say", "[findings]") {
   CHECK(least.first == "snapkv+joint");
   CHECK(contains(
       sentence("policy"),
-      fmt::format("snapkv+joint loses least of {} policies (kept 20 %): output error {:.3g} on the decoding "
-                  "steps, {:.3g} in the median head, {:.2g} times what oracle_exact loses",
-                  model.size(), least.second, middle(heads), least.second / oracle)));
-  CHECK(contains(sentence("policy"), fmt::format("; {} of the others lose less than 1.5 times", near)));
+      fmt::format(
+          "{:.3g} is the lowest output error of {} policies, that of snapkv+joint (kept 20 %, decoding "
+          "steps; median head {:.3g}), {:.2g} times that of oracle_exact",
+          least.second, model.size(), middle(heads), least.second / oracle)));
+  CHECK(contains(sentence("policy"), fmt::format("; {} of the others within 1.5 times", near)));
   const double most = *std::max_element(layers.begin(), layers.end());
   REQUIRE(layers.size() == 6);
-  CHECK(contains(sentence("layer"),
-                 fmt::format("output error is {:.3g}, {:.2g} times the median layer's {:.3g}.", most,
-                             most / middle(layers), middle(layers))));
+  CHECK(contains(sentence("layer"), fmt::format("{:.3g} is the output error of layer", most)));
+  CHECK(contains(sentence("layer"), fmt::format("{:.2g} times the median layer's {:.3g} (",
+                                                most / middle(layers), middle(layers))));
 }
 
 TEST_CASE("findings are the same every time, on a terminal, in JSON and on the page", "[findings][report]") {
@@ -195,7 +194,7 @@ TEST_CASE("runs end with what is worth knowing, unless they are to be quiet", "[
   CHECK(contains(text, "\n\n" + expected + "\nresults: "));
   CHECK(run({"evict", temp / "dump", "--policy", "h2o,streaming", "--budget", "20", "--quiet"}).empty());
   CHECK(contains(run({"tokens", temp / "dump", "--metrics", "attn,exact_remove,oracle_future"}),
-                 "attn misranks"));
+                 "lowest rank correlation of attn"));
   // One policy, nothing beside it: nothing to say.
   CHECK_FALSE(
       contains(run({"evict", temp / "dump", "--policy", "h2o", "--budget", "20", "--layers", "0"}), "Worth"));

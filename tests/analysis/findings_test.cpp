@@ -94,10 +94,9 @@ std::vector<std::string> texts(const fs::path& folder) {
 }
 
 constexpr const char* kPolicy =
-    "snapkv loses least of 3 policies (kept 20 %): output error 0.04 on the decoding steps, 4 times what "
-    "oracle_exact loses, which knows the future; 1 of the others loses less than 1.5 times as much, which is "
-    "no "
-    "decision; h2o loses 2 times as much.";
+    "0.04 is the lowest output error of 3 policies, that of snapkv (kept 20 %, decoding steps), 4 times that "
+    "of oracle_exact, which knows the future; 1 of the others within 1.5 times, no clear difference; h2o has "
+    "2 times as much.";
 
 }  // namespace
 
@@ -110,23 +109,18 @@ TEST_CASE("findings say what made-up tables hold, the most surprising first", "[
   CHECK(texts(dir.path()) ==
         std::vector<std::string>{
             kPolicy,
-            "Layer 0 loses most of its output: with what snapkv keeps (kept 20 %) its output "
-            "error is 0.1, 1.7 times the median layer's 0.06."});
+            "0.1 is the output error of layer 0, 1.7 times the median layer's 0.06 (snapkv, kept 20 %)."});
 
   write_agreement(dir);
   std::vector<Finding> found = findings_of(ResultReader(dir.path()));
   REQUIRE(found.size() == 4);
-  CHECK(
-      found[0].text ==
-      "What is missing is the future, not precision: no score finds more than 50 % of the tenth of tokens "
-      "that "
-      "the decoding steps would miss most (best: attn; the exact cost on the window, exact_remove: 62 %), "
-      "while "
-      "value ranks the tokens by their exact cost on the window with rank correlation 0.98 (medians over the "
-      "heads).");
+  CHECK(found[0].text ==
+        "50 % of the tenth of tokens that decoding misses most is what the best score finds (attn; the exact "
+        "cost on the window 62 %), although value follows the exact cost on the window with rank correlation "
+        "0.98 (median head).");
   CHECK(found[1].text ==
-        "attn misranks layer 3 head 0 most: rank correlation 0.50 with what removing a token really costs "
-        "(exact_remove), 0.96 in the median head.");
+        "0.50 is the lowest rank correlation of attn with the exact cost (exact_remove): layer 3 head 0; the "
+        "median head has 0.96.");
   CHECK(found[1].weight == Approx(0.5 / 0.04));
   CHECK(found[1].place.layer == 3);
   CHECK(found[1].place.kv_head == 0);
@@ -135,9 +129,7 @@ TEST_CASE("findings say what made-up tables hold, the most surprising first", "[
   write_tokens(dir, attn_of_tokens());
   found = findings_of(ResultReader(dir.path()));
   CHECK(found[1].place.token == 2);
-  CHECK(contains(
-      found[1].text,
-      "in the median head; furthest off is the token that is 2nd by real cost and 19th by attn: token 2."));
+  CHECK(contains(found[1].text, "the median head has 0.96; token 2 is 2nd by cost and 19th by attn."));
   const auto json = json_of(found);
   CHECK(json[1]["kind"] == "head");
   CHECK(nlohmann::json::parse(json[1]["place"].dump()) == nlohmann::json({{"table", "agreement"},
@@ -147,7 +139,7 @@ TEST_CASE("findings say what made-up tables hold, the most surprising first", "[
                                                                           {"score", "attn"},
                                                                           {"reference", "exact_remove"},
                                                                           {"metric", "spearman"}}));
-  CHECK(text_of(found).starts_with("Worth knowing:\n- What is missing"));
+  CHECK(text_of(found).starts_with("Worth knowing:\n- 50 % of the tenth"));
   CHECK(text_of({}).empty());
 }
 
@@ -163,13 +155,12 @@ TEST_CASE("with gradients the heaviest layer is told in nats", "[findings]") {
   const std::vector<Finding> found = findings_of(ResultReader(dir.path()));
   REQUIRE(found.size() == 2);
   CHECK(found[0].text.starts_with(
-      "snapkv loses least of 3 policies (kept 20 %): output error 0.04 on the decoding steps, 0.02 in the "
-      "median "
-      "head, predicted to cost 0.07 nats a step (loss_step), 4 times what oracle_exact loses"));
-  CHECK(
-      found[1].text ==
-      "Layer 3 carries 90 % of all nats that snapkv is predicted to cost (kept 20 %): loss_layer 0.09 of 0.1 "
-      "nats a step, in 2 layers.");
+      "0.04 is the lowest output error of 3 policies, that of snapkv (kept 20 %, decoding steps; median head "
+      "0.02; predicted 0.07 nats a step), 4 times that of oracle_exact"));
+  CHECK(found[1].text ==
+        "90 % of the nats that snapkv is predicted to cost, layer by layer (kept 20 %), come from layer 3, "
+        "of 2 "
+        "layers.");
   CHECK(found[1].weight == Approx(1.8));
   CHECK(found[1].place.layer == 3);
 }
@@ -237,20 +228,17 @@ TEST_CASE("what fits, shared budgets and channels are worth is told against what
              ",,magnitude,paper,0.5,32,4,future,output_error,0.3\n"
              ",,think,paper,0.5,32,4,window,output_error,0.02\n"
              ",,think,paper,0.7,32,5,future,output_error,9\n");
-  CHECK(texts(dir.path()) ==
-        std::vector<std::string>{
-            "The most that any method makes up for: fit on what h2o keeps (kept 20 %) leaves 0.2 times the "
-            "output "
-            "error on the decoding steps (0.02 instead of 0.1).",
-            "The most that any method costs: mean on what h2o keeps (kept 20 %) leaves 3 times the output "
-            "error on "
-            "the decoding steps (0.3 instead of 0.1).",
-            "Sharing one budget between the heads by lu (oracle) saves up to 55 % of uniform's output error "
-            "(kept 50 "
-            "%, tokens ranked by snapkv); ada, which does not know the future, saves 25 %.",
-            "Of the ways to prune 0.5 of the key channels iap costs least: output error 0.01 on the decoding "
-            "steps, "
-            "think costs 2 times as much and magnitude 30 times."});
+  CHECK(
+      texts(dir.path()) ==
+      std::vector<std::string>{
+          "0.2 times the output error is left by fit on what h2o keeps, the best compensation (kept 20 %, "
+          "decoding steps: 0.02 instead of 0.1).",
+          "3 times the output error is left by mean on what h2o keeps, the worst compensation (kept 20 %, "
+          "decoding steps: 0.3 instead of 0.1).",
+          "55 % of the output error of equal budgets is saved if lu (oracle) divides one budget between the "
+          "heads (kept 50 %, tokens ranked by snapkv); ada, which does not know the future, saves 25 %.",
+          "0.01 is the lowest output error with 0.5 of the key channels pruned, that of iap (decoding "
+          "steps); think costs 2 times as much and magnitude 30 times."});
 }
 
 TEST_CASE("the few heads that rule a sum are named, and how far their keys reach", "[findings]") {
@@ -353,8 +341,8 @@ TEST_CASE("no more findings than one can keep in mind, and none below what decid
                                         eviction("snapkv", "0.8", "output_error", 0.04, 0.04, 0.04));
   CHECK(texts(dir.path()) ==
         std::vector<std::string>{
-            "snapkv loses least of 2 policies (kept 20 %): output error 0.04 on the decoding "
-            "steps; 1 of the others loses less than 1.5 times as much, which is no decision."});
+            "0.04 is the lowest output error of 2 policies, that of snapkv (kept 20 %, decoding steps); 1 of "
+            "the others within 1.5 times, no clear difference."});
 }
 
 TEST_CASE("findings pass over figures without a value and refuse damaged files", "[findings]") {

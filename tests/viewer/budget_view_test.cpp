@@ -4,7 +4,7 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/budgets.hpp"
 #include "viewer/questions/policy_settings.hpp"
 
@@ -23,7 +23,7 @@ namespace {
 using Heads = std::vector<std::shared_ptr<const HeadWorth>>;
 
 Heads all_heads(const Dump& dump, const BudgetPlan& plan) {
-  return on_desk([&](JobControl& job) {
+  return on_queue([&](JobControl& job) {
     Heads heads;
     for (Index layer = 0; layer < dump.shape().layers; ++layer)
       for (Index g = 0; g < dump.shape().n_kv; ++g)
@@ -39,7 +39,7 @@ struct Computed {
   std::vector<BudgetShare> shares;
 };
 Computed computed(const Dump& dump, const BudgetPlan& plan, const Heads& heads) {
-  return on_desk([&](JobControl& job) {
+  return on_queue([&](JobControl& job) {
     Computed all{budget_curves(plan, dump.shape(), heads, job), {}};
     for (std::size_t c = 0; c < plan.cases.size(); ++c)
       all.shares.push_back(budget_share(plan, c, all.curves, job));

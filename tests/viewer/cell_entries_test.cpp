@@ -1,7 +1,7 @@
 #include "sim/channels/channel_basis.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/exact_head.hpp"
 #include "viewer/questions/inspector_facts.hpp"
 
@@ -14,7 +14,7 @@ using namespace kvreplay::viewer;
 namespace {
 
 CellEntries entries_of(const HeadGroup<double>& group, const Cell& cell) {
-  return on_desk([&](JobControl& job) { return cell_entries(group, cell, job); });
+  return on_queue([&](JobControl& job) { return cell_entries(group, cell, job); });
 }
 
 /// A softmax written out: the row's weight of the token, by the definition.

@@ -3,7 +3,7 @@
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/data/expect_error.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/channels.hpp"
 
 #include <filesystem>
@@ -34,9 +34,9 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
   const Dump dump = Dump::open(sample_dump());
   const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, 4, 1);
-  const ChannelHead head = on_desk([&](JobControl& job) { return channel_head(group, plan, job); });
+  const ChannelHead head = on_queue([&](JobControl& job) { return channel_head(group, plan, job); });
   const ChannelOutputs outputs =
-      on_desk([&](JobControl& job) { return channel_outputs(group, plan, head, job); });
+      on_queue([&](JobControl& job) { return channel_outputs(group, plan, head, job); });
 
   const ChannelRecord record = read_channels(results, 4, 1);
   CHECK(record.semantics == name_of(semantics));
@@ -63,7 +63,7 @@ TEST_CASE("channel results: what a run left is what the dump gives", "[channels]
   CHECK(record.prunings[0].ratio == 0.25);
   CHECK(record.prunings[1].ratio == 0.6);
   for (const ChannelPrunings& found : record.prunings) {
-    const ChannelPrunings expected = on_desk(
+    const ChannelPrunings expected = on_queue(
         [&](JobControl& job) { return channel_prunings(group, plan, head, &outputs, found.ratio, job); });
     CHECK(found.asked == expected.asked);
     REQUIRE(found.methods.size() == expected.methods.size());

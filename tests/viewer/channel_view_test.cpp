@@ -2,7 +2,7 @@
 #include "data/error.hpp"
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/channels.hpp"
 #include "viewer/questions/policy_settings.hpp"
 
@@ -26,7 +26,7 @@ Computed computed(const Dump& dump, const ChannelSettings& settings, Index layer
                   double ratio) {
   const ChannelPlan plan = channel_plan(dump, settings);
   const auto group = load_head_group<float>(dump, layer, kv_head);
-  return on_desk([&](JobControl& job) {
+  return on_queue([&](JobControl& job) {
     Computed all;
     all.head = channel_head(group, plan, job);
     all.outputs = channel_outputs(group, plan, all.head, job);
@@ -111,7 +111,7 @@ TEST_CASE(
   const auto group = load_head_group<float>(dump, 0, 0);
   const Computed all = computed(dump, settings, 0, 0, 0.4);
   const ChannelPrunings early =
-      on_desk([&](JobControl& job) { return channel_prunings(group, plan, all.head, nullptr, 0.4, job); });
+      on_queue([&](JobControl& job) { return channel_prunings(group, plan, all.head, nullptr, 0.4, job); });
   CHECK(early.waiting == std::vector<std::string>{"output", "exchange+output"});
   REQUIRE(early.methods.size() == 1);
   CHECK(early.methods[0].pruned == all.prunings.methods[1].pruned);
@@ -164,7 +164,7 @@ TEST_CASE("channel view: what cannot be followed is said in a line") {
   CHECK_FALSE(reason([](auto& s) { s.protect = Protection{20, 5}; }).empty());
   const auto group = load_head_group<float>(dump, 0, 0);
   const ChannelPlan plan = channel_plan(dump, {});
-  const int refused = on_desk([&](JobControl& job) {
+  const int refused = on_queue([&](JobControl& job) {
     const ChannelHead head = channel_head(group, plan, job);
     int refusals = 0;
     for (const double ratio : {1.0, -0.1, std::numeric_limits<double>::quiet_NaN()}) try {

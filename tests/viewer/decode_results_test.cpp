@@ -5,7 +5,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/decode_runs.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/decoding.hpp"
 
 #include <algorithm>

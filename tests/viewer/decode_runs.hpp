@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/decoding.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ inline viewer::DecodeView computed(const Dump& dump, const viewer::DecodeSetting
                                    Index kv_head) {
   const viewer::DecodePlan plan = viewer::decode_plan(settings, dump);
   const auto group = load_head_group<float>(dump, layer, kv_head);
-  return on_desk([&](viewer::JobControl& job) {
+  return on_queue([&](viewer::JobControl& job) {
     return viewer::decode_view(group, plan, viewer::decode_outputs(group, job),
                                viewer::decode_starts(group, plan, job), job);
   });

@@ -4,7 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 #include "tests/viewer/decode_runs.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/decoding.hpp"
 
 #include <fmt/format.h>
@@ -137,7 +137,7 @@ TEST_CASE("decode view: what decoding starts from serves every budget, pooling a
   const DecodePlan a = decode_plan(first, dump), b = decode_plan(second, dump);
   REQUIRE(starts_key(a) == starts_key(b));
   const auto group = load_head_group<float>(dump, 1, 1);
-  const DecodeView shared = on_desk([&](JobControl& job) {
+  const DecodeView shared = on_queue([&](JobControl& job) {
     return decode_view(group, b, decode_outputs(group, job), decode_starts(group, a, job), job);
   });
   const DecodeView own = computed(dump, second, 1, 1);

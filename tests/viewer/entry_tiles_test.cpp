@@ -33,12 +33,12 @@ EntryMap<float> map_of(const GroupSpec& spec) {
 template <class F>
 auto answer_of(F compute) {
   using R = std::invoke_result_t<F, JobControl&>;
-  Desk desk({1, std::size_t{1} << 30, {}});
-  Question question;
-  question.key = question.title = "tile";
-  desk.ask<R>(question, compute);
-  REQUIRE(desk.wait_idle(10min));
-  const Answer<R> answer = desk.ask<R>(question, compute);
+  JobQueue queue({1, std::size_t{1} << 30, {}});
+  JobRequest request;
+  request.key = request.title = "tile";
+  queue.ask<R>(request, compute);
+  REQUIRE(queue.wait_idle(10min));
+  const Answer<R> answer = queue.ask<R>(request, compute);
   if (!answer.error.empty()) FAIL(answer.error);
   REQUIRE(answer);
   return *answer;
@@ -365,7 +365,7 @@ TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_t
   });
 
   // Asked for by many at once; a failure is told to all and leaves nothing behind.
-  Desk desk({3, std::size_t{1} << 30, {}});
+  JobQueue queue({3, std::size_t{1} << 30, {}});
   RowCache shared(std::size_t{1} << 30);
   const HeadGroup<float> bad = [&] {
     HeadGroup<float> group = map.group();
@@ -376,9 +376,9 @@ TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_t
   Workers workers(1);
   const EntryMap<float> bad_map(std::make_shared<const HeadGroup<float>>(bad), workers);
   const auto ask = [&](const std::string& key, const EntryMap<float>& of) {
-    Question question;
-    question.key = question.title = key;
-    return desk.ask<int>(question, [&shared, &of](JobControl& job) {
+    JobRequest request;
+    request.key = request.title = key;
+    return queue.ask<int>(request, [&shared, &of](JobControl& job) {
       return static_cast<int>(shared.get(of, 0, 1, job)->count());
     });
   };
@@ -386,7 +386,7 @@ TEST_CASE("the row cache computes blocks once and keeps to its limit", "[entry_t
     ask("good " + key, map);
     ask("bad " + key, bad_map);
   }
-  REQUIRE(desk.wait_idle(10min));
+  REQUIRE(queue.wait_idle(10min));
   for (const std::string key : {"a", "b", "c", "d"}) {
     const Answer<int> good = ask("good " + key, map), failed = ask("bad " + key, bad_map);
     REQUIRE(good);
@@ -464,22 +464,22 @@ TEST_CASE("a cancelled tile ends soon, wherever it is", "[entry_tiles]") {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   // How long the whole tile takes, or what follows once it is cancelled after so many seconds.
   const auto seconds = [&](double until) {
-    Desk desk({1, std::size_t{1} << 30, {}});
+    JobQueue queue({1, std::size_t{1} << 30, {}});
     RowCache rows(std::size_t{1} << 30);
-    Question question;
-    question.key = question.title = "whole map";
+    JobRequest request;
+    request.key = request.title = "whole map";
     std::atomic<bool> runs = false;
     auto start = now();
-    desk.ask<Tile>(question, [&](JobControl& job) {
+    queue.ask<Tile>(request, [&](JobControl& job) {
       return runs = true, entry_tile(map, view, {4, 0, 0}, rows, job);
     });
     if (until > 0) {
       while (!runs) std::this_thread::sleep_for(1ms);
       std::this_thread::sleep_for(Seconds(until));
       start = now();
-      desk.cancel("whole map");
+      queue.cancel("whole map");
     }
-    REQUIRE(desk.wait_idle(10min));
+    REQUIRE(queue.wait_idle(10min));
     return Seconds(now() - start).count();
   };
   const double whole = seconds(0);

@@ -6,7 +6,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/find.hpp"
 #include "viewer/questions/live_findings.hpp"
 #include "viewer/questions/run.hpp"

@@ -4,7 +4,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 
 #include <algorithm>
 #include <string>
@@ -28,18 +28,18 @@ struct Live {
     const DumpShape& shape = run->shape();
     for (Index layer = 0; layer < shape.layers; ++layer) {
       for (Index head = 0; head < shape.n_kv; ++head)
-        heads.push_back(std::make_shared<const HeadSummary>(test::on_desk([&](JobControl& job) {
+        heads.push_back(std::make_shared<const HeadSummary>(test::on_queue([&](JobControl& job) {
           return summarise_head(*run->head(layer, head), options, job.compute());
         })));
       layers.push_back(std::make_shared<const LayerEvictions>(
-          test::on_desk([&](JobControl& job) { return live_evictions(*run, layer, job); })));
+          test::on_queue([&](JobControl& job) { return live_evictions(*run, layer, job); })));
     }
   }
   std::string text(bool with_evictions, Index window) const {
     const std::vector<std::shared_ptr<const LayerEvictions>> none;
     const auto all = with_evictions ? layers : none;
     return text_of(
-        test::on_desk([&](JobControl& job) { return live_findings(run, heads, all, window, job); }).list);
+        test::on_queue([&](JobControl& job) { return live_findings(run, heads, all, window, job); }).list);
   }
 };
 

@@ -1,7 +1,7 @@
 #include "sim/head_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/entry_tiles.hpp"
 
 #include <cmath>
@@ -32,7 +32,7 @@ std::vector<float> all_values(const EntryMap<float>& map, const EntryView& view,
   std::vector<float> all;
   for (Index block = 0; block * kRowValues * step < map.group().T_q(); ++block) {
     const RowValues some =
-        on_desk([&](JobControl& job) { return row_values(map, view, block, step, cache, job); });
+        on_queue([&](JobControl& job) { return row_values(map, view, block, step, cache, job); });
     all.insert(all.end(), some.values.begin(), some.values.end());
   }
   return all;
@@ -119,7 +119,7 @@ TEST_CASE("every n-th row has the number that it has among all rows", "[row_valu
       CHECK(same_bytes(some[i], all[i * static_cast<std::size_t>(step)]));
   }
   RowCache cache(1 << 20);
-  CHECK(on_desk([&](JobControl& job) { return row_values(map, view, 5, 1, cache, job); }).values.empty());
+  CHECK(on_queue([&](JobControl& job) { return row_values(map, view, 5, 1, cache, job); }).values.empty());
 }
 
 TEST_CASE("a row of weights has its largest weight, and a row that sees one token all of it",

@@ -3,7 +3,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 
 using namespace kvreplay;
 using namespace kvreplay::viewer;

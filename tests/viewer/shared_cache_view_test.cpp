@@ -3,7 +3,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/read_file.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/what_if.hpp"
 
@@ -39,7 +39,7 @@ TEST_CASE("what is kept of a cache that two layers read is what evict keeps of i
     for (const Index g : {0, 1}) {
       const auto group = run->head(layer, g), readers = run->readers(layer, g);
       REQUIRE(readers->G() == 2 * group->G());
-      const WhatIf found = test::on_desk([&](JobControl& job) {
+      const WhatIf found = test::on_queue([&](JobControl& job) {
         const WhatIfRanking ranking = what_if_ranking(*readers, plan, nullptr, {}, job);
         return what_if(*group, plan, ranking, what_if_importance(*group, job, readers.get()), job, {},
                        readers.get());

@@ -4,7 +4,7 @@
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/state.hpp"
 
@@ -27,7 +27,7 @@ namespace {
 
 TokenReadings readings_of(const HeadGroup<double>& group, std::optional<Index> query_head, Index token,
                           Index window) {
-  return on_desk([&](JobControl& job) { return token_readings(group, query_head, token, window, job); });
+  return on_queue([&](JobControl& job) { return token_readings(group, query_head, token, window, job); });
 }
 
 bool sees(const HeadGroup<double>& group, Index row, Index token) {
@@ -57,7 +57,7 @@ KeptSet kept_of(PanelContext& context, WhatIfSettings settings, Index budget) {
     INFO(answer.error);
     REQUIRE((answer || answer.pending));
     if (answer) return answer->kept;
-    REQUIRE(context.desk.wait_idle(std::chrono::minutes(5)));
+    REQUIRE(context.queue.wait_idle(std::chrono::minutes(5)));
   }
 }
 
@@ -67,14 +67,14 @@ std::optional<Index> least_of(PanelContext& context, const WhatIfSettings& setti
     INFO(answer.error);
     REQUIRE((answer || answer.pending));
     if (answer) return answer->tokens;
-    REQUIRE(context.desk.wait_idle(std::chrono::minutes(5)));
+    REQUIRE(context.queue.wait_idle(std::chrono::minutes(5)));
   }
 }
 
 struct SampleDesk {
   AppState state;
-  Desk desk{{2, std::size_t{1} << 30, {}}};
-  PanelContext context{state, desk};
+  JobQueue queue{{2, std::size_t{1} << 30, {}}};
+  PanelContext context{state, queue};
   SampleDesk() {
     state.runs = {Run::open(sample_dump(), 1)};
     Selection selection;
@@ -89,7 +89,8 @@ struct SampleDesk {
     selection.token = token;
     state.select(selection);
     TokenCard card;
-    for (card.ask(context); card.pending; card.ask(context)) REQUIRE(desk.wait_idle(std::chrono::minutes(5)));
+    for (card.ask(context); card.pending; card.ask(context))
+      REQUIRE(queue.wait_idle(std::chrono::minutes(5)));
     for (const std::string& error : card.errors) FAIL_CHECK(error);
     return card;
   }
@@ -312,7 +313,7 @@ TEST_CASE("the least budget does not depend on the setting's own", "[token_card]
 TEST_CASE("the card has the numbers of the panels that it speaks of", "[token_card]") {
   SampleDesk sample;
   const TokenCard card = sample.card(890, 379);
-  const auto summary = on_desk([&](JobControl& job) {
+  const auto summary = on_queue([&](JobControl& job) {
     return summarise_head(*sample.state.run()->head(3, 1),
                           {.metrics = metrics_of(*sample.state.run()->dump())}, job.workers());
   });

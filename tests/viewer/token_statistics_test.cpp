@@ -1,6 +1,6 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/inspector_facts.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 HeadSummary summary_of_group(const GroupSpec& spec, Index window, bool keep_tokens = true) {
-  return on_desk([&](JobControl& job) {
+  return on_queue([&](JobControl& job) {
     HeadSummaryOptions options;
     options.window = window;
     options.keep_tokens = keep_tokens;

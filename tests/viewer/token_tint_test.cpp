@@ -3,7 +3,7 @@
 #include "analysis/results/result_reader.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ TEST_CASE("a layer's sums are those of its heads one by one", "[token_tint]") {
   const DumpShape& shape = run->shape();
   for (const TokenMetric metric : {TokenMetric::exact_remove, TokenMetric::oracle_importance}) {
     const TokenSums sums =
-        test::on_desk([&](JobControl& job) { return layer_token_sums(*run, 3, metric, 20, job); });
+        test::on_queue([&](JobControl& job) { return layer_token_sums(*run, 3, metric, 20, job); });
     REQUIRE(std::ssize(sums.values) == shape.l);
     // The judge: float64, by recomputing the attention.
     TokenOptions options;
@@ -46,7 +46,7 @@ TEST_CASE("results give the same sums without their dump, and say what they lack
               .code == 0);
   const auto sums_of = [&](const std::filesystem::path& path, TokenMetric metric) {
     const auto run = Run::open(path, 1);
-    return test::on_desk([&](JobControl& job) { return layer_token_sums(*run, 2, metric, 20, job); });
+    return test::on_queue([&](JobControl& job) { return layer_token_sums(*run, 2, metric, 20, job); });
   };
   const TokenSums live = sums_of(dump, TokenMetric::attn);
   std::filesystem::remove_all(dump);
@@ -55,13 +55,13 @@ TEST_CASE("results give the same sums without their dump, and say what they lack
   for (std::size_t p = 0; p < read.values.size(); ++p)
     CHECK(read.values[p] == Approx(live.values[p]).epsilon(1e-6));
   const auto run = Run::open(out, 1);
-  Desk desk({2, std::size_t{1} << 28, {}, {}});
+  JobQueue queue({2, std::size_t{1} << 28, {}, {}});
   const auto ask = [&](Index layer, TokenMetric metric) {
-    const Question question{.key = {"sums", layer, metric}, .title = "sums"};
+    const JobRequest request{.key = {"sums", layer, metric}, .title = "sums"};
     const auto compute = [&](JobControl& job) { return layer_token_sums(*run, layer, metric, 20, job); };
-    desk.ask<TokenSums>(question, compute);
-    REQUIRE(desk.wait_idle(std::chrono::minutes(1)));
-    return desk.ask<TokenSums>(question, compute).error;
+    queue.ask<TokenSums>(request, compute);
+    REQUIRE(queue.wait_idle(std::chrono::minutes(1)));
+    return queue.ask<TokenSums>(request, compute).error;
   };
   CHECK(ask(2, TokenMetric::joint).find("no joint of layer 2") != std::string::npos);
   CHECK_FALSE(ask(1, TokenMetric::attn).empty());

@@ -3,7 +3,7 @@
 #include "tests/analysis/result_files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/what_if.hpp"
 
 #include <fmt/format.h>
@@ -40,8 +40,8 @@ Found computed(const Dump& dump, const WhatIfSettings& settings, Index layer, In
   const CompensationPlan of_rows =
       rows_of == nullptr ? compensation : what_if_compensation(*rows_of, dump, what_if_plan(*rows_of, dump));
   // An answer of its own: the job that computed rows is over when they are used.
-  const WhatIfRows rows = on_desk([&](JobControl& job) { return what_if_rows(group, of_rows, job); });
-  return on_desk([&](JobControl& job) {
+  const WhatIfRows rows = on_queue([&](JobControl& job) { return what_if_rows(group, of_rows, job); });
+  return on_queue([&](JobControl& job) {
     Found found;
     const WhatIfRanking ranking = what_if_ranking(*group, plan, nullptr, {}, job);
     found.plain = what_if(*group, plan, ranking, what_if_importance(*group, job), job);
@@ -240,7 +240,7 @@ TEST_CASE("what if: rows count with what they hold", "[compensation]") {
     const WhatIfSettings settings = settings_of(method);
     const CompensationPlan plan = what_if_compensation(settings, dump, what_if_plan(settings, dump));
     const WhatIfRows rows =
-        on_desk([&](JobControl& job) { return what_if_rows(group_of(dump, 0, 1), plan, job); });
+        on_queue([&](JobControl& job) { return what_if_rows(group_of(dump, 0, 1), plan, job); });
     const std::size_t about = rows_bytes(plan, dump.shape());
     CHECK(bytes_of(rows) >= about);
     CHECK(bytes_of(rows) <= 4 * about);  // of so short a prompt outputs and the group are no small part

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/what_if.hpp"
 
 #include <memory>
@@ -18,7 +18,7 @@ inline viewer::WhatIf computed(const Dump& dump, const viewer::WhatIfSettings& s
     return viewer::read_user_score(*score, dump).of_head(layer * shape.n_kv + g, shape.l);
   };
   const auto group = load_head_group<float>(dump, layer, kv_head);
-  return on_desk([&](viewer::JobControl& job) {
+  return on_queue([&](viewer::JobControl& job) {
     viewer::WhatIfLayer of_layer;
     if (viewer::ranks_by_layer(plan))
       of_layer = viewer::what_if_layer(

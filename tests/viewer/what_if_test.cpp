@@ -7,7 +7,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "tests/viewer/what_if_runs.hpp"
 
 #include <fmt/format.h>
@@ -214,7 +214,7 @@ TEST_CASE("what if: one ranking serves every budget, pooling and pin that shares
   second.pool = Pooling{Pooling::Kind::avg, 9};
   const EvictionPlan a = what_if_plan(first, dump), b = what_if_plan(second, dump);
   REQUIRE(score_key(a) == score_key(b));
-  const WhatIf shared = on_desk([&](JobControl& job) {
+  const WhatIf shared = on_queue([&](JobControl& job) {
     return what_if(group, b, what_if_ranking(group, a, nullptr, {}, job), what_if_importance(group, job),
                    job);
   });
@@ -325,11 +325,11 @@ TEST_CASE("what if: a search that is no longer wanted stops soon") {
   plan.runs[0].rules.push_back(rule_of(plan.runs[0].policy, Semantics::paper, {}, 6000, 10, false));
   plan.cases.push_back({"greedy_exact", 0, 0, {}, 10, "paper", "10"});
   const auto single = std::make_shared<const HeadGroup<float>>(to_float(group));
-  Desk desk({1, 1 << 20, {}});
-  Question question;
-  question.key = question.title = "search";
+  JobQueue queue({1, 1 << 20, {}});
+  JobRequest request;
+  request.key = request.title = "search";
   std::atomic<bool> started = false, finished = false;
-  desk.ask<WhatIfRanking>(question, [&, single](JobControl& job) {
+  queue.ask<WhatIfRanking>(request, [&, single](JobControl& job) {
     started = true;
     WhatIfRanking ranking = what_if_ranking(*single, plan, nullptr, {}, job);
     finished = true;
@@ -337,10 +337,10 @@ TEST_CASE("what if: a search that is no longer wanted stops soon") {
   });
   while (!started) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(20ms);
-  desk.cancel("search");
-  REQUIRE(desk.wait_idle(10min));
+  queue.cancel("search");
+  REQUIRE(queue.wait_idle(10min));
   CHECK_FALSE(finished);
-  CHECK(desk.log().front().cancelled);
+  CHECK(queue.log().front().cancelled);
 }
 
 TEST_CASE("what if: settings survive a session") {

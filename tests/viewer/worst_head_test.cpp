@@ -15,11 +15,11 @@ using namespace kvreplay::viewer;
 
 namespace {
 
-/// A desk at which one run is open.
+/// A queue at which one run is open.
 struct Open {
   AppState state;
-  Desk desk{{2, std::size_t{1} << 30, {}}};
-  PanelContext context{state, desk};
+  JobQueue queue{{2, std::size_t{1} << 30, {}}};
+  PanelContext context{state, queue};
 
   explicit Open(const std::string& path) { state.runs.push_back(Run::open(path, 1)); }
 
@@ -27,9 +27,9 @@ struct Open {
   template <class Ask>
   void settle(const Ask& ask) {
     for (int i = 0; i < 1000; ++i) {
-      desk.next_frame();
+      queue.next_frame();
       if (!ask()) return;
-      REQUIRE(desk.wait_idle(std::chrono::minutes(5)));
+      REQUIRE(queue.wait_idle(std::chrono::minutes(5)));
     }
     FAIL("never settled");
   }

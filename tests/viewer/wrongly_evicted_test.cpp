@@ -2,7 +2,7 @@
 
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/viewer/on_desk.hpp"
+#include "tests/viewer/on_queue.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/what_if.hpp"
 
@@ -89,7 +89,7 @@ TEST_CASE("a setting's scores are what its kept set follows from", "[wrongly_evi
     settings.base = base;
     const EvictionPlan plan = what_if_plan(settings, *run->dump());
     const auto group = run->head(3, 1);
-    const auto [scores, found] = test::on_desk([&](JobControl& job) {
+    const auto [scores, found] = test::on_queue([&](JobControl& job) {
       const WhatIfRanking ranking = what_if_ranking(*group, plan, nullptr, {}, job);
       return std::pair(what_if_scores(plan, ranking),
                        what_if(*group, plan, ranking, what_if_importance(*group, job), job));
@@ -109,7 +109,7 @@ TEST_CASE("a setting's scores are what its kept set follows from", "[wrongly_evi
   searches.base = "snapkv";
   searches.block = 128;
   const EvictionPlan blocks = what_if_plan(searches, *run->dump());
-  const auto none = test::on_desk([&](JobControl& job) {
+  const auto none = test::on_queue([&](JobControl& job) {
     return what_if_scores(blocks, what_if_ranking(*run->head(3, 1), blocks, nullptr, {}, job));
   });
   CHECK(none.scores.size() == 0);

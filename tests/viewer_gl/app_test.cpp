@@ -98,7 +98,7 @@ TEST_CASE("lists stay at their top until a hand moves them, and then where it le
     for (int quiet = 0; quiet < 3; quiet = app.settled() ? quiet + 1 : 0) {
       host.frame();
       each();
-      if (!app.settled()) app.desk().wait_idle(std::chrono::milliseconds(5));
+      if (!app.settled()) app.queue().wait_idle(std::chrono::milliseconds(5));
     }
   };
   settle(look);

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 /// All that failed, each as one line.
 std::vector<std::string> failures(const Dashboard& dashboard) {
   std::vector<std::string> lines;
-  auto& desk = const_cast<Dashboard&>(dashboard).app.desk();
-  for (const Desk::Done& done : desk.log())
+  auto& queue = const_cast<Dashboard&>(dashboard).app.queue();
+  for (const JobQueue::Done& done : queue.log())
     if (!done.error.empty()) lines.push_back(done.title + ": " + done.error);
   return lines;
 }

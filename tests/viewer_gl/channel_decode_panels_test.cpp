@@ -56,8 +56,8 @@ struct Alone : test::OnePanelDashboard {
   }
   /// Jobs of this title that ended well.
   std::ptrdiff_t done(const std::string& title) {
-    const auto log = app.desk().log();
-    return std::count_if(log.begin(), log.end(), [&](const Desk::Done& one) {
+    const auto log = app.queue().log();
+    return std::count_if(log.begin(), log.end(), [&](const JobQueue::Done& one) {
       return one.error.empty() && !one.cancelled && one.title.find(title) != std::string::npos;
     });
   }

@@ -39,7 +39,7 @@ class Busy {
       for (int i = 0; i < kJobs; ++i) ask(i);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    REQUIRE(app_->desk().open_jobs() > 1);
+    REQUIRE(app_->queue().open_jobs() > 1);
   }
   App& app() { return *app_; }
   /// Window first, as in the program.
@@ -51,10 +51,10 @@ class Busy {
 
  private:
   void ask(int i) {
-    Question question;
-    question.key = question.title = fmt::format("busy {}", i);
-    question.lasting = true;
-    app_->desk().ask<int>(question, [&counts = counts_](JobControl& job) {
+    JobRequest request;
+    request.key = request.title = fmt::format("busy {}", i);
+    request.lasting = true;
+    app_->queue().ask<int>(request, [&counts = counts_](JobControl& job) {
       ++counts.started;
       struct End {
         std::atomic<int>& ended;
@@ -81,7 +81,7 @@ TEST_CASE("closing: jobs that run are told to end, those that wait never start",
   busy.close();
   const int started = counts.started;
   CHECK(started >= 1);
-  CHECK(started <= 4);  // as many as the desk has threads: waiting ones were not begun to be ended
+  CHECK(started <= 4);  // as many as the queue has threads: waiting ones were not begun to be ended
   CHECK(counts.ended == started);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(counts.started == started);  // no thread is left
@@ -107,7 +107,7 @@ TEST_CASE("closing: a run that is closed while its heads are computed ends their
     dashboard.app.perform(ActionId::close_run);
     CHECK(dashboard.app.state().runs.empty());
     dashboard.settle();
-    CHECK(dashboard.app.desk().open_jobs() == 0);
+    CHECK(dashboard.app.queue().open_jobs() == 0);
   }
   const std::string failed = dashboard.failed_job();
   CHECK(failed == "");

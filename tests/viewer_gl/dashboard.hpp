@@ -43,7 +43,7 @@ struct Dashboard {
       host.frame();
       const bool done = app.settled();
       quiet = done ? quiet + 1 : 0;
-      if (!done) app.desk().wait_idle(std::chrono::milliseconds(20));
+      if (!done) app.queue().wait_idle(std::chrono::milliseconds(20));
       REQUIRE(std::chrono::steady_clock::now() < until);
     }
   }
@@ -77,7 +77,7 @@ struct Dashboard {
   const viewer::Selection& selection() { return app.state().selection(); }
   /// The first job that failed, as one line; empty where none did.
   std::string failed_job() {
-    for (const viewer::Desk::Done& done : app.desk().log())
+    for (const viewer::JobQueue::Done& done : app.queue().log())
       if (!done.error.empty()) return done.title + ": " + done.error;
     return {};
   }
@@ -108,7 +108,7 @@ struct OnePanelDashboard : Dashboard {
     settle();
   }
   std::string csv() {
-    viewer::PanelContext context{app.state(), app.desk()};
+    viewer::PanelContext context{app.state(), app.queue()};
     return app.panel(kind).csv(context);
   }
 };

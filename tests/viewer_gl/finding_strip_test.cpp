@@ -94,7 +94,7 @@ TEST_CASE("panels stay where they are while findings come in", "[findings]") {
   for (int quiet = 0; quiet < 3; quiet = dashboard.app.settled() ? quiet + 1 : 0) {
     dashboard.host.frame();
     if (dashboard.app.finding_area().height > 0) heights.insert(dashboard.app.finding_area().height);
-    if (!dashboard.app.settled()) dashboard.app.desk().wait_idle(std::chrono::milliseconds(5));
+    if (!dashboard.app.settled()) dashboard.app.queue().wait_idle(std::chrono::milliseconds(5));
   }
   CHECK(dashboard.app.findings().source().list().size() == 4);
   CHECK(heights.size() == 1);

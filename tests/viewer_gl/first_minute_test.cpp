@@ -33,7 +33,7 @@ struct Start {
       host.frame();
       const bool done = app.settled();
       quiet = done ? quiet + 1 : 0;
-      if (!done) app.desk().wait_idle(std::chrono::milliseconds(20));
+      if (!done) app.queue().wait_idle(std::chrono::milliseconds(20));
     }
   }
   /// Clicks from the top of the page down, in steps, until `done`.

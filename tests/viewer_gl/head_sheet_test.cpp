@@ -41,7 +41,7 @@ struct SheetDashboard : OnePanelDashboard {
   /// Heads that were computed for the sheet.
   std::size_t computed() {
     std::set<std::string> titles;
-    for (const Desk::Done& done : app.desk().log())
+    for (const JobQueue::Done& done : app.queue().log())
       if (done.title.find(", small") != std::string::npos && !done.cancelled) titles.insert(done.title);
     return titles.size();
   }

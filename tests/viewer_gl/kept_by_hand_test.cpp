@@ -26,7 +26,7 @@ struct ByHand : test::OnePanelDashboard {
   AppState& state() { return app.state(); }
   WhatIf answer(Index layer = 3, Index kv_head = 1) {
     settle();
-    PanelContext context{state(), app.desk()};
+    PanelContext context{state(), app.queue()};
     for (;;) {
       const auto found = ask_what_if(context, state().setting(), layer, kv_head, Urgency::now, {});
       REQUIRE(found.error == "");

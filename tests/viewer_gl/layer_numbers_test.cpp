@@ -89,19 +89,19 @@ TEST_CASE("jobs, exports and links of such a dump", "[layer_numbers]") {
   make_some_layers(folder / "dump");
   test::succeed({"tokens", folder / "dump", "--out", folder / "r", "--quiet"});
   OnePanelDashboard panel(PanelKind::tokens, folder / "r", 900, 600, 1, 1);
-  const auto log = panel.app.desk().log();
-  CHECK(std::any_of(log.begin(), log.end(), [](const Desk::Done& one) {
+  const auto log = panel.app.queue().log();
+  CHECK(std::any_of(log.begin(), log.end(), [](const JobQueue::Done& one) {
     return one.title.find("layer 14 head 1") != std::string::npos;
   }));
-  CHECK(std::none_of(log.begin(), log.end(), [](const Desk::Done& one) {
+  CHECK(std::none_of(log.begin(), log.end(), [](const JobQueue::Done& one) {
     return one.title.find("layer 2 ") != std::string::npos || one.title.find("layer 0") != std::string::npos;
   }));
   panel.app.show(PanelKind::inspector);  // asks for the least budgets of a token
   panel.app.layout().maximise(PanelKind::inspector);
   panel.app.state().select_cell(47, 20);
   panel.settle();
-  const auto least = panel.app.desk().log();
-  CHECK(std::any_of(least.begin(), least.end(), [](const Desk::Done& one) {
+  const auto least = panel.app.queue().log();
+  CHECK(std::any_of(least.begin(), least.end(), [](const JobQueue::Done& one) {
     return one.title.starts_with("Budgets of ") && one.title.ends_with(", layer 14 head 1");
   }));
   panel.app.layout().maximise(PanelKind::tokens);

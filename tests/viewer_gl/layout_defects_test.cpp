@@ -102,7 +102,7 @@ TEST_CASE("nothing out of sight is drawn, also where it goes on with the line be
   scene.draw = [] {
     ImGui::TextUnformatted("before");
     for (int i = 0; i < 2; ++i) {
-      const OutOfSight out(true);
+      const HiddenDraw out(true);
       if (i > 0) ImGui::SameLine();
       ImGui::Button("control");
     }

@@ -138,7 +138,7 @@ TEST_CASE("one budget and one window serve all panels, but what has its own", "[
   CHECK(both(window) == Windows(8, std::nullopt));
 }
 
-TEST_CASE("policies that decode go with the desk's window, one by one, unless they have their own",
+TEST_CASE("policies that decode go with the queue's window, one by one, unless they have their own",
           "[settings]") {
   test::OnePanelDashboard panel(PanelKind::decode, kSample, 800, 560, 3, 1);
   AppState& state = panel.app.state();
@@ -159,7 +159,7 @@ TEST_CASE("policies that decode go with the desk's window, one by one, unless th
   // The same as if it were said.
   CHECK(load({{"policies", {"snapkv[window=5]", "h2o", "tova", "streaming"}}}) == linked);
   CHECK(load({{"policies", policies}, {"linked", false}, {"sigma", 0.8}}) == usual);
-  // One of their own, or one of all, comes before the desk's.
+  // One of their own, or one of all, comes before the queue's.
   const std::string own = load({{"policies", policies}, {"window", 9}});
   CHECK(own.find("[window") == std::string::npos);
   state.comparison.window = 7;
@@ -171,13 +171,13 @@ TEST_CASE("policies that decode go with the desk's window, one by one, unless th
   CHECK(panel.failed_job().empty());
 }
 
-TEST_CASE("what a panel's slider moves is the desk's budget, unless it has its own", "[settings]") {
+TEST_CASE("what a panel's slider moves is the queue's budget, unless it has its own", "[settings]") {
   for (const bool linked : {true, false}) {
     test::OnePanelDashboard panel(PanelKind::decode, kSample, 800, 560, 3, 1);
     AppState& state = panel.app.state();
     state.setting_b.linked = linked;
     panel.settle();
-    CHECK(panel.csv().find(",179,") != std::string::npos);  // of 896, where the desk keeps 20 %
+    CHECK(panel.csv().find(",179,") != std::string::npos);  // of 896, where the queue keeps 20 %
     const KeptBudget before = state.setting_b;
     state.budget.sigma = 0.5;
     panel.settle();

@@ -21,25 +21,25 @@ using test::Dashboard;
 
 namespace {
 
-/// While it lives, the desk answers nothing.
+/// While it lives, the queue answers nothing.
 class HeldBack {
  public:
-  explicit HeldBack(Desk& desk) : desk_(desk) {
+  explicit HeldBack(JobQueue& queue) : queue_(queue) {
     const std::shared_future<void> free = free_.get_future().share();
     for (int i = 0; i < kJobs; ++i)
-      (void)desk.ask<int>({.key = {"held back", ++asked_},
-                           .title = "holds a thread",
-                           .urgency = Urgency::now,
-                           .lasting = true},
-                          [free](JobControl&) {
-                            free.wait();
-                            return 0;
-                          });
+      (void)queue.ask<int>({.key = {"held back", ++asked_},
+                            .title = "holds a thread",
+                            .urgency = Urgency::now,
+                            .lasting = true},
+                           [free](JobControl&) {
+                             free.wait();
+                             return 0;
+                           });
     // One for a hand, one for what is in view, and of two cores one for all else.
     constexpr int kThreadsOfDesk = 3;
     const auto running = [&] {
-      const auto jobs = desk_.jobs();
-      return std::count_if(jobs.begin(), jobs.end(), [](const Desk::Job& job) { return job.running; });
+      const auto jobs = queue_.jobs();
+      return std::count_if(jobs.begin(), jobs.end(), [](const JobQueue::Job& job) { return job.running; });
     };
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (running() < kThreadsOfDesk) {
@@ -54,7 +54,7 @@ class HeldBack {
  private:
   static constexpr int kJobs = 24;
   static inline int asked_ = 0;
-  Desk& desk_;
+  JobQueue& queue_;
   std::promise<void> free_;
 };
 
@@ -76,7 +76,7 @@ struct Moments {
     panel_end = static_cast<std::size_t>(area.y + area.height) * kWidth;
     pictures[0] = dashboard.host.pixels();
     {
-      const HeldBack held(dashboard.app.desk());
+      const HeldBack held(dashboard.app.queue());
       change(dashboard.app.state());
       for (int i = 0; i < 6; ++i) {
         dashboard.host.frame();

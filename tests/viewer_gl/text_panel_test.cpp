@@ -295,6 +295,6 @@ TEST_CASE("results without their dump tint their positions, over the layers that
   CHECK(of_layer == Approx(2 * of_head).epsilon(1e-4));
   CHECK(of_all == Approx(4 * of_head).epsilon(1e-4));
   // Layer 0, where it opened, is not among them.
-  for (const Desk::Done& done : board.app.desk().log())
+  for (const JobQueue::Done& done : board.app.queue().log())
     CHECK(done.error.find("of every token") == std::string::npos);
 }

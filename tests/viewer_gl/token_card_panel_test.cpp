@@ -127,7 +127,7 @@ TEST_CASE("of results without their dump the card has costs and orders, and says
   CHECK(card.failed_job().empty());
 }
 
-TEST_CASE("the budget in Score against exact follows the desk's, as Recall and loss has it", "[panels]") {
+TEST_CASE("the budget in Score against exact follows the queue's, as Recall and loss has it", "[panels]") {
   test::OnePanelDashboard scatter(PanelKind::scatter, kSample, 800, 560, 3, 1);
   std::vector<double> score, exact;
   for (const auto& row : test::cells_of(scatter.csv())) {

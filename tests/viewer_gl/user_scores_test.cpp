@@ -46,7 +46,7 @@ TEST_CASE("a dropped score is offered in What if, ranks there, and comes back wi
     state.setting_a.recent = 0;
     panel.settle();
     CHECK(panel.failed_job() == "");
-    PanelContext context{state, panel.app.desk()};
+    PanelContext context{state, panel.app.queue()};
     const auto answer = ask_what_if(context, state.setting_a, 3, 1, Urgency::now, {});
     REQUIRE(answer);
     KeptSet last_ten(896, 0);
@@ -117,7 +117,7 @@ TEST_CASE("a score that the settings name but nobody gave is said to be unknown"
   AppState& state = panel.app.state();
   state.setting_a.score = "mine";
   panel.settle();
-  PanelContext context{state, panel.app.desk()};
+  PanelContext context{state, panel.app.queue()};
   const auto answer = ask_what_if(context, state.setting_a, 3, 1, Urgency::now, {});
   CHECK(answer.error.find("'mine'") != std::string::npos);
 }

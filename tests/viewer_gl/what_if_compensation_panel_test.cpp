@@ -25,13 +25,13 @@ struct WhatIfAlone : test::OnePanelDashboard {
       : OnePanelDashboard(PanelKind::what_if, kSample, width, height, 3, 1) {}
 
   Answer<WhatIf> answer(const WhatIfSettings& settings, Index layer = 3, Index kv_head = 1) {
-    PanelContext context{app.state(), app.desk()};
+    PanelContext context{app.state(), app.queue()};
     return ask_what_if(context, settings, layer, kv_head, Urgency::now, {});
   }
   /// Jobs of this title that ended well.
   std::ptrdiff_t done(const std::string& title) {
-    const auto log = app.desk().log();
-    return std::count_if(log.begin(), log.end(), [&](const Desk::Done& one) {
+    const auto log = app.queue().log();
+    return std::count_if(log.begin(), log.end(), [&](const JobQueue::Done& one) {
       return one.error.empty() && !one.cancelled && one.title.find(title) != std::string::npos;
     });
   }
@@ -186,7 +186,7 @@ TEST_CASE("the rows of the split are picked by hand and come back with the sessi
 TEST_CASE("another budget looks at the same rows, and the last answer stands meanwhile", "[compensation]") {
   WhatIfAlone panel;
   AppState& state = panel.app.state();
-  PanelContext context{state, panel.app.desk()};
+  PanelContext context{state, panel.app.queue()};
   state.setting_a.compensation = Compensation::fit;
   state.setting_a.linked = false;
   state.setting_b = state.setting_a;
@@ -213,14 +213,14 @@ TEST_CASE("another budget looks at the same rows, and the last answer stands mea
   CHECK(panel.done("Queries to compensate on") == 1);
 
   // Where all answers have little room, rows do not stay, and the figures are the same.
-  panel.app.desk().set_cache_limit(std::size_t{1} << 20);
+  panel.app.queue().set_cache_limit(std::size_t{1} << 20);
   state.setting_a.sigma = 0.71;
   state.setting_b.compensation = Compensation::none;
   panel.settle();
   const double poor = ask(state.setting_a)->future.change_sq;
   CHECK(panel.done("Queries to compensate on") == 1);
-  panel.app.desk().set_cache_limit(std::size_t{1} << 30);
-  panel.app.desk().forget(state.run()->key());
+  panel.app.queue().set_cache_limit(std::size_t{1} << 30);
+  panel.app.queue().forget(state.run()->key());
   panel.settle();
   CHECK(panel.done("Queries to compensate on") == 2);
   CHECK(ask(state.setting_a)->future.change_sq == poor);
@@ -229,7 +229,7 @@ TEST_CASE("another budget looks at the same rows, and the last answer stands mea
 TEST_CASE("what cannot make up for evicted tokens says why, and keeps the same tokens", "[compensation]") {
   test::OnePanelDashboard panel(PanelKind::what_if, kSample, 900, 620, 3, 1);
   AppState& state = panel.app.state();
-  PanelContext context{state, panel.app.desk()};
+  PanelContext context{state, panel.app.queue()};
   for (const Compensation method : kCompensations.all()) {
     INFO(name_of(method));
     state.setting_a.compensation = method;

@@ -42,7 +42,7 @@ struct WithNats : test::OnePanelDashboard {
       : OnePanelDashboard(panel, dump, width, height, 1, 0) {}
   AppState& state() { return app.state(); }
   WhatIf answer(const WhatIfSettings& settings, Index layer, Index kv_head) {
-    PanelContext context{state(), app.desk()};
+    PanelContext context{state(), app.queue()};
     for (;;) {
       const auto found = ask_what_if(context, settings, layer, kv_head, Urgency::now, {});
       REQUIRE(found.error == "");
@@ -181,7 +181,7 @@ TEST_CASE("the Head map and its sheet have the nats of a setting", "[nats][sheet
   const std::vector<double> first = check_ranking();
   CHECK(panel.csv().rfind("layer,kv_head,setting_a~loss_row_future\n", 0) == 0);
   CHECK(panel.shows("loss_row, future"));
-  // It follows the setting and the desk's budget.
+  // It follows the setting and the queue's budget.
   panel.state().setting_a.base = "keydiff";
   panel.state().budget.sigma = 0.95;
   panel.settle();

@@ -25,7 +25,7 @@ std::array<std::unique_ptr<Panel>, kPanels.size()> make_panels(std::index_sequen
 
 App::App(AppOptions options)
     : options_(std::move(options)),
-      desk_({options_.threads, options_.cache_bytes, options_.wake, options_.backend}),
+      queue_({options_.threads, options_.cache_bytes, options_.wake, options_.backend}),
       panels_(make_panels(std::make_index_sequence<kPanels.size()>())),
       dark_(options_.dark),
       text_points_(options_.text_points) {
@@ -45,7 +45,7 @@ std::string App::title() const {
 }
 
 bool App::needs_frame() const {
-  return state_.links.unfinished || desk_.version() != seen_version_ || (figure_ && figure_->settling()) ||
+  return state_.links.unfinished || queue_.version() != seen_version_ || (figure_ && figure_->settling()) ||
          (worst_wanted_ && state_.all_ranked && !worst_head_.pending()) || watcher_->something_changed();
 }
 
@@ -99,12 +99,12 @@ void App::locate_dump(const std::filesystem::path& dump, PathPrompt* asked) {
 void App::take_opened() {
   bool waiting = false;  // runs stand in the order in which they were asked for
   std::erase_if(opening_, [&](const Opening& opening) {
-    const Question question{.key = {"open", opening.id},
-                            .title = "Opening " + opening.path.string(),
-                            .urgency = Urgency::now,
-                            .lasting = true};
-    const auto answer = desk_.ask<std::shared_ptr<const Run>>(
-        question, [opening](JobControl&) { return Run::open(opening.path, opening.id, opening.dump); });
+    const JobRequest request{.key = {"open", opening.id},
+                             .title = "Opening " + opening.path.string(),
+                             .urgency = Urgency::now,
+                             .lasting = true};
+    const auto answer = queue_.ask<std::shared_ptr<const Run>>(
+        request, [opening](JobControl&) { return Run::open(opening.path, opening.id, opening.dump); });
     waiting = waiting || answer.pending;
     if (waiting) return false;
     if (!answer) {
@@ -120,7 +120,7 @@ void App::take_opened() {
     const std::shared_ptr<const Run> run = *answer;
     run->set_head_cache(options_.cache_bytes / 2);
     if (opening.replaces && *opening.replaces < state_.runs.size()) {
-      desk_.forget(state_.runs[*opening.replaces]->key());
+      queue_.forget(state_.runs[*opening.replaces]->key());
       if (state_.pinned.run() == state_.runs[*opening.replaces]) state_.pinned.pin(run);
       state_.runs[*opening.replaces] = run;
       state_.select(state_.selection(), "reload");
@@ -132,7 +132,7 @@ void App::take_opened() {
       state_.select(state_.in_run(state_.runs.size() - 1));
       if (worst_wanted_) opened_with_ = state_.selection();
     }
-    desk_.forget(question.key);
+    queue_.forget(request.key);
     watcher_->watch(state_.runs);
     return true;
   });
@@ -143,7 +143,7 @@ void App::take_worst_head() {
   if (!worst_wanted_ || !state_.run()) return;
   if (!(state_.selection() == opened_with_)) return keep_head();
   if (!opening_.empty()) return;
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   auto worst = worst_head_.look(context);
   if (worst_head_.pending()) return;
   const bool said = worst.has_value();
@@ -157,10 +157,10 @@ void App::take_worst_head() {
 }
 
 void App::frame() {
-  seen_version_ = desk_.version();
+  seen_version_ = queue_.version();
   use_theme(dark_, scale_, text_points_);
   close_popup();
-  desk_.next_frame();
+  queue_.next_frame();
   state_.links.unfinished = false;
   state_.wakes_at.reset();
   take_opened();
@@ -193,7 +193,7 @@ void App::frame() {
   const Area area{at.x + gap, at.y + gap, view->Size.x - 2 * gap,
                   view->Pos.y + view->Size.y - at.y - foot - gap};
   areas_ = {};
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   const float above = state_.run() ? draw_findings(area) : 0;
   state_.all_ranked = false;  // until the Head map says so
   if (state_.run())

@@ -4,16 +4,16 @@
 #include "viewer/gl/frame_buffer.hpp"
 #include "viewer/gl/host.hpp"
 #include "viewer/gl/ui_context.hpp"
+#include "viewer/model/debounce.hpp"
 #include "viewer/model/layout.hpp"
 #include "viewer/model/panel_kind.hpp"
-#include "viewer/model/patience.hpp"
 #include "viewer/model/session.hpp"
 #include "viewer/model/tour.hpp"
 #include "viewer/panels/panel.hpp"
 #include "viewer/questions/ask.hpp"
-#include "viewer/questions/desk.hpp"
 #include "viewer/questions/find.hpp"
 #include "viewer/questions/folder_listing.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/live_findings.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/state.hpp"
@@ -154,7 +154,8 @@ class PathPrompt {
   const std::string& typed() const { return typed_; }
   const std::string& reason() const { return reason_; }
   /// Draws as wide as there is room; the list takes at most `height` pixels. The path that was chosen.
-  std::optional<std::filesystem::path> draw(Desk& desk, const char* hint, float height, bool take_keyboard);
+  std::optional<std::filesystem::path> draw(JobQueue& queue, const char* hint, float height,
+                                            bool take_keyboard);
 
  private:
   std::string typed_, reason_;
@@ -234,7 +235,7 @@ class App final : public Client {
   void scale(float pixels_per_point) override;
 
   AppState& state() { return state_; }
-  Desk& desk() { return desk_; }
+  JobQueue& queue() { return queue_; }
   Layout& layout() { return layout_; }
   Panel& panel(PanelKind kind) const { return *panels_[static_cast<std::size_t>(kind)]; }
   /// Area of the panel in the last frame, in pixels; empty if it was not drawn.
@@ -264,7 +265,7 @@ class App final : public Client {
   void when_open(std::function<void(AppState&)> then) { when_open_ = std::move(then); }
   /// True if everything in view is computed and drawn.
   bool settled() const {
-    return desk_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_;
+    return queue_.open_jobs() == 0 && opened() && !needs_frame() && !exporting() && !saving_;
   }
   /// Reason why a path or a score could not be opened, the latest one; empty if all were opened.
   const std::string& open_error() const { return open_error_; }
@@ -385,7 +386,7 @@ class App final : public Client {
   AppOptions options_;
   bool failure_said_ = false;  ///< of the GPU
   AppState state_;
-  Desk desk_;
+  JobQueue queue_;
   Layout layout_ = Layout::standard();
   std::array<std::unique_ptr<Panel>, kPanels.size()> panels_;  ///< in the order of kPanels
   std::vector<Opening> opening_;
@@ -406,7 +407,7 @@ class App final : public Client {
   Tour tour_;
   bool tour_seen_ = false;
   Area finding_area_;
-  std::array<Patience, kPanels.size()> patience_;  ///< with the answers that a panel shows
+  std::array<Debounce, kPanels.size()> debounce_;  ///< with the answers that a panel shows
   std::array<Area, kPanels.size()> areas_{};       ///< of the panels drawn in the last frame
   std::uint64_t seen_version_ = 0, seen_answers_ = 0;
   bool palette_open_ = false, help_open_ = false, jobs_open_ = false, path_open_ = false,

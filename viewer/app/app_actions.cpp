@@ -79,7 +79,7 @@ const App::Handlers::Handler& App::Handlers::of(ActionId id) {
        }},
       {ActionId::reload,
        [](App& app, A) {
-         app.desk_.forget_errors();
+         app.queue_.forget_errors();
          app.reload(false);
        }},
       {ActionId::close_run, [](App& app, A) { app.close_run(); }},
@@ -163,7 +163,7 @@ void App::perform(const Action& action) {
 void App::close_run() {
   const std::size_t which = state_.selection().run;
   if (which >= state_.runs.size()) return;
-  desk_.forget(state_.runs[which]->key());
+  queue_.forget(state_.runs[which]->key());
   if (state_.pinned.run() == state_.runs[which]) state_.pinned.pin(nullptr);
   state_.runs.erase(state_.runs.begin() + static_cast<std::ptrdiff_t>(which));
   Selection next = state_.selection();
@@ -190,7 +190,7 @@ void App::pin_run() {
 }
 
 void App::copy_csv() {
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   const std::string text = panel(focused_).csv(context);
   if (text.empty()) return state_.say("This panel has no table to copy yet.");
   copy(text, fmt::format("Copied {}.", counted(std::count(text.begin(), text.end(), '\n'), "line")));
@@ -276,7 +276,7 @@ std::filesystem::path App::export_path(std::string_view what, std::string_view e
 }
 
 void App::export_csv() {
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   const std::string text = panel(focused_).csv(context);
   if (text.empty()) return state_.say("This panel has no table to save yet.");
   const std::filesystem::path path = export_path(".csv");

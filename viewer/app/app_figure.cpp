@@ -114,7 +114,7 @@ std::vector<std::string> App::figure_foot(PanelContext& context) const {
 bool App::draw_figure() {
   use_theme(options_.dark_figures, figure_->scale(), text_points_);
   const Theme& t = theme();
-  const Desk::Unanswered before = desk_.unanswered();
+  const JobQueue::Unanswered before = queue_.unanswered();
   const bool unfinished = std::exchange(state_.links.unfinished, false);
   const Hover hover = std::exchange(state_.hover, {}), next_hover = state_.next_hover;
   HeatmapView* heatmap = panel(figure_->panel()).heatmap();
@@ -129,7 +129,7 @@ bool App::draw_figure() {
   ImGui::PopStyleColor();
   ImGui::PopStyleVar(2);
 
-  PanelContext context{state_, desk_, true};
+  PanelContext context{state_, queue_, true};
   const float width = ImGui::GetContentRegionAvail().x;
   ImGui::PushFont(bold_font());
   wrapped_text(figure_title(context), t.text);
@@ -162,7 +162,7 @@ bool App::draw_figure() {
   state_.next_hover = next_hover;
   const bool drawn = !std::exchange(state_.links.unfinished, unfinished);
   if (missing > 0) figure_->grow(missing);
-  const Desk::Unanswered after = desk_.unanswered();
+  const JobQueue::Unanswered after = queue_.unanswered();
   if (after.failed != before.failed) throw InputError(after.error);
   return drawn && after.pending == before.pending;
 }
@@ -173,7 +173,7 @@ void App::drawn(int, int) {
 
 void App::write_figure() {
   if (figure_->path().extension() != ".svg") return figure_->write();
-  PanelContext context{state_, desk_, true};
+  PanelContext context{state_, queue_, true};
   const std::string svg = panel(figure_->panel()).svg(context);
   if (svg.empty())
     throw InputError(figure_->path().string(), "a plot to draw as SVG",

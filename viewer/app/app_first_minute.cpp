@@ -51,13 +51,13 @@ struct Kinds {
 void gap() { ImGui::Dummy({0, theme().px(6)}); }
 
 /// Draws the list of recently opened paths, newest first. Returns the path that was chosen.
-std::optional<std::filesystem::path> draw_recent(Desk& desk, const std::vector<std::string>& recent) {
+std::optional<std::filesystem::path> draw_recent(JobQueue& queue, const std::vector<std::string>& recent) {
   if (recent.empty()) return std::nullopt;
   const Theme& t = theme();
   heading("Opened before");
-  const Question question{
+  const JobRequest request{
       .key = {"recent", recent}, .title = "Looking for what was opened before", .urgency = Urgency::now};
-  const auto kinds = desk.ask<Kinds>(question, [recent](JobControl&) {
+  const auto kinds = queue.ask<Kinds>(request, [recent](JobControl&) {
     Kinds found;
     for (const std::string& path : recent) found.list.push_back(path_kind(path));
     return found;
@@ -164,14 +164,14 @@ void PathPrompt::failed(const std::filesystem::path& path, const std::string& re
   reason_ = reason;
 }
 
-std::optional<std::filesystem::path> PathPrompt::draw(Desk& desk, const char* hint, float height,
+std::optional<std::filesystem::path> PathPrompt::draw(JobQueue& queue, const char* hint, float height,
                                                       bool take_keyboard) {
-  const Question question{.key = {"folder", begun_, typed_},
-                          .title = "Looking into a folder",
-                          .urgency = Urgency::now,
-                          .slot = {"folder", begun_}};
+  const JobRequest request{.key = {"folder", begun_, typed_},
+                           .title = "Looking into a folder",
+                           .urgency = Urgency::now,
+                           .slot = {"folder", begun_}};
   const auto listing =
-      desk.ask<FolderListing>(question, [typed = typed_](JobControl&) { return folder_listing(typed); });
+      queue.ask<FolderListing>(request, [typed = typed_](JobControl&) { return folder_listing(typed); });
   if (take_keyboard) ImGui::SetKeyboardFocusHere();
   ImGui::SetNextItemWidth(-1);
   Completing completing{listing && !listing.stale ? listing.value.get() : nullptr, &to_end_};
@@ -257,11 +257,11 @@ void App::draw_start(const Area& area) {
                     ImGui::GetContentRegionAvail().x));
     gap();
   }
-  if (const auto path = draw_recent(desk_, recent_)) chosen = path;
+  if (const auto path = draw_recent(queue_, recent_)) chosen = path;
   heading("Open a dump or a result folder");
   const float below = 5 * ImGui::GetTextLineHeightWithSpacing() + t.px(40);
   const float room = std::max(ImGui::GetContentRegionAvail().y - ImGui::GetFrameHeight() - below, t.px(60));
-  if (const auto path = start_prompt_.draw(desk_, "its path; Tab completes; or drop it on the window",
+  if (const auto path = start_prompt_.draw(queue_, "its path; Tab completes; or drop it on the window",
                                            std::min(room, t.px(190)), false))
     chosen = path;
   gap();
@@ -285,7 +285,7 @@ void App::draw_start(const Area& area) {
 float App::draw_findings(const Area& area) {
   finding_area_ = {};
   if (layout_.maximised()) return 0;
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   findings_.look(context);
   const float height = findings_.height({area.width, area.height});
   if (height <= 0) return 0;

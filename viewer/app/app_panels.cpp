@@ -208,12 +208,12 @@ void App::draw_status_bar(float height) {
   const Theme& t = theme();
   const ImGuiViewport* view = ImGui::GetMainViewport();
   const float y = view->Pos.y + view->Size.y - height + (height - ImGui::GetTextLineHeight()) / 2;
-  if (std::exchange(seen_answers_, desk_.answers()) != seen_answers_) state_.status_line().went_well();
-  if (std::string failure = desk_.take_failure(); !failure.empty()) state_.say(std::move(failure), true);
-  const auto open_jobs = static_cast<Index>(desk_.open_jobs());
+  if (std::exchange(seen_answers_, queue_.answers()) != seen_answers_) state_.status_line().went_well();
+  if (std::string failure = queue_.take_failure(); !failure.empty()) state_.say(std::move(failure), true);
+  const auto open_jobs = static_cast<Index>(queue_.open_jobs());
   const std::string right =
       fmt::format("{}{} \xC2\xB7 {}", hardware(), open_jobs > 0 ? counted(open_jobs, "job") : "ready",
-                  bytes_text(static_cast<double>(desk_.cached_bytes())));
+                  bytes_text(static_cast<double>(queue_.cached_bytes())));
   const float right_at = view->Size.x - t.px(12) - ImGui::CalcTextSize(right.c_str()).x;
   ImGui::SetCursorScreenPos({view->Pos.x + right_at, y});
   if (ImGui::InvisibleButton("jobs", ImGui::CalcTextSize(right.c_str()))) jobs_open_ = true;
@@ -285,15 +285,15 @@ void App::draw_slot(const Layout::Slot& slot) {
 
 /// While new results are being computed, the panel shows the previous ones, greyed out.
 void App::draw_panel(PanelKind kind) {
-  Patience& patience = patience_[static_cast<std::size_t>(kind)];
+  Debounce& patience = debounce_[static_cast<std::size_t>(kind)];
   const auto now = state_.clock();
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   context.veiled = patience.over(now);
-  const std::uint64_t before = desk_.unanswered().in_view;
+  const std::uint64_t before = queue_.unanswered().in_view;
   ImGui::PushID(static_cast<int>(kind));
   panel(kind).draw(context);
   ImGui::PopID();
-  patience.wait(desk_.unanswered().in_view != before, now);
+  patience.wait(queue_.unanswered().in_view != before, now);
   if (const auto ends = patience.ends(now)) state_.wake_at(*ends);
   if (context.veiled && !patience.over(now)) state_.links.unfinished = true;
 }

@@ -34,12 +34,12 @@ bool begin_centred(const char* name, bool& open, float width_points) {
 
 /// The path that was chosen.
 std::optional<std::filesystem::path> ask_path(const char* name, bool& open, const char* what,
-                                              const char* hint, PathPrompt& prompt, Desk& desk) {
+                                              const char* hint, PathPrompt& prompt, JobQueue& queue) {
   if (open && !ImGui::IsPopupOpen(name)) prompt.begin();
   if (!begin_centred(name, open, 560)) return std::nullopt;
   heading(what);
   const float most = std::min(theme().px(240), ImGui::GetMainViewport()->Size.y * 0.5F);
-  const auto chosen = prompt.draw(desk, "its path; Tab completes", most, ImGui::IsWindowAppearing());
+  const auto chosen = prompt.draw(queue, "its path; Tab completes", most, ImGui::IsWindowAppearing());
   wrapped_text(hint, theme().dim);
   if (chosen || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape))) {
     open = false;
@@ -69,29 +69,29 @@ void draw_row(const PaletteRow& row) {
 constexpr std::size_t kWaitingShown = 12;
 constexpr int kLeastCache = 16, kMostCache = 16384;  // MiB
 
-void draw_memory(Desk& desk) {
-  const auto limit = static_cast<int>(desk.cache_limit() >> 20);
-  text_beside(fmt::format("Answers kept: {} of {}", bytes_text(static_cast<double>(desk.cached_bytes())),
-                          bytes_text(static_cast<double>(desk.cache_limit()))));
+void draw_memory(JobQueue& queue) {
+  const auto limit = static_cast<int>(queue.cache_limit() >> 20);
+  text_beside(fmt::format("Answers kept: {} of {}", bytes_text(static_cast<double>(queue.cached_bytes())),
+                          bytes_text(static_cast<double>(queue.cache_limit()))));
   ImGui::SameLine();
   ImGui::SetNextItemWidth(-1);
   int chosen = limit;
   if (ImGui::SliderInt("##limit", &chosen, kLeastCache, kMostCache, "",
                        ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp) &&
       chosen != limit)
-    desk.set_cache_limit(static_cast<std::size_t>(chosen) << 20);
+    queue.set_cache_limit(static_cast<std::size_t>(chosen) << 20);
   tip("Memory for answers. Beyond it, the answers unused for longest are dropped, and computed anew when "
       "needed.");
 }
 
-void draw_open_jobs(Desk& desk) {
-  const std::vector<Desk::Job> jobs = desk.jobs();
+void draw_open_jobs(JobQueue& queue) {
+  const std::vector<JobQueue::Job> jobs = queue.jobs();
   if (jobs.empty()) dim_text("Nothing to compute.");
   std::size_t waiting = 0;
-  for (const Desk::Job& job : jobs) {
+  for (const JobQueue::Job& job : jobs) {
     if (!job.running && ++waiting > kWaitingShown) continue;
     ImGui::PushID(static_cast<int>(job.key.hash()));
-    if (small_button("stop")) desk.cancel(job.key);
+    if (small_button("stop")) queue.cancel(job.key);
     ImGui::SameLine();
     const std::string state = !job.running ? "waits"
                               : job.progress > 0
@@ -106,14 +106,14 @@ void draw_open_jobs(Desk& desk) {
   if (waiting > kWaitingShown) dim_text(fmt::format("and {} more are waiting", waiting - kWaitingShown));
 }
 
-void draw_done_jobs(const Desk& desk, float height) {
-  const std::vector<Desk::Done> log = desk.log();
+void draw_done_jobs(const JobQueue& queue, float height) {
+  const std::vector<JobQueue::Done> log = queue.log();
   if (log.empty()) return;
   heading("Done");
   if (!ImGui::BeginTable("log", 2, ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg, {0, height})) return;
   ImGui::TableSetupColumn("job", ImGuiTableColumnFlags_WidthStretch);
   ImGui::TableSetupColumn("time", ImGuiTableColumnFlags_WidthFixed, theme().px(74));
-  for (const Desk::Done& done : log) {
+  for (const JobQueue::Done& done : log) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
     if (done.error.empty())
@@ -212,9 +212,9 @@ void App::draw_jobs() {
   ImGui::SetNextWindowSize({std::min(t.px(480), view->Size.x * 0.92F), 0});
   if (!ImGui::BeginPopup("jobs", ImGuiWindowFlags_NoMove)) return;
   heading("Jobs");
-  draw_memory(desk_);
-  draw_open_jobs(desk_);
-  draw_done_jobs(desk_, std::min(t.px(240), view->Size.y * 0.35F));
+  draw_memory(queue_);
+  draw_open_jobs(queue_);
+  draw_done_jobs(queue_, std::min(t.px(240), view->Size.y * 0.35F));
   ImGui::EndPopup();
 }
 
@@ -261,13 +261,13 @@ void App::draw_path_prompts() {
   if (const auto path = ask_path("open", path_open_, "Open a dump or a result folder",
                                  "A folder with manifest.json or .npy files, a .npz, or a folder with "
                                  "summary.json. Enter opens it.",
-                                 open_prompt_, desk_))
+                                 open_prompt_, queue_))
     open(*path, &open_prompt_);
   if (const auto path =
           ask_path("locate", locate_open_, "Locate the dump of these results",
                    "Its folder or .npz. Enter looks whether it is the one that the results were "
                    "computed from.",
-                   locate_prompt_, desk_))
+                   locate_prompt_, queue_))
     locate_dump(*path, &locate_prompt_);
 }
 

@@ -115,7 +115,7 @@ void App::take_scores() {
     for (std::size_t i = 0; i < state_.runs.size(); ++i) {
       const std::shared_ptr<const Run>& run = state_.runs[i];
       if (run->dump() == nullptr) continue;
-      const Answer<UserScoreValues> read = ask_user_score(desk_, run, score, Urgency::now);
+      const Answer<UserScoreValues> read = ask_user_score(queue_, run, score, Urgency::now);
       pending = pending || read.pending;
       fits = fits || read;
       // Where several dumps cannot be read, the selected one says why.
@@ -211,7 +211,7 @@ void App::go_on_saving() {
     return state_.say("The kept set was not saved: another run is in view.", true);
   }
   const DumpShape& shape = saving.run->shape();
-  PanelContext context{state_, desk_};
+  PanelContext context{state_, queue_};
   saving.round.go_on(
       [&](Index i) {
         return ask_kept_set(context, saving.settings, i / shape.n_kv, i % shape.n_kv, Urgency::background,

@@ -142,7 +142,7 @@ void take_screenshot(AppOptions app_options, const ScreenshotOptions& options,
       host.frame();
       if (!app.open_error().empty()) throw InputError(app.open_error());
       if (app.state().message_is_error()) throw InputError(app.state().message());
-      if (app.desk().open_jobs() > 0) app.desk().wait_idle(50ms);
+      if (app.queue().open_jobs() > 0) app.queue().wait_idle(50ms);
     }
   };
   int quiet = -1;

@@ -72,7 +72,7 @@ void ComparedFacts<Facts>::ask(PanelContext& context, const Key& key, const std:
   Answer<Facts> answer;
   answer.error = head.summary.error;
   if (head.summary && head.summary->tokens != nullptr) {
-    answer = context.desk.ask<Facts>(
+    answer = context.queue.ask<Facts>(
         {.key = {run.key(), key, head.key}, .title = title + ", " + head.title(), .all_cores = true},
         [values = head.summary.value, compute](JobControl& job) { return compute(values, job); });
   }

@@ -69,7 +69,7 @@ std::optional<Index> HeadGrid::draw(ImVec2 size, const HeadGridContent& grid, Ap
           list->AddRectFilled(
               heatmap_.pixel_of(static_cast<double>(row), static_cast<double>(column)),
               heatmap_.pixel_of(static_cast<double>(row) + 1, static_cast<double>(column) + 1),
-              faded(theme().panel, 1 - Veil::kShows));
+              faded(theme().panel, 1 - StaleOverlay::kShows));
     list->PopClipRect();
   }
   if (!hit.hovered) return std::nullopt;

@@ -2,7 +2,7 @@
 
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/panels/session_fields.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/state.hpp"
 #include "viewer/widgets/heatmap_view.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace kvreplay::viewer {
 
-/// One panel of the dashboard. Drawing thread only; what takes time is asked of the desk.
+/// One panel of the dashboard. Drawing thread only; what takes time is asked of the queue.
 class Panel {
  public:
   Panel() = default;

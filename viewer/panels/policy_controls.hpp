@@ -50,26 +50,26 @@ bool edit_kept(KeptBudget& budget, Index l, const char* share_format = "%.1f %%"
 /// Counts in the other, at what is kept now.
 void count_otherwise(KeptBudget& budget, Index l, Semantics semantics);
 
-/// While it lives, what is edited is the desk's budget where it is linked: it begins as that, and what became
-/// of it is the desk's from then on.
+/// While it lives, what is edited is the queue's budget where it is linked: it begins as that, and what
+/// became of it is the queue's from then on.
 class LinkedBudget {
  public:
-  LinkedBudget(KeptBudget& desk, KeptBudget& edited, bool linked)
-      : desk_(desk), edited_(edited), before_(desk), linked_(linked) {
-    if (linked_) edited_ = desk_;
+  LinkedBudget(KeptBudget& queue, KeptBudget& edited, bool linked)
+      : queue_(queue), edited_(edited), before_(queue), linked_(linked) {
+    if (linked_) edited_ = queue_;
   }
   ~LinkedBudget() {
-    if (linked_ && !(edited_ == before_)) desk_ = edited_;
+    if (linked_ && !(edited_ == before_)) queue_ = edited_;
   }
   LinkedBudget(const LinkedBudget&) = delete;
   LinkedBudget& operator=(const LinkedBudget&) = delete;
 
  private:
-  KeptBudget &desk_, &edited_;
+  KeptBudget &queue_, &edited_;
   KeptBudget before_;
   bool linked_;
 };
-/// A chain, closed while a setting goes with the desk's budget and window; link_width() pixels wide.
+/// A chain, closed while a setting goes with the queue's budget and window; link_width() pixels wide.
 void link_toggle(bool& linked);
 float link_width();
 

@@ -45,13 +45,13 @@ std::size_t bytes_of(const QueryHeadSummary& one) { return bytes_with(one, one.s
 Answer<QueryHeadSummary> ask_query_head(PanelContext& context, const ComparedHead& head, Index query_head) {
   const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
-  const Question question{.key = {run->key(), "query_head_summary", run->dump() != nullptr ? window : 0,
-                                  head.layer, head.kv_head, query_head},
-                          .title = fmt::format("Token metrics, {} query head {}",
-                                               run->head_text(head.layer, head.kv_head), query_head),
-                          .all_cores = true};
-  return context.desk.ask<QueryHeadSummary>(
-      question, [run, window, layer = head.layer, kv_head = head.kv_head, query_head](JobControl& job) {
+  const JobRequest request{.key = {run->key(), "query_head_summary", run->dump() != nullptr ? window : 0,
+                                   head.layer, head.kv_head, query_head},
+                           .title = fmt::format("Token metrics, {} query head {}",
+                                                run->head_text(head.layer, head.kv_head), query_head),
+                           .all_cores = true};
+  return context.queue.ask<QueryHeadSummary>(
+      request, [run, window, layer = head.layer, kv_head = head.kv_head, query_head](JobControl& job) {
         auto found = summary_from(*run, {.window = window}, layer, kv_head, query_head, job);
         return QueryHeadSummary{found ? std::make_shared<const HeadSummary>(std::move(*found)) : nullptr};
       });
@@ -63,12 +63,12 @@ Answer<HeadSummary> ask_summary(PanelContext& context, Index layer, Index kv_hea
   const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
   const bool with_tokens = urgency < Urgency::background;
-  const Question question{
+  const JobRequest request{
       .key = {run->key(), "summary", with_tokens, run->dump() != nullptr ? window : 0, layer, kv_head},
       .title = "Token metrics, " + run->head_text(layer, kv_head),
       .urgency = urgency,
       .all_cores = with_tokens};
-  return context.desk.ask<HeadSummary>(question, [run, window, layer, kv_head, with_tokens](JobControl& job) {
+  return context.queue.ask<HeadSummary>(request, [run, window, layer, kv_head, with_tokens](JobControl& job) {
     return *summary_from(*run, {.window = window, .keep_tokens = with_tokens}, layer, kv_head, {}, job);
   });
 }

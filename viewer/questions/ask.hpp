@@ -37,7 +37,7 @@ class BackgroundRound {
     done_ = failed_ = 0;
     error_.clear();
   }
-  /// `ask(i)` puts the question and gives the desk's Answer; `take(i, answer)` takes it once it is there,
+  /// `ask(i)` puts the question and gives the queue's Answer; `take(i, answer)` takes it once it is there,
   /// at most `most` of them a call, with `answer` false where it failed. At most `at_once` are left open.
   /// Whether some were left for another frame though they may be there.
   template <class Ask, class Take>
@@ -99,7 +99,7 @@ Answer<LeastBudget> ask_least_budget(PanelContext& context, const WhatIfSettings
 Answer<WhatIfScores> ask_scores(PanelContext& context, const WhatIfSettings& settings, Index layer,
                                 Index kv_head, Urgency urgency);
 
-/// The desk's budget among n tokens that are compared, at least one of them where there are any.
+/// The queue's budget among n tokens that are compared, at least one of them where there are any.
 Index compared_budget(const AppState& state, Index n);
 
 /// The selected head: the query head's own metrics where one is selected, else the sums of its group.

@@ -251,7 +251,7 @@ void BudgetFigures::look_at_results(PanelContext& context, std::string& order, s
   begin_with(*run);
   missing_ = 0;
   methods_.clear();
-  const auto table = context.desk.ask<BudgetResults>(
+  const auto table = context.queue.ask<BudgetResults>(
       {.key = {run->key(), "budget_results"}, .title = "Budgets of " + run->name()},
       [run](JobControl&) { return read_budgets(*run->results()); });
   results_ = table.value;
@@ -264,7 +264,7 @@ void BudgetFigures::look_at_results(PanelContext& context, std::string& order, s
     for (const BudgetShare& share : division->methods)
       methods_.push_back({share.method, {.value = {results_, &share}, .error = {}}});
 
-  const auto curves = context.desk.ask<BudgetResultCurves>(
+  const auto curves = context.queue.ask<BudgetResultCurves>(
       {.key = {run->key(), "budget_result_curves", order}, .title = fmt::format("Loss curves of {}", order)},
       [run, order](JobControl&) { return read_budget_curves(*run->results(), order); });
   pending_ = pending_ || curves.pending;
@@ -318,10 +318,10 @@ void BudgetFigures::ask_heads(PanelContext& context, Index selected) {
     std::shared_ptr<const HeadWorth>& worth = worths_[head];
     if (worth != nullptr) return;
     const Index layer = head / n_kv, g = head % n_kv;
-    const Question question{.key = {run->key(), "budget_worth", order_key_, layer, g},
-                            .title = "Loss of " + run->head_text(layer, g),
-                            .urgency = urgency};
-    const auto answer = context.desk.ask<HeadWorth>(question, [run, plan = plan_, layer, g](JobControl& job) {
+    const JobRequest request{.key = {run->key(), "budget_worth", order_key_, layer, g},
+                             .title = "Loss of " + run->head_text(layer, g),
+                             .urgency = urgency};
+    const auto answer = context.queue.ask<HeadWorth>(request, [run, plan = plan_, layer, g](JobControl& job) {
       return head_worth(*run->readers(layer, g), *plan, job);
     });
     worth = answer.value;
@@ -340,10 +340,10 @@ void BudgetFigures::ask_heads(PanelContext& context, Index selected) {
 void BudgetFigures::ask_shares(PanelContext& context) {
   const std::shared_ptr<const Run>& run = context.state.run();
   if (missing_ == 0 && curves_ == nullptr) {
-    const Question question{.key = {run->key(), "budget_curves", curves_key_},
-                            .title = "Loss curves of all heads"};
+    const JobRequest request{.key = {run->key(), "budget_curves", curves_key_},
+                             .title = "Loss curves of all heads"};
     const auto answer =
-        context.desk.ask<BudgetCurves>(question, [run, plan = plan_, worths = worths_](JobControl& job) {
+        context.queue.ask<BudgetCurves>(request, [run, plan = plan_, worths = worths_](JobControl& job) {
           return budget_curves(*plan, run->shape(), worths, job);
         });
     pending_ = pending_ || answer.pending;
@@ -364,12 +364,12 @@ void BudgetFigures::ask_shares(PanelContext& context) {
     Method method{plan_->cases[c].division.name, {}};
     const bool takes_long = kBudgetMethods[plan_->cases[c].division.method].is_slow;
     const Key slot(run->key(), "budget_share", method.name);
-    const Question question{.key = {slot, curves_key_, plan_->divides, plan_->cases[c].sigma},
-                            .title = fmt::format("Budgets of {}", method.name),
-                            .urgency = takes_long ? Urgency::soon : Urgency::now,
-                            .slot = slot};
+    const JobRequest request{.key = {slot, curves_key_, plan_->divides, plan_->cases[c].sigma},
+                             .title = fmt::format("Budgets of {}", method.name),
+                             .urgency = takes_long ? Urgency::soon : Urgency::now,
+                             .slot = slot};
     method.share =
-        context.desk.ask<BudgetShare>(question, [plan = plan_, curves = curves_, c](JobControl& job) {
+        context.queue.ask<BudgetShare>(request, [plan = plan_, curves = curves_, c](JobControl& job) {
           return budget_share(*plan, c, *curves, job);
         });
     pending_ = pending_ || method.share.pending;

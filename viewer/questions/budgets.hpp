@@ -3,7 +3,7 @@
 #include "analysis/budgets/budget_plan.hpp"
 #include "analysis/budgets/loss_curve.hpp"
 #include "analysis/results/result_reader.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <memory>
 #include <optional>
@@ -28,7 +28,7 @@ struct BudgetSettings {
   std::optional<Normalise> normalise;  ///< unset, like the next two: the semantics' own
   std::optional<double> floor;         ///< share of the prompt that every head keeps
   std::optional<Index> sinks, recent;  ///< lead every order
-  bool linked = true;                  ///< the total is the desk's budget
+  bool linked = true;                  ///< the total is the queue's budget
   bool operator==(const BudgetSettings&) const = default;
   bool normalised() const {
     return normalise.value_or(kBudgetSemantics[semantics].normalise) == Normalise::layer;

@@ -286,7 +286,7 @@ ChannelAnswers ask_results(PanelContext& context, Index kv_head, double ratio) {
   ChannelAnswers all;
   all.layer = context.state.selection().layer;
   all.key = {run->key(), "channel_results", all.layer, kv_head};
-  const Answer<ChannelRecord> record = context.desk.ask<ChannelRecord>(
+  const Answer<ChannelRecord> record = context.queue.ask<ChannelRecord>(
       {.key = all.key, .title = "Channels, " + run->head_text(all.layer, kv_head)},
       [run, layer = all.layer, kv_head](JobControl&) {
         return read_channels(*run->results(), layer, kv_head);
@@ -369,23 +369,23 @@ ChannelAnswers ChannelQuestions::ask_basis(PanelContext& context, Index kv_head,
   all.layer = layer;
   all.key = {run->key(), "channels", place};
   take(all, all.head,
-       context.desk.ask<ChannelHead>(
+       context.queue.ask<ChannelHead>(
            {.key = all.key, .title = "Channel interaction, " + where, .fills = fills, .all_cores = true},
            [run, plan, layer, kv_head](JobControl& job) {
              return channel_head(*run->head(layer, kv_head), *plan, job, run->readers(layer, kv_head).get());
            }));
   if (all.head == nullptr || !with_outputs) return all;
   take(all, all.outputs,
-       context.desk.ask<ChannelOutputs>({.key = {run->key(), "channel_outputs", place},
-                                         .title = "Channels in the output space, " + where,
-                                         .fills = fills,
-                                         .all_cores = true},
-                                        [run, plan, layer, kv_head, head = all.head](JobControl& job) {
-                                          const auto group = plan->per_query_head()
-                                                                 ? run->head(layer, kv_head)
-                                                                 : run->readers(layer, kv_head);
-                                          return channel_outputs(*group, *plan, *head, job);
-                                        }));
+       context.queue.ask<ChannelOutputs>({.key = {run->key(), "channel_outputs", place},
+                                          .title = "Channels in the output space, " + where,
+                                          .fills = fills,
+                                          .all_cores = true},
+                                         [run, plan, layer, kv_head, head = all.head](JobControl& job) {
+                                           const auto group = plan->per_query_head()
+                                                                  ? run->head(layer, kv_head)
+                                                                  : run->readers(layer, kv_head);
+                                           return channel_outputs(*group, *plan, *head, job);
+                                         }));
   return all;
 }
 
@@ -394,14 +394,14 @@ void ChannelQuestions::ask_prunings(PanelContext& context, double ratio, Channel
   const Index layer = all.layer, kv_head = context.state.selection().kv_head;
   // Without the outputs most methods are known already.
   const Key slot(run->key(), "prunings", Key(layer, kv_head, settled_.basis));
-  const Question question{
+  const JobRequest request{
       .key = {slot, ratio, all.outputs != nullptr},
       .title = fmt::format("Pruning {:.0f} % of channels, {}", 100 * ratio, run->head_text(layer, kv_head)),
       .urgency = Urgency::now,
       .slot = slot,
       .all_cores = true};
   const Answer<ChannelPrunings> prunings =
-      context.desk.ask<ChannelPrunings>(question, [run, plan = settled_.plan, layer, kv_head, ratio,
+      context.queue.ask<ChannelPrunings>(request, [run, plan = settled_.plan, layer, kv_head, ratio,
                                                    head = all.head, outputs = all.outputs](JobControl& job) {
         return channel_prunings(*run->head(layer, kv_head), *plan, *head, outputs.get(), ratio, job);
       });

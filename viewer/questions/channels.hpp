@@ -3,7 +3,7 @@
 #include "analysis/channels/head_channels.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "sim/channels/arrangement.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <memory>
 #include <optional>
@@ -141,7 +141,7 @@ std::optional<std::string> why_not_arranged(const Run& run, const ChannelAnswers
 ChannelPlaces arranged(const Run& run, const ChannelAnswers& answers, std::size_t part,
                        ChannelArrangement arrangement);
 
-/// Asks the desk for them: from the dump, or from what `kvreplay channels` left where the dump is gone.
+/// Asks the queue for them: from the dump, or from what `kvreplay channels` left where the dump is gone.
 class ChannelQuestions {
  public:
   /// `settings.methods` are all that the dump can give.
@@ -161,7 +161,7 @@ class ChannelQuestions {
     std::string error;
   };
   void settle(const Run& run, const ChannelSettings& settings);
-  /// `fills`: Question's.
+  /// `fills`: JobRequest's.
   ChannelAnswers ask_basis(PanelContext& context, Index kv_head, bool with_outputs, bool fills) const;
   void ask_prunings(PanelContext& context, double ratio, ChannelAnswers& all) const;
 

@@ -355,12 +355,12 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
   const std::shared_ptr<const DecodePlan>& plan = settled_.plan;
   const std::string where = run->head_text(layer, kv_head);
   Answer<DecodeView> found;
-  const auto outputs = context.desk.ask<DecodeOutputs>(
+  const auto outputs = context.queue.ask<DecodeOutputs>(
       {.key = {run->key(), "decode_outputs", layer, kv_head},
        .title = "Outputs of the decoding steps, " + where,
        .all_cores = true},
       [run, layer, kv_head](JobControl& job) { return decode_outputs(*run->readers(layer, kv_head), job); });
-  const auto starts = context.desk.ask<DecodeStarts>(
+  const auto starts = context.queue.ask<DecodeStarts>(
       {.key = {run->key(), "decode_starts", layer, kv_head, settled_.starts_key},
        .title = "What decoding starts from, " + where,
        .all_cores = true},
@@ -372,12 +372,12 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
     found.error = outputs.error.empty() ? starts.error : outputs.error;
     return found;
   }
-  const Question question{.key = {run->key(), "decode", layer, kv_head, settled_.key},
-                          .title = "Decoding, " + where,
-                          .urgency = Urgency::now,
-                          .all_cores = true};
-  return context.desk.ask<DecodeView>(
-      question, [run, plan, layer, kv_head, outputs = outputs.value, starts = starts.value](JobControl& job) {
+  const JobRequest request{.key = {run->key(), "decode", layer, kv_head, settled_.key},
+                           .title = "Decoding, " + where,
+                           .urgency = Urgency::now,
+                           .all_cores = true};
+  return context.queue.ask<DecodeView>(
+      request, [run, plan, layer, kv_head, outputs = outputs.value, starts = starts.value](JobControl& job) {
         const std::vector<Index> readers = run->dump()->readers(layer);
         const Index G = run->shape().group(), before = std::ranges::find(readers, layer) - readers.begin();
         return decode_view(*run->readers(layer, kv_head), *plan, *outputs, *starts, job, before * G,
@@ -388,7 +388,7 @@ Answer<DecodeView> DecodeQuestions::ask_dump(PanelContext& context) const {
 Answer<DecodeView> DecodeQuestions::ask_results(PanelContext& context) {
   const std::shared_ptr<const Run>& run = context.run();
   const Index layer = context.state.selection().layer, kv_head = context.state.selection().kv_head;
-  return context.desk.ask<DecodeView>(
+  return context.queue.ask<DecodeView>(
       {.key = {run->key(), "decode_results", layer, kv_head},
        .title = "Decoding, " + run->head_text(layer, kv_head)},
       [run, layer, kv_head](JobControl&) { return read_decode(*run->results(), layer, kv_head); });

@@ -4,7 +4,7 @@
 #include "analysis/results/result_reader.hpp"
 #include "analysis/run/stage.hpp"
 #include "sim/eviction/decode/decode.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/policy_settings.hpp"
 
 #include <limits>
@@ -175,7 +175,7 @@ struct DecodeAnswers {
 /// either does.
 std::optional<std::string> why_no_decoding(const Run& run, Index layer);
 
-/// Asks the desk for it: from the dump, or from what `kvreplay evict` left where the dump is gone.
+/// Asks the queue for it: from the dump, or from what `kvreplay evict` left where the dump is gone.
 class DecodeQuestions {
  public:
   /// Valid until the next call.

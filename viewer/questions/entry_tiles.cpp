@@ -369,10 +369,10 @@ constexpr double kQuickCells = 6e6;
 
 Answer<SharedMap> ask_map(PanelContext& context, const std::shared_ptr<const Run>& run,
                           const EntryView& view) {
-  const Question question{.key = {run->key(), "entry_map", view.layer, view.kv_head},
-                          .title = "Reading " + run->head_text(view.layer, view.kv_head),
-                          .urgency = Urgency::now};
-  return context.desk.ask<SharedMap>(question, [run, view](JobControl& job) {
+  const JobRequest request{.key = {run->key(), "entry_map", view.layer, view.kv_head},
+                           .title = "Reading " + run->head_text(view.layer, view.kv_head),
+                           .urgency = Urgency::now};
+  return context.queue.ask<SharedMap>(request, [run, view](JobControl& job) {
     return SharedMap{
         std::make_shared<const EntryMap<float>>(run->head(view.layer, view.kv_head), job.workers())};
   });
@@ -424,21 +424,21 @@ Answer<Tile> EntryQuestions::tile(PanelContext& context, const EntryView& view, 
                        std::min(side, static_cast<double>(shape.T)) *
                        static_cast<double>(view.query_head ? 1 : shape.group());
   const bool takes_long = cells > kQuickCells;
-  Question question;
-  question.key = {key_of(context, view), "tile", key.level, key.row, key.column};
-  question.title =
+  JobRequest request;
+  request.key = {key_of(context, view), "tile", key.level, key.row, key.column};
+  request.title =
       fmt::format("{} of {}, {} x {} cells", name_of(view.shown), run->head_text(view.layer, view.kv_head),
                   static_cast<Index>(side), static_cast<Index>(side));
-  question.urgency = takes_long ? Urgency::background : Urgency::soon;
-  question.fills = true;
-  Answer<Tile> exact = context.desk.ask<Tile>(question, [maps, view, key, rows = rows_](JobControl& job) {
+  request.urgency = takes_long ? Urgency::background : Urgency::soon;
+  request.fills = true;
+  Answer<Tile> exact = context.queue.ask<Tile>(request, [maps, view, key, rows = rows_](JobControl& job) {
     return entry_tile(*maps.shown, view, key, *rows, job, maps.minus.get());
   });
   if (exact || !exact.pending || !takes_long) return exact;
-  question.key = {question.key, "preview"};
-  question.title += ", a first look";
-  question.urgency = Urgency::now;  // short by its making: not to wait behind sums over the whole head
-  Answer<Tile> preview = context.desk.ask<Tile>(question, [maps, view, key](JobControl& job) {
+  request.key = {request.key, "preview"};
+  request.title += ", a first look";
+  request.urgency = Urgency::now;  // short by its making: not to wait behind sums over the whole head
+  Answer<Tile> preview = context.queue.ask<Tile>(request, [maps, view, key](JobControl& job) {
     return entry_preview(*maps.shown, view, key, job, maps.minus.get());
   });
   preview.pending = true;
@@ -453,12 +453,12 @@ Answer<RowValues> EntryQuestions::rows(PanelContext& context, const EntryView& v
   const DumpShape& shape = run->shape();
   const double cells = static_cast<double>(kRowValues) * static_cast<double>(shape.T) *
                        static_cast<double>(view.query_head ? 1 : shape.group());
-  const Question question{.key = {key_of(context, view), "rows", block, step},
-                          .title = fmt::format("Queries of {}, {}", name_of(view.shown),
-                                               run->head_text(view.layer, view.kv_head)),
-                          .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon,
-                          .fills = true};
-  return context.desk.ask<RowValues>(question, [maps, view, block, step, cache = rows_](JobControl& job) {
+  const JobRequest request{.key = {key_of(context, view), "rows", block, step},
+                           .title = fmt::format("Queries of {}, {}", name_of(view.shown),
+                                                run->head_text(view.layer, view.kv_head)),
+                           .urgency = cells > kQuickCells ? Urgency::background : Urgency::soon,
+                           .fills = true};
+  return context.queue.ask<RowValues>(request, [maps, view, block, step, cache = rows_](JobControl& job) {
     return row_values(*maps.shown, view, block, step, *cache, job, maps.minus.get());
   });
 }

@@ -3,7 +3,7 @@
 #include "sim/tokens/entry_map.hpp"
 #include "viewer/model/camera.hpp"
 #include "viewer/model/tiles.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/shared_cache.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "sim/head_group.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/run.hpp"
 
 #include <fmt/format.h>
@@ -22,23 +22,23 @@ inline std::size_t bytes_of(const ExactHead& head) {
 }
 
 /// Result of `compute(group, job)` on a head in float64; the run must have its dump. The head is cached for
-/// the next question about it if it takes at most a quarter of the cache's limit.
+/// the next request about it if it takes at most a quarter of the cache's limit.
 template <class Compute>
-auto ask_of_exact_head(Desk& desk, const std::shared_ptr<const Run>& run, Index layer, Index kv_head,
-                       const Question& question, Compute compute) {
+auto ask_of_exact_head(JobQueue& queue, const std::shared_ptr<const Run>& run, Index layer, Index kv_head,
+                       const JobRequest& request, Compute compute) {
   using R = std::invoke_result_t<Compute, const HeadGroup<double>&, JobControl&>;
-  if (head_group_bytes(run->shape(), run->shape().d_model > 0, sizeof(double)) > desk.cache_limit() / 4)
-    return desk.ask<R>(question, [run, layer, kv_head, compute = std::move(compute)](JobControl& job) {
+  if (head_group_bytes(run->shape(), run->shape().d_model > 0, sizeof(double)) > queue.cache_limit() / 4)
+    return queue.ask<R>(request, [run, layer, kv_head, compute = std::move(compute)](JobControl& job) {
       return compute(load_head_group<double>(*run->dump(), layer, kv_head), job);
     });
-  const Question reading{.key = {run->key(), "float64", layer, kv_head},
-                         .title = fmt::format("Reading {} in float64", run->head_text(layer, kv_head))};
-  const Answer<ExactHead> head = desk.ask<ExactHead>(reading, [run, layer, kv_head](JobControl&) {
+  const JobRequest reading{.key = {run->key(), "float64", layer, kv_head},
+                           .title = fmt::format("Reading {} in float64", run->head_text(layer, kv_head))};
+  const Answer<ExactHead> head = queue.ask<ExactHead>(reading, [run, layer, kv_head](JobControl&) {
     return ExactHead{
         std::make_shared<const HeadGroup<double>>(load_head_group<double>(*run->dump(), layer, kv_head))};
   });
   if (!head) return Answer<R>{nullptr, head.pending, false, head.error};
-  return desk.ask<R>(question, [group = head->group, compute = std::move(compute)](JobControl& job) {
+  return queue.ask<R>(request, [group = head->group, compute = std::move(compute)](JobControl& job) {
     return compute(*group, job);
   });
 }

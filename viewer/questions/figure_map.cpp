@@ -319,9 +319,9 @@ void HeadMapSource::look(PanelContext& context) {
   problems_ = list_problems_;
   pending_ = waits_ = false;
   if (run.results() == nullptr) return;
-  const Question question{.key = {run.key(), "figures"}, .title = "Figures of " + run.name()};
-  const auto answer = context.desk.ask<ResultFigures>(
-      question, [held = context.run()](JobControl&) { return result_figures(*held->results()); });
+  const JobRequest request{.key = {run.key(), "figures"}, .title = "Figures of " + run.name()};
+  const auto answer = context.queue.ask<ResultFigures>(
+      request, [held = context.run()](JobControl&) { return result_figures(*held->results()); });
   pending_ = answer.pending;
   if (!answer.error.empty()) problems_.push_back(answer.error);
   if (answer && answer.value != results_) {
@@ -343,15 +343,15 @@ void HeadMapSource::ask(PanelContext& context, const FigureInfo& figure) {
 
 void HeadMapSource::ask_results(PanelContext& context, const FigureInfo& figure) {
   const std::shared_ptr<const Run>& run = context.run();
-  const Question question{.key = {run->key(), "figure", figure.name}, .title = figure.title};
+  const JobRequest request{.key = {run->key(), "figure", figure.name}, .title = figure.title};
   const auto answer =
-      context.desk.ask<FigureMap>(question, [run, list = results_, name = figure.name](JobControl&) {
+      context.queue.ask<FigureMap>(request, [run, list = results_, name = figure.name](JobControl&) {
         return figure_map(*run->results(), *list, name);
       });
   if (!answer.error.empty()) problems_.push_back(answer.error);
   pending_ |= answer.pending;
   map_ = answer.value;
-  key_ = question.key;
+  key_ = request.key;
   heads_ = map_ ? map_->values.size() : 0;
 }
 
@@ -374,7 +374,7 @@ void HeadMapSource::take_heads(PanelContext& context) {
     known.error = answer.error;
     if (answer.pending) ++waiting;
     if (!answer) return;
-    // The tokens are the desk's to keep or drop.
+    // The tokens are the queue's to keep or drop.
     auto figures_only = std::make_shared<HeadSummary>(*answer);
     figures_only->tokens.reset();
     known.summary = std::move(figures_only);

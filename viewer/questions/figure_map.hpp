@@ -98,7 +98,7 @@ std::optional<ValueFilter> value_filter(std::string_view typed);
 /// by head. Drawing thread only.
 class HeadMapSource {
  public:
-  /// Takes what the desk has by now and asks for what is missing. Before anything else in a frame.
+  /// Takes what the queue has by now and asks for what is missing. Before anything else in a frame.
   void look(PanelContext& context);
   /// In the order of the menu; empty while a result folder is read.
   const std::vector<FigureInfo>& figures() const { return figures_; }

@@ -8,7 +8,7 @@
 #include "sim/schedule.hpp"
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/model/value_scale.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <array>
 #include <memory>

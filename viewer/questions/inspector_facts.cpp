@@ -156,23 +156,23 @@ void InspectorFacts::ask_cell(PanelContext& context, const std::shared_ptr<const
     column.why = fmt::format("no dump: {}", from->why_no_dump());
     return;
   }
-  const Question question{
+  const JobRequest request{
       .key = {from->key(), "cell", cell.layer, cell.kv_head, cell.query_head, cell.row, cell.token},
       .title = fmt::format("Query {}, token {} of {}", cell.row, cell.token,
                            from->head_text(cell.layer, cell.kv_head))};
-  if (const auto known = cells_.find(question.key); known != cells_.end()) {
+  if (const auto known = cells_.find(request.key); known != cells_.end()) {
     column.entries = known->second;
     return;
   }
   const auto answer = ask_of_exact_head(
-      context.desk, from, cell.layer, cell.kv_head, question,
+      context.queue, from, cell.layer, cell.kv_head, request,
       [cell](const HeadGroup<double>& group, JobControl& job) { return cell_entries(group, cell, job); });
   column.why = answer.error;
   pending |= answer.pending;
   column.entries = answer.value;
   if (!answer) return;
   if (cells_.size() >= kCellsKept) cells_.clear();
-  cells_[question.key] = answer.value;
+  cells_[request.key] = answer.value;
 }
 
 void InspectorFacts::add_cells(PanelContext& context, const Cell& cell, std::optional<std::size_t> pin) {
@@ -199,7 +199,7 @@ void InspectorFacts::ask_interaction(PanelContext& context) {
   recent = default_recent(Semantics::paper);
   const auto [first, second] = *selection.channels;
   const auto answer = ask_of_exact_head(
-      context.desk, from, selection.layer, selection.kv_head,
+      context.queue, from, selection.layer, selection.kv_head,
       {.key = {from->key(), "pair", selection.layer, selection.kv_head, first, second, comparison.window},
        .title = fmt::format("Channels {} and {}", first, second)},
       [pair = *selection.channels, skip = recent, window = comparison.window](const HeadGroup<double>& group,

@@ -5,8 +5,8 @@
 #include "sim/tokens/entry_map.hpp"
 #include "viewer/model/selection.hpp"
 #include "viewer/questions/ask.hpp"
-#include "viewer/questions/desk.hpp"
 #include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/token_card.hpp"
 #include "viewer/questions/what_if.hpp"
 
@@ -85,7 +85,7 @@ class InspectorFacts {
     std::optional<bool> kept = {};  ///< empty: not known yet
   };
 
-  /// Asks the desk for everything that the selection and the pins call for.
+  /// Asks the queue for everything that the selection and the pins call for.
   void gather(PanelContext& context);
 
   bool several_runs = false;

@@ -33,7 +33,7 @@ const std::string& key_of(const Finding& finding, std::string_view column) {
   return none;
 }
 
-/// The policy that the finding is of, as setting A, and its budget, as the desk's.
+/// The policy that the finding is of, as setting A, and its budget, as the queue's.
 void take_setting(const Finding& finding, AppState& state) {
   WhatIfSettings& setting = state.setting_a;
   const std::string& policy = key_of(finding, "policy");
@@ -197,10 +197,10 @@ void FindingSource::look(PanelContext& context) {
 
 void FindingSource::look_at_results(PanelContext& context) {
   if (found_) return;
-  const Question question{.key = {run_key_, "findings"},
-                          .title = "What is worth knowing of the results",
-                          .urgency = Urgency::idle};
-  const auto answer = context.desk.ask<Findings>(question, [run = context.state.run()](JobControl&) {
+  const JobRequest request{.key = {run_key_, "findings"},
+                           .title = "What is worth knowing of the results",
+                           .urgency = Urgency::idle};
+  const auto answer = context.queue.ask<Findings>(request, [run = context.state.run()](JobControl&) {
     Tables tables(*run->results());
     tables.called = run->layers().numbers();
     return Findings{findings_of(tables)};
@@ -241,11 +241,11 @@ bool FindingSource::take_heads(PanelContext& context) {
 bool FindingSource::take_layers(PanelContext& context) {
   constexpr int kAtOnce = 4;  // each takes seconds and holds a layer's heads
   const auto ask = [&](Index layer) {
-    const Question question{
+    const JobRequest request{
         .key = {run_key_, "finding_evictions", layer},
         .title = fmt::format("Evictions to compare, layer {}", context.state.run()->layer_number(layer)),
         .urgency = Urgency::idle};
-    return context.desk.ask<LayerEvictions>(question, [run = context.state.run(), layer](JobControl& job) {
+    return context.queue.ask<LayerEvictions>(request, [run = context.state.run(), layer](JobControl& job) {
       return live_evictions(*run, layer, job);
     });
   };
@@ -264,13 +264,13 @@ bool FindingSource::all_taken(const BackgroundRound& round, std::string_view wha
 
 void FindingSource::find(PanelContext& context, bool with_layers) {
   const Index window = context.state.comparison.window;
-  const Question question{.key = {run_key_, "findings", window, with_layers},
-                          .title = "What is worth knowing of the dump",
-                          .urgency = Urgency::idle};
-  const auto answer = context.desk.ask<Findings>(
-      question, [run = context.state.run(), heads = heads_,
-                 layers = with_layers ? layers_ : std::vector<std::shared_ptr<const LayerEvictions>>(),
-                 window](JobControl& job) { return live_findings(run, heads, layers, window, job); });
+  const JobRequest request{.key = {run_key_, "findings", window, with_layers},
+                           .title = "What is worth knowing of the dump",
+                           .urgency = Urgency::idle};
+  const auto answer = context.queue.ask<Findings>(
+      request, [run = context.state.run(), heads = heads_,
+                layers = with_layers ? layers_ : std::vector<std::shared_ptr<const LayerEvictions>>(),
+                window](JobControl& job) { return live_findings(run, heads, layers, window, job); });
   pending_ = pending_ || answer.pending;
   if (!answer.error.empty()) error_ = answer.error;
   if (answer) found_ = answer.value;

@@ -4,8 +4,8 @@
 #include "analysis/findings/findings.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/questions/ask.hpp"
-#include "viewer/questions/desk.hpp"
 #include "viewer/questions/head_figures.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/run.hpp"
 #include "viewer/questions/state.hpp"
 
@@ -54,7 +54,7 @@ PanelKind follow(const Finding& finding, AppState& state);
 /// computed. Drawing thread only.
 class FindingSource {
  public:
-  /// Takes what the desk has by now and asks for what is missing. Once a frame.
+  /// Takes what the queue has by now and asks for what is missing. Once a frame.
   void look(PanelContext& context);
   const std::vector<Finding>& list() const;
   /// True if list() may soon grow; progress() then names the current computation in a few words.

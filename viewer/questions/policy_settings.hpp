@@ -31,7 +31,7 @@ BoundOptions bound(KeptBudget& budget);
 /// Settings of a policy that a user may override; unset: the policy's default.
 struct PolicySettings : KeptBudget {
   Semantics semantics = Semantics::paper;
-  bool linked = true;  ///< the budget is the desk's, and the window where the policy has none of its own
+  bool linked = true;  ///< the budget is the queue's, and the window where the policy has none of its own
   std::optional<Index> window, sinks, recent;
   std::optional<Pooling> pool;
   bool operator==(const PolicySettings&) const = default;

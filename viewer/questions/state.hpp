@@ -108,10 +108,10 @@ class AppState : public SharedSettings {
   Hover next_hover;  ///< set by the panel under the mouse
   HeatmapLinks links;
   bool flipped = false;  ///< a key is held to look at the other setting
-  /// A and B as they count: where one is linked, with the desk's budget, and the desk's window where the
+  /// A and B as they count: where one is linked, with the queue's budget, and the queue's window where the
   /// policy takes the usual one by itself.
   std::array<WhatIfSettings, 2> settings() const { return {as_linked(setting_a), as_linked(setting_b)}; }
-  /// Any settings as they count. Of several policies each says in brackets that it takes the desk's window.
+  /// Any settings as they count. Of several policies each says in brackets that it takes the queue's window.
   WhatIfSettings as_linked(WhatIfSettings settings) const;
   DecodeSettings as_linked(DecodeSettings settings) const;
   bool shows_b() const { return show_b != flipped; }
@@ -149,7 +149,7 @@ class AppState : public SharedSettings {
   std::function<StatusLine::Clock::time_point()> clock = StatusLine::Clock::now;
 
  private:
-  /// The window that a policy has by the desk's, as it would have the usual one by itself.
+  /// The window that a policy has by the queue's, as it would have the usual one by itself.
   std::optional<Index> linked_window(const std::string& policy, const PolicySettings& settings) const;
 
   bool head_chosen_ = false;
@@ -160,15 +160,15 @@ class AppState : public SharedSettings {
 /// Environment in which a panel asks questions and draws.
 struct PanelContext {
   AppState& state;
-  Desk& desk;
-  bool figure = false;                    ///< drawn into a file, without its controls
-  bool veiled = false;                    ///< displayed data are outdated: new answers are pending (Veil)
+  JobQueue& queue;
+  bool figure = false;  ///< drawn into a file, without its controls
+  bool veiled = false;  ///< displayed data are outdated: new answers are pending (StaleOverlay)
   std::shared_ptr<const Run> other = {};  ///< that is asked about in place of the selected run; null: none
 
   /// The run that questions are about.
   const std::shared_ptr<const Run>& run() const { return other ? other : state.run(); }
   PanelContext of(std::shared_ptr<const Run> run) const {
-    return {state, desk, figure, veiled, std::move(run)};
+    return {state, queue, figure, veiled, std::move(run)};
   }
 };
 

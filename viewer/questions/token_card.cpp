@@ -28,7 +28,7 @@ std::span<const double> values_of(const HeadSummary& summary, TokenMetric metric
 Answer<std::vector<TokenCost>> ask_token_costs(PanelContext& context, const Answer<HeadSummary>& head,
                                                const Key& of, Index token) {
   if (!head) return {nullptr, head.pending, false, head.error};
-  return context.desk.ask<std::vector<TokenCost>>(
+  return context.queue.ask<std::vector<TokenCost>>(
       {.key = {context.run()->key(), "token_costs", of, token},
        .title =
            fmt::format("Ranks of token {}, {}", token, context.run()->head_text(head->layer, head->kv_head))},
@@ -49,7 +49,7 @@ KeptDownTo kept_by_order(const TokenCost& cost, std::string name) {
           {}};
 }
 
-/// An optional answer, so that the desk can keep that there is none.
+/// An optional answer, so that the queue can keep that there is none.
 struct Factors {
   std::optional<ReadingFactors> found;
 };
@@ -112,7 +112,7 @@ void TokenCard::ask_readings(PanelContext& context) {
   const auto query_head = selection.query_head;
   const std::string of = fmt::format("token {} of {}", *token, run->head_text(layer, kv_head));
   const auto read = ask_of_exact_head(
-      context.desk, run, layer, kv_head,
+      context.queue, run, layer, kv_head,
       {.key = {run->key(), "token_readings", layer, kv_head, query_head, window, *token},
        .title = "Readers of " + of,
        .all_cores = true},
@@ -123,7 +123,7 @@ void TokenCard::ask_readings(PanelContext& context) {
   readings = read.value;
 
   const auto ask_factors = [&](Index row) {
-    return ask_of_exact_head(context.desk, run, layer, kv_head,
+    return ask_of_exact_head(context.queue, run, layer, kv_head,
                              {.key = {run->key(), "reading_factors", layer, kv_head, query_head, row, *token},
                               .title = fmt::format("Query {} about {}", row, of)},
                              [query_head, row, token = *token](const HeadGroup<double>& group, JobControl&) {

@@ -2,7 +2,7 @@
 
 #include "sim/head_group.hpp"
 #include "viewer/questions/ask.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <cstddef>
 #include <memory>

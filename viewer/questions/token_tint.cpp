@@ -118,11 +118,11 @@ void KeptCounts::take(Index head, const KeptSet& kept) {
 Answer<TokenSums> ask_layer_sums(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency) {
   const std::shared_ptr<const Run>& run = context.run();
   const Index window = context.state.comparison.window;
-  const Question question{
+  const JobRequest request{
       .key = {run->key(), "token_sums", metric, run->dump() != nullptr ? window : 0, layer},
       .title = fmt::format("{} of every token, layer {}", name_of(metric), run->layer_number(layer)),
       .urgency = urgency};
-  return context.desk.ask<TokenSums>(question, [run, layer, metric, window](JobControl& job) {
+  return context.queue.ask<TokenSums>(request, [run, layer, metric, window](JobControl& job) {
     return layer_token_sums(*run, layer, metric, window, job);
   });
 }
@@ -228,16 +228,16 @@ void TextSource::ask_tint(PanelContext& context, TokenMetric metric, TextScope s
   if (!own_.make() || (known && !subtracts)) return;
   if (subtracts) less_ = less->name();
   const Key run = context.state.run()->key();
-  const Question question{
+  const JobRequest request{
       .key = {run, "token_tint", own_.key(), subtracts, subtracts ? Key(pinned_.key(), by_rank) : Key()},
       .title = "Colours of the text",
       .urgency = Urgency::soon,
       .slot = {run, "token_tint", subtracts}};
-  tint_ = subtracts ? context.desk.ask<TokenTint>(
-                          question, [own = own_.make(), pinned = pinned_.make(), by_rank](
-                                        JobControl&) { return difference_tint(own(), pinned(), by_rank); })
-                    : context.desk.ask<TokenTint>(
-                          question, [own = own_.make()](JobControl&) { return token_tint(own()); });
+  tint_ = subtracts ? context.queue.ask<TokenTint>(
+                          request, [own = own_.make(), pinned = pinned_.make(), by_rank](
+                                       JobControl&) { return difference_tint(own(), pinned(), by_rank); })
+                    : context.queue.ask<TokenTint>(
+                          request, [own = own_.make()](JobControl&) { return token_tint(own()); });
   pending_ |= tint_.pending;
 }
 

@@ -5,7 +5,7 @@
 #include "sim/tokens/token_metrics.hpp"
 #include "viewer/model/value_scale.hpp"
 #include "viewer/questions/ask.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/run.hpp"
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct TokenSums {
 /// window. Throws InputError if the run has no such metric.
 TokenSums layer_token_sums(const Run& run, Index layer, TokenMetric metric, Index window, JobControl& job);
 inline std::size_t bytes_of(const TokenSums& answer) { return bytes_with(answer, answer.values); }
-/// As above, as a job of the desk, for the context's run and the window of the comparison.
+/// As above, as a job of the queue, for the context's run and the window of the comparison.
 Answer<TokenSums> ask_layer_sums(PanelContext& context, Index layer, TokenMetric metric, Urgency urgency);
 
 /// Values of the l tokens with their places on a scale of colours, and among each other.

@@ -47,13 +47,13 @@ UserScoreValues read_user_score(const UserScore& score, const Dump& dump) {
   return values;
 }
 
-Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
+Answer<UserScoreValues> ask_user_score(JobQueue& queue, const std::shared_ptr<const Run>& run,
                                        const UserScore& score, Urgency urgency) {
-  const Question question{.key = {run->key(), "user_score", score.key()},
-                          .title = "Score " + score.file.string(),
-                          .urgency = urgency};
-  return desk.ask<UserScoreValues>(
-      question, [run, score](JobControl&) { return read_user_score(score, *run->dump()); });
+  const JobRequest request{.key = {run->key(), "user_score", score.key()},
+                           .title = "Score " + score.file.string(),
+                           .urgency = urgency};
+  return queue.ask<UserScoreValues>(
+      request, [run, score](JobControl&) { return read_user_score(score, *run->dump()); });
 }
 
 }  // namespace kvreplay::viewer

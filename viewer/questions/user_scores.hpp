@@ -2,7 +2,7 @@
 
 #include "analysis/given/given_arrays.hpp"
 #include "data/dump.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/run.hpp"
 
 #include <cstddef>
@@ -48,7 +48,7 @@ inline std::size_t bytes_of(const UserScoreValues& answer) {
 /// or does not fit.
 UserScoreValues read_user_score(const UserScore& score, const Dump& dump);
 /// As above, in the background, for a run that has its dump.
-Answer<UserScoreValues> ask_user_score(Desk& desk, const std::shared_ptr<const Run>& run,
+Answer<UserScoreValues> ask_user_score(JobQueue& queue, const std::shared_ptr<const Run>& run,
                                        const UserScore& score, Urgency urgency);
 
 }  // namespace kvreplay::viewer

@@ -8,7 +8,7 @@
 #include "sim/compensation/error_split.hpp"
 #include "viewer/model/kept_paint.hpp"
 #include "viewer/model/numbers.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/policy_settings.hpp"
 #include "viewer/questions/user_scores.hpp"
 

@@ -15,7 +15,7 @@
 namespace kvreplay::viewer {
 namespace {
 
-// Data that all questions about one setting of What if share, independent of the head.
+// Data that all requests about one setting of What if share, independent of the head.
 
 /// Settings made into a plan, or why they cannot be.
 struct SettledWhatIf {
@@ -28,7 +28,7 @@ struct SettledWhatIf {
   std::string error;
 };
 
-/// State of one run's questions that is kept for the next frame. Drawing thread only.
+/// State of one run's requests that is kept for the next frame. Drawing thread only.
 class WhatIfMemo {
  public:
   /// Settings without a score of the user's.
@@ -88,27 +88,27 @@ std::shared_ptr<const WhatIf> WhatIfMemo::last_of(const Key& slot) const {
   return nullptr;
 }
 
-/// The desk keeps it, so that it goes with the run: the desk's own slots know nothing of a question that
+/// The queue keeps it, so that it goes with the run: the queue's own slots know nothing of a request that
 /// cannot be put yet, because another must be answered first. Null for the moment that it takes to make it.
 std::shared_ptr<WhatIfMemo> what_if_memo(PanelContext& context, const Run& run) {
-  const Question question{
+  const JobRequest request{
       .key = {run.key(), "what_if_memo"}, .title = "Settings of What if", .urgency = Urgency::now};
-  const auto answer = context.desk.ask<std::shared_ptr<WhatIfMemo>>(
-      question, [](JobControl&) { return std::make_shared<WhatIfMemo>(); });
+  const auto answer = context.queue.ask<std::shared_ptr<WhatIfMemo>>(
+      request, [](JobControl&) { return std::make_shared<WhatIfMemo>(); });
   return answer ? *answer : nullptr;
 }
 
 /// With a score of the user's: its file is read, which is a job.
 Answer<SettledWhatIf> ask_settled(PanelContext& context, const std::shared_ptr<const Run>& run,
                                   const WhatIfSettings& settings, const UserScore& score, Urgency urgency) {
-  const Question question{.key = {run->key(), "what_if_settings", to_json(settings).dump(), score.key()},
-                          .title = fmt::format("Settings with the score {}", score.name),
-                          .urgency = urgency};
-  return context.desk.ask<SettledWhatIf>(
-      question, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
+  const JobRequest request{.key = {run->key(), "what_if_settings", to_json(settings).dump(), score.key()},
+                           .title = fmt::format("Settings with the score {}", score.name),
+                           .urgency = urgency};
+  return context.queue.ask<SettledWhatIf>(
+      request, [run, settings, score](JobControl&) { return settled(settings, *run->dump(), &score); });
 }
 
-/// One head's question and what all its steps have in common.
+/// One head's request and what all its steps have in common.
 struct Asked {
   /// Budgets that are looked at to find the one that evicts a token; few where each ranks anew.
   static constexpr std::size_t kLooks = 48, kFewLooks = 2;
@@ -122,7 +122,7 @@ struct Asked {
   Urgency urgency;
 
   std::string where() const { return run->head_text(layer, kv_head); }
-  Question question(const Key& key, std::string title) const {
+  JobRequest request(const Key& key, std::string title) const {
     return {.key = {run->key(), key},
             .title = std::move(title),
             .urgency = urgency,
@@ -130,9 +130,9 @@ struct Asked {
   }
 
   Answer<WhatIfLayer> layer_scores(const GivenOfHead& given) const {
-    return context.desk.ask<WhatIfLayer>(
-        question({"what_if_layer", layer, settled->ranking_key},
-                 fmt::format("Ranking, layer {}", run->layer_number(layer))),
+    return context.queue.ask<WhatIfLayer>(
+        request({"what_if_layer", layer, settled->ranking_key},
+                fmt::format("Ranking, layer {}", run->layer_number(layer))),
         [run = run, plan = settled->plan, layer = layer, given](JobControl& job) {
           return what_if_layer(
               *plan, run->shape(), [&](Index g) { return run->readers(layer, g); }, given, job);
@@ -140,8 +140,8 @@ struct Asked {
   }
 
   Answer<WhatIfRanking> ranking(std::shared_ptr<const WhatIfLayer> shared, const GivenOfHead& given) const {
-    return context.desk.ask<WhatIfRanking>(
-        question({"what_if_ranking", layer, kv_head, settled->ranking_key}, "Ranking, " + where()),
+    return context.queue.ask<WhatIfRanking>(
+        request({"what_if_ranking", layer, kv_head, settled->ranking_key}, "Ranking, " + where()),
         [run = run, plan = settled->plan, layer = layer, kv_head = kv_head, shared = std::move(shared),
          given](JobControl& job) {
           return what_if_ranking(*run->readers(layer, kv_head), *plan, shared.get(), given(kv_head), job);
@@ -149,8 +149,8 @@ struct Asked {
   }
 
   Answer<WhatIfImportance> importance() const {
-    return context.desk.ask<WhatIfImportance>(
-        question({"what_if_importance", layer, kv_head}, "Importance, " + where()),
+    return context.queue.ask<WhatIfImportance>(
+        request({"what_if_importance", layer, kv_head}, "Importance, " + where()),
         [run = run, layer = layer, kv_head = kv_head](JobControl& job) {
           return what_if_importance(*run->head(layer, kv_head), job, run->readers(layer, kv_head).get());
         });
@@ -158,9 +158,9 @@ struct Asked {
 
   Answer<WhatIf> plain(std::shared_ptr<const WhatIfRanking> ranking,
                        std::shared_ptr<const WhatIfImportance> importance) const {
-    return context.desk.ask<WhatIf>(
-        question({"what_if", layer, kv_head, settled->plain_key},
-                 fmt::format("What if {}, {}", settled->settings.policy(), where())),
+    return context.queue.ask<WhatIf>(
+        request({"what_if", layer, kv_head, settled->plain_key},
+                fmt::format("What if {}, {}", settled->settings.policy(), where())),
         [run = run, settled = settled, layer = layer, kv_head = kv_head, ranking = std::move(ranking),
          importance = std::move(importance)](JobControl& job) {
           return what_if(*run->head(layer, kv_head), *settled->plan, *ranking, *importance, job,
@@ -176,13 +176,13 @@ struct Asked {
     const DumpShape& shape = run->shape();
     const auto heads =
         static_cast<std::size_t>(urgency >= Urgency::background ? shape.layers * shape.n_kv : 1);
-    return rows_bytes(*settled->compensation, shape) <= context.desk.cache_limit() / 2 / heads;
+    return rows_bytes(*settled->compensation, shape) <= context.queue.cache_limit() / 2 / heads;
   }
 
   Answer<WhatIfRows> rows() const {
-    return context.desk.ask<WhatIfRows>(
-        question({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
-                 "Queries to compensate on, " + where()),
+    return context.queue.ask<WhatIfRows>(
+        request({"what_if_rows", layer, kv_head, rows_key(*settled->compensation)},
+                "Queries to compensate on, " + where()),
         [run = run, settled = settled, layer = layer, kv_head = kv_head](JobControl& job) {
           return what_if_rows(run->head(layer, kv_head), *settled->compensation, job,
                               run->readers(layer, kv_head));
@@ -192,10 +192,10 @@ struct Asked {
   /// Null `rows` are computed with it.
   Answer<WhatIf> compensated(std::shared_ptr<const WhatIf> plain,
                              std::shared_ptr<const WhatIfRows> rows) const {
-    return context.desk.ask<WhatIf>(
-        question({"what_if", layer, kv_head, settled->key},
-                 fmt::format("What if {} with {}, {}", settled->settings.policy(),
-                             name_of(settled->settings.compensation), where())),
+    return context.queue.ask<WhatIf>(
+        request({"what_if", layer, kv_head, settled->key},
+                fmt::format("What if {} with {}, {}", settled->settings.policy(),
+                            name_of(settled->settings.compensation), where())),
         [run = run, settled = settled, layer = layer, kv_head = kv_head, plain = std::move(plain),
          rows = std::move(rows)](JobControl& job) {
           const CompensationPlan& plan = *settled->compensation;
@@ -221,7 +221,7 @@ struct Asked {
     Answer<WhatIfRanking> found;
     GivenOfHead given = [](Index) { return GivenScores{}; };
     if (settled->score) {
-      const Answer<UserScoreValues> read = ask_user_score(context.desk, run, *settled->score, urgency);
+      const Answer<UserScoreValues> read = ask_user_score(context.queue, run, *settled->score, urgency);
       if (waits_for(read, found)) return found;
       given = [values = read.value, first = layer * run->shape().n_kv, l = run->shape().l](Index g) {
         return values->of_head(first + g, l);
@@ -239,9 +239,9 @@ struct Asked {
     Answer<WhatIfScores> found;
     const Answer<WhatIfRanking> ranked = ask_ranking();
     if (waits_for(ranked, found)) return found;
-    return context.desk.ask<WhatIfScores>(
-        question({"what_if_scores", layer, kv_head, settled->plain_key},
-                 fmt::format("Scores of {}, {}", settled->settings.policy(), where())),
+    return context.queue.ask<WhatIfScores>(
+        request({"what_if_scores", layer, kv_head, settled->plain_key},
+                fmt::format("Scores of {}, {}", settled->settings.policy(), where())),
         [plan = settled->plan, ranking = ranked.value](JobControl&) {
           return what_if_scores(*plan, *ranking);
         });
@@ -259,10 +259,10 @@ struct Asked {
     const Answer<WhatIfRanking> ranked = ask_ranking();
     if (waits_for(ranked, found)) return found;
     const bool costly = rule.block > 0 || whole.cases.front().phase.kind == Phase::Kind::blockwise;
-    return context.desk.ask<LeastBudget>(
-        question({"least_budget", layer, kv_head, settled->plain_key, token},
-                 fmt::format("Budgets of {} that keep token {}, {}", settled->settings.policy(), token,
-                             run->head_text(layer, kv_head))),
+    return context.queue.ask<LeastBudget>(
+        request({"least_budget", layer, kv_head, settled->plain_key, token},
+                fmt::format("Budgets of {} that keep token {}, {}", settled->settings.policy(), token,
+                            run->head_text(layer, kv_head))),
         [run = run, settled = settled, layer = layer, kv_head = kv_head, token, costly,
          ranking = ranked.value](JobControl& job) {
           const std::shared_ptr<const HeadGroup<float>> readers = run->readers(layer, kv_head);
@@ -306,7 +306,7 @@ struct Asked {
   }
 };
 
-/// A question about one head, once its settings are settled; until then, or where they cannot be followed,
+/// A request about one head, once its settings are settled; until then, or where they cannot be followed,
 /// the answer says so.
 struct Put {
   std::shared_ptr<WhatIfMemo> memo;  // null where nothing can be asked

@@ -12,7 +12,7 @@ namespace kvreplay::viewer {
 /// Drawing thread only.
 class WorstHead {
  public:
-  /// Takes what the desk has by now and asks for what is missing: (layer, KV head) once all heads are known;
+  /// Takes what the queue has by now and asks for what is missing: (layer, KV head) once all heads are known;
   /// nothing before, and where it cannot be said.
   std::optional<std::pair<Index, Index>> look(PanelContext& context);
   /// True if look() must be called again; else its last result is final.

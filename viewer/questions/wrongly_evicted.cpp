@@ -56,12 +56,12 @@ void EvictedSource::ask(PanelContext& context, TokenMetric truth, bool policies)
   if (has_kept && has_truth && has_scores && summary->tokens != nullptr) {
     const WhatIfSettings settings = state.setting().without_compensation();
     const UserScore* own = find_score(state.scores, settings.score);
-    const Question question{.key = {slot, truth, state.comparison.window, to_json(settings).dump(),
-                                    own != nullptr ? own->key() : Key()},
-                            .title = "Wrongly evicted, " + run->head_text(layer, head),
-                            .urgency = Urgency::now,
-                            .slot = slot};
-    found_ = context.desk.ask<WronglyEvicted>(question, [kept = shown.value, tokens = summary->tokens,
+    const JobRequest request{.key = {slot, truth, state.comparison.window, to_json(settings).dump(),
+                                     own != nullptr ? own->key() : Key()},
+                             .title = "Wrongly evicted, " + run->head_text(layer, head),
+                             .urgency = Urgency::now,
+                             .slot = slot};
+    found_ = context.queue.ask<WronglyEvicted>(request, [kept = shown.value, tokens = summary->tokens,
                                                          scores = scores.value, truth](JobControl&) {
       const Matrix<double>& values = (*tokens)[truth];
       const auto span = [](const auto& v) { return std::span(v.data(), static_cast<std::size_t>(v.size())); };

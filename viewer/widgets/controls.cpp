@@ -186,7 +186,7 @@ void mono_text(const std::string& text) {
   ImGui::PopFont();
 }
 
-OutOfSight::OutOfSight(bool out) {
+HiddenDraw::HiddenDraw(bool out) {
   if (!out) return;
   ImGuiWindowTempData& dc = ImGui::GetCurrentWindow()->DC;
   cursor_ = Cursor{dc.CursorPos,   dc.CursorPosPrevLine, dc.CursorMaxPos,
@@ -196,7 +196,7 @@ OutOfSight::OutOfSight(bool out) {
   dc.CursorPosPrevLine.y -= kFar;  // where what goes on with the line before would stand
 }
 
-OutOfSight::~OutOfSight() {
+HiddenDraw::~HiddenDraw() {
   if (!cursor_) return;
   ImGuiWindowTempData& dc = ImGui::GetCurrentWindow()->DC;
   dc.CursorPos = cursor_->now;
@@ -359,9 +359,9 @@ void tip(std::string_view text) {
   if (ImGui::IsItemHovered()) show_tip(text);
 }
 
-Veil::Veil(bool over) : over_(over), from_(ImGui::GetCursorScreenPos()) {}
+StaleOverlay::StaleOverlay(bool over) : over_(over), from_(ImGui::GetCursorScreenPos()) {}
 
-Veil::~Veil() {
+StaleOverlay::~StaleOverlay() {
   if (!over_) return;
   // A window of its own: what child windows hold is drawn above their parent's own lines.
   const ImVec2 cursor = ImGui::GetCursorScreenPos(), end = ImGui::GetWindowDrawList()->GetClipRectMax();

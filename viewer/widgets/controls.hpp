@@ -98,12 +98,12 @@ bool segments(const char* id, std::span<const std::string_view> names, std::size
 bool fade_evicted(bool& fade);
 /// Scope guard: if `out`, widgets drawn during its lifetime are invisible and take no room. Used for controls
 /// in a figure.
-class OutOfSight {
+class HiddenDraw {
  public:
-  explicit OutOfSight(bool out);
-  ~OutOfSight();
-  OutOfSight(const OutOfSight&) = delete;
-  OutOfSight& operator=(const OutOfSight&) = delete;
+  explicit HiddenDraw(bool out);
+  ~HiddenDraw();
+  HiddenDraw(const HiddenDraw&) = delete;
+  HiddenDraw& operator=(const HiddenDraw&) = delete;
 
  private:
   struct Cursor {
@@ -113,13 +113,13 @@ class OutOfSight {
 };
 /// Scope guard: if `over`, the area drawn during its lifetime is greyed out, from the cursor at the start to
 /// the lower right corner of the window. kShows is the share of the outdated content that shows through.
-class Veil {
+class StaleOverlay {
  public:
   static constexpr float kShows = 0.4F;
-  explicit Veil(bool over);
-  ~Veil();
-  Veil(const Veil&) = delete;
-  Veil& operator=(const Veil&) = delete;
+  explicit StaleOverlay(bool over);
+  ~StaleOverlay();
+  StaleOverlay(const StaleOverlay&) = delete;
+  StaleOverlay& operator=(const StaleOverlay&) = delete;
 
  private:
   bool over_;

@@ -2,7 +2,7 @@
 
 #include "viewer/model/heatmap_image.hpp"
 #include "viewer/model/value_scale.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -48,7 +48,8 @@ struct HeatmapContent {
   // Unless chosen otherwise:
   bool is_signed = false;  ///< diverging colours around 0
   ScaleKind scale = ScaleKind::linear;
-  /// A log range ends at this share of its highest value: values below have the lowest colour. 0: it does not.
+  /// A log range ends at this share of its highest value: values below have the lowest colour. 0: it does
+  /// not.
   float log_depth = 0;
   /// The worse end of the scale, which is bright. Neither: the colour map is not reversed.
   BadEnd bad = BadEnd::neither;

@@ -256,9 +256,9 @@ void edit_more(const Run& run, BudgetSettings& settings) {
   end_settings();
 }
 
-/// Controls of order, normalisation, semantics, pins and total (where linked, the desk's as a share), in a
+/// Controls of order, normalisation, semantics, pins and total (where linked, the queue's as a share), in a
 /// row that wraps. The run must have its dump.
-void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
+void edit_budgets(const Run& run, KeptBudget& queue, BudgetSettings& settings) {
   const Theme& t = theme();
   std::vector<Choice> orders = {choice_of(EvictionBase::snapkv)};
   orders.front().group = "A policy";
@@ -283,7 +283,7 @@ void edit_budgets(const Run& run, KeptBudget& desk, BudgetSettings& settings) {
   ImGui::PushFont(mono_font());
   edit_kept_share(settings.sigma, "kept %.1f %%");
   ImGui::PopFont();
-  if (settings.linked && settings.sigma != before) desk = {.sigma_budget = true, .sigma = settings.sigma};
+  if (settings.linked && settings.sigma != before) queue = {.sigma_budget = true, .sigma = settings.sigma};
   tip("The share of all heads' tokens that is kept, divided between the heads");
   ImGui::SameLine(0, 0);
   link_toggle(settings.linked);
@@ -495,7 +495,7 @@ void BudgetsPanel::draw(PanelContext& context) {
   const Selection& selection = state.selection();
   const Index selected = selection.layer * run->shape().n_kv + selection.kv_head;
   if (!shown_.error().empty()) error_line(shown_.error());
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
 
   const Theme& t = theme();
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -544,7 +544,7 @@ bool BudgetsPanel::look(PanelContext& context) {
     methods_ = shown_.methods();
     by_layer_ = false;
     if (const BudgetResults* results = shown_.results()) {
-      const OutOfSight controls(context.figure);
+      const HiddenDraw controls(context.figure);
       choose_budgets(run, *results, stored_order_, stored_sigma_);
       by_layer_ = results->normalised;
     }
@@ -559,7 +559,7 @@ bool BudgetsPanel::look(PanelContext& context) {
   if (settings_.linked) settings_.sigma = context.state.budget.ratio(shape.l);
   shown_.look(context, settings_);
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     edit_budgets(run, context.state.budget, settings_);
   }
   methods_.clear();
@@ -600,7 +600,7 @@ void BudgetsPanel::draw_plot(const PanelContext& context, Index selected, ImVec2
   const Run& run = *context.state.run();
   const float top = ImGui::GetCursorPosY();
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     either("plot", "Loss", "Share kept", plot_.shows_shares);
     tip("Loss: of the head at every budget. Share kept: what lu keeps of the head at every compression, "
         "among "

@@ -120,14 +120,14 @@ void ChannelPanel::draw(PanelContext& context) {
   choose_part(selected);
   place_channels(*run);
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     draw_controls(context.state);
   }
   for (const std::string& error : {now_.error, pinned_.error, sheet_shown_ ? sheet_.error() : ""})
     if (!error.empty()) error_line(error);
   if (now_.head == nullptr && !now_.pending) return;
 
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   const Theme& t = theme();
   ImGui::Dummy({0, t.px(1)});
   const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -302,7 +302,7 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
   const Theme& t = theme();
   const float top = ImGui::GetCursorPosY();
   if (now_.ratios.empty() || now_.prunings != nullptr) {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     edit_ratio(now_, settings_.semantics, ratio_);
   }
   if (now_.prunings != nullptr)
@@ -314,7 +314,7 @@ void ChannelPanel::draw_side(PanelContext& context, float height) {
   ImGui::Dummy({0, t.px(1)});
   draw_figures(context.state);
   if (!now_.head->window.empty()) {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     either("plot", "Spectrum", "Queries", queries_);
     tip("Spectrum: the eigenvalues of H. Queries: mean and spread of every channel of a query head, over the "
         "window that channels are chosen by and over the decoding steps (IAP fig. 2).");

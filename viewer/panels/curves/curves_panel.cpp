@@ -10,7 +10,7 @@
 #include "viewer/panels/pinned_run.hpp"
 #include "viewer/panels/session_fields.hpp"
 #include "viewer/questions/csv_table.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/score_curves.hpp"
 #include "viewer/widgets/controls.hpp"
 #include "viewer/widgets/plot.hpp"
@@ -172,7 +172,7 @@ std::shared_ptr<const WindowCurves> WindowRecall::look(PanelContext& context,
   }
   const ComparedHead& head = question.head;
   const Key of_head(head.layer, head.kv_head, head.query_head);
-  const auto metrics = context.desk.ask<WindowMetrics>(
+  const auto metrics = context.queue.ask<WindowMetrics>(
       {.key = {run->key(), "window_metrics", of_head},
        .title = fmt::format("Token metrics on every window, {}", head.title()),
        .all_cores = true},
@@ -181,7 +181,7 @@ std::shared_ptr<const WindowCurves> WindowRecall::look(PanelContext& context,
       });
   Answer<WindowCurves> found;
   if (metrics)
-    found = context.desk.ask<WindowCurves>(
+    found = context.queue.ask<WindowCurves>(
         {.key = {run->key(), "window_curves", of_head, question.reference, question.k, reserve_},
          .title = fmt::format("Recall over windows, {}", head.title()),
          .slot = {run->key(), "window_curves", of_head, question.reference}},
@@ -430,12 +430,12 @@ void CurvesPanel::draw(PanelContext& context) {
   const std::optional<MetricSet> available = compared_metrics(state);
   if (!available) return;
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     draw_controls(state, *available);
   }
   if (!is_there(state.comparison.reference, *available) || !look(context)) return;
   if (curves().n == 0) return hint("There is no token to keep.");
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   pointed_ = std::exchange(pointed_next_, std::nullopt);
 
   const Theme& t = theme();

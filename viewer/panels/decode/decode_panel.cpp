@@ -210,7 +210,7 @@ void DecodeSteps::go_to(AppState& state, Index step) {
 void DecodeSteps::draw(PanelContext& context, const DecodeShown& shown, const std::string& pinned) {
   AppState& state = context.state;
   const Run& run = *state.run();
-  std::optional<OutOfSight> controls(std::in_place, context.figure);
+  std::optional<HiddenDraw> controls(std::in_place, context.figure);
   const PlaybackHit hit = playback_buttons(playback_.playing(), now_, shown.steps(), spike(run, shown),
                                            divergence(run, shown, pinned));
   if (hit.to) go_to(state, *hit.to);
@@ -255,7 +255,7 @@ class DecodePanel final : public Panel {
   std::string own_name(const std::string& policy) const;
   ImU32 color_of(const std::string& policy);
 
-  DecodeSettings settings_, counted_;  // counted_: with the desk's budget and window where they are linked
+  DecodeSettings settings_, counted_;  // counted_: with the queue's budget and window where they are linked
   std::vector<std::pair<std::string, std::size_t>> colors_;  // policies by their number of a colour
   DecodeQuestions questions_, pinned_questions_;
   const DecodeAnswers *now_ = nullptr, *pinned_ = nullptr;  // of this frame
@@ -268,7 +268,7 @@ class DecodePanel final : public Panel {
   std::optional<std::size_t> pointed_;  // number of the run under the mouse
 };
 
-/// A policy as it was added, without the window that it takes from the desk.
+/// A policy as it was added, without the window that it takes from the queue.
 std::string DecodePanel::own_name(const std::string& policy) const {
   for (const std::string& added : settings_.policies)
     if (is_with_window(policy, added)) return added;
@@ -313,13 +313,13 @@ void DecodePanel::draw(PanelContext& context) {
   now_ = &questions_.ask(context, counted_);
   ask_pinned(context);
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     draw_controls(state);
   }
   if (!now_->error.empty()) return error_line(now_->error);
   if (now_->view == nullptr) return hint("Replaying the decoding steps ...");
   if (now_->view->runs.empty()) return hint("Add a policy above.");
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   steps_.begin(state, shown());
 
   const Theme& t = theme();
@@ -393,7 +393,7 @@ void DecodePanel::draw_left_out(bool figure) {
   for (const LeftOut& left : now_->left_out) {
     ImGui::PushID(left.what.c_str());
     {
-      const OutOfSight controls(figure);
+      const HiddenDraw controls(figure);
       if (small_button("remove"))
         std::erase(settings_.policies, own_name(left.what.substr(0, left.what.find(' '))));
       ImGui::SameLine();

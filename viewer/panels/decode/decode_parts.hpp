@@ -85,7 +85,7 @@ std::string fate_text(const CacheFates& fates, Index position);
 /// "snapkv" or "snapkv, append-only".
 std::string title_of(const DecodeRun& run);
 
-/// Budget (where linked, the desk's), phase, semantics, and behind a button window, pooling and pins of the
+/// Budget (where linked, the queue's), phase, semantics, and behind a button window, pooling and pins of the
 /// selected run's decoding.
 void edit_decoding(AppState& state, DecodeSettings& settings);
 /// A button with a menu of the policies that can decode on this dump; the one chosen, or empty.

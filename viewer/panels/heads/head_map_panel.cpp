@@ -1,7 +1,8 @@
 #include "analysis/report/cell_map.hpp"
 #include "analysis/report/figure.hpp"
+#include "analysis/run/run.hpp"
+#include "viewer/model/debounce.hpp"
 #include "viewer/model/head_places.hpp"
-#include "viewer/model/patience.hpp"
 #include "viewer/panels/head_grid.hpp"
 #include "viewer/panels/heads/head_parts.hpp"
 #include "viewer/panels/metric_controls.hpp"
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -45,7 +47,7 @@ class HeadMapPanel final : public Panel {
   HeadPlaces arrange(ImVec2 room) const;
   void rank(PanelContext& context) const;
   void choose_mode();
-  void draw_progress();
+  void draw_progress(PanelContext& context);
   void draw_parts(PanelContext& context);
   void draw_map(PanelContext& context, const HeadPlaces& places);
   void draw_plot(PanelContext& context, ImVec2 size);
@@ -62,6 +64,7 @@ class HeadMapPanel final : public Panel {
   std::shared_ptr<const FigureMap> difference_;  // of difference_key_
   Key difference_key_;
   bool missing_ = false;  // there is nothing to subtract
+  std::optional<std::pair<std::chrono::steady_clock::time_point, Index>> begun_;  // when, with how many heads
   HeadMapControls controls_;
   HeadTable table_;
   HeadSheet sheet_;
@@ -69,7 +72,7 @@ class HeadMapPanel final : public Panel {
   bool sheet_shown_ = false;
   bool plot_shown_ = false;  // in the table's place, where there is no room for both
   HeadGrid map_view_;
-  Patience patience_;  // with heads whose values are of other settings
+  Debounce debounce_;  // with heads whose values are of other settings
 };
 
 /// Both signs, none of them by rounding only.
@@ -97,17 +100,26 @@ HeadPlaces HeadMapPanel::arrange(ImVec2 room) const {
   return head_places(map_->values.rows(), map_->values.cols(), {room.x, room.y}, sizes, plot_shown_);
 }
 
-void HeadMapPanel::draw_progress() {
+void HeadMapPanel::draw_progress(PanelContext& context) {
   for (const std::string& problem : source_.problems()) error_line(problem);
   if (source_.waits()) {
     if (ImGui::Button("Compute all heads")) source_.begin();
     tip("What the settings cost in every head. It takes more than a minute, so it waits to be asked.");
   }
-  if (!pending()) return;
+  if (!pending()) return begun_.reset();
   const Index known = map_ ? map_->heads : 0;
-  dim_text(source_.heads() > 0 && !source_.from_results()
-               ? fmt::format("{} of {} heads", known, source_.heads())
-               : std::string("Reading the results"));
+  const auto now = context.state.clock();
+  if (!begun_ || known < begun_->second) begun_ = {now, known};
+  const double seconds = std::chrono::duration<double>(now - begun_->first).count();
+  std::string text = "Reading the results";
+  if (source_.heads() > 0 && !source_.from_results()) {
+    text = fmt::format("{} of {} heads", known, source_.heads());
+    const Index done = known - begun_->second;
+    if (seconds > 2 && done > 0 && known < source_.heads())
+      text += fmt::format(", {} left", clock_text(seconds * static_cast<double>(source_.heads() - known) /
+                                                  static_cast<double>(done)));
+  }
+  dim_text(text);
   busy_mark();
 }
 
@@ -152,9 +164,9 @@ void HeadMapPanel::draw_map(PanelContext& context, const HeadPlaces& places) {
   content.layers = map.layers;
   content.value = [&map](Index head) { return map.values.data()[head]; };
   const auto now = context.state.clock();
-  patience_.wait(std::ranges::find(map.stale, 1) != map.stale.end(), now);
-  if (const auto ends = patience_.ends(now)) context.state.wake_at(*ends);
-  if (patience_.over(now)) content.stale = [&map](Index head) { return map.is_stale(head); };
+  debounce_.wait(std::ranges::find(map.stale, 1) != map.stale.end(), now);
+  if (const auto ends = debounce_.ends(now)) context.state.wake_at(*ends);
+  if (debounce_.over(now)) content.stale = [&map](Index head) { return map.is_stale(head); };
   content.quantity =
       subtracted_ ? less_than_pinned(map.figure.path.back(), *subtracted_) : map.figure.path.back();
   content.unit = map.figure.facts.unit;
@@ -239,17 +251,17 @@ void HeadMapPanel::draw(PanelContext& context) {
   source_.look(context);
   const FigureInfo* figure = nullptr;
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     figure = controls_.draw(context, source_);
   }
   if (figure != nullptr) source_.ask(context, *figure);
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     choose_mode();
     choose_difference(context.state);
   }
   take_map(context, figure);
-  draw_progress();
+  draw_progress(context);
   if (sheet_shown_) {
     table_.show(map_, map_key_);
     rank(context);
@@ -323,8 +335,8 @@ std::string HeadMapPanel::svg(PanelContext& context) const {
   const ValueScale& scale = screen.scale();
   cells.scale = {.log = scale.kind == ScaleKind::log, .low = scale.low, .high = scale.high};
   if (scale.kind == ScaleKind::symlog)
-    cells.scale = report::color_scale(
-        FigureScale::signed_log, {map_->values.data(), static_cast<std::size_t>(map_->values.size())});
+    cells.scale = report::color_scale(FigureScale::signed_log,
+                                      {map_->values.data(), static_cast<std::size_t>(map_->values.size())});
   constexpr int kColors = 256;
   for (int i = 0; i < kColors; ++i)
     cells.scale.colors.push_back(color_of(screen.colors(), static_cast<float>(i) / (kColors - 1)));

@@ -62,11 +62,11 @@ void HeadSheet::arrange(const Run& run, ImVec2 size, const std::vector<HeadPlace
 Answer<Tile> HeadSheet::ask_head(PanelContext& context, const Head& head) const {
   const std::shared_ptr<const Run>& run = context.state.run();
   const EntryView view{.layer = head.layer, .kv_head = head.kv_head, .shown = shown_};
-  const Question question{
+  const JobRequest request{
       .key = {key_, head.layer, head.kv_head},
       .title = fmt::format("{} of {}, small", name_of(shown_), run->head_text(head.layer, head.kv_head)),
       .fills = true};
-  return context.desk.ask<Tile>(question, [run, view, level = level_](JobControl& job) {
+  return context.queue.ask<Tile>(request, [run, view, level = level_](JobControl& job) {
     const EntryMap<float> map(run->head(view.layer, view.kv_head), job.workers());
     return entry_preview(map, view, {level, 0, 0}, job, nullptr, kSeconds);
   });

@@ -162,7 +162,7 @@ void InspectorPanel::draw(PanelContext& context) {
       context.figure ? 0 : ImGui::CalcTextSize("PinCopy").x + theme().px(42 + (facts_.pending ? 24 : 0));
   ImGui::SetCursorPosX(at.x + std::max(0.0F, ImGui::GetContentRegionAvail().x - buttons));
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     draw_buttons(context);
   }
   const bool beside = ImGui::GetContentRegionAvail().x >= theme().px(kLeastPosition) + buttons;
@@ -175,7 +175,7 @@ void InspectorPanel::draw(PanelContext& context) {
   else
     dim_text(fmt::format("layer {}, KV head {}", run.layer_number(s.layer), s.kv_head));
   if (s.row && s.token) draw_position(run, "token", *s.token);
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   draw_notes();
   for (const std::string& error : facts_.errors) error_line(error);
   if (!facts_.card.token) ImGui::Dummy({0, theme().px(2)});

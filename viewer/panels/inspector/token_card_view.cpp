@@ -284,9 +284,9 @@ class CardView {
     if (card_.policies.empty() && card_.scores.empty()) return;
     const Theme& t = theme();
     const auto l = static_cast<double>(std::max<Index>(card_.prompt, 1));
-    const double desk = static_cast<double>(compared_budget(state_, card_.prompt)) / l;
+    const double queue = static_cast<double>(compared_budget(state_, card_.prompt)) / l;
     section(
-        "Kept down to a budget of", fmt::format("line: {} now", percent_text(desk)),
+        "Kept down to a budget of", fmt::format("line: {} now", percent_text(queue)),
         "The least share of the prompt at which it is still kept, by each policy and by each score alone. "
         "Bright: kept at the budget of all panels.");
     float names = ImGui::CalcTextSize("scores alone").x;
@@ -298,7 +298,7 @@ class CardView {
     const auto marks = [&](const CardLine& line, float x, float width) {
       if (exact != nullptr && exact->least)
         line.tick(x, width, static_cast<double>(*exact->least) / l, t.text);
-      line.tick(x, width, desk, t.accent, 1.5F);
+      line.tick(x, width, queue, t.accent, 1.5F);
     };
     const auto bar_of = [&](const CardLine& line) {
       const float name_width = std::min(names, line.width() * 0.42F);
@@ -310,7 +310,7 @@ class CardView {
       const auto [x, width] = bar_of(line);
       line.text(line.left(), one.name, &one == exact ? t.text : t.dim, x - t.px(8) - line.left() + 1);
       const double least = one.least ? static_cast<double>(*one.least) / l : 1;
-      line.bar(x, width, least, 1, faded(t.series[2], desk >= least ? 1 : 0.35F));
+      line.bar(x, width, least, 1, faded(t.series[2], queue >= least ? 1 : 0.35F));
       marks(line, x, width);
       line.number(line.right(), one.pending ? "\xE2\x80\xA6" : one.least ? percent_text(least) : "-", t.text);
       tip(fmt::format("{}\n{}", one.about,

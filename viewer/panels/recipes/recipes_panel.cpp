@@ -85,14 +85,14 @@ void RecipesPanel::draw(PanelContext& context) {
     return hint(
         "Recipes are found in results: open a folder that evict wrote, of several prompts if there are.");
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     const std::vector<Choice> engines = choices_of(kEngines);
     ImGui::SetNextItemWidth(theme().px(120));
     if (const auto chosen = choice_combo("##engine", engine_, engines)) engine_ = engines[*chosen].name;
     tip("What is to run it: what it cannot do is not recommended.");
   }
   const Engine engine = kEngines.named(engine_).value_or(Engine::any);
-  const auto answer = context.desk.ask<FoundRecipes>(
+  const auto answer = context.queue.ask<FoundRecipes>(
       {.key = {run->key(), "recipes", engine_}, .title = "Recipes, of " + run->name()},
       [run, engine](JobControl&) { return find_recipes(run->results()->folder(), engine); });
   if (!answer.error.empty()) return hint(answer.error);

@@ -60,7 +60,7 @@ void ScatterPanel::draw(PanelContext& context) {
   const std::optional<MetricSet> available = compared_metrics(state);
   if (!available) return;
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     draw_controls(state, *available);
   }
   const Comparison& c = state.comparison;
@@ -73,7 +73,7 @@ void ScatterPanel::draw(PanelContext& context) {
   const Key key("scatter", c.score, c.reference, axes_);
   pinned_.look_pinned(context, {c.score, c.reference}, key, pair, compute);
   if (!shown_.look(context, key, pair, compute)) return;
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   const ScatterFacts& facts = *shown_.get();
   if (facts.scatter.points.empty()) return hint("No token has a finite value of both.");
   const std::shared_ptr<const ScatterPair> both = this->pair(context);
@@ -203,7 +203,7 @@ void ScatterPanel::draw_figures(PanelContext& context, const ScatterFacts& facts
     flow(ImGui::CalcTextSize(text.c_str()).x + theme().px(50));
     colored_text(text, theme().accent);
     ImGui::SameLine(0, theme().px(5));
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     if (small_button("clear")) state.select_tokens({});
   }
   if (shown_.pending()) busy_mark();
@@ -232,12 +232,12 @@ std::shared_ptr<const ScatterPair> ScatterPanel::pair(PanelContext& context) {
   if (pinned == nullptr || pinned->score != own->score || pinned->axes != own->axes ||
       pinned->reference != own->reference || pinned->head->l != own->head->l)
     return nullptr;
-  const Question question{.key = {shown_.run(), "scatter_pair", pinned_.run(), own->score, own->reference,
-                                  own->axes, shown_.head().key},
-                          .title = "Points of two runs, " + shown_.head().title()};
-  return context.desk
-      .ask<ScatterPair>(question, [own = shown_.shared(), pinned = pinned_.shared()](
-                                      JobControl&) { return scatter_pair(*own, *pinned); })
+  const JobRequest request{.key = {shown_.run(), "scatter_pair", pinned_.run(), own->score, own->reference,
+                                   own->axes, shown_.head().key},
+                           .title = "Points of two runs, " + shown_.head().title()};
+  return context.queue
+      .ask<ScatterPair>(request, [own = shown_.shared(), pinned = pinned_.shared()](
+                                     JobControl&) { return scatter_pair(*own, *pinned); })
       .value;
 }
 

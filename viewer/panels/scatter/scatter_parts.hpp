@@ -20,7 +20,7 @@ struct ScatterContent {
   const ScatterPair* pair = nullptr;     ///< with the pinned run's points, on common axes; null: none
   const ScatterFacts* pinned = nullptr;  ///< the pinned run's, where there is a pair
   std::vector<std::uint8_t> classes;     ///< by token: 0, 1 kept, 2 chosen
-  ScatterCut cut;                        ///< the desk's budget, on the axes of scatter()
+  ScatterCut cut;                        ///< the queue's budget, on the axes of scatter()
   Key runs;                              ///< what was zoomed into goes with others
 
   const Scatter& scatter() const { return pair != nullptr ? pair->own : facts.scatter; }

@@ -121,7 +121,7 @@ void FindBar::draw(PanelContext& context) {
   found_ = {};
   if (!typed_.empty()) {
     const std::shared_ptr<const Run>& run = state.run();
-    found_ = context.desk.ask<TextMatches>(
+    found_ = context.queue.ask<TextMatches>(
         {.key = {run->key(), "find", typed_},
          .title = "Finding " + typed_,
          .urgency = Urgency::now,
@@ -327,7 +327,7 @@ void TextPanel::draw(PanelContext& context) {
     for (const TokenMetric metric : kTokenMetrics.all())
       if (available.contains(metric)) metric_ = metric;
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     draw_controls(state, available);
   }
   source_.ask(context, available.contains(metric_) ? std::optional(metric_) : std::nullopt, scope_, by_ == 1);
@@ -342,7 +342,7 @@ void TextPanel::draw(PanelContext& context) {
   }
   if (!source_.error().empty()) error_line(source_.error());
   if (!context.figure) find_.draw(context);
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   const TokenTint* tint = this->tint(*run);
   TextLegend legend;
   legend.metric = metric_;

@@ -205,11 +205,11 @@ Answer<TextLayout> TextLines::ask(PanelContext& context, float width) {
     advances_ = std::make_shared<const Advances>(std::move(now));
   }
   const std::shared_ptr<const Run>& run = context.run();
-  const Question question{.key = {run->key(), "text_layout", width, advances_->em},
-                          .title = "Lines of the text",
-                          .urgency = Urgency::now,
-                          .slot = {run->key(), "text_layout"}};
-  return context.desk.ask<TextLayout>(question, [run, width, advances = advances_](JobControl&) {
+  const JobRequest request{.key = {run->key(), "text_layout", width, advances_->em},
+                           .title = "Lines of the text",
+                           .urgency = Urgency::now,
+                           .slot = {run->key(), "text_layout"}};
+  return context.queue.ask<TextLayout>(request, [run, width, advances = advances_](JobControl&) {
     return TextLayout(reading_texts(run->labels(), run->shape().T), width, [&](std::string_view text) {
       float sum = 0;
       while (!text.empty()) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "viewer/model/token_text.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 #include "viewer/questions/state.hpp"
 #include "viewer/questions/token_tint.hpp"
 

@@ -267,7 +267,7 @@ void TokenMapPanel::draw(PanelContext& context) {
                         "Single queries need the dump, which is not at hand: " + run.why_no_dump());
   if (run.shape().T_q < 1) return hint("The dump holds no queries.");
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     controls_.draw(context.state);
     choose_difference(context.state);
     if (const std::shared_ptr<const Run> run = context.state.subtracted(); run && run->dump() == nullptr)
@@ -285,7 +285,7 @@ void TokenMapPanel::draw(PanelContext& context) {
     followed_row_ = selected.row;
     if (selected.token && selected.row) map_.show(*selected.row - run.shape().first_query(), *selected.token);
   }
-  const Veil veil(context.veiled);
+  const StaleOverlay veil(context.veiled);
   const HeatmapContent shown = content(context, view);
   const HeatmapHit hit = map_.draw("tokens", ImGui::GetContentRegionAvail(), shown, context.state.links);
   if (hit.hovered) tooltip(run, shown.quantity, hit);

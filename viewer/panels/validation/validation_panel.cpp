@@ -74,7 +74,7 @@ void ValidationPanel::draw(PanelContext& context) {
   cases_.clear();
   if (run->results() == nullptr)
     return hint("A dump alone was not measured: open a result folder that kvvalidate.py ran the model over.");
-  const auto answer = context.desk.ask<Validation>(
+  const auto answer = context.queue.ask<Validation>(
       {.key = {run->key(), "validation"}, .title = "What the model loses, of " + run->name()},
       [run](JobControl&) { return read_validation(*run->results()); });
   if (!answer.error.empty()) return hint(answer.error);
@@ -83,7 +83,7 @@ void ValidationPanel::draw(PanelContext& context) {
   run_ = run->key();
   validation_ = answer.value;
   {
-    const OutOfSight controls(context.figure);
+    const HiddenDraw controls(context.figure);
     choose_setting();
     if (!cases_.empty()) {
       choose_figure();

@@ -188,9 +188,9 @@ class Rows {
 
   void window() {
     row(evict_option::window, [&](WhatIfSettings& s, std::size_t i) {
-      const bool from_desk = !s.window && as_counted_[i].window;
-      const std::string own = own_[i] ? fmt::format("{}: {}", from_desk ? "desk" : "default",
-                                                    from_desk ? *as_counted_[i].window : own_[i]->window)
+      const bool from_menu = !s.window && as_counted_[i].window;
+      const std::string own = own_[i] ? fmt::format("{}: {}", from_menu ? "menu bar" : "default",
+                                                    from_menu ? *as_counted_[i].window : own_[i]->window)
                                       : "default";
       edit_optional(evict_option::window, s.window, own, run_.shape().l);
     });

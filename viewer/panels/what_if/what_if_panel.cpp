@@ -113,15 +113,16 @@ std::vector<AllHeads::OverHeads> AllHeads::over_heads() const {
   const std::string of = whole ? std::string()
                                : fmt::format(", over the {} of {} heads that are known under both",
                                              values[0].size(), heads_[0].heads());
-  return {{"mean", "Mean over heads, A / B" + of,
-           both([](const std::vector<double>& all) { return all.empty() ? kNone : mean(all); }, values), whole},
-          {"median", "Median head, A / B: no few heads rule it" + of,
-           both([](std::vector<double> all) { return quantile(all, 0.5); }, values), whole}};
+  return {
+      {"mean", "Mean over heads, A / B" + of,
+       both([](const std::vector<double>& all) { return all.empty() ? kNone : mean(all); }, values), whole},
+      {"median", "Median head, A / B: no few heads rule it" + of,
+       both([](std::vector<double> all) { return quantile(all, 0.5); }, values), whole}};
 }
 
 void AllHeads::draw(PanelContext& context, bool on) {
   if (context.figure && !on) return;
-  std::optional<OutOfSight> controls(std::in_place, context.figure);
+  std::optional<HiddenDraw> controls(std::in_place, context.figure);
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {theme().px(6), theme().px(2)});
   bool all = on;
   if (ImGui::Checkbox("All heads", &all)) all_heads_ = all;
@@ -264,7 +265,7 @@ void WhatIfPanel::draw(PanelContext& context) {
     float needed = 470 + table;
     for (const WhatIfSettings& one : settings) needed += one.compensation != Compensation::none ? 110 : 0;
     draw_settings(context, room.y > t.px(needed));
-    const Veil veil(context.veiled);
+    const StaleOverlay veil(context.veiled);
     draw_figures(context.figure);
     ImGui::Dummy({0, t.px(2)});
     draw_kept(context, ImGui::GetContentRegionAvail().x);
@@ -275,14 +276,14 @@ void WhatIfPanel::draw(PanelContext& context) {
   ImGui::BeginChild("settings", {left, 0});
   draw_settings(context, room.y > t.px(340 + table));
   {
-    const Veil veil(context.veiled);
+    const StaleOverlay veil(context.veiled);
     draw_figures(context.figure);
   }
   ImGui::EndChild();
   ImGui::SameLine(0, t.px(14));
   ImGui::BeginChild("results", {0, 0});
   {
-    const Veil veil(context.veiled);
+    const StaleOverlay veil(context.veiled);
     draw_kept(context, ImGui::GetContentRegionAvail().x);
     draw_split(ImGui::GetContentRegionAvail().x);
     heads_.draw(context, all_);
@@ -302,7 +303,7 @@ void WhatIfPanel::draw_buttons(AppState& state) {
 }
 
 void WhatIfPanel::draw_settings(PanelContext& context, bool roomy) {
-  const OutOfSight controls(context.figure);
+  const HiddenDraw controls(context.figure);
   AppState& state = context.state;
   draw_buttons(state);
   const bool more = more_.value_or(roomy);

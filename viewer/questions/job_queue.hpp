@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-// Job queue and result cache for the panels' expensive computations. The key of a question contains all that
+// Job queue and result cache for the panels' expensive computations. The key of a request contains all that
 // its answer depends on. An answer is an immutable snapshot, computed in the background and kept while there
-// is room. Panels repeat their questions in every frame; a question that is no longer asked is cancelled.
+// is room. Panels repeat their requests in every frame; a request that is no longer asked is cancelled.
 
 namespace kvreplay::viewer {
 
@@ -41,7 +41,7 @@ class JobControl {
  public:
   /// Threads for this job alone; they throw Interrupted once it is cancelled.
   Workers& workers() { return workers_; }
-  /// This job's threads with the desk's backend, in float32; waits for its start.
+  /// This job's threads with the queue's backend, in float32; waits for its start.
   Compute compute() { return {workers_, backend_.valid() ? *backend_.get() : cpu_backend()}; }
   bool cancelled() const { return workers_.stopping(); }
   /// Throws Interrupted where cancelled: for loops of the job's own.
@@ -52,15 +52,15 @@ class JobControl {
   void progress(double share) { progress_.store(share, std::memory_order_relaxed); }
 
  private:
-  friend class Desk;
+  friend class JobQueue;
   JobControl(int threads, ComingBackend backend) : workers_(threads), backend_(std::move(backend)) {}
   Workers workers_;
   ComingBackend backend_;
   std::atomic<double> progress_{0};
 };
 
-struct Question {
-  /// Everything the answer depends on, after the run the kind of question: Key(run.key(), "figures", ...).
+struct JobRequest {
+  /// Everything the answer depends on, after the run the kind of request: Key(run.key(), "figures", ...).
   Key key = {};
   std::string title = {};  ///< for the list of jobs: "Token metrics, layer 3 head 1"
   Urgency urgency = Urgency::soon;
@@ -80,8 +80,8 @@ struct Question {
 template <class R>
 struct Answer {
   std::shared_ptr<const R> value;
-  bool pending = false;  ///< the answer to this very question is still to come
-  bool stale = false;    ///< `value` answers an older question of the slot
+  bool pending = false;  ///< the answer to this very request is still to come
+  bool stale = false;    ///< `value` answers an older request of the slot
   std::string error;     ///< one line, where the job failed
   explicit operator bool() const { return value != nullptr; }
   const R* operator->() const { return value.get(); }
@@ -120,7 +120,7 @@ std::size_t bytes_with(const Whole& whole, const Parts&... parts) {
   return (sizeof(whole) + ... + bytes_in(parts));
 }
 
-class Desk {
+class JobQueue {
  public:
   struct Options {
     int threads = 0;                                 ///< 0: one a core
@@ -128,17 +128,17 @@ class Desk {
     std::function<void()> on_answer;                 ///< called from a job's thread: wakes the window
     ComingBackend backend = {};
   };
-  explicit Desk(Options options);
-  ~Desk();
-  Desk(const Desk&) = delete;
-  Desk& operator=(const Desk&) = delete;
+  explicit JobQueue(Options options);
+  ~JobQueue();
+  JobQueue(const JobQueue&) = delete;
+  JobQueue& operator=(const JobQueue&) = delete;
 
   /// The answer, or what is known until it is there. Never blocks for longer than a map look-up. An answer
   /// counts with bytes_of(R) where there is such a function, else with sizeof(R).
   template <class R, class F>
-  requires std::same_as<std::invoke_result_t<F, JobControl&>, R> Answer<R> ask(const Question& question,
+  requires std::same_as<std::invoke_result_t<F, JobControl&>, R> Answer<R> ask(const JobRequest& request,
                                                                                F compute) {
-    const Untyped found = ask_untyped(question, typeid(R), [compute = std::move(compute)](JobControl& job) {
+    const Untyped found = ask_untyped(request, typeid(R), [compute = std::move(compute)](JobControl& job) {
       auto result = std::make_shared<const R>(compute(job));
       std::size_t bytes = sizeof(R);
       if constexpr (KnowsItsBytes<R>) bytes = bytes_of(*result);
@@ -147,7 +147,7 @@ class Desk {
     return {std::static_pointer_cast<const R>(found.value), found.pending, found.stale, found.error};
   }
 
-  /// Called between frames: cancels the questions that the frame before did not ask.
+  /// Called between frames: cancels the requests that the frame before did not ask.
   void next_frame();
 
   struct Job {
@@ -207,7 +207,7 @@ class Desk {
     bool pending = false, stale = false;
     std::string error;
   };
-  Untyped ask_untyped(const Question& question, std::type_index type,
+  Untyped ask_untyped(const JobRequest& request, std::type_index type,
                       std::function<Result(JobControl&)> compute);
 
   struct State;

@@ -8,7 +8,7 @@
 namespace kvreplay::viewer {
 
 /// Debounce for waiting: a wait is reported only if it takes at least kLeast.
-class Patience {
+class Debounce {
  public:
   using Clock = StatusLine::Clock;
   static constexpr std::chrono::milliseconds kLeast{120};

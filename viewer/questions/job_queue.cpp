@@ -1,4 +1,4 @@
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -33,12 +33,12 @@ constexpr std::size_t kLogLength = 200;
 
 }  // namespace
 
-struct Desk::State {
+struct JobQueue::State {
   enum class Stage { waiting, running, answered, failed };
   struct Entry {
     std::type_index type = typeid(void);
     Stage stage = Stage::waiting;
-    Question question;
+    JobRequest request;
     std::function<Result(JobControl&)> compute;
     std::shared_ptr<JobControl> job;  // while it runs
     Clock::time_point started;
@@ -59,9 +59,9 @@ struct Desk::State {
   /// The next to run among those at most as patient as `patience`; end() where there is none.
   auto next_waiting(Urgency patience) {
     auto best = entries.end();
-    const auto rank = [](const Entry& e) { return std::tuple(e.question.urgency, ~e.frame, e.order); };
+    const auto rank = [](const Entry& e) { return std::tuple(e.request.urgency, ~e.frame, e.order); };
     for (auto it = entries.begin(); it != entries.end(); ++it) {
-      if (it->second.stage != Stage::waiting || it->second.question.urgency > patience) continue;
+      if (it->second.stage != Stage::waiting || it->second.request.urgency > patience) continue;
       if (best == entries.end() || rank(it->second) < rank(best->second)) best = it;
     }
     return best;
@@ -89,7 +89,7 @@ struct Desk::State {
   std::vector<std::thread> threads;
 };
 
-Desk::Desk(Options options) : state_(std::make_unique<State>(std::move(options))) {
+JobQueue::JobQueue(Options options) : state_(std::make_unique<State>(std::move(options))) {
   // One thread for what a hand waits for and one for what is in view stay free of long work.
   std::vector<Urgency> patience = {Urgency::now, Urgency::soon};
   patience.insert(patience.end(), static_cast<std::size_t>(std::max(state_->cores - 1, 1)), Urgency::idle);
@@ -97,7 +97,7 @@ Desk::Desk(Options options) : state_(std::make_unique<State>(std::move(options))
     state_->threads.emplace_back([state = state_.get(), most] { state->work(most); });
 }
 
-Desk::~Desk() {
+JobQueue::~JobQueue() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->ending = true;
@@ -108,7 +108,7 @@ Desk::~Desk() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-void Desk::State::work(Urgency patience) {
+void JobQueue::State::work(Urgency patience) {
   step_back(patience == Urgency::now ? 2 : 10);
   std::unique_lock lock(mutex);
   while (true) {
@@ -120,12 +120,12 @@ void Desk::State::work(Urgency patience) {
 }
 
 /// `key` is a copy: its entry may be erased while the job runs.
-void Desk::State::run(std::unique_lock<std::mutex>& lock,
-                      Key key) {  // NOLINT(performance-unnecessary-value-param)
+void JobQueue::State::run(std::unique_lock<std::mutex>& lock,
+                          Key key) {  // NOLINT(performance-unnecessary-value-param)
   Entry& waiting_entry = entries.at(key);
   // Shared with the entry: an entry that is abandoned meanwhile leaves the job its own end.
   const std::shared_ptr<JobControl> job(
-      new JobControl(waiting_entry.question.all_cores ? cores : 1, options.backend));
+      new JobControl(waiting_entry.request.all_cores ? cores : 1, options.backend));
   waiting_entry.job = job;
   waiting_entry.stage = Stage::running;
   waiting_entry.started = Clock::now();
@@ -163,7 +163,7 @@ void Desk::State::run(std::unique_lock<std::mutex>& lock,
       entry.stage = Stage::answered;
       entry.answer = result;
       bytes += result.bytes;
-      if (!entry.question.slot.empty()) slots[entry.question.slot] = {entry.type, result.value};
+      if (!entry.request.slot.empty()) slots[entry.request.slot] = {entry.type, result.value};
       make_room();
     }
   }
@@ -176,7 +176,7 @@ void Desk::State::run(std::unique_lock<std::mutex>& lock,
 }
 
 /// A job that nobody wants any more: it ends as soon as it notices, and its answer goes nowhere.
-void Desk::State::abandon(const Entry& entry) {
+void JobQueue::State::abandon(const Entry& entry) {
   if (entry.stage == Stage::waiting) --waiting;
   if (entry.stage == Stage::running) {
     entry.job->workers().stop();
@@ -186,15 +186,15 @@ void Desk::State::abandon(const Entry& entry) {
   if (idle()) settled.notify_all();
 }
 
-void Desk::State::note(const Entry& entry, std::string error, bool was_cancelled) {
+void JobQueue::State::note(const Entry& entry, std::string error, bool was_cancelled) {
   if (error.empty() && !was_cancelled) ++answers;
-  if (!error.empty()) failure = entry.question.title + ": " + error;
-  log.push_front({entry.question.title, seconds_since(entry.started), std::move(error), was_cancelled});
+  if (!error.empty()) failure = entry.request.title + ": " + error;
+  log.push_front({entry.request.title, seconds_since(entry.started), std::move(error), was_cancelled});
   if (log.size() > kLogLength) log.pop_back();
 }
 
 /// Drops the answers that were asked for longest ago, but none that the last two frames asked for.
-void Desk::State::make_room() {
+void JobQueue::State::make_room() {
   if (bytes <= options.cache_bytes) return;
   std::vector<std::pair<std::pair<std::uint64_t, std::uint64_t>, Key>> oldest;
   for (const auto& [key, entry] : entries)
@@ -208,44 +208,44 @@ void Desk::State::make_room() {
   }
 }
 
-Desk::Untyped Desk::ask_untyped(const Question& question, std::type_index type,
-                                std::function<Result(JobControl&)> compute) {
+JobQueue::Untyped JobQueue::ask_untyped(const JobRequest& request, std::type_index type,
+                                        std::function<Result(JobControl&)> compute) {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
-  auto [it, is_new] = s.entries.try_emplace(question.key);
+  auto [it, is_new] = s.entries.try_emplace(request.key);
   State::Entry& entry = it->second;
   if (is_new) {
     entry.type = type;
     entry.compute = std::move(compute);
     ++s.waiting;
   }
-  const bool more_urgent = question.urgency < entry.question.urgency;
-  entry.question = question;
+  const bool more_urgent = request.urgency < entry.request.urgency;
+  entry.request = request;
   entry.frame = s.frame;
   entry.order = s.order++;
   if (is_new || more_urgent) s.work_there.notify_all();
 
   Untyped found;
   if (entry.type != type) {
-    found.error = "two kinds of answers to one question: " + question.title;
+    found.error = "two kinds of answers to one request: " + request.title;
     return found;
   }
   if (entry.stage == State::Stage::answered) {
     found.value = entry.answer.value;
-    if (!question.slot.empty()) s.slots[question.slot] = {type, found.value};
+    if (!request.slot.empty()) s.slots[request.slot] = {type, found.value};
     return found;
   }
   found.pending = entry.stage != State::Stage::failed;
   found.error = entry.error;
   if (found.pending) {
     ++s.unanswered.pending;
-    if (question.urgency < Urgency::background && !question.fills) ++s.unanswered.in_view;
+    if (request.urgency < Urgency::background && !request.fills) ++s.unanswered.in_view;
   } else {
     ++s.unanswered.failed;
     s.unanswered.error = found.error;
   }
-  if (found.pending && !question.slot.empty()) {
-    const auto last = s.slots.find(question.slot);
+  if (found.pending && !request.slot.empty()) {
+    const auto last = s.slots.find(request.slot);
     if (last != s.slots.end() && last->second.type == type) {
       found.value = last->second.value;
       found.stale = true;
@@ -254,13 +254,13 @@ Desk::Untyped Desk::ask_untyped(const Question& question, std::type_index type,
   return found;
 }
 
-void Desk::next_frame() {
+void JobQueue::next_frame() {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
   for (auto it = s.entries.begin(); it != s.entries.end();) {
     State::Entry& entry = it->second;
     const bool open = entry.stage == State::Stage::waiting || entry.stage == State::Stage::running;
-    if (open && !entry.question.lasting && entry.frame < s.frame) {
+    if (open && !entry.request.lasting && entry.frame < s.frame) {
       s.abandon(entry);
       it = s.entries.erase(it);
     } else {
@@ -271,18 +271,18 @@ void Desk::next_frame() {
   s.order = 0;
 }
 
-std::vector<Desk::Job> Desk::jobs() const {
+std::vector<JobQueue::Job> JobQueue::jobs() const {
   const std::lock_guard lock(state_->mutex);
   std::vector<std::pair<std::tuple<bool, Urgency, std::uint64_t, std::uint64_t>, Job>> found;
   for (const auto& [key, entry] : state_->entries) {
     const bool runs = entry.stage == State::Stage::running;
     if (!runs && entry.stage != State::Stage::waiting) continue;
-    Job job{key, entry.question.title, runs, 0, 0, entry.question.urgency};
+    Job job{key, entry.request.title, runs, 0, 0, entry.request.urgency};
     if (runs) {
       job.progress = entry.job->progress_.load(std::memory_order_relaxed);
       job.seconds = seconds_since(entry.started);
     }
-    found.emplace_back(std::tuple(!runs, entry.question.urgency, ~entry.frame, entry.order), std::move(job));
+    found.emplace_back(std::tuple(!runs, entry.request.urgency, ~entry.frame, entry.order), std::move(job));
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Job> jobs;
@@ -290,22 +290,22 @@ std::vector<Desk::Job> Desk::jobs() const {
   return jobs;
 }
 
-Desk::Unanswered Desk::unanswered() const {
+JobQueue::Unanswered JobQueue::unanswered() const {
   const std::lock_guard lock(state_->mutex);
   return state_->unanswered;
 }
 
-std::size_t Desk::open_jobs() const {
+std::size_t JobQueue::open_jobs() const {
   const std::lock_guard lock(state_->mutex);
   return state_->waiting + state_->running;
 }
 
-std::vector<Desk::Done> Desk::log() const {
+std::vector<JobQueue::Done> JobQueue::log() const {
   const std::lock_guard lock(state_->mutex);
   return {state_->log.begin(), state_->log.end()};
 }
 
-void Desk::cancel(const Key& key) {
+void JobQueue::cancel(const Key& key) {
   const std::lock_guard lock(state_->mutex);
   const auto it = state_->entries.find(key);
   if (it == state_->entries.end()) return;
@@ -319,7 +319,7 @@ void Desk::cancel(const Key& key) {
   ++state_->version;
 }
 
-void Desk::forget(const Key& first) {
+void JobQueue::forget(const Key& first) {
   const std::lock_guard lock(state_->mutex);
   std::erase_if(state_->entries, [&](auto& item) {
     if (!item.first.begins_with(first)) return false;
@@ -330,44 +330,44 @@ void Desk::forget(const Key& first) {
   ++state_->version;
 }
 
-void Desk::forget_errors() {
+void JobQueue::forget_errors() {
   const std::lock_guard lock(state_->mutex);
   std::erase_if(state_->entries, [](const auto& item) { return item.second.stage == State::Stage::failed; });
   ++state_->version;
 }
 
-std::uint64_t Desk::answers() const {
+std::uint64_t JobQueue::answers() const {
   const std::lock_guard lock(state_->mutex);
   return state_->answers;
 }
 
-std::string Desk::take_failure() {
+std::string JobQueue::take_failure() {
   const std::lock_guard lock(state_->mutex);
   return std::exchange(state_->failure, {});
 }
 
-std::size_t Desk::cached_bytes() const {
+std::size_t JobQueue::cached_bytes() const {
   const std::lock_guard lock(state_->mutex);
   return state_->bytes;
 }
 
-std::size_t Desk::cache_limit() const {
+std::size_t JobQueue::cache_limit() const {
   const std::lock_guard lock(state_->mutex);
   return state_->options.cache_bytes;
 }
 
-void Desk::set_cache_limit(std::size_t bytes) {
+void JobQueue::set_cache_limit(std::size_t bytes) {
   const std::lock_guard lock(state_->mutex);
   state_->options.cache_bytes = bytes;
   state_->make_room();
 }
 
-std::uint64_t Desk::version() const {
+std::uint64_t JobQueue::version() const {
   const std::lock_guard lock(state_->mutex);
   return state_->version;
 }
 
-bool Desk::wait_idle(std::chrono::milliseconds at_most) {
+bool JobQueue::wait_idle(std::chrono::milliseconds at_most) {
   std::unique_lock lock(state_->mutex);
   return state_->settled.wait_for(lock, at_most, [&] { return state_->idle(); });
 }

@@ -2,7 +2,7 @@
 
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
-#include "viewer/questions/desk.hpp"
+#include "viewer/questions/job_queue.hpp"
 
 #include <chrono>
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace kvreplay::test {
 
-/// What a job on a desk of two threads answers; fails the test with the job's line where it throws.
+/// What a job on a queue of two threads answers; fails the test with the job's line where it throws.
 template <class F>
-auto on_desk(F compute) {
+auto on_queue(F compute) {
   using R = std::invoke_result_t<F, viewer::JobControl&>;
-  viewer::Desk desk({2, std::size_t{1} << 30, {}});
-  viewer::Question question;
-  question.key = question.title = "test";
-  question.all_cores = true;
-  const auto ask = [&] { return desk.ask<R>(question, compute); };
+  viewer::JobQueue queue({2, std::size_t{1} << 30, {}});
+  viewer::JobRequest request;
+  request.key = request.title = "test";
+  request.all_cores = true;
+  const auto ask = [&] { return queue.ask<R>(request, compute); };
   ask();
-  REQUIRE(desk.wait_idle(std::chrono::minutes(10)));
+  REQUIRE(queue.wait_idle(std::chrono::minutes(10)));
   const viewer::Answer<R> answer = ask();
   INFO(answer.error);
   REQUIRE(answer);
