@@ -187,13 +187,13 @@ TEST_CASE(
   make_small_dump(temp / "dump");
   const ProcessResult run =
       succeed(arguments(temp / "", "r", {"--policy", "h2o,snapkv,top_k,sparq", "--budget", "18"}));
-  CHECK(contains(run.out, "least of 2 policies"));
+  CHECK(contains(run.out, "lowest output error of 2 policies"));
   CHECK(contains(run.out, "sparq, which keeps the whole prompt and lets a row read as many tokens, loses"));
   const std::string page = report_of(temp / "r");
   CHECK(contains(page, "MiB that a row reads of the prompt"));
   CHECK(contains(page, "it is the tokens that a row reads"));
   const ProcessResult among =
       succeed(arguments(temp / "", "only", {"--policy", "quest[page=4],top_k,sparq", "--budget", "18"}));
-  CHECK(contains(among.out, "least of 2 policies"));
-  CHECK(contains(among.out, "times what top_k loses, which reads everything to choose"));
+  CHECK(contains(among.out, "lowest output error of 2 policies"));
+  CHECK(contains(among.out, "times that of top_k, which reads everything to choose"));
 }
