@@ -78,6 +78,11 @@ class Held:
         heads = len(layer.k) if caches is None else caches.heads
         self.last = torch.full((heads, T), T, device=layer.k.device)
 
+    def left(self, T: int) -> list[HeldBy]:
+        """What every head holds of T positions."""
+        heads = ((head * len(self.k) // len(self.last), torch.nonzero(last >= T)[:, 0]) for head, last in enumerate(self.last))
+        return [HeldBy(at, self.k[g, at], self.v[g, at], None, ROOM) for g, at in heads]
+
 
 class HeldBy:
     """What a head's cache holds: of the prompt what a change left there, and the steps that were fed behind it. There is room for
@@ -128,6 +133,7 @@ class ModelLoop:
     def __init__(self, model: torch.nn.Module):
         self.model = model
         self.layers: dict[int, Layer] = {}
+        self.fed: Fed | None = None  # the text that was fed last, where the model can go on behind it
         self.decoded: dict[int, torch.Tensor] = {}  # keys [n_kv, steps, d] of the decoding steps, behind take()
         self._as, self._texts = self._attend_reading, []
         takes = inspect.signature(model.forward).parameters
@@ -208,7 +214,7 @@ class ModelLoop:
     def feed_written(self, stored: Mapping[int, Stored]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps of a model that stores the keys and values of these layers as it
         makes them, and reads what it stored: prompt and steps alike, as engines do. Centers are those of the exact prompt."""
-        self._written, self._as = stored, self._attend_written
+        self._written, self._as, self.fed = stored, self._attend_written, None
         return self._forward_own(0, len(self._ids), len(self._ids) - self._l)
 
     def begin(self, ids: Sequence[int], prompt_len: int) -> None:
@@ -221,17 +227,22 @@ class ModelLoop:
         return torch.cat([*self.grow(caches)])
 
     def grow(self, caches: Mapping[int, GrowingCaches]) -> Iterator[torch.Tensor]:
-        """Yields the logits of feed_growing() chunk by chunk; chunks before the first decoding step have none."""
-        T, begin = len(self._ids), 0
+        """Yields the logits of feed_growing() chunk by chunk; chunks before the first decoding step have none. If nothing is evicted while
+        decoding, `fed` is then what the caches hold."""
+        T, begin, self.fed = len(self._ids), 0, None
         self._held = {i: Held(layer, T, caches.get(i)) for i, layer in self.layers.items()}
         self._as = self._attend_growing
         while begin < T:
-            self._begin, rows = begin, next(iter(caches.values())).next_rows or T - begin
+            block = next(iter(caches.values())).next_rows
+            self._begin, rows = begin, block or T - begin
             steps = max(begin + rows - max(begin, self._l), 0)
             chunk = self._forward_own(begin, begin + rows, max(steps, 1))
             if steps:
                 yield chunk
             begin += rows
+        if not block and begin - rows <= self._l:
+            self.fed = Fed({}, T)
+            self.fed.held = {i: held.left(T) for i, held in self._held.items()}
         self._held = {}
 
     def _forward(self, ids: torch.Tensor, at: torch.Tensor, keep: int) -> torch.Tensor:
@@ -264,9 +275,10 @@ class ModelLoop:
     def _heads_of(self, text: Fed, index: int, layer: Layer, query, key, value) -> torch.Tensor:
         """[n_q, rows, d_v] of a text's query [n_q, rows, d], key [n_kv, rows, d] and value."""
         change, n_kv = text.changes.get(index, Change()), len(layer.k)
-        heads, outputs = change.heads(n_kv), []
+        outputs = []
         rows = torch.arange(text.end, text.end + query.shape[1], device=key.device)
         held = text.held.setdefault(index, [])
+        heads = len(held) or change.heads(n_kv)
         for head, q in enumerate(query.reshape(heads, -1, *query.shape[1:])):
             g = head * n_kv // heads
             if len(held) == head:
