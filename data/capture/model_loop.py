@@ -38,6 +38,7 @@ ROWS_AT_ONCE = 32  # of float64 log-probabilities
 PROBED = 8  # tokens by which a model shows how it attends
 ROWS_OF_CHUNK = 512  # that attend at once
 ROOM = 64  # tokens that a cache can take up before it is copied
+UNCUT = 2**30  # bytes of a text's first chunks, which are read once for all caches that cut behind them
 # Fed at once or read whole, the steps' logits differ by rounding; nats of KL that this may come to.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
@@ -77,6 +78,16 @@ class Held:
         self.caches = caches
         heads = len(layer.k) if caches is None else caches.heads
         self.last = torch.full((heads, T), T, device=layer.k.device)
+
+    def store(self, begin: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """A chunk's keys [n_kv, rows, d] and values."""
+        self.k[:, begin : begin + key.shape[1]], self.v[:, begin : begin + key.shape[1]] = key, value
+
+    def evict(self, end: int, *chunk: torch.Tensor) -> None:
+        """Behind a chunk's queries, keys and values, which end before position `end`."""
+        if self.caches is not None and self.caches.next_rows:
+            for head, left in enumerate(self.caches.add(*(x.double().cpu().numpy() for x in chunk))):
+                self.last[head, torch.as_tensor(left, device=self.last.device)] = end - 1
 
     def left(self, T: int) -> list[HeldBy]:
         """What every head holds of T positions."""
@@ -172,6 +183,7 @@ class ModelLoop:
     def _read(self, ids: Sequence[int], prompt_len: int, count: int) -> torch.Tensor:
         """The first `count` tokens, by which the layers show how they attend; the logits of the steps among them."""
         self.layers, self._ids, self._l = {}, list(ids), prompt_len
+        self._uncut = {}  # by first position and rows of a chunk over whole caches, by layer: queries, keys and values
         forget_lengths(self.model)
         self._as = self._attend_reading
         whole = self._forward_own(0, count, max(count - prompt_len, 1))
@@ -231,15 +243,24 @@ class ModelLoop:
         decoding, `fed` is then what the caches hold."""
         T, begin, self.fed = len(self._ids), 0, None
         self._held = {i: Held(layer, T, caches.get(i)) for i, layer in self.layers.items()}
-        self._as = self._attend_growing
+        self._as, uncut = self._attend_growing, True
         while begin < T:
             block = next(iter(caches.values())).next_rows
             self._begin, rows = begin, block or T - begin
             steps = max(begin + rows - max(begin, self._l), 0)
-            chunk = self._forward_own(begin, begin + rows, max(steps, 1))
-            if steps:
-                yield chunk
+            self._chunk, shared = {}, uncut and not steps
+            if shared and (begin, rows) in self._uncut:
+                for i, (query, key, value) in self._uncut[begin, rows].items():
+                    self._held[i].store(begin, key, value)
+                    self._held[i].evict(begin + rows, query, key, value)
+            else:
+                chunk = self._forward_own(begin, begin + rows, max(steps, 1))
+                if shared and sum(x.nbytes for of in (*self._uncut.values(), self._chunk) for some in of.values() for x in some) < UNCUT:
+                    self._uncut[begin, rows] = self._chunk
+                if steps:
+                    yield chunk
             begin += rows
+            uncut = uncut and all(bool((held.last == T).all()) for held in self._held.values())
         if not block and begin - rows <= self._l:
             self.fed = Fed({}, T)
             self.fed.held = {i: held.left(T) for i, held in self._held.items()}
@@ -302,7 +323,8 @@ class ModelLoop:
     def _attend_growing(self, module, query, key, value, _mask, _called):
         layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin
         heads, rows, outputs = len(held.last), query.shape[2], []
-        held.k[:, begin : begin + rows], held.v[:, begin : begin + rows] = key[0], value[0]
+        held.store(begin, key[0], value[0])
+        self._chunk[module.layer_idx] = query[0], key[0], value[0]
         for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
             g, parts = head * len(layer.k) // heads, []
             for first in range(0, rows, ROWS_OF_CHUNK):
@@ -314,10 +336,7 @@ class ModelLoop:
                 parts.append(attend(some, at, held.k[g, seen], held.v[g, seen], int(mine[0]), layer, sinks))
             outputs.append(torch.cat(parts, dim=1))
         outputs = torch.cat(outputs)
-        if held.caches is not None and held.caches.next_rows:
-            chunk = (x[0].double().cpu().numpy() for x in (query, key, value))
-            for head, left in enumerate(held.caches.add(*chunk)):
-                held.last[head, torch.as_tensor(left, device=held.last.device)] = begin + rows - 1
+        held.evict(begin + rows, query[0], key[0], value[0])
         return as_attention([outputs], query)
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:

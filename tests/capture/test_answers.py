@@ -11,6 +11,7 @@ import unicodedata
 import unittest
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 # First: skips where numpy, torch or transformers is missing.
 from capture_case import KVREPLAY, PROMPT, Case, build, main, manifest_of, prompt, said
@@ -360,6 +361,10 @@ class Judged(unittest.TestCase):
             with ModelLoop(self.model) as loop:
                 full = loop.read(self.ids, PROMPT)
                 logits = loop.feed_growing({layer: Cut(layer, leaving) for layer in range(2)})
+                with mock.patch.object(loop, "_forward_own", wraps=loop._forward_own) as passes:
+                    again = loop.feed_growing({layer: Cut(layer, leaving) for layer in range(2)})
+                self.assertTrue(np.array_equal(logits, again))
+                self.assertEqual(passes.call_count, PROMPT // 8)  # all blocks but the first, which was read before, and the steps
                 words = [f"w{i}" for i in free[self.begin :]]
                 words = words[: words.index("w2")] if "w2" in words else words
                 judge = Judge(Question("t", ["never"], (self.begin, len(self.ids)), [], self.ANSWER), loop, self.ids, PROMPT, Letters())
