@@ -89,8 +89,7 @@ RUNS = {
 PAIRS = {
     "obcache": [(base.format(score), base.format("")) for base in (*BASES, ORDER + "~ada") for score in SCORES],
     "caote": [(f"{base}+caote in blocks", f"{base} in blocks") for base in CAOTE],
-    "caote half": [(f"{base}+{score} in blocks{how}", f"{base} in blocks{how}") for how in (FED_BACK, "") for score in ("caote", "fastcaote")
-                   for base in CAOTE],
+    "caote half": [(f"{base}+{score} in blocks{FED_BACK}", f"{base} in blocks{FED_BACK}") for score in ("caote", "fastcaote") for base in CAOTE],
     "longbench": [(f"snapkv{score}", "snapkv") for score in ("+joint", "+caote")] + [("snapkv~profile", f"snapkv~{other}")
                   for other in ("uniform", "ada", "pyramid")],
     **{name: [(f"snapkv~{method}", f"snapkv~{other}") for other in ("uniform", "ada", "pyramid")]
@@ -158,7 +157,7 @@ def measure(args, model, file) -> None:
     run(f"capture {' '.join(args.task)}", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", ",".join(args.task),
         "--samples", args.samples, "--length", args.length, *(("--gradients", args.gradients) if args.gradients else ()),
         "--out", dumps, "--resume")
-    asked = [{"model": model, **row} for row in read(dumps / "tasks.csv")]
+    asked = [{"model": model, **row} for row in read(dumps / "tasks.csv") if int(row["sample"]) < args.samples]
     write_csv(folder / "asked.csv", ASKED_COLUMNS, [{name: row[name] for name in ASKED_COLUMNS} for row in asked])
     right = {task: [int(row["sample"]) for row in asked if (row["task"], row["right"]) == (task, "1")] for task in args.task}
     for task, found in right.items():

@@ -3,7 +3,7 @@
 
   transfer.py --program KVREPLAY --work DIR --model NAME=FILE KIND=FOLDER ... [--out DIR]
 
-The context is a story and a dialogue of the study, the questions are those of prompts/questions.txt. Each question that the model
+The context is the story of the study's prompts, the questions are those of prompts/questions.txt. Each question that the model
 answers is captured, the question unseen, and gives a profile by `lu`; their mean divides the budgets of the dumps in FOLDER, and as
 well the mean of the other dumps' there. Writes transfer.csv, a row a dump, division and budget: true KL, whether the answer is right (of
 questions), and the correlation over heads of the budgets with those of `lu`, which knows the dump's decoding steps. page.py reads it.
@@ -22,7 +22,7 @@ from divisions import heads_of, keep
 from study import CAPTURE, HERE, read, shorter
 
 SIGMAS, ORDER = ("0.5", "0.8"), "snapkv"
-TOLD, ASKED = ("story.txt", "dialogue.txt"), HERE / "prompts" / "questions.txt"
+TOLD, ASKED = HERE / "prompts" / "story.txt", HERE / "prompts" / "questions.txt"
 COLUMNS = ("model", "kind", "prompt", "divided_by", "budget", "true_kl", "right", "correlation")
 PROFILES = {"questions": "profile of the questions", "others": "profile of the others"}
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 def profiles_of(args, file):
     """Of every question that the model answers, the prune ratios of `lu`."""
-    context = "\n\n".join((HERE / "prompts" / name).read_text(encoding="utf-8") for name in TOLD)
+    context = TOLD.read_text(encoding="utf-8")
     lines = [line.split(" | ") for line in ASKED.read_text(encoding="utf-8").splitlines()]
     args.work.mkdir(parents=True, exist_ok=True)
     asked = args.work / "questions.jsonl"
