@@ -304,7 +304,7 @@ def perplexities(study, pair):
         if policy == of and base:
             length = max(mine)
             logs = [mine[length][text] - base[length][text] for text in mine[length] if text in base[length]]
-            found.setdefault(model, []).append(f"{budget} tokens of {length:,} {times(logs)}")
+            found.setdefault(model, []).append(f"{budget} tokens of {length:,} {times(logs, 3)}")
     return "; ".join(f"{model}: {', '.join(of_model)}" for model, of_model in found.items()) or "not measured yet"
 
 

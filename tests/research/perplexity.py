@@ -117,7 +117,7 @@ def tables(rows):
     for (model, policy, budget), of in found.items():
         if policy != "h2o" and (base := found.get((model, "h2o", budget))):
             last = max(of)
-            pairs.append([model, budget, f"`{policy}`", f"{last:,}", times([of[last][text] - base[last][text] for text in of[last]])])
+            pairs.append([model, budget, f"`{policy}`", f"{last:,}", times([of[last][text] - base[last][text] for text in of[last]], 3)])
     return {"perplexity whole": table(["model", "text", *header], whole),
             "perplexity pairs": table(["model", "tokens kept", "policy", "tokens read", "perplexity over `h2o`'s"],
                                       sorted(pairs, key=lambda line: (models.index(line[0]), int(line[1])))),

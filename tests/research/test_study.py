@@ -187,7 +187,7 @@ class Perplexity(unittest.TestCase):
         self.assertIn("| m | p3 | 20.09 | 7.39 | 7.39 | 2.72 |", found["perplexity whole"])
         self.assertIn("| m | 512 | `h2o` |  | 2.00 [2.00, 2.00], less in 0 of 4 | 1.00 [1.00, 1.00], less in 0 of 4 |", found["perplexity"])
         rows = [*self.rows(), *(self.row(i, "tova", "512", 3, 3, 3, 1 + np.log(4.5)) for i in range(4))]
-        self.assertIn("| m | 512 | `tova` | 3.00 [3.00, 3.00], less in 0 of 4 |", perplexity.tables(rows)["perplexity pairs"])
+        self.assertIn("| m | 512 | `tova` | 4,096 | 3.000 [3.000, 3.000], less in 0 of 4 |", perplexity.tables(rows)["perplexity pairs"])
 
 
 class Statistics(unittest.TestCase):
