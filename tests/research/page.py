@@ -233,8 +233,7 @@ def kl_short(study, pair):
         cells = [f"{np.exp(np.mean(logs)):.2f}" if logs else "-" for logs in all_logs]
         bold = [f"**{cell}**" if logs and side(logs) else cell for cell, logs in zip(cells, all_logs)]
         counts = [len(logs) for logs in all_logs if logs]
-        fewer = f" ({counts[-1]} of them at the last)" * (counts[-1] < counts[0])
-        found.append(f"{model}, {counts[0]} prompts{fewer}: {' / '.join(bold)}, {verdict([logs for logs in all_logs if logs])}")
+        found.append(f"{model}, {span(counts)} prompts: {' / '.join(bold)}, {verdict([logs for logs in all_logs if logs])}")
     return "; ".join(found) or "not measured yet"
 
 
