@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis import fill, table, with_interval
+from analysis import fill, table, times, with_interval
 from papers import rows_of_model
 from study import HERE, Steps, read, shorter, write_csv
 
@@ -218,7 +218,8 @@ def tables(folder):
         if rows := answers_of(folder, name):
             found[f"answers {name}"] = pairs_table(rows, pairs)
             if name in PAIRS_IN:
-                found |= {f"answers {name} right": accuracy_table(rows), f"answers {name} tasks": tasks_table(rows)}
+                found |= {f"answers {name} nats": nats_over_table(rows, pairs), f"answers {name} right": accuracy_table(rows),
+                          f"answers {name} tasks": tasks_table(rows)}
     if (folder / "paper_answers.csv").exists():
         rows = read(folder / "paper_answers.csv")
         found["answers levels"] = levels_table(read(folder / "answers.csv") + rows)
@@ -292,6 +293,17 @@ def pairs_table(rows, pairs):
              for (model, protocol, of, over), cells in zip(found, zip(*columns))]
     count = len({(row["task"], row["sample"]) for row in rows})
     return table([f"right answers of {count}", "model", "question", *(f"{budget} evicted" for budget in budgets), *together], lines)
+
+
+def nats_over_table(rows, pairs):
+    """The KL on the answer's rows of the one over that of the other: geometric means over samples."""
+    kl = {tuple(row[name] for name in COLUMNS[:6]): np.log(max(float(row["kl_answer"]), 1e-12)) for row in rows}
+    lines = []
+    for (model, protocol, of, over), by_budget in pairs_of(rows, pairs):
+        for budget, (mine, base) in by_budget.items():
+            logs = [kl[model, *sample, protocol, of, budget] - kl[model, *sample, protocol, over, budget] for sample in mine if sample in base]
+            lines.append([f"`{of}` over `{over}`", model, budget, times(logs)])
+    return table(["KL on the answer's rows", "model", "evicted", "times the other's"], lines)
 
 
 def pairs_cells(rows, pairs):

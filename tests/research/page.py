@@ -311,22 +311,24 @@ def transfer(study, kind):
     rows = [row for row in study.transfer if row["kind"] == kind]
     budgets, lines = list(dict.fromkeys(row["budget"] for row in rows)), []
     for model in dict.fromkeys(row["model"] for row in rows):
-        kl, right = {}, {}
+        kl, right, alike = {}, {}, {}
         for row in rows:
             if row["model"] == model:
                 case = row["divided_by"], row["budget"]
                 kl.setdefault(case, {})[row["prompt"]] = np.log(float(row["true_kl"]))
                 right.setdefault(case, []).append(row["right"])
+                alike.setdefault(case, []).append(float(row["correlation"] or "nan"))
         for divided_by in dict.fromkeys(name for name, _ in kl):
             cells = []
             for budget in budgets:
                 mine, base = kl[divided_by, budget], kl["profile of the questions", budget]
                 ratio = "" if base is mine else times([base[prompt] - mine[prompt] for prompt in mine])
                 answers = right[divided_by, budget]
-                cells += [ratio, *([f"{answers.count('1')} of {len(answers)}"] if any(answers) else [])]
+                same = np.median(alike[divided_by, budget])
+                cells += [ratio, *([f"{answers.count('1')} of {len(answers)}"] if any(answers) else []), "" if np.isnan(same) else f"{same:.2f}"]
             lines.append([model, divided_by + (" (oracle)" if divided_by == "lu" else ""), *cells])
     answered = any(row["right"] for row in rows)
-    header = [said for budget in budgets for said in (f"the profile's KL over its, {budget} evicted", *(["right answers"] if answered else []))]
+    header = [said for budget in budgets for said in (f"the profile's KL over its, {budget} evicted", *(["right answers"] if answered else []), "alike")]
     return table(["model", "divided by", *header], lines) if rows else "(not measured yet)"
 
 

@@ -46,7 +46,7 @@ def main() -> int:
             divide(args, dumps, results[name], methods, profile)
         subprocess.run([sys.executable, CAPTURE / "kvvalidate.py", "--model", file, "--results", *results.values(), "--resume"], check=True)
         rows += [{"kind": kind, **row} for name in PROFILES for row in rows_of(results[name], [dump.name for dump in dumps], name)]
-    keep(args.out / "transfer.csv", COLUMNS, model, rows)
+        keep(args.out / "transfer.csv", COLUMNS, model, rows)
     return 0
 
 
