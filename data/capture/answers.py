@@ -86,7 +86,7 @@ class Judge:
                       "margin": float((mine - others.max(-1).values).min()), "kl_answer": float(kl[self.rows].mean())}
         if not differs:
             self._score(found, self.ids[slice(*self.question.answer)])
-        elif changes is not None and all(map(can_go_on, changes.values())):
+        elif self.loop.fed is not None and all(map(can_go_on, (changes or {}).values())):
             first = self.begin + differs[0]
             self.loop.fed.cut(first)
             self.unfinished.append(GoesOn(found, self.loop.fed, [*self.ids[begin:first], int(chosen[differs[0]])]))

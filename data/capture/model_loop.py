@@ -38,6 +38,7 @@ ROWS_AT_ONCE = 32  # of float64 log-probabilities
 PROBED = 8  # tokens by which a model shows how it attends
 ROWS_OF_CHUNK = 512  # that attend at once
 ROOM = 64  # tokens that a cache can take up before it is copied
+UNCUT = 2**30  # bytes of a text's first chunks, which are read once for all caches that cut behind them
 # Fed at once or read whole, the steps' logits differ by rounding; nats of KL that this may come to.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
@@ -77,6 +78,21 @@ class Held:
         self.caches = caches
         heads = len(layer.k) if caches is None else caches.heads
         self.last = torch.full((heads, T), T, device=layer.k.device)
+
+    def store(self, begin: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """A chunk's keys [n_kv, rows, d] and values."""
+        self.k[:, begin : begin + key.shape[1]], self.v[:, begin : begin + key.shape[1]] = key, value
+
+    def evict(self, end: int, *chunk: torch.Tensor) -> None:
+        """Behind a chunk's queries, keys and values, which end before position `end`."""
+        if self.caches is not None and self.caches.next_rows:
+            for head, left in enumerate(self.caches.add(*(x.double().cpu().numpy() for x in chunk))):
+                self.last[head, torch.as_tensor(left, device=self.last.device)] = end - 1
+
+    def left(self, T: int) -> list[HeldBy]:
+        """What every head holds of T positions."""
+        heads = ((head * len(self.k) // len(self.last), torch.nonzero(last >= T)[:, 0]) for head, last in enumerate(self.last))
+        return [HeldBy(at, self.k[g, at], self.v[g, at], None, ROOM) for g, at in heads]
 
 
 class HeldBy:
@@ -128,6 +144,7 @@ class ModelLoop:
     def __init__(self, model: torch.nn.Module):
         self.model = model
         self.layers: dict[int, Layer] = {}
+        self.fed: Fed | None = None  # the text that was fed last, where the model can go on behind it
         self.decoded: dict[int, torch.Tensor] = {}  # keys [n_kv, steps, d] of the decoding steps, behind take()
         self._as, self._texts = self._attend_reading, []
         takes = inspect.signature(model.forward).parameters
@@ -166,6 +183,7 @@ class ModelLoop:
     def _read(self, ids: Sequence[int], prompt_len: int, count: int) -> torch.Tensor:
         """The first `count` tokens, by which the layers show how they attend; the logits of the steps among them."""
         self.layers, self._ids, self._l = {}, list(ids), prompt_len
+        self._uncut = {}  # by first position and rows of a chunk over whole caches, by layer: queries, keys and values
         forget_lengths(self.model)
         self._as = self._attend_reading
         whole = self._forward_own(0, count, max(count - prompt_len, 1))
@@ -208,7 +226,7 @@ class ModelLoop:
     def feed_written(self, stored: Mapping[int, Stored]) -> torch.Tensor:
         """The logits [steps, vocabulary] behind the decoding steps of a model that stores the keys and values of these layers as it
         makes them, and reads what it stored: prompt and steps alike, as engines do. Centers are those of the exact prompt."""
-        self._written, self._as = stored, self._attend_written
+        self._written, self._as, self.fed = stored, self._attend_written, None
         return self._forward_own(0, len(self._ids), len(self._ids) - self._l)
 
     def begin(self, ids: Sequence[int], prompt_len: int) -> None:
@@ -221,17 +239,31 @@ class ModelLoop:
         return torch.cat([*self.grow(caches)])
 
     def grow(self, caches: Mapping[int, GrowingCaches]) -> Iterator[torch.Tensor]:
-        """Yields the logits of feed_growing() chunk by chunk; chunks before the first decoding step have none."""
-        T, begin = len(self._ids), 0
+        """Yields the logits of feed_growing() chunk by chunk; chunks before the first decoding step have none. If nothing is evicted while
+        decoding, `fed` is then what the caches hold."""
+        T, begin, self.fed = len(self._ids), 0, None
         self._held = {i: Held(layer, T, caches.get(i)) for i, layer in self.layers.items()}
-        self._as = self._attend_growing
+        self._as, uncut = self._attend_growing, True
         while begin < T:
-            self._begin, rows = begin, next(iter(caches.values())).next_rows or T - begin
+            block = next(iter(caches.values())).next_rows
+            self._begin, rows = begin, block or T - begin
             steps = max(begin + rows - max(begin, self._l), 0)
-            chunk = self._forward_own(begin, begin + rows, max(steps, 1))
-            if steps:
-                yield chunk
+            self._chunk, shared = {}, uncut and not steps
+            if shared and (begin, rows) in self._uncut:
+                for i, (query, key, value) in self._uncut[begin, rows].items():
+                    self._held[i].store(begin, key, value)
+                    self._held[i].evict(begin + rows, query, key, value)
+            else:
+                chunk = self._forward_own(begin, begin + rows, max(steps, 1))
+                if shared and sum(x.nbytes for of in (*self._uncut.values(), self._chunk) for some in of.values() for x in some) < UNCUT:
+                    self._uncut[begin, rows] = self._chunk
+                if steps:
+                    yield chunk
             begin += rows
+            uncut = uncut and all(bool((held.last == T).all()) for held in self._held.values())
+        if not block and begin - rows <= self._l:
+            self.fed = Fed({}, T)
+            self.fed.held = {i: held.left(T) for i, held in self._held.items()}
         self._held = {}
 
     def _forward(self, ids: torch.Tensor, at: torch.Tensor, keep: int) -> torch.Tensor:
@@ -264,9 +296,10 @@ class ModelLoop:
     def _heads_of(self, text: Fed, index: int, layer: Layer, query, key, value) -> torch.Tensor:
         """[n_q, rows, d_v] of a text's query [n_q, rows, d], key [n_kv, rows, d] and value."""
         change, n_kv = text.changes.get(index, Change()), len(layer.k)
-        heads, outputs = change.heads(n_kv), []
+        outputs = []
         rows = torch.arange(text.end, text.end + query.shape[1], device=key.device)
         held = text.held.setdefault(index, [])
+        heads = len(held) or change.heads(n_kv)
         for head, q in enumerate(query.reshape(heads, -1, *query.shape[1:])):
             g = head * n_kv // heads
             if len(held) == head:
@@ -290,7 +323,8 @@ class ModelLoop:
     def _attend_growing(self, module, query, key, value, _mask, _called):
         layer, held, begin = self.layers[module.layer_idx], self._held[module.layer_idx], self._begin
         heads, rows, outputs = len(held.last), query.shape[2], []
-        held.k[:, begin : begin + rows], held.v[:, begin : begin + rows] = key[0], value[0]
+        held.store(begin, key[0], value[0])
+        self._chunk[module.layer_idx] = query[0], key[0], value[0]
         for head, q in enumerate(query[0].reshape(heads, -1, *query.shape[2:])):
             g, parts = head * len(layer.k) // heads, []
             for first in range(0, rows, ROWS_OF_CHUNK):
@@ -302,10 +336,7 @@ class ModelLoop:
                 parts.append(attend(some, at, held.k[g, seen], held.v[g, seen], int(mine[0]), layer, sinks))
             outputs.append(torch.cat(parts, dim=1))
         outputs = torch.cat(outputs)
-        if held.caches is not None and held.caches.next_rows:
-            chunk = (x[0].double().cpu().numpy() for x in (query, key, value))
-            for head, left in enumerate(held.caches.add(*chunk)):
-                held.last[head, torch.as_tensor(left, device=held.last.device)] = begin + rows - 1
+        held.evict(begin + rows, query[0], key[0], value[0])
         return as_attention([outputs], query)
 
     def _layer(self, module, query, k, v, called: dict[str, Any]) -> Layer:

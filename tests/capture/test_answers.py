@@ -11,6 +11,7 @@ import unicodedata
 import unittest
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 # First: skips where numpy, torch or transformers is missing.
 from capture_case import KVREPLAY, PROMPT, Case, build, main, manifest_of, prompt, said
@@ -28,6 +29,7 @@ from capture_tasks import Framed
 from changed_cache import Change
 from dump_files import CaptureError
 from model_loop import ModelLoop, figures_of_steps
+from plain_loop import evicting
 from test_model_loop import BruteForce, kept_sets
 
 HAY = Haystack.of("hay", " ".join(f"Sentence number {i} says nothing of interest." for i in range(200)))
@@ -254,6 +256,26 @@ class Frames(unittest.TestCase):
                 self.assertEqual(framed.prompt_ends["question"], framed.spans["prefix"][0])
 
 
+class Cut:
+    """A layer's caches of two heads that lose what leaving() says, behind every 8 rows of the prompt."""
+
+    heads = 2
+
+    def __init__(self, layer, leaving):
+        self.layer, self.leaving, self.held, self.size = layer, leaving, [np.zeros(0, int)] * 2, 0
+
+    @property
+    def next_rows(self):
+        return 8 if self.size < PROMPT else 0
+
+    def add(self, q, k, v):
+        there = [np.append(head, np.arange(self.size, self.size + q.shape[1])) for head in self.held]
+        self.size += q.shape[1]
+        gone = self.leaving(self.layer, self.size, there, None)
+        self.held = [head[~np.isin(head, left)] for head, left in zip(there, gone)]
+        return gone
+
+
 class Judged(unittest.TestCase):
     """Against a Llama in float64 from the definitions that decodes by itself."""
 
@@ -324,6 +346,33 @@ class Judged(unittest.TestCase):
                     self.assertEqual(found["needles_kept"], np.mean([kept[layer, head, 5:9].all() for layer in range(2) for head in range(2)]))
                 flips += not same
         self.assertTrue(10 < flips < 60, flips)
+
+    def test_the_model_goes_on_over_caches_that_it_cut_while_reading(self):
+        flips = 0
+        for seed in range(20):
+            def leaving(layer, size, held, _attention, seed=seed):
+                draw = random.Random(f"{seed}/{layer}/{size}")
+                return [draw.sample(head.tolist(), 6 if size <= PROMPT else 0) for head in held]
+
+            free = self.ids[: self.begin]
+            for _ in range(self.ANSWER):
+                logits = evicting(self.model, free, [8] * (PROMPT // 8) + [len(free) - PROMPT], leaving)
+                free = [*free, int(logits[-1].argmax())]
+            with ModelLoop(self.model) as loop:
+                full = loop.read(self.ids, PROMPT)
+                logits = loop.feed_growing({layer: Cut(layer, leaving) for layer in range(2)})
+                with mock.patch.object(loop, "_forward_own", wraps=loop._forward_own) as passes:
+                    again = loop.feed_growing({layer: Cut(layer, leaving) for layer in range(2)})
+                self.assertTrue(np.array_equal(logits, again))
+                self.assertEqual(passes.call_count, PROMPT // 8)  # all blocks but the first, which was read before, and the steps
+                words = [f"w{i}" for i in free[self.begin :]]
+                words = words[: words.index("w2")] if "w2" in words else words
+                judge = Judge(Question("t", ["never"], (self.begin, len(self.ids)), [], self.ANSWER), loop, self.ids, PROMPT, Letters())
+                found = judge.judge(None, logits, figures_of_steps(full, logits)[0], lambda layer: 2)
+                judge.finish()
+            self.assertEqual((found["answer"].split(), found["right"]), (words, 0))
+            flips += found["first_other"] is not None
+        self.assertTrue(5 < flips, flips)
 
     def test_figures_are_of_the_rows_that_predict_the_answer(self):
         begin = PROMPT + 3

@@ -202,9 +202,9 @@ def kinds_table(running, copied):
                   *(f"`{name}` over true; within a factor of 2" for name in KINDS_NATS)], rows)
 
 
-def times(logs):
+def times(logs, digits=2):
     """How many times one loses what another does, of the logarithms of prompts."""
-    return f"{with_interval(np.exp(interval(logs)))}, less in {sum(log < 0 for log in logs)} of {len(logs)}"
+    return f"{with_interval(np.exp(interval(logs)), digits=digits)}, less in {sum(log < 0 for log in logs)} of {len(logs)}"
 
 
 def with_interval(found, factor=1, digits=2):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Asks a model questions over compressed caches: does it still answer, and did the figures say so?
 
-  answer_record.py --program KVREPLAY --work DIR --model NAME=FILE [--runs papers] [--task NAME ...] [--samples N] [--length N] [--out DIR]
+  answer_record.py --program KVREPLAY --work DIR --model NAME=FILE [--runs NAME] [--task NAME ...] [--samples N] [--length N] [--out DIR]
   answer_record.py --tables [DIR]      prints the tables of DIR/answers.csv (default: beside this script)
   answer_record.py --write             puts those beside this script into ANSWERS.md
 
 Of every task it captures samples that the model answers rightly with its whole cache, compresses each in every way, once with the
 question behind the prompt (agnostic) and once in it (aware), and judges the answer (kvvalidate.py): answers.csv. --runs papers compresses as
-the papers' tables do, for paper_answers.csv. What is there is not done again.
+the papers' tables do, for paper_answers.csv; blocks cuts behind every block of 128 tokens that the model reads, for block_answers.csv;
+longbench asks tasks of LongBench's shapes, for longbench_answers.csv. What is there is not done again.
 """
 from __future__ import annotations
 
@@ -20,14 +21,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis import fill, table, with_interval
+from analysis import fill, table, times, with_interval
 from papers import rows_of_model
 from study import HERE, Steps, read, shorter, write_csv
 
 from answer_statistics import auc_interval, curve, holm, mcnemar, safe_below, wilson  # noqa: E402  data/capture
 from answer_tasks import TASKS  # noqa: E402
 
-ASKED = ("niah_single_2", "niah_multikey_1", "niah_multikey_2", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe")
+RULER = ("niah_single_2", "niah_multikey_1", "niah_multikey_2", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe")
+# By --runs: the file that it makes, and the tasks.
+ASKED = {"answers": ("answers", RULER), "papers": ("paper_answers", RULER), "blocks": ("block_answers", RULER[:3]),
+         "longbench": ("longbench_answers", ("document_qa", "few_shot", "passage_retrieval", "passage_count", "code_completion"))}
 FEWEST = 0.6  # of a task's samples that a model has to answer with its whole cache, for its answers to be judged
 
 
@@ -49,6 +53,7 @@ OBCACHE = ("evict", "--policy", ",".join(base.format(score) for base in BASES fo
 ADA = ("budget", "--order", ",".join(ORDER.format(score) for score in ("", *SCORES)), "--method", "ada", "--semantics", "raw",
        "--profile", "none")
 CAOTE = ("h2o", "tova", "snapkv")
+FED_BACK = ", fed back"  # behind the name of a case whose cuts the model decided over the caches that it had cut before
 # By the file that they make: the commands.
 RUNS = {
     "answers": {
@@ -70,17 +75,30 @@ RUNS = {
         "iap": Run(("evict", *UNSEEN, "--policy", "snapkv", "--channels", "iap:0.5"), "aware", ", iap 50 %"),
         "bits": Run((*WHOLE, "--bits", "2,tq2,tq4,nvfp4,k4v2"), "aware"),
     },
+    "block_answers": {
+        "blocks": Run(("evict", "--keep", "50%", "--phase", "blockwise:128", "--policy",
+                       ",".join(base + score for base in CAOTE for score in ("", "+caote", "+fastcaote"))), "aware", " in blocks"),
+    },
+    "longbench_answers": {
+        "shapes": Run(("evict", "--keep", "50%,20%", "--policy", "streaming,h2o,tova,snapkv,snapkv+joint,snapkv+caote"), "aware"),
+        "shapes_unseen": Run(("budget", "--keep", "50%,20%", "--order", "snapkv", "--method", "uniform,pyramid,ada", "--profile",
+                              "leave-one-out"), "agnostic"),
+    },
 }
 # What the papers' tables compare: a method, and what it is to be better than.
 PAIRS = {
     "obcache": [(base.format(score), base.format("")) for base in (*BASES, ORDER + "~ada") for score in SCORES],
     "caote": [(f"{base}+caote in blocks", f"{base} in blocks") for base in CAOTE],
+    "caote half": [(f"{base}+{score} in blocks{FED_BACK}", f"{base} in blocks{FED_BACK}") for score in ("caote", "fastcaote") for base in CAOTE],
+    "longbench": [(f"snapkv{score}", "snapkv") for score in ("+joint", "+caote")] + [("snapkv~profile", f"snapkv~{other}")
+                  for other in ("uniform", "ada", "pyramid")],
     **{name: [(f"snapkv~{method}", f"snapkv~{other}") for other in ("uniform", "ada", "pyramid")]
        for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
     "adakv": [("snapkv~ada", "snapkv~uniform")],
     "pyramidkv": [("snapkv~pyramid", "snapkv~uniform")],
     "iap": [("snapkv, iap 50 %", "snapkv, think 50 %"), ("snapkv, iap 50 %", "snapkv")],
 }
+PAIRS_IN = {"caote half": "block_answers", "longbench": "longbench_answers"}  # the others are in paper_answers
 CLEAR = 0.05  # McNemar's p, by Holm over its family, below which a difference is counted
 PROTOCOLS = {"agnostic": (), "aware": ("--prompt-len", "question")}
 FIGURES = ("output_error", "loss_row", "loss_layer", "loss_step")
@@ -100,8 +118,8 @@ def main() -> int:
     add("--program", default="kvreplay", help="the kvreplay to run")
     add("--work", type=Path, default=Path("build/answers"), help="where dumps and results are written")
     add("--model", action="append", default=[], metavar="NAME=FILE", help="a GGUF file or a folder")
-    add("--runs", choices=("answers", "papers"), default="answers", help="which commands (default answers)")
-    add("--task", nargs="+", default=ASKED, metavar="NAME", choices=[*TASKS], help="only these")
+    add("--runs", choices=[*ASKED], default="answers", help="which commands (default answers)")
+    add("--task", nargs="+", metavar="NAME", choices=[*TASKS], help="only these")
     add("--samples", type=int, default=10, metavar="N", help="of each task (default 10)")
     add("--length", type=int, default=2048, metavar="N", help="tokens of a sample (default 2048)")
     add("--gradients", type=int, default=8, metavar="S", help="samples of the gradients (default 8; 0: none, and no predicted losses)")
@@ -110,6 +128,7 @@ def main() -> int:
     add("--tables", nargs="?", type=Path, const=HERE, metavar="DIR")
     add("--write", action="store_true")
     args = parser.parse_args()
+    args.task = args.task or ASKED[args.runs][1]
     if args.write:
         page = HERE / "ANSWERS.md"
         page.write_text(fill(page.read_text(encoding="utf-8"), tables(HERE)), encoding="utf-8")
@@ -122,8 +141,10 @@ def main() -> int:
         measure(args, model, Path(file))
     out = args.out or args.work
     out.mkdir(parents=True, exist_ok=True)
-    for name, columns in ((file_of(args), COLUMNS), ("asked", ASKED_COLUMNS)):
-        write_csv(out / f"{name}.csv", columns, [row for path in sorted(args.work.glob(f"*/{name}.csv")) for row in read(path)])
+    for name, columns in ((ASKED[args.runs][0], COLUMNS), ("asked", ASKED_COLUMNS)):
+        path, new = out / f"{name}.csv", [row for path in sorted(args.work.glob(f"*/{name}.csv")) for row in read(path)]
+        others = [row for row in read(path) if row["model"] not in {row["model"] for row in new}] if path.exists() else []
+        write_csv(path, columns, others + new)
     for name, text in tables(out).items():
         print(f"## {name}\n\n{text}\n")
     return 0
@@ -131,12 +152,12 @@ def main() -> int:
 
 def measure(args, model, file) -> None:
     """All tasks and cases of one model, which is loaded once a run."""
-    folder = args.work / model
+    folder, (file_name, _) = args.work / model, ASKED[args.runs]
     run, dumps = Steps(args, folder), folder / "dumps"
-    run("capture", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", ",".join(args.task),
+    run(f"capture {' '.join(args.task)}", "kvcapture.py", "--model" if file.is_dir() else "--gguf", file, "--name", model, "--task", ",".join(args.task),
         "--samples", args.samples, "--length", args.length, *(("--gradients", args.gradients) if args.gradients else ()),
         "--out", dumps, "--resume")
-    asked = [{"model": model, **row} for row in read(dumps / "tasks.csv")]
+    asked = [{"model": model, **row} for row in read(dumps / "tasks.csv") if int(row["sample"]) < args.samples]
     write_csv(folder / "asked.csv", ASKED_COLUMNS, [{name: row[name] for name in ASKED_COLUMNS} for row in asked])
     right = {task: [int(row["sample"]) for row in asked if (row["task"], row["right"]) == (task, "1")] for task in args.task}
     for task, found in right.items():
@@ -147,25 +168,21 @@ def measure(args, model, file) -> None:
         return
     folders = {}
     for protocol, ends in PROTOCOLS.items():
-        for name, ((command, *options), alone, named) in RUNS[file_of(args)].items():
+        for name, ((command, *options), alone, named) in RUNS[file_name].items():
             if alone not in ("", protocol):
                 continue
             step = f"{name}_{protocol}"
             folders[folder / step] = protocol, named
             run(step, args.program, command, *judged, "--out", folder / step, "--force", "--quiet", "--threads", args.threads, *ends, *options)
-    run(f"judged_{args.runs}", "kvvalidate.py", "--model", file, "--results", *folders, "--resume")
-    rows = [{**row, "policy": row["policy"] + named} for results, (protocol, named) in folders.items() for dump in judged
+    run(f"judged_{args.runs}", "kvvalidate.py", "--model", file, "--results", *folders, "--resume", *["--feedback"] * (args.runs == "blocks"))
+    rows = [row for results, (protocol, named) in folders.items() for dump in judged
             for part in ("", "leave_one_out") if (results / part / dump.name).exists()
-            for row in cases_of(model, dump, protocol, results / part / dump.name)]
-    write_csv(folder / f"{file_of(args)}.csv", COLUMNS, rows)
+            for row in cases_of(model, dump, protocol, results / part / dump.name, named)]
+    write_csv(folder / f"{file_name}.csv", COLUMNS, rows)
 
 
-def file_of(args):
-    return "paper_answers" if args.runs == "papers" else "answers"
-
-
-def cases_of(model, dump, protocol, results):
-    """A row a case of one sample."""
+def cases_of(model, dump, protocol, results, named):
+    """A row a case of one sample; `named` is added to its policies' names."""
     task = json.loads((dump / "manifest.json").read_text())["task"]
     figures = defaultdict(dict)
     for key, row in rows_of_model(results):
@@ -173,8 +190,9 @@ def cases_of(model, dump, protocol, results):
             figures[key] = {figure: shorter(row[figure]) for figure in FIGURES if row.get(figure)}
         elif row["metric"] in FIGURES and row["rows"] == "future":
             figures[key][row["metric"]] = shorter(row["value"])
-    return [{"model": model, "task": task["name"], "sample": task["sample"], "protocol": protocol, "policy": row["policy"],
-             "budget": row["budget"], **{name: shorter(row[name]) for name in JUDGED}, **figures[row["policy"], row["budget"]]}
+    return [{"model": model, "task": task["name"], "sample": task["sample"], "protocol": protocol,
+             "policy": row["policy"] + named + FED_BACK * row["phase"].endswith("+feedback"), "budget": row["budget"],
+             **{name: shorter(row[name]) for name in JUDGED}, **figures[row["policy"], row["budget"]]}
             for row in read(results / "answers.csv")]
 
 
@@ -196,13 +214,23 @@ def tables(folder):
             found[f"answers {protocol} tasks"] = tasks_table(mine)
             found[f"answers {protocol} foreseen"] = foreseen_table(mine)
             found[f"answers {protocol} nats"] = nats_table(mine)
+    for name, pairs in PAIRS.items():
+        if rows := answers_of(folder, name):
+            found[f"answers {name}"] = pairs_table(rows, pairs)
+            if name in PAIRS_IN:
+                found |= {f"answers {name} nats": nats_over_table(rows, pairs), f"answers {name} right": accuracy_table(rows),
+                          f"answers {name} tasks": tasks_table(rows)}
     if (folder / "paper_answers.csv").exists():
         rows = read(folder / "paper_answers.csv")
-        for name, pairs in PAIRS.items():
-            found[f"answers {name}"] = pairs_table(rows, pairs)
         found["answers levels"] = levels_table(read(folder / "answers.csv") + rows)
         found["answers bits"] = accuracy_table([row for row in rows if row["policy"].startswith("none~")])
     return found
+
+
+def answers_of(folder, name):
+    """The answers that these pairs are of."""
+    path = folder / f"{PAIRS_IN.get(name, 'paper_answers')}.csv"
+    return read(path) if path.exists() else []
 
 
 def right_of(rows):
@@ -265,6 +293,17 @@ def pairs_table(rows, pairs):
              for (model, protocol, of, over), cells in zip(found, zip(*columns))]
     count = len({(row["task"], row["sample"]) for row in rows})
     return table([f"right answers of {count}", "model", "question", *(f"{budget} evicted" for budget in budgets), *together], lines)
+
+
+def nats_over_table(rows, pairs):
+    """The KL on the answer's rows of the one over that of the other: geometric means over samples."""
+    kl = {tuple(row[name] for name in COLUMNS[:6]): np.log(max(float(row["kl_answer"]), 1e-12)) for row in rows}
+    lines = []
+    for (model, protocol, of, over), by_budget in pairs_of(rows, pairs):
+        for budget, (mine, base) in by_budget.items():
+            logs = [kl[model, *sample, protocol, of, budget] - kl[model, *sample, protocol, over, budget] for sample in mine if sample in base]
+            lines.append([f"`{of}` over `{over}`", model, budget, times(logs)])
+    return table(["KL on the answer's rows", "model", "evicted", "times the other's"], lines)
 
 
 def pairs_cells(rows, pairs):

@@ -6,13 +6,15 @@
 
 A mark is <!-- KIND WHAT -->...<!-- end -->, in a line or around lines:
 
-  table NAME       how many times the true KL of one method another has, of a group of PAIRS
+  table NAME       how many times the true KL of one method another has, of a group of PAIRS, under a line with models, prompts and what is equal
   cells NAME       of every model, in how many of that table's cells the whole interval is below 1, above it, and around it
   kl OF over OVER  the same ratio in short, model by model: bold where the interval leaves 1 out, and what that says
   answers NAME     of how many pairs of that table of ANSWERS.md the method answers clearly more, clearly fewer, and neither
   divisions NAME   of the importance that divisions of the budget lose: divisions.py's tables
   passkey N        the recall of passkey.csv with N tokens reserved: of attention sums, and by how much a score has more
   passkey answers  how many of passkey_answers.csv's are right, and how many times the base's nats on the answer a score's are
+  perplexity OF over OVER   of perplexity.csv: how many times the perplexity of one method another has, by model and tokens kept
+  transfer KIND    how many times the true KL of another division of budgets the profile of LU-KV's protocol has, on dumps of that kind
   depth COLUMN     a column of depth.csv: the mean over prompts, by model
   nats OF at B     the true KL of a case itself, nats a step, geometric means over prompts
   sample NAME      what sample.py and those beside it read from the results of the page's commands
@@ -37,6 +39,7 @@ PAGE = ROOT / "analysis" / "PAPERS.md"
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import answer_record  # noqa: E402
+import perplexity  # noqa: E402
 from analysis import significant, table, times  # noqa: E402
 from effects import ALIKE  # noqa: E402
 from intervals import FEWEST, interval  # noqa: E402
@@ -102,12 +105,17 @@ class Study:
     """True KL and answers of the committed tables."""
 
     def __init__(self, folder=Path(__file__).resolve().parent):
-        answers = folder / "paper_answers.csv"
-        self.answers = read(answers) if answers.exists() else []
+        self.answers = {name: answer_record.answers_of(folder, name) for name in answer_record.PAIRS}
         self.divisions, self.shares, self.passkey, self.depth = (
             read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else [] for name in ("divisions", "shares", "passkey", "depth"))
         self.passkey_answers = read(folder / "passkey_answers.csv") if (folder / "passkey_answers.csv").exists() else []
-        self.tables = []
+        self.transfer, self.perplexity = (read(folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else []
+                                          for name in ("transfer", "perplexity"))
+        self.tables, self.tokens = [], {}
+        for name in ("prompts.csv", *TABLES):
+            for row in read(folder / name) if (folder / name).exists() else ():
+                if row.get("tokens"):
+                    self.tokens[row["model"], row["prompt"]] = int(row["tokens"])
         for name in TABLES:
             found = {}
             for row in read(folder / name) if (folder / name).exists() else ():
@@ -118,16 +126,23 @@ class Study:
         self.models = list(dict.fromkeys(model for found in self.tables for model, *_ in found))
 
     def each(self, model, of, over, budget):
-        """Of every table that has both, the one with the most prompts first: the logarithms of the ratio by prompt."""
+        """Of every table that has both, the one with the most prompts first: {prompt: the logarithm of the ratio}."""
         found = []
         for cases in self.tables:
             a, b = (cases.get((model, policy, budget), {}) for policy in (of, over))
             if both := [prompt for prompt in a if prompt in b]:
-                found.append([np.log(a[prompt] / b[prompt]) for prompt in both])
+                found.append({prompt: np.log(a[prompt] / b[prompt]) for prompt in both})
         return sorted(found, key=len, reverse=True)
 
     def logs(self, model, of, over, budget):
-        return next(iter(self.each(model, of, over, budget)), [])
+        return list(next(iter(self.each(model, of, over, budget)), {}).values())
+
+    def prompts(self, model, pairs):
+        """How many these pairs have, and of how many tokens."""
+        used = [next(iter(self.each(model, of, over, budget)), {}) for of, over in pairs for budget in budgets_of(of)]
+        counts = sorted({len(each) for each in used if each})
+        tokens = [self.tokens[model, prompt] for each in used for prompt in each if (model, prompt) in self.tokens]
+        return f"{model} {span(counts)} prompts" + (f" of {span(tokens)} tokens" if tokens else "")
 
     def rows(self, pairs):
         """(model, of, over, logarithms by budget) of what there is."""
@@ -140,7 +155,7 @@ class Study:
     def agreement(self, model, of, over):
         """Of how many budgets the other table says the same side, and of how many it has the pair."""
         both = [each for budget in budgets_of(of) if len(each := self.each(model, of, over, budget)) > 1]
-        return sum(side(one) == side(other) for one, other in both), len(both)
+        return sum(side(list(one.values())) == side(list(other.values())) for one, other in both), len(both)
 
     def nats(self, policy, budget):
         """{model: true KL of its prompts}"""
@@ -150,6 +165,11 @@ class Study:
                 if (name, at) == (policy, budget) and len(kl) > len(found.get(model, ())):
                     found[model] = list(kl.values())
         return found
+
+
+def span(numbers):
+    """"10", or "10 to 13"."""
+    return " to ".join(f"{each:,}" for each in dict.fromkeys((min(numbers), max(numbers))))
 
 
 def budgets_of(policy):
@@ -177,7 +197,11 @@ def kl_table(study, name):
     header = ["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0])), "other file agrees"]
     rows = [[*row[:-1], ""] if row[-1] == "0 of 0" else row for row in rows]
     shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
-    return table([header[i] for i in shown], [[row[i] for i in shown] for row in rows])
+    equal = ("key channels pruned in every head" if what == "pruned" else "tokens kept by all heads together" if "~" in rows[0][1] else
+             "tokens and channels in every head" if name == "iap tokens" else "tokens kept in every head")
+    models = dict.fromkeys(row[0] for row in rows)
+    said = f"*{'; '.join(study.prompts(model, PAIRS[name]) for model in models)}; 128 steps behind each. Equal: the share of {equal}.*\n\n"
+    return said + table([header[i] for i in shown], [[row[i] for i in shown] for row in rows])
 
 
 def kl_cells(study, name):
@@ -209,8 +233,7 @@ def kl_short(study, pair):
         cells = [f"{np.exp(np.mean(logs)):.2f}" if logs else "-" for logs in all_logs]
         bold = [f"**{cell}**" if logs and side(logs) else cell for cell, logs in zip(cells, all_logs)]
         counts = [len(logs) for logs in all_logs if logs]
-        fewer = f" ({counts[-1]} of them at the last)" * (counts[-1] < counts[0])
-        found.append(f"{model}, {counts[0]} prompts{fewer}: {' / '.join(bold)}, {verdict([logs for logs in all_logs if logs])}")
+        found.append(f"{model}, {span(counts)} prompts: {' / '.join(bold)}, {verdict([logs for logs in all_logs if logs])}")
     return "; ".join(found) or "not measured yet"
 
 
@@ -272,6 +295,43 @@ def depth(study, column):
                      for model, of in values.items()) or "not measured yet"
 
 
+def perplexities(study, pair):
+    of, over = pair.split(" over ")
+    found, ratios = {}, perplexity.ratios(study.perplexity)
+    for (model, policy, budget), mine in ratios.items():
+        base = {length: dict.fromkeys(logs, 0.0) for length, logs in mine.items()} if over == perplexity.WHOLE else ratios.get((model, over, budget))
+        if policy == of and base:
+            length = max(mine)
+            logs = [mine[length][text] - base[length][text] for text in mine[length] if text in base[length]]
+            found.setdefault(model, []).append(f"{budget} tokens of {length:,} {times(logs, 3)}")
+    return "; ".join(f"{model}: {', '.join(of_model)}" for model, of_model in found.items()) or "not measured yet"
+
+
+def transfer(study, kind):
+    rows = [row for row in study.transfer if row["kind"] == kind]
+    budgets, lines = list(dict.fromkeys(row["budget"] for row in rows)), []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        kl, right, alike = {}, {}, {}
+        for row in rows:
+            if row["model"] == model:
+                case = row["divided_by"], row["budget"]
+                kl.setdefault(case, {})[row["prompt"]] = np.log(float(row["true_kl"]))
+                right.setdefault(case, []).append(row["right"])
+                alike.setdefault(case, []).append(float(row["correlation"] or "nan"))
+        for divided_by in dict.fromkeys(name for name, _ in kl):
+            cells = []
+            for budget in budgets:
+                mine, base = kl[divided_by, budget], kl["profile of the questions", budget]
+                ratio = "" if base is mine else times([base[prompt] - mine[prompt] for prompt in mine])
+                answers = right[divided_by, budget]
+                same = np.median(alike[divided_by, budget])
+                cells += [ratio, *([f"{answers.count('1')} of {len(answers)}"] if any(answers) else []), "" if np.isnan(same) else f"{same:.2f}"]
+            lines.append([model, divided_by + (" (oracle)" if divided_by == "lu" else ""), *cells])
+    answered = any(row["right"] for row in rows)
+    header = [said for budget in budgets for said in (f"the profile's KL over its, {budget} evicted", *(["right answers"] if answered else []), "alike")]
+    return table(["model", "divided by", *header], lines) if rows else "(not measured yet)"
+
+
 def difference(values):
     middle, low, high = interval(values)
     return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}], more in {sum(value > 0 for value in values)} of {len(values)}"
@@ -314,13 +374,17 @@ def value_of(kind, what, study, results):
     if kind == "kl":
         return kl_short(study, what)
     if kind == "answers":
-        return answer_record.pairs_cells(study.answers, answer_record.PAIRS[what])
+        return answer_record.pairs_cells(study.answers[what], answer_record.PAIRS[what])
     if kind == "divisions":
         return divisions(study, what)
     if kind == "depth":
         return depth(study, what)
     if kind == "passkey":
         return passkey_answers(study) if what == "answers" else passkey(study, what)
+    if kind == "perplexity":
+        return perplexities(study, what)
+    if kind == "transfer":
+        return transfer(study, what)
     if kind == "nats":
         return nats(study, what)
     if kind == "sample":

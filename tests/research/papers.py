@@ -247,7 +247,8 @@ def tables(rows):
     kl, error = figure("true_kl"), figure("output_error")
     prompts = {}
     for row in rows:
-        prompts.setdefault(row["model"], {})[row["prompt"]] = None
+        if row["run"] == E:  # others may have further prompts
+            prompts.setdefault(row["model"], {})[row["prompt"]] = None
     found = {}
     for name, pairs in TABLES.items():
         lines = []

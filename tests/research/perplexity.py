@@ -113,11 +113,13 @@ def tables(rows):
     models, found = list(dict.fromkeys(row["model"] for row in rows)), ratios(rows)
     lines = [[model, budget, f"`{policy}`", *(times(list(of[length].values())) if length in of else "" for length in LENGTHS)]
              for (model, policy, budget), of in sorted(found.items(), key=lambda case: (models.index(case[0][0]), int(case[0][2])))]
-    last = LENGTHS[-1]
-    pairs = [[model, budget, f"`{policy}`", times([of[last][text] - found[model, "h2o", budget][last][text] for text in of[last]])]
-             for (model, policy, budget), of in found.items() if policy != "h2o" and last in of and last in found.get((model, "h2o", budget), {})]
+    pairs = []
+    for (model, policy, budget), of in found.items():
+        if policy != "h2o" and (base := found.get((model, "h2o", budget))):
+            last = max(of)
+            pairs.append([model, budget, f"`{policy}`", f"{last:,}", times([of[last][text] - base[last][text] for text in of[last]], 3)])
     return {"perplexity whole": table(["model", "text", *header], whole),
-            "perplexity pairs": table(["model", "tokens kept", "perplexity over `h2o`'s", f"{last:,} tokens"],
+            "perplexity pairs": table(["model", "tokens kept", "policy", "tokens read", "perplexity over `h2o`'s"],
                                       sorted(pairs, key=lambda line: (models.index(line[0]), int(line[1])))),
             "perplexity": table(["model", "tokens kept", "perplexity over the whole cache's", *header], lines)}
 

@@ -178,6 +178,15 @@ def streaming_sinks(results):
     return ", ".join(f"`{policy}` {short(value)}" for (policy, *_), value in values.items())
 
 
+@found("protection")
+def protection(results):
+    """Of policies without and with tokens kept at both ends of the cache."""
+    error = {policy: value for (policy, *_), value in evicted(results, "protection", layer="").items()}
+    bare, kept = ({policy.partition("[")[0]: value for policy, value in error.items() if ("sinks=12" in policy) == ends} for ends in (False, True))
+    spread = " -> ".join(f"{max(of.values()) / min(of.values()):.2g}" for of in (bare, kept))
+    return listed((name, f"{short(bare[name])} -> {short(kept[name])}") for name in kept) + f"; the largest over the smallest {spread}"
+
+
 @found("keydiff attention")
 def keydiff_attention(results):
     each = rho(arrays(results, "attention", "keydiff"), arrays(results, "attention", "attn"))

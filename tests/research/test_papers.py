@@ -48,7 +48,7 @@ class Page(unittest.TestCase):
     def test_true_kl_is_that_of_the_study(self):
         study = page.Study()
         for kind, what, held in MARKS:
-            if kind in ("table", "cells", "kl", "nats", "answers", "divisions", "passkey", "depth"):
+            if kind in ("table", "cells", "kl", "nats", "answers", "divisions", "passkey", "depth", "perplexity", "transfer"):
                 self.assertEqual(held, page.value_of(kind, what, study, None), f"{kind} {what}")
                 self.assertTrue(held, f"{kind} {what}")
 

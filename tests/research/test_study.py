@@ -128,8 +128,14 @@ class Page(unittest.TestCase):
             self.assertTrue(float(row["true_kl"]) > 0 and float(row["output_error"]) >= 0, row)
             self.assertGreaterEqual(int(row["tokens"]), papers.SHORTEST.get(row["run"], 0))
         for model, prompts in of_model.items():
-            whole = {tuple(sorted(case for case in cases if case[0] not in papers.SHORTEST)) for cases in prompts.values()}
-            self.assertEqual(len(whole), 1, model)  # all prompts, all cases
+            at = {}  # by run and policy, of every prompt the budgets
+            for prompt, cases in prompts.items():
+                for run, policy, budget in cases:
+                    at.setdefault((run, policy), {}).setdefault(prompt, set()).add(budget)
+            for case, budgets in at.items():
+                self.assertEqual(len(set(map(frozenset, budgets.values()))), 1, (model, case))
+                self.assertGreaterEqual(len(budgets), 4, (model, case))
+            self.assertEqual(len({frozenset(budgets) for (run, _), budgets in at.items() if run in ("evict", "budget", "channels")}), 1, model)
             cases = max(prompts.values(), key=len)
             self.assertEqual(len(set(cases)), len(cases), model)
 
@@ -187,7 +193,7 @@ class Perplexity(unittest.TestCase):
         self.assertIn("| m | p3 | 20.09 | 7.39 | 7.39 | 2.72 |", found["perplexity whole"])
         self.assertIn("| m | 512 | `h2o` |  | 2.00 [2.00, 2.00], less in 0 of 4 | 1.00 [1.00, 1.00], less in 0 of 4 |", found["perplexity"])
         rows = [*self.rows(), *(self.row(i, "tova", "512", 3, 3, 3, 1 + np.log(4.5)) for i in range(4))]
-        self.assertIn("| m | 512 | `tova` | 3.00 [3.00, 3.00], less in 0 of 4 |", perplexity.tables(rows)["perplexity pairs"])
+        self.assertIn("| m | 512 | `tova` | 4,096 | 3.000 [3.000, 3.000], less in 0 of 4 |", perplexity.tables(rows)["perplexity pairs"])
 
 
 class Statistics(unittest.TestCase):
