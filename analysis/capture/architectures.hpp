@@ -12,9 +12,9 @@ namespace kvreplay {
 struct GraphTensor {
   std::string_view name;            ///< without the layer
   std::string_view operation;       ///< as ggml_op_name() has it
-  std::string_view otherwise = {};  ///< where one product makes q, k and v, whose parts are views
+  std::string_view otherwise = {};  ///< of parts of one product that makes q, k and v
 };
-// Of all architectures below: q and k behind the rotation, v, and the heads' outputs before W_O.
+// Tensors of all architectures below: q and k behind the rotation, v, and the heads' outputs before W_O.
 inline constexpr GraphTensor kQ{"Qcur", "ROPE"}, kK{"Kcur", "ROPE"}, kV{"Vcur", "RESHAPE", "VIEW"},
     kO{"kqv_out", "CONT"};
 

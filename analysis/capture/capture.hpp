@@ -36,9 +36,9 @@ struct CaptureOptions {
 struct CapturedDump {
   std::filesystem::path folder;
   Index layers = 0, prompt = 0, decode = 0;
-  std::uint64_t bytes = 0;        ///< of the arrays
-  bool was_there = false;         ///< kept as it is
-  double deviation = 0;           ///< of o from attention over the files, of a row's norm; the largest
+  std::uint64_t bytes = 0;             ///< of the arrays
+  bool was_there = false;              ///< kept as it is
+  double deviation = 0;                ///< of o from attention over the files, of a row's norm; the largest
   std::optional<Index> ended = {};     ///< the greedy step at which the model ended its text
   std::optional<double> seconds = {};  ///< an estimate's: about so long, on this machine
 };
