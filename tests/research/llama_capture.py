@@ -4,7 +4,7 @@
   llama_capture.py --program KVREPLAY --model NAME=FILE.gguf ... [--work DIR]
   llama_capture.py --write      puts the table of llama_capture.csv into data/capture/README.md
 
-KVREPLAY is built with llama.cpp. The tokens are the first 1,000 of Python's argparse.py and the next 128 as decoding steps. A model that
+KVREPLAY is built with llama.cpp; both run one thread. The tokens are the first 1,000 of Python's argparse.py and the next 128 as decoding steps. A model that
 the table has is measured again. Needs torch and transformers; 5 GB of memory for Qwen2.5-Coder-0.5B.
 """
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measure(program: str, file: str, work: Path):
     ours, theirs = dumps.values()
     spent = dict(zip(SIDES, (
         cost(program, "capture", file, "--prompt", "/usr/lib/python3.11/argparse.py", "--prompt-len", LENGTH, "--decode", STEPS,
-             "--out", ours, "--force", "--quiet"),
+             "--out", ours, "--force", "--quiet", "--threads", 1),
         cost(sys.executable, CAPTURE / "kvcapture.py", "--gguf", file, "--ids", ours / "tokens.json", "--prompt-len", LENGTH,
              "--decode", STEPS, "--dtype", "float16", "--out", theirs, "--force"))))
     styles = [json.loads((dump / "manifest.json").read_text())["rope"]["style"] for dump in (ours, theirs)]
@@ -107,7 +107,7 @@ def measure(program: str, file: str, work: Path):
 
 def cost(*command) -> tuple[float, float]:
     """Processor seconds and peak MB of a command, which has to succeed."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
