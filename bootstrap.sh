@@ -234,7 +234,7 @@ case $command in
     $program analyze "$dump" --out "$out" --force
     $program report "$out"
     say "Dump: $PWD/$dump; results: $PWD/$out; report: $PWD/$out/report/index.html"
-    say "The dashboard: $program view $dump$([ -x build/release/bin/kvreplay-viewer ] || echo ' (build it with --viewer behind the command)')"
+    say "The dashboard: $program view $(printf %q "$dump")$([ -x build/release/bin/kvreplay-viewer ] || echo ' (build it with --viewer behind the command)')"
     ;;
   validate)
     build llm

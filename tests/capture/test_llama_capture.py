@@ -192,7 +192,8 @@ class LlamaCapture(Case):
         results = self.folder / "results"
         done = program("evict", self.dump, "--policy", "none,snapkv", "--keep", "0.5", "--bits", "16,kq8_0v16,kq4_0v16,k16vq4_0,4", "--out", results)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(kvvalidate.main(["--model", str(self.file), "--results", str(results), "--written", "--policy", "none*"]), 0)
+        status, text = said(kvvalidate.main, ["--model", str(self.file), "--results", str(results), "--written", "--policy", "none*"])
+        self.assertEqual(status, 0, text)
         written = kl_of(results)
         done = program("capture", self.file, "--judge", results)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
