@@ -3,7 +3,7 @@
 #
 #   ./bootstrap.sh demo     build the program alone, analyse the sample dump, say where the results lie
 #   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test but those of language models,
-#                           which --llm installs what they need for
+#                           which --llm and --capture install what they need for
 #   ./bootstrap.sh build    build all that is for use: the program with ranks, CUDA where nvcc is found, the dashboard
 #   ./bootstrap.sh llm      build the program with llama.cpp (10 minutes more), capture a language model, analyse the dump, write the
 #                           report; MODEL.gguf TEXT behind it are your own (default: 135 million weights reading the GPL)
@@ -208,7 +208,7 @@ case $command in
     scripts=$(grep '\.py$' <<<"$skipped" | paste -sd' ' || true)
     others=$(grep -v '\.py$' <<<"$skipped" | grep -c . || true)
     [ "$others" -eq 0 ] || say "Skipped: $others tests of a GPU or in a browser, neither of which is here."
-    [ -z "$scripts" ] || say "Skipped for want of Python packages: $scripts. ./bootstrap.sh test --llm installs torch and transformers and runs those of capture and validation."
+    [ -z "$scripts" ] || say "Skipped for want of packages: $scripts. ./bootstrap.sh test --llm --capture installs torch and transformers, builds llama.cpp, and runs those of capture and validation."
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"
