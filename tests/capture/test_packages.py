@@ -3,9 +3,7 @@
 
   python3 tests/capture/test_packages.py
 """
-import csv
 import re
-import statistics
 import sys
 import unittest
 from pathlib import Path
@@ -13,6 +11,8 @@ from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "data" / "capture"))
+sys.path.insert(1, str(ROOT / "tests" / "research"))
+import llama_capture  # noqa: E402
 import packages  # noqa: E402
 from dump_files import CaptureError  # noqa: E402
 
@@ -56,25 +56,9 @@ class Packages(unittest.TestCase):
 
     def test_the_two_captures_of_a_gguf_file(self):
         """The table of README.md that compares them is the CSV file's."""
-        with open(ROOT / "tests/research/llama_capture.csv", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
         page = (ROOT / PAGES[-1]).read_text(encoding="utf-8")
         held = re.search(r"<!-- llama -->\n(.*?)\n<!-- end -->", page, re.DOTALL)[1]
-        self.assertEqual(held, llama_table(rows))
-
-
-def llama_table(rows):
-    """A line per number, a column per model; of numbers by layer the median and the largest."""
-    models, numbers = (list(dict.fromkeys(row[column] for row in rows)) for column in ("model", "number"))
-    lines = ["| | " + " | ".join(models) + " |", "|---|" + "---|" * len(models)]
-    for number in numbers:
-        cells = []
-        for model in models:
-            found = [row["value"] for row in rows if (row["model"], row["number"]) == (model, number)]
-            cells.append(found[0] if len(found) == 1 else
-                         f"{statistics.median(map(float, found)):.2g} ({max(map(float, found)):.2g})")
-        lines.append(f"| {number} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        self.assertEqual(held, llama_capture.llama_table(llama_capture.read()))
 
 
 if __name__ == "__main__":

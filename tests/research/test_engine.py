@@ -81,19 +81,15 @@ class Comparison(unittest.TestCase):
 class Skipped(unittest.TestCase):
     def test_without_llama_cpp_it_ends_in_one_line(self):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, HERE / "engine.py", "--model", "m=none.gguf", "--work", folder, "--out", folder]
-            for source in (["--llama", folder], ["--llama", f"{folder}/none"]):
-                done = subprocess.run([str(part) for part in command + source], stdout=subprocess.PIPE, text=True)
+            program = Path(folder) / "kvreplay"
+            for text in (None, "#!/bin/sh\necho capture: this build has no llama.cpp >&2\nexit 2\n"):
+                if text:
+                    program.write_text(text)
+                    program.chmod(0o755)
+                command = [sys.executable, HERE / "engine.py", "--model", "m=none.gguf", "--work", folder, "--out", folder, "--program", program]
+                done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True)
                 self.assertEqual(done.returncode, 77)
-                self.assertRegex(done.stdout, r"\Aengine: skipped: expected a source tree of llama.cpp .*, found .*\n\Z")
-
-    def test_a_tree_that_does_not_build_is_one_line(self):
-        with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder) / "source"
-            (source / "include").mkdir(parents=True)
-            (source / "include" / "llama.h").touch()
-            found = engine.built(source, Path(folder) / "build")
-            self.assertRegex(found, r"\A(cmake -S .* ended with \d+: .*|expected cmake, found .*)\Z")
+                self.assertRegex(done.stdout, r"\Aengine: skipped: expected a kvreplay that was built with llama.cpp .*, found .*\n\Z")
 
 
 if __name__ == "__main__":
