@@ -66,6 +66,7 @@ def measure(args, model: str, file: Path) -> None:
     sys.path.insert(0, str(CAPTURE))
     from gguf_file import GgufFile
     from kvvalidate import load_model
+    from model_attention import interleaved_in_ggml
     from model_loop import ModelLoop, figures
     from changed_cache import Change
     from prompt_tokens import find_tokenizer
@@ -89,7 +90,7 @@ def measure(args, model: str, file: Path) -> None:
             full = loop.read(ids, length)
             own = dict(loop.layers)
             for name in wanted:
-                stored = {i: stored_as(name, layer.k.shape[2]) for i, layer in own.items()}
+                stored = {i: stored_as(name, layer.k.shape[2], interleaved_in_ggml(loop.model.config)) for i, layer in own.items()}
                 for protocol in ("written", "stored"):
                     of_other = name.endswith(":other")
                     left_out = "stored" if of_other else "written" if name.startswith(name_of(WHOLE_GROUPS)) else ""
@@ -109,14 +110,14 @@ def measure(args, model: str, file: Path) -> None:
             other = own
 
 
-def stored_as(name: str, d: int):
-    """A format as kvreplay names it, of keys with d channels."""
+def stored_as(name: str, d: int, interleaved: bool):
+    """A format as kvreplay names it, of keys with d channels, in llama.cpp's order where it is another."""
     from number_formats import Stored
 
     bits, *cures = name.split("+")
     center = next((cure for cure in cures if cure.startswith("center")), None)
     first = None if center is None else int(center.partition(":")[2]) if center[7:].isdigit() else 0
-    return Stored(bits[1:].removesuffix("v16"), "16", turned=(d & -d if "hadamard" in cures else 0, 0), residual=0, centered=first)
+    return Stored(bits[1:].removesuffix("v16"), "16", turned=(d & -d if "hadamard" in cures else 0, 0), residual=0, centered=first, interleaved=interleaved)
 
 
 def foretell(path: Path, folders) -> None:

@@ -2,6 +2,8 @@
 // tokens, in nats.
 //
 //   engine_kl MODEL.gguf IDS PROMPT_LEN KEYS:VALUES:ROTATE ...
+//   engine_kl --float32 MODEL.gguf OUT.gguf      the same weights in 32 bits: llama.cpp then multiplies in
+//                                                float32, and does not round activations to 8 bits
 //
 // IDS is a file of token numbers; the prompt is its first PROMPT_LEN tokens, and each further token is
 // a decoding step. KEYS and VALUES are ggml's names of types (f16, q4_0, ...). ROTATE is 1 for
@@ -94,6 +96,16 @@ double log_sum_exp(const float* x, int n) {
 }
 
 int run(int count, char** arguments) {
+  if (count == 4 && arguments[1] == std::string("--float32")) {
+    llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+    llama_model_quantize_params params = llama_model_quantize_default_params();
+    params.ftype = LLAMA_FTYPE_ALL_F32;
+    params.allow_requantize = true;
+    params.nthread = 1;
+    if (llama_model_quantize(arguments[2], arguments[3], &params) != 0)
+      throw std::runtime_error("expected a GGUF model, found another file");
+    return 0;
+  }
   if (count < 5) throw std::runtime_error("expected MODEL.gguf IDS PROMPT_LEN KEYS:VALUES:ROTATE ...");
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_backend_load_all();
