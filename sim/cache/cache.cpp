@@ -48,7 +48,7 @@ void reorder(Matrix<T>& k, const std::vector<Index>& tokens, bool back) {
   Vector<T> row(2 * half);
   for (const Index p : tokens) {
     for (Index c = 0; c < half; ++c)
-      for (const auto [own, stored] : {std::pair(c, 2 * c), std::pair(half + c, 2 * c + 1)})
+      for (const auto& [own, stored] : {std::pair(c, 2 * c), std::pair(half + c, 2 * c + 1)})
         row[back ? own : stored] = k(p, back ? stored : own);
     k.row(p) = row.transpose();
   }

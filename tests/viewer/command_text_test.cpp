@@ -96,9 +96,7 @@ TEST_CASE("a setting's command is read back as the same options", "[command]") {
   add([](WhatIfSettings& s) { s.base = "greedy_exact", s.on_future = true; });
   for (const Compensation method : kCompensations.all())
     add([&](WhatIfSettings& s) { s.compensation = method; });
-  const auto in = [](const char* word) {
-    return OptionValue<CacheFormat>::parse(evict_option::bits, word);
-  };
+  const auto in = [](const char* word) { return OptionValue<CacheFormat>::parse(evict_option::bits, word); };
   add([&](WhatIfSettings& s) { s.bits = in("4"); });
   add([&](WhatIfSettings& s) { s.bits = in("k8v4;0-1,last:16"); });
   add([&](WhatIfSettings& s) {
