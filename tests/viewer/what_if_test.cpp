@@ -107,7 +107,9 @@ TEST_CASE("what if: the figures of kvreplay evict in fewer bits") {
     settings.center = OptionValue<Centering>::parse(evict_option::center, center);
     check_against_program("h2o,snapkv", settings,
                           {"--keep", "20%", "--bits", bits, "--rotate", rotate, "--center", center});
-    WhatIfSettings exact = settings;
+    WhatIfSettings restored, exact = settings;  // from a session
+    read_json(bound(restored), to_json(bound(settings)), "settings");
+    CHECK(restored == settings);
     exact.bits.reset();
     const Dump dump = Dump::open(sample_dump());
     const WhatIf stored = computed(dump, settings, 1, 0), as_it_is = computed(dump, exact, 1, 0);
@@ -118,7 +120,7 @@ TEST_CASE("what if: the figures of kvreplay evict in fewer bits") {
   WhatIfSettings several;
   several.bits = OptionValue<CacheFormat>::parse(evict_option::bits, "vllm");
   expect_error([&] { what_if_plan(several, Dump::open(sample_dump())); },
-               {"--bits: expected one format, found vllm"});
+               {"bits: expected one format, found vllm"});
 }
 
 TEST_CASE("what if: the figures of kvreplay evict, under each semantics") {

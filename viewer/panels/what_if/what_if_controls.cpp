@@ -148,9 +148,10 @@ class Rows {
     for (const bool keys_only : {true, false})
       for (const NumberFormatFacts& format : kNumberFormats)
         if (format.id != NumberFormat::exact)
-          choices.push_back({.name = fmt::format(keys_only ? "k{}v16" : "{}", format.name),
-                             .plain = std::string(format.meaning),
-                             .group = keys_only ? "Keys only" : "Keys and values"});
+          choices.push_back(
+              {.name = keys_only ? fmt::format("k{}v16", format.name) : std::string(format.name),
+               .plain = std::string(format.meaning),
+               .group = keys_only ? "Keys only" : "Keys and values"});
     row(evict_option::bits, [&](WhatIfSettings& s, std::size_t) {
       const auto chosen = combo("##bits", s.bits ? s.bits->name : choices.front().name, choices);
       if (!chosen) return;
