@@ -47,8 +47,8 @@ constexpr std::string_view kKeys[] = {"model",
                                       "residual_note",
                                       "cache_of",
                                       "output_norm"};
-constexpr std::string_view kRopeKeys[] = {"style",      "ggml_style",       "theta",  "inv_freq",
-                                          "rotary_dim", "attention_factor", "scaling"};
+constexpr std::string_view kRopeKeys[] = {
+    "style", "theta", "inv_freq", "rotary_dim", "attention_factor", "scaling", "ggml_style"};
 
 /// Keys of Hugging Face's configurations that mean what ours mean.
 constexpr std::pair<const char*, const char*> kSynonyms[] = {
