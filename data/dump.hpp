@@ -140,6 +140,8 @@ struct Rope {
   Index rotary_dim = 0;           ///< even, at most d
   std::vector<double> inv_freq;   ///< [rotary_dim / 2], radians a position
   double attention_factor = 1.0;  ///< cos and sin are multiplied by this
+  /// True: llama.cpp holds channels c and d/2 + c of these keys (style half) side by side.
+  bool interleaved_in_ggml = false;
 };
 
 /// Attention of one layer: z = scale q.k, soft-capped, then masked, then a softmax with an optional extra

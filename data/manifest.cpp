@@ -47,8 +47,8 @@ constexpr std::string_view kKeys[] = {"model",
                                       "residual_note",
                                       "cache_of",
                                       "output_norm"};
-constexpr std::string_view kRopeKeys[] = {"style",  "theta", "inv_freq", "rotary_dim", "attention_factor",
-                                          "scaling"};
+constexpr std::string_view kRopeKeys[] = {
+    "style", "theta", "inv_freq", "rotary_dim", "attention_factor", "scaling", "ggml_style"};
 
 /// Keys of Hugging Face's configurations that mean what ours mean.
 constexpr std::pair<const char*, const char*> kSynonyms[] = {
@@ -256,11 +256,11 @@ void parse_cache_of(const JsonFields& fields, Manifest& manifest) {
   }
 }
 
-Rope::Style parse_style(const JsonFields& fields) {
-  const auto style = fields.text("style");
+Rope::Style parse_style(const JsonFields& fields, const char* key) {
+  const auto style = fields.text(key);
   if (style == "half") return Rope::Style::half;
   if (style == "interleaved") return Rope::Style::interleaved;
-  throw InputError(fields.where("style"), "\"half\" or \"interleaved\"", json_text(fields.at("style")));
+  throw InputError(fields.where(key), "\"half\" or \"interleaved\"", json_text(fields.at(key)));
 }
 
 /// Hugging Face's "scaling" changes the frequencies in ways that differ from model to model; the one that
@@ -291,7 +291,13 @@ void parse_rope(const JsonFields& fields, Manifest& manifest) {
   for (const std::string& key : rope.keys_beside(kRopeKeys)) check_key(rope, key, kRopeKeys);
   rope.check_keys(kRopeKeys);
   Manifest::RopeKeys keys;
-  keys.style = parse_style(rope);
+  keys.style = parse_style(rope, "style");
+  if (!rope.at("ggml_style").is_null()) {
+    const Rope::Style in_ggml = parse_style(rope, "ggml_style");
+    keys.interleaved_in_ggml = in_ggml != keys.style;
+    if (in_ggml == Rope::Style::half && keys.interleaved_in_ggml)
+      throw InputError(rope.where("ggml_style"), "\"interleaved\", as style", "\"half\"");
+  }
   keys.theta = rope.positive_number("theta");
   keys.rotary_dim = rope.positive_integer("rotary_dim");
   keys.attention_factor = rope.positive_number("attention_factor").value_or(1.0);
@@ -518,6 +524,7 @@ std::optional<Rope> layer_rope(const Manifest& manifest, const DumpShape& shape,
   Rope rope;
   rope.style = keys.style;
   rope.attention_factor = keys.attention_factor;
+  rope.interleaved_in_ggml = keys.interleaved_in_ggml;
   if (!keys.inv_freq.empty()) {
     rope.inv_freq = keys.inv_freq[keys.inv_freq_per_layer ? static_cast<std::size_t>(layer) : 0];
     rope.rotary_dim = 2 * std::ssize(rope.inv_freq);

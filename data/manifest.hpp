@@ -21,6 +21,7 @@ struct Manifest {
     bool inv_freq_per_layer = false;
     std::optional<Index> rotary_dim;
     double attention_factor = 1.0;
+    bool interleaved_in_ggml = false;
   };
 
   std::string where;  ///< its path, for messages

@@ -1,6 +1,7 @@
 #include "analysis/eviction/cache_format.hpp"
 
 #include "analysis/given/given_arrays.hpp"
+#include "analysis/given/given_scales.hpp"
 #include "data/npy_read.hpp"
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ NumberFormat in_8_bits(NumberFormat format) {
   const NumberFormatFacts& facts = kNumberFormats[format];
   if (format == NumberFormat::exact) return format;
   if (facts.uniform) return NumberFormat::int8;
-  return facts.name.starts_with('q') ? NumberFormat::q8_0 : NumberFormat::fp8;
+  return of_ggml(format) ? NumberFormat::q8_0 : NumberFormat::fp8;
 }
 
 /// "k8v4"; "8" where both are one.
@@ -214,6 +215,12 @@ Centering OptionValue<Centering>::parse(const OptionFacts& option, const std::st
   return {from, {}, *from == 0 ? "k" : word};
 }
 
+Scaling OptionValue<Scaling>::parse(const OptionFacts& option, const std::string& given) {
+  if (given.ends_with(".safetensors")) return {given, given};
+  if (same_name(given, "none")) return {};
+  throw OptionError(option, "none or FILE.safetensors", fmt::format("'{}'", given));
+}
+
 KeyGroups OptionValue<KeyGroups>::parse(const OptionFacts& option, const std::string& word) {
   for (const KeyGroups groups : {KeyGroups::channel, KeyGroups::token})
     if (same_name(word, text(groups))) return groups;
@@ -289,10 +296,11 @@ void require_other_formats(const CacheFormatOptions& asked, const OptionFacts& b
   const auto is_engine = [](const CacheFormat& format) { return format.engine.has_value(); };
   if (asked.formats.empty() || !std::ranges::all_of(asked.formats, is_engine)) return;
   if (asked.rotations != as_given.rotations || asked.centerings != as_given.centerings ||
-      asked.keys != as_given.keys || asked.group != as_given.group || asked.residual.value_or(0) != 0)
-    throw OptionError(option_text("{} {}", bits, asked.formats.front().name),
-                      "no rotation, centering, keys, group or residual, which the engine's table says",
-                      "some");
+      asked.scales != as_given.scales || asked.keys != as_given.keys || asked.group != as_given.group ||
+      asked.residual.value_or(0) != 0)
+    throw OptionError(
+        option_text("{} {}", bits, asked.formats.front().name),
+        "no rotation, centering, scales, keys, group or residual, which the engine's table says", "some");
 }
 
 /// A format with the layers that it is to spare: those that lose most and have no exception of their own.
@@ -331,17 +339,24 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
         if (const Index number = from_start(layer, shape.layers); number < 0 || number >= shape.layers)
           throw OptionError(option_text("{} {}", bits, format.name),
                             fmt::format("layers 0 to {}", shape.layers - 1), fmt::format("{}", layer));
-    bool all_uniform = true;
+    bool all_uniform = true, has_scale = false;
     for (Index layer = 0; layer < shape.layers; ++layer)
-      for (const NumberFormat one : {format.of(layer, shape.layers).k, format.of(layer, shape.layers).v})
+      for (const NumberFormat one : {format.of(layer, shape.layers).k, format.of(layer, shape.layers).v}) {
         all_uniform = all_uniform && (kNumberFormats[one].uniform || one == NumberFormat::exact);
-    const auto add_one = [&](const Rotation& rotation, const Centering& centering) {
+        has_scale = has_scale || kNumberFormats[one].tensor_scale;
+      }
+    const auto add_one = [&](const Rotation& rotation, const Centering& centering, const Scaling& scaling) {
+      std::vector<TensorScales> scales(static_cast<std::size_t>(shape.layers));
       std::string how;
       if (rotation.name != "none") how += "+" + rotation.name;
       if (!centering.file.empty())
         how += "+center:" + as_own_name(std::filesystem::path(centering.file).stem().string());
       else if (centering.from)
         how += "+center" + centering.name.substr(1);
+      if (has_scale && !scaling.file.empty()) {
+        how += "+scales:" + as_own_name(std::filesystem::path(scaling.file).stem().string());
+        scales = read_scales(scaling.file, shape.layers);
+      }
       const CacheFormat resolved =
           format.spared ? with_worst_layers(format, how, asked, shape, bits) : format;
       CacheFormatRun run{resolved.name + how, {}};
@@ -354,6 +369,8 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
         as.k = turned(as.k, rotation.k, rotation.k_block, shape.d, rotate, rotation.name);
         as.v = turned(as.v, rotation.v, rotation.v_block, shape.d_v, rotate, rotation.name);
         if (k != NumberFormat::exact) as.k.centered = centering.from, as.k.centers.file = centering.file;
+        if (kNumberFormats[k].tensor_scale) as.k.scale = scales[static_cast<std::size_t>(layer)].k;
+        if (kNumberFormats[v].tensor_scale) as.v.scale = scales[static_cast<std::size_t>(layer)].v;
         as.group = asked.group;
         as.residual = asked.residual.value_or(all_uniform ? Quantization{}.residual : 0);
         run.of_layers.push_back(as);
@@ -362,7 +379,8 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
       add_run(runs, std::move(run), bits);
     };
     for (const Rotation& rotation : asked.rotations)
-      for (const Centering& centering : asked.centerings) add_one(rotation, centering);
+      for (const Centering& centering : asked.centerings)
+        for (const Scaling& scaling : asked.scales) add_one(rotation, centering, scaling);
   }
   return runs;
 }
@@ -388,13 +406,15 @@ Json to_json(const Quantization& stored) {
                {"residual", stored.residual}};
   if (stored.k.centered) json["centered"] = *stored.k.centered;
   if (!stored.k.centers.file.empty()) json["centered"] = stored.k.centers.file;
+  if (stored.k.scale != 1 || stored.v.scale != 1) json["scales"] = {stored.k.scale, stored.v.scale};
   return json;
 }
 
 Quantization quantization_in(const Json& json, const std::string& where) {
   if (!json.is_object()) throw InputError(where, "an object", json_text(json));
   const JsonFields fields(json, where);
-  constexpr std::string_view kKnown[] = {"k", "v", "keys", "turned", "group", "residual", "centered"};
+  constexpr std::string_view kKnown[] = {"k",        "v",        "keys",   "turned",     "group",
+                                         "residual", "centered", "scales", "interleaved"};
   fields.check_keys(kKnown);
   const auto format = [&](const char* key) {
     const std::string name = fields.text(key).value_or("16");
@@ -421,6 +441,14 @@ Quantization quantization_in(const Json& json, const std::string& where) {
     stored.k.centers.file = centered.get<std::string>();
   } else if (!centered.is_null()) {
     stored.k.centered = whole(centered, "centered");
+  }
+  if (const Json& scales = fields.at("scales"); !scales.is_null()) {
+    const std::vector<double> both = fields.numbers(scales, fields.where("scales"), true);
+    if (both.size() != 2 || both[0] == 0 || both[1] == 0)
+      throw InputError(fields.where("scales"), "two numbers above 0, of keys and of values",
+                       json_text(scales));
+    stored.k.scale = both[0];
+    stored.v.scale = both[1];
   }
   if (const Json& turned = fields.at("turned"); !turned.is_null()) {
     if (!turned.is_array() || turned.size() != 2)
@@ -475,6 +503,7 @@ std::string format_text(const Quantization& quantization) {
     if (facts.uniform)
       text += fmt::format(" per {} (groups of {} {})", as.per_channel ? "channel" : "token",
                           quantization.group, as.per_channel ? "tokens" : "numbers");
+    if (as.scale != 1) text += fmt::format(" over a scale of {:.4g}", as.scale);
     if (as.turned > 0) text += fmt::format(", turned by a Hadamard matrix of {}", as.turned);
     if (as.centered) text += as.centers.file.empty() ? ", around their mean" : ", around given vectors";
     return text;

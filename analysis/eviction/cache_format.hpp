@@ -65,6 +65,14 @@ struct Centering {
   bool operator==(const Centering&) const = default;
 };
 
+/// The scales of formats with a tensor_scale: "none" for 1, or "scales.safetensors" with those of every
+/// layer.
+struct Scaling {
+  std::string file = {};  ///< empty: 1
+  std::string name = "none";
+  bool operator==(const Scaling&) const = default;
+};
+
 /// The direction of the groups in uniform formats of keys: along a channel or along a token.
 enum class KeyGroups { channel, token };
 
@@ -87,6 +95,12 @@ struct OptionValue<Centering> {
   static std::string text(const Centering& centering) { return centering.name; }
 };
 template <>
+struct OptionValue<Scaling> {
+  static constexpr bool kFiles = true;
+  static Scaling parse(const OptionFacts& option, const std::string& given);
+  static std::string text(const Scaling& scaling) { return scaling.name; }
+};
+template <>
 struct OptionValue<KeyGroups> {
   static KeyGroups parse(const OptionFacts& option, const std::string& word);
   static std::string text(KeyGroups groups) { return groups == KeyGroups::channel ? "channel" : "token"; }
@@ -101,6 +115,7 @@ struct CacheFormatOptions {
   std::vector<CacheFormat> formats;
   std::vector<Rotation> rotations = {{}};
   std::vector<Centering> centerings = {{}};
+  std::vector<Scaling> scales = {{}};  ///< of formats with a tensor_scale; the others ignore them
   KeyGroups keys = KeyGroups::channel;
   Index group = Quantization{}.group;
   std::optional<Index> residual;  ///< unset: KIVI's 128 where all formats are uniform, else 0
@@ -108,10 +123,10 @@ struct CacheFormatOptions {
   /// CacheFormat::spared needs them.
   std::map<std::string, std::vector<Index>> worst_first = {};
 };
-/// Every format under every rotation and centering; a run whose layers were chosen names them. An engine's
-/// formats are stored as the engine does, regardless of all other options. Throws OptionError for layers or
-/// head sizes that the dump does not support, and for options that have no effect because only engines'
-/// formats are given.
+/// Every format under every rotation, centering and scaling; a run whose layers were chosen names them. An
+/// engine's formats are stored as the engine does, regardless of all other options. Throws OptionError for
+/// layers or head sizes that the dump does not support, and for options that have no effect because only
+/// engines' formats are given.
 std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, const DumpShape& shape,
                                               const OptionFacts& bits, const OptionFacts& rotate);
 
@@ -119,9 +134,11 @@ std::vector<CacheFormatRun> cache_format_runs(const CacheFormatOptions& asked, c
 std::vector<std::pair<std::string, std::string>> formats_left_out(const CacheFormatOptions& asked,
                                                                   const DumpShape& shape);
 
-/// {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}
+/// {"k": "4", "v": "q8_0", "keys": "channel", "turned": [64, 0], "group": 32, "residual": 128}, and "scales":
+/// [0.02, 0.01] of keys and values where they are not 1.
 Json to_json(const Quantization& stored);
-/// The inverse. Throws InputError, which begins with `where`.
+/// The inverse. "interleaved" is not read: the dump at hand says it. Throws InputError, which begins with
+/// `where`.
 Quantization quantization_in(const Json& json, const std::string& where);
 /// Reads the vectors that keys are centered around, where a file has them. Throws InputError unless these are
 /// finite numbers [layers, n_kv, d].

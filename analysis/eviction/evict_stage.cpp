@@ -98,6 +98,20 @@ std::vector<std::string> EvictStage::on_cpu() const {
   return parts;
 }
 
+namespace {
+
+/// A run's formats, with a mark where the channels of keys are stored in llama.cpp's order.
+Json json_of(const CacheFormatRun& run, const Dump& dump) {
+  Json layers = to_json(run);
+  for (std::size_t layer = 0; layer < run.of_layers.size(); ++layer)
+    if (const auto rope = dump.rope(static_cast<Index>(layer));
+        rope && rope->interleaved_in_ggml && of_ggml(run.of_layers[layer].k.format))
+      layers[layer]["interleaved"] = true;
+  return layers;
+}
+
+}  // namespace
+
 Json EvictStage::options() const {
   EvictionOptions settled = options_;
   settled.reference = compensations_.plan().reference.kind;
@@ -109,7 +123,8 @@ Json EvictStage::options() const {
   }
   Json json = to_json(bound(settled));
   if (plan_.compression)
-    for (const CacheFormatRun& run : plan_.compression->formats) json["stored"][run.name] = to_json(run);
+    for (const CacheFormatRun& run : plan_.compression->formats)
+      json["stored"][run.name] = json_of(run, dump_);
   if (plan_.compression)
     for (const CacheFormatRun& run : plan_.compression->formats)
       for (const Quantization& stored : run.of_layers)
@@ -120,7 +135,7 @@ Json EvictStage::options() const {
     exact.residual = 0;
     json["stored"]["16"] = Json(static_cast<std::size_t>(dump_.shape().layers), to_json(exact));
   }
-  for (const CacheFormatRun& run : plan_.probes) json["stored"][run.name] = to_json(run);
+  for (const CacheFormatRun& run : plan_.probes) json["stored"][run.name] = json_of(run, dump_);
   if (compensations_.plan().fits()) json["ridges"] = kRidges;
   add_fingerprints(json, "scores", plan_.scores);
   add_fingerprints(json, "kept", plan_.kept);

@@ -125,6 +125,7 @@ BoundOptions bound(CacheFormatOptions& stored) {
   BoundOptions all = {bound_formats(stored),
                       bind_option(rotate, stored.rotations).needing(bits),
                       bind_option(center, stored.centerings).needing(bits),
+                      bind_option(scales, stored.scales).needing(bits),
                       bind_option(keys, stored.keys).needing(bits),
                       bind_option(group, stored.group).needing(bits),
                       bind_option(residual, stored.residual).needing(bits)};

@@ -184,6 +184,9 @@ inline constexpr OptionFacts policy{"policy", "LIST",
     center{"center", "LIST",
            "Subtract the mean of a head's prompt keys before they are stored: none, k; without the first N "
            "tokens as in k:N; or the vectors of FILE.npy, [layers, kv_heads, d]"},
+    scales{"scales", "LIST",
+           "Scales of fp8 and int8: none for 1, or those of FILE.safetensors, k_scale and v_scale a layer as "
+           "vLLM reads them"},
     keys{"keys", "WHAT", "Axis along which keys in 2 to 8 bits share a step: channel or token"},
     group{"group", "N", "Numbers that share a step in 2 to 8 bits", "", 1},
     residual{"residual", "N", "The most recent tokens kept are stored as they are",

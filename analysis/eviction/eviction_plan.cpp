@@ -266,7 +266,8 @@ class Planner {
 
   void add_policies() {
     // Default policies whose input the dump lacks are left out. Policies requested by name are refused.
-    const bool asked = !options_.quick && options_.policies != EvictionOptions{}.policies;
+    const EvictionOptions usual;
+    const bool asked = !options_.quick && options_.policies != usual.policies;
     std::vector<std::string> seen;
     for (const PolicyChoice& choice : options_.policies) {
       if (!choice || is_in(seen, choice->name)) continue;

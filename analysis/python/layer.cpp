@@ -70,6 +70,7 @@ nb::dict layer_facts(const Dump& dump, Index layer) {
   if (const auto rope = dump.rope(layer)) {
     nb::dict rotation;
     rotation["style"] = rope->style == Rope::Style::half ? "half" : "interleaved";
+    if (rope->interleaved_in_ggml) rotation["ggml_style"] = "interleaved";
     rotation["rotary_dim"] = rope->rotary_dim;
     rotation["inv_freq"] = rope->inv_freq;
     rotation["attention_factor"] = rope->attention_factor;

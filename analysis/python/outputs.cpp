@@ -43,6 +43,7 @@ std::optional<Quantization> stored_of(const CacheFormatOptions& stored, const Du
   if (stored.formats.empty()) return std::nullopt;
   require_one(evict_option::rotate, stored.rotations.size());
   require_one(evict_option::center, stored.centerings.size());
+  require_one(evict_option::scales, stored.scales.size());
   const auto runs = cache_format_runs(stored, shape, evict_option::bits, evict_option::rotate);
   require_one(evict_option::bits, runs.size());
   return runs.front().of_layers.front();

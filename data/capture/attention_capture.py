@@ -14,8 +14,8 @@ from dump_check import check_layer
 from dump_files import (FILE_DTYPES, TOLERANCES, CaptureError, Shape, allocate, layer_files, npy_bytes, prepare_folder,
                         require, write_json)
 from model_attention import (Turn, cache_for, check_mask, choose_layers, decoder_of, fit_rotation, input_device,
-                             is_causal, own_attention, require_no_dropout, residual_block, rotations, rounded,
-                             sees_ahead, stand_in, to_file, window_of)
+                             interleaved_in_ggml, is_causal, own_attention, require_no_dropout, residual_block,
+                             rotations, rounded, sees_ahead, stand_in, to_file, window_of)
 from output_path import OutputPath, Site, find_output_paths, near
 
 PROBE_TOKENS = 16
@@ -318,7 +318,8 @@ class capture:
         alike = len(set(each)) == 1
         regular = alike and theta and np.allclose(each[0], float(theta) ** (-np.arange(half) / half), rtol=1e-6, atol=0)
         frequency = {"theta": float(theta)} if regular else {"inv_freq": each[0] if alike else each}
-        return {"rope": {"style": style, "rotary_dim": 2 * half, "attention_factor": factor, **frequency}}
+        in_ggml = {"ggml_style": "interleaved"} if style == "half" and interleaved_in_ggml(self.config) else {}
+        return {"rope": {"style": style, **in_ggml, "rotary_dim": 2 * half, "attention_factor": factor, **frequency}}
 
 
 class Layer:

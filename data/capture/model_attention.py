@@ -39,6 +39,14 @@ def reads_tokens(part: torch.nn.Module | None) -> bool:
     return layers and "input_ids" in inspect.signature(part.forward).parameters
 
 
+# Keys of these models have channels c and c + d/2 turned together, and llama.cpp's converter puts them side by side.
+INTERLEAVED_IN_GGML = ("llama", "mistral", "mixtral", "ministral3", "granite", "granitemoe", "olmo", "smollm3", "arcee")
+
+
+def interleaved_in_ggml(config: Any) -> bool:
+    return config.model_type in INTERLEAVED_IN_GGML
+
+
 def cache_for(config: Any) -> dict[str, bool]:
     """What a pass over new tokens alone is called with: no cache, but where layers read another's through one."""
     return {"use_cache": bool(getattr(config, "num_kv_shared_layers", 0))}

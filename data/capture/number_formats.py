@@ -22,6 +22,8 @@ class Stored(NamedTuple):
     residual: int = 128
     centered: int | np.ndarray | None = None  # first position of the mean that is subtracted from keys, or vectors
     # [heads, d]; None: none is
+    scales: tuple[float, float] = (1.0, 1.0)  # of keys and values in fp8 and int8
+    interleaved: bool = False  # formats of llama.cpp hold channels c and d/2 + c of a key side by side
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Stored:
@@ -43,10 +45,15 @@ def quantize(k: torch.Tensor, v: torch.Tensor, lost: torch.Tensor | None, stored
     whole = old // stored.group * stored.group if stored.keys == "channel" and uniform(stored.k) else old
     if center is not None:
         k[:whole] -= center
-    read_back(k[:whole], stored.k, stored.turned[0], stored.group, stored.keys == "channel", None if lost is None else lost[:whole])
+    mine, gone = k[:whole], None if lost is None else lost[:whole]
+    if stored.interleaved and of_ggml(stored.k):
+        mine = mine[:, (order := interleaved(k.shape[1]))]
+    read_back(mine, stored.k, stored.turned[0], stored.group, stored.keys == "channel", gone, stored.scales[0])
+    if stored.interleaved and of_ggml(stored.k):
+        k[:whole, order] = mine
     if center is not None:
         k[:whole] += center
-    read_back(v[:old], stored.v, stored.turned[1], stored.group, False)
+    read_back(v[:old], stored.v, stored.turned[1], stored.group, False, None, stored.scales[1])
 
 
 def token_by_token(stored: Stored) -> bool:
@@ -58,13 +65,23 @@ def uniform(name: str) -> bool:
     return name.isdigit() and name != "16"
 
 
-def read_back(x: torch.Tensor, name: str, turned: int, group: int, along_tokens: bool, lost: torch.Tensor | None = None) -> None:
+def of_ggml(name: str) -> bool:
+    return name.startswith("q")
+
+
+def interleaved(d: int) -> torch.Tensor:
+    """The channels of a key in llama.cpp's order: 0, d/2, 1, d/2 + 1, ..."""
+    return torch.arange(d).reshape(2, -1).T.reshape(-1)
+
+
+def read_back(x: torch.Tensor, name: str, turned: int, group: int, along_tokens: bool, lost: torch.Tensor | None = None,
+              scale: float = 1.0) -> None:
     if name == "16" or not x.numel():
         return
     if turned:
         x.copy_(turn(x, turned))
     if not uniform(name):
-        x.copy_(FORMATS[name](x))
+        x.copy_(FORMATS[name](x) if scale == 1 else FORMATS[name](x.double() / scale) * scale)
     elif along_tokens:
         groups = (-1, group, x.shape[1])
         x.copy_(on_grid(x.reshape(groups), 1, int(name), None if lost is None else lost.reshape(groups)).reshape(x.shape))
@@ -156,6 +173,10 @@ def e2m1(x: torch.Tensor) -> torch.Tensor:
     return small_float(x, 1, 0, 6)
 
 
+def int8(x: torch.Tensor) -> torch.Tensor:
+    return torch.round(x).clamp(-128, 127)
+
+
 def over(x: torch.Tensor, scale: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     return torch.where(scale > 0, read(x / scale) * scale, 0)
 
@@ -210,7 +231,8 @@ FORMATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "q4_0": functools.partial(signed, bits=4),
     "fp8": lambda x: e4m3(x.double()).to(x.dtype),
     "fp8_per_token_head": lambda x: per_token(x, 448, e4m3),
-    "int8_per_token_head": lambda x: per_token(x, 127, lambda y: torch.round(y).clamp(-128, 127)),
+    "int8_per_token_head": lambda x: per_token(x, 127, int8),
+    "int8": lambda x: int8(x.double()).to(x.dtype),
     "mxfp8": lambda x: mx(x, 8, e4m3),
     "mxfp4": lambda x: mx(x, 2, e2m1),
     "nvfp4": nvfp4,

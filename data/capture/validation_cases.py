@@ -127,7 +127,8 @@ def stored_formats(options: dict[str, Any], results: Results) -> dict[str, list[
 
     def stored(number: int, layer: dict[str, Any]) -> Stored:
         given = {"centered": centers(layer["centered"])[number]} if isinstance(layer.get("centered"), str) else {}
-        return Stored(**{**layer, "turned": tuple(layer["turned"]), **given})
+        pairs = {name: tuple(layer[name]) for name in ("turned", "scales") if name in layer}
+        return Stored(**{**layer, **pairs, **given})
 
     return {name: list(itertools.starmap(stored, enumerate(layers))) for name, layers in options.get("stored", {}).items()}
 

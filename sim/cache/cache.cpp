@@ -41,7 +41,21 @@ Vector<T> center_of(const HeadGroup<T>& group, const StoredAs& keys) {
       .template cast<T>();
 }
 
-/// quantize_keys(), around the head's mean key where the format is centered.
+/// Swaps channels of keys into llama.cpp's order, 0, d/2, 1, d/2 + 1, ..., or back.
+template <class T>
+void reorder(Matrix<T>& k, const std::vector<Index>& tokens, bool back) {
+  const Index half = k.cols() / 2;
+  Vector<T> row(2 * half);
+  for (const Index p : tokens) {
+    for (Index c = 0; c < half; ++c)
+      for (const auto& [own, stored] : {std::pair(c, 2 * c), std::pair(half + c, 2 * c + 1)})
+        row[back ? own : stored] = k(p, back ? stored : own);
+    k.row(p) = row.transpose();
+  }
+}
+
+/// quantize_keys(), around the head's mean key where the format is centered, and with the channels in
+/// llama.cpp's order where the format is one of llama.cpp.
 template <class T>
 void store_keys(const HeadGroup<T>& group, Matrix<T>& k, const std::vector<Index>& tokens,
                 const CacheCase& which) {
@@ -50,7 +64,10 @@ void store_keys(const HeadGroup<T>& group, Matrix<T>& k, const std::vector<Index
   const Vector<T> center = quantized > 0 ? center_of(group, stored.k) : Vector<T>();
   assert(quantized == 0 || which.pruned.empty());
   for (Index n = 0; n < quantized; ++n) k.row(tokens[n]) -= center.transpose();
+  const bool reordered = group.rope && group.rope->interleaved_in_ggml && of_ggml(stored.k.format);
+  if (reordered) reorder(k, tokens, false);
   quantize_keys(k, tokens, which.pruned, which.prunable, stored);
+  if (reordered) reorder(k, tokens, true);
   for (Index n = 0; n < quantized; ++n) k.row(tokens[n]) += center.transpose();
 }
 

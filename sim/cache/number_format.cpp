@@ -75,6 +75,8 @@ void scaled(std::span<T> numbers, double scale, double (*round)(double)) {
   for (T& x : numbers) x = scale > 0 ? static_cast<T>(round(static_cast<double>(x) / scale) * scale) : T{0};
 }
 
+double rounded_to_int8(double x) { return std::clamp(std::nearbyint(x), -128.0, 127.0); }
+
 /// The power of two that a block is divided by (OCP MX 1.0, section 6.3): that of its largest number, less
 /// that of the element's largest. E8M0 ends at 2^-127.
 double power_of_two_scale(double largest, int element_exponent) {
@@ -152,7 +154,7 @@ void turn(std::span<T> numbers, Index block) {
 }
 
 template <class T>
-void read_back(NumberFormat format, std::span<T> numbers, double largest) {
+void read_back(NumberFormat format, std::span<T> numbers, double largest, double scale) {
   const NumberFormatFacts& facts = kNumberFormats[format];
   assert(!facts.uniform);
   const auto each_block = [&](const auto& body) {
@@ -169,13 +171,13 @@ void read_back(NumberFormat format, std::span<T> numbers, double largest) {
     case NumberFormat::q8_0:
       return each_block([&](std::span<T> block) { even_block(block); });
     case NumberFormat::fp8:
-      return scaled(numbers, 1, rounded_to_e4m3);
+      return scaled(numbers, scale, rounded_to_e4m3);
     case NumberFormat::fp8_per_token_head:
       return scaled(numbers, static_cast<float>(largest_of<T>(numbers) / 448), rounded_to_e4m3);
     case NumberFormat::int8_per_token_head:
-      return scaled(
-          numbers, static_cast<float>(largest_of<T>(numbers) / 127),
-          +[](double x) { return std::clamp(std::nearbyint(x), -128.0, 127.0); });
+      return scaled(numbers, static_cast<float>(largest_of<T>(numbers) / 127), rounded_to_int8);
+    case NumberFormat::int8_per_tensor:
+      return scaled(numbers, scale, rounded_to_int8);
     case NumberFormat::mxfp8:
       return each_block([&](std::span<T> block) {
         scaled(block, power_of_two_scale(largest_of<T>(block), 8), rounded_to_e4m3);
@@ -206,8 +208,8 @@ void read_back(NumberFormat format, std::span<T> numbers, double largest) {
   }
 }
 
-template void read_back(NumberFormat, std::span<float>, double);
-template void read_back(NumberFormat, std::span<double>, double);
+template void read_back(NumberFormat, std::span<float>, double, double);
+template void read_back(NumberFormat, std::span<double>, double, double);
 template void turn(std::span<float>, Index);
 template void turn(std::span<double>, Index);
 

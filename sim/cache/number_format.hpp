@@ -28,6 +28,7 @@ enum class NumberFormat {
   fp8,
   fp8_per_token_head,
   int8_per_token_head,
+  int8_per_tensor,
   mxfp8,
   mxfp4,
   nvfp4,
@@ -39,11 +40,12 @@ enum class NumberFormat {
 struct NumberFormatFacts {
   NumberFormat id;
   std::string_view name;
-  std::string_view meaning;  ///< one line
-  int bits;                  ///< a number
-  bool uniform = false;      ///< equal steps between the ends of a group, along tokens or channels
-  Index block = 0;           ///< numbers of a token that share a scale; 0: all of them
-  Index scale_bytes = 0;     ///< of each block, or group
+  std::string_view meaning;   ///< one line
+  int bits;                   ///< a number
+  bool uniform = false;       ///< equal steps between the ends of a group, along tokens or channels
+  Index block = 0;            ///< numbers of a token that share a scale; 0: all of them
+  Index scale_bytes = 0;      ///< of each block, or group
+  bool tensor_scale = false;  ///< one scale for all numbers of a layer, which is given or 1
 };
 
 inline constexpr auto kNumberFormats = facts_table<NumberFormatFacts>({
@@ -116,8 +118,9 @@ inline constexpr auto kNumberFormats = facts_table<NumberFormatFacts>({
      .scale_bytes = 2},
     {.id = NumberFormat::fp8,
      .name = "fp8",
-     .meaning = "vLLM, SGLang: E4M3 with a scale of 1, up to 448",
-     .bits = 8},
+     .meaning = "vLLM, SGLang: E4M3 with a scale a layer (--scales, or 1), up to 448 times it",
+     .bits = 8,
+     .tensor_scale = true},
     {.id = NumberFormat::fp8_per_token_head,
      .name = "fp8_per_token_head",
      .meaning = "vLLM: E4M3, a 32-bit scale a token",
@@ -128,6 +131,11 @@ inline constexpr auto kNumberFormats = facts_table<NumberFormatFacts>({
      .meaning = "vLLM: 8 bits around 0, a 32-bit scale a token",
      .bits = 8,
      .scale_bytes = 4},
+    {.id = NumberFormat::int8_per_tensor,
+     .name = "int8",
+     .meaning = "8 bits around 0 with a scale a layer (--scales, or 1), up to 127 times it",
+     .bits = 8,
+     .tensor_scale = true},
     {.id = NumberFormat::mxfp8,
      .name = "mxfp8",
      .meaning = "OCP MX: E4M3, a power of two for 32",
@@ -163,6 +171,8 @@ inline constexpr auto kNumberFormats = facts_table<NumberFormatFacts>({
      .scale_bytes = 2},
 });
 constexpr std::string_view name_of(NumberFormat format) { return kNumberFormats[format].name; }
+/// llama.cpp's formats, whose names are ggml's.
+constexpr bool of_ggml(NumberFormat format) { return name_of(format).starts_with('q'); }
 /// Levels of a direction that a Hadamard matrix has turned (vLLM's reading of TurboQuant).
 constexpr bool turns(NumberFormat format) {
   return format == NumberFormat::tq2 || format == NumberFormat::tq3 || format == NumberFormat::tq4;
@@ -170,9 +180,10 @@ constexpr bool turns(NumberFormat format) {
 
 /// Replaces one token's n numbers with the values that reading them back from `format` gives. Not for uniform
 /// formats, whose groups may lie along tokens. `largest`: largest magnitude of all stored numbers of the head
-/// (nvfp4). n is a multiple of the format's block; for tq a power of two.
+/// (nvfp4). `scale`: that of formats with a tensor_scale. n is a multiple of the format's block; for tq a
+/// power of two.
 template <class T>
-void read_back(NumberFormat format, std::span<T> numbers, double largest);
+void read_back(NumberFormat format, std::span<T> numbers, double largest, double scale = 1);
 
 /// The orthonormal Hadamard matrix (Sylvester's) of `block` numbers, a power of two that divides their
 /// number, on each block. It is its own inverse.

@@ -126,7 +126,7 @@ void quantize(Matrix<T>& m, const std::vector<Index>& tokens, Index end, const S
       if (facts.uniform)
         quantize_token(row(n), loses ? pruned : ChannelSet(), facts.bits, group);
       else
-        read_back(as.format, row(n), largest);
+        read_back(as.format, row(n), largest, as.scale);
     }
   turn_all();
 }

@@ -35,6 +35,7 @@ struct StoredAs {
   /// on reading. Every logit of a row changes by one constant, so the softmax does not change.
   std::optional<Index> centered = {};
   GivenCenters centers = {};  ///< of keys that are centered: in place of their mean
+  double scale = 1;           ///< of all numbers, in formats with a tensor_scale
   bool operator==(const StoredAs&) const = default;
 };
 

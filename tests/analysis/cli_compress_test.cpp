@@ -1,6 +1,7 @@
 #include "tests/analysis/channel_runs.hpp"
 #include "tests/support/catch.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <iterator>
@@ -452,6 +453,87 @@ TEST_CASE("keys are centered around the vectors of a file", "[cli][compress]") {
   CHECK(contains(complaint({"evict", dump, "--out", temp / "x", "--policy", "none", "--bits", "kq4_0v16",
                             "--center", temp / "short.npy"}),
                  "short.npy: expected shape [2, 2, 32]"));
+}
+
+namespace {
+
+/// A safetensors file of tensors of one number each, in float32.
+std::string safetensors(const std::vector<std::pair<std::string, float>>& numbers) {
+  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::string data;
+  for (const auto& [name, number] : numbers) {
+    header[name] = {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {data.size(), data.size() + 4}}};
+    data.append(reinterpret_cast<const char*>(&number), 4);
+  }
+  const std::string text = header.dump();
+  std::string size;
+  for (std::size_t b = 0; b < 8; ++b) size += static_cast<char>(text.size() >> (8 * b) & 0xffU);
+  return size + text + data;
+}
+
+}  // namespace
+
+TEST_CASE("fp8 and int8 have the scales of a checkpoint", "[cli][compress]") {
+  const TempDir temp;
+  const std::string dump = temp / "dump", file = temp / "kv-scales.safetensors";
+  succeed({"synth", dump, "--layers", "2", "--q-heads", "2", "--kv-heads", "1", "--head-dim", "32",
+           "--prompt", "61", "--decode", "9"});
+  const auto name = [](int layer, char side) {
+    return fmt::format("model.layers.{}.self_attn.{}_scale", layer, side);
+  };
+  std::vector<std::pair<std::string, float>> scales{{"lm_head.input_scale", 7.0F}};
+  const fs::path values = fs::path(dump) / "layer_00/v.npy";
+  Npy v = npy_file(values);
+  std::vector<float> large = v.as<float>();
+  for (float& x : large) x = 1000 + 100 * x;
+  write_file(values, npy("<f4", v.shape, large).bytes());
+  for (const int layer : {1, 0}) {
+    scales.emplace_back(name(layer, 'k'), 0.125F);
+    scales.emplace_back(name(layer, 'v'), layer == 0 ? 16.0F : 0.0625F);
+  }
+  write_file(file, safetensors(scales));
+  const Evictions all = evict(dump, temp / "all",
+                              {"--policy", "none", "--bits", "fp8,int8,kfp8v16,q8_0", "--residual", "0",
+                               "--scales", "none," + file, "--rotate", "none,k"});
+  const auto value = [&](const std::string& format, const char* metric = "output_error") {
+    return all.at(",", "none~" + format + ",paper,prefill,", metric[0] == 'b' ? "" : "future", metric);
+  };
+  // Without a scale, values beyond 448 and 127 are cut off, and int8 has no numbers between 0 and 1.
+  for (const std::string format : {"fp8", "int8"}) {
+    INFO(format);
+    CHECK(value(format + "+scales:kv_scales") < 0.1 * value(format));
+    CHECK(value(format + "+scales:kv_scales", "bytes") == value(format, "bytes"));
+  }
+  const Json stored = Json::parse(file_text(temp / "all/summary.json"))["options"]["evict"]["stored"];
+  CHECK(stored["fp8+scales:kv_scales"][0]["scales"] == Json({0.125, 16.0}));
+  CHECK(stored["fp8+k+scales:kv_scales"][1]["scales"] == Json({0.125, 0.0625}));
+  CHECK(stored["kfp8v16+scales:kv_scales"][0]["scales"] == Json({0.125, 1.0}));
+  CHECK_FALSE(stored["fp8"][0].contains("scales"));
+  CHECK(stored.contains("q8_0"));
+  CHECK_FALSE(stored.contains("q8_0+scales:kv_scales"));
+  // As a recipe has it.
+  Json recipe = {{"kind", "recipe"}, {"schema", 1}, {"layers", Json::array()}};
+  for (const Json& layer : stored["int8+scales:kv_scales"])
+    recipe["layers"].push_back({{"sigma", {0}}, {"stored", layer}});
+  write_file(temp / "recipe.json", recipe.dump());
+  CHECK(evict(dump, temp / "recipe", {"--recipe", temp / "recipe.json"})
+            .at(",", "recipe~recipe,given,prefill,", "future", "output_error") ==
+        value("int8+scales:kv_scales"));
+  const auto refused = [&](const std::string& contents) {
+    write_file(file, contents);
+    return complaint(
+        {"evict", dump, "--out", temp / "x", "--policy", "none", "--bits", "fp8", "--scales", file});
+  };
+  const std::string whole = safetensors(scales);
+  CHECK(contains(refused("none"), "kv-scales.safetensors: expected a safetensors file"));
+  CHECK(contains(refused(whole.substr(0, whole.size() - 1)), "v_scale: expected its number in the file"));
+  CHECK(contains(refused(safetensors({{name(0, 'k'), 1.0F}})), "expected layers.0. ... v_scale, found none"));
+  CHECK(contains(refused(safetensors({{name(2, 'k'), 1.0F}})), "expected layers 0 to 1"));
+  CHECK(
+      contains(refused(safetensors({{name(0, 'k'), -1.0F}})), "expected a finite number above 0, found -1"));
+  CHECK(contains(
+      complaint({"evict", dump, "--out", temp / "x", "--policy", "none", "--bits", "fp8", "--scales", "0.5"}),
+      "--scales: expected none or FILE.safetensors, found '0.5'"));
 }
 
 TEST_CASE("layers that lose most are spared", "[cli][compress]") {

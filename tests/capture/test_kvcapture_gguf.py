@@ -117,6 +117,7 @@ class Gguf(Case):
         self.judge(self.dump)
         manifest, tokens = manifest_of(self.dump), json.loads((self.dump / "tokens.json").read_text())
         self.assertEqual((manifest["model"], manifest["rope"]["theta"], manifest["dtype"]), ("small.gguf", 500.0, None))
+        self.assertEqual((manifest["rope"]["style"], manifest["rope"]["ggml_style"]), ("half", "interleaved"))
         self.assertEqual(arrays(self.dump, 0)["k"].dtype, np.float32)
         ids, length = tokens["ids"], manifest["prompt_len"]
         self.assertEqual(tokens["text"][0], "<s>")

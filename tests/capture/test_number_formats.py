@@ -7,6 +7,7 @@ Without KVREPLAY nothing is tested (exit status 77).
 """
 
 import csv
+import json
 import math
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import numpy as np
 import torch
 
 from kvresults import open_results
-from number_formats import FORMATS, read_back, turn
+import kv_scales
+from number_formats import FORMATS, Stored, interleaved, quantize, read_back, turn
 from validation_cases import stored_formats
 
 LAYERS, N_Q, N_KV, D, L, STEPS = 2, 4, 2, 64, 60, 6
@@ -71,9 +73,12 @@ class Formats(unittest.TestCase):
             whole = old // stored.group * stored.group if per_channel else old
             center = 0 if stored.centered is None else k[stored.centered : L].double().mean(0).to(k)
             held_k[:whole] -= center
-            read_back(held_k[:whole], stored.k, stored.turned[0], stored.group, per_channel)
+            order = interleaved(D) if stored.interleaved else torch.arange(D)
+            ordered = held_k[:whole, order]
+            read_back(ordered, stored.k, stored.turned[0], stored.group, per_channel, scale=stored.scales[0])
+            held_k[:whole, order] = ordered
             held_k[:whole] += center
-            read_back(held_v[:old], stored.v, stored.turned[1], stored.group, False)
+            read_back(held_v[:old], stored.v, stored.turned[1], stored.group, False, scale=stored.scales[1])
             change = full = 0.0
             for h in range(g * N_Q // N_KV, (g + 1) * N_Q // N_KV):
                 q = self.array(layer, "q", h)
@@ -84,6 +89,7 @@ class Formats(unittest.TestCase):
                 # A direction that lies half way between two levels goes either way.
                 close = 0.05 if "tq" in name else 1e-6
                 self.assertTrue(math.isclose(error, change / full, rel_tol=close, abs_tol=1e-18), (error, change / full))
+        return formats
 
     def test_as_engines_store_them(self):
         self.compare("--residual", 0)
@@ -100,6 +106,40 @@ class Formats(unittest.TestCase):
     def test_keys_along_channels(self):
         self.compare("--residual", 0, "--keys", "token", "--group", 24)
 
+    def test_scales_of_another_prompt(self):
+        self.run_program("synth", self.made / "other", "--layers", LAYERS, "--q-heads", N_Q, "--kv-heads", N_KV, "--head-dim", D,
+                         "--prompt", L, "--decode", STEPS, "--seed", 7)
+        for most in (448, 127, 4000):  # the last: much is cut off
+            self.assertEqual(kv_scales.main([str(self.made / "other"), "--out", str(self.made / "s.safetensors"), "--most", str(most)]), 0)
+            with self.subTest(most=most):
+                self.compare("--residual", 0, "--rotate", "none,hadamard", "--scales", self.made / "s.safetensors")
+
+    def test_keys_in_the_order_of_llama_cpp(self):
+        path = self.made / "dump" / "manifest.json"
+        before = path.read_text()
+        manifest = json.loads(before)
+        manifest["rope"] = {"style": "half", "ggml_style": "interleaved", "theta": 10000.0}
+        path.write_text(json.dumps(manifest))
+        try:
+            formats = self.compare("--residual", 0, "--rotate", "none,hadamard:32", "--center", "none,k")
+        finally:
+            path.write_text(before)
+        self.assertEqual({name.partition("+")[0].partition(";")[0] for name, layers in formats.items() if layers[-1].interleaved},
+                         {"q8_0", "q5_1", "q5_0", "q4_1", "q4_0"})
+
+    def test_scales_of_a_dump(self):
+        out = self.made / "own.safetensors"
+        self.assertEqual(kv_scales.main([str(self.made / "dump"), "--out", str(out)]), 0)
+        found = out.read_bytes()
+        size = int.from_bytes(found[:8], "little")
+        header = json.loads(found[8 : 8 + size])
+        self.assertEqual(len(header), 2 * LAYERS)
+        for layer in range(LAYERS):
+            for side in "kv":
+                begin, end = header[f"model.layers.{layer}.self_attn.{side}_scale"]["data_offsets"]
+                most = max(float(self.array(layer, side, g)[:L].abs().max()) for g in range(N_KV))
+                self.assertAlmostEqual(np.frombuffer(found[8 + size + begin : 8 + size + end], "<f4")[0] * 448, most, places=4)
+
 
 class Definitions(unittest.TestCase):
     """Laws that need no program."""
@@ -114,6 +154,30 @@ class Definitions(unittest.TestCase):
         for name in ("q8_0", "fp8", "mxfp8", "mxfp4", "fp8_per_token_head", "int8_per_token_head"):
             once = FORMATS[name](x)
             self.assertTrue(torch.allclose(FORMATS[name](once), once, rtol=1e-3), name)
+
+    def test_keys_are_stored_in_the_order_of_llama_cpp(self):
+        k, v, center = torch.randn(6, 64), torch.randn(6, 64), torch.randn(64)
+        order = [c for pair in zip(range(32), range(32, 64)) for c in pair]  # RoPE turns c and c + d/2 by one angle
+        for name, same in (("q4_0", False), ("q8_0", False), ("nvfp4", True)):
+            for turned in (0, 32):
+                stored = Stored(name, name, turned=(turned, 0), residual=2)
+                found, ordered, plain = (x.clone() for x in (k, k[:, order], k))
+                held = v.clone()
+                quantize(found, held, None, stored._replace(interleaved=True), center)
+                quantize(ordered, v.clone(), None, stored, center[order])
+                quantize(plain, v.clone(), None, stored, center)
+                self.assertEqual(torch.equal(found, plain), same, (name, turned))
+                self.assertTrue(same or torch.equal(found[:, order], ordered), (name, turned))
+                self.assertTrue(torch.equal(held[:4], FORMATS[name](v[:4])), name)
+
+    def test_a_scale_of_the_layer(self):
+        x = torch.tensor([[900.0, -5, 1.3, 0], [-900, 2.5, 0.2, 1]], dtype=torch.float64)
+        for name, scale, read in (("int8", 1, [127, -5, 1, 0]), ("int8", 10, [900, 0, 0, 0]), ("fp8", 1, [448, -5, 1.25, 0]),
+                                  ("fp8", 2, [896, -5, 1.25, 0])):
+            k, v = x.clone(), x.clone()
+            quantize(k, v, None, Stored(name, name, residual=0, scales=(scale, 1)))
+            self.assertEqual(k[0].tolist(), read, name)
+            self.assertTrue(torch.equal(v, FORMATS[name](x)), name)
 
     def test_turning_twice_is_nothing(self):
         x = torch.randn(3, 96, dtype=torch.float64)

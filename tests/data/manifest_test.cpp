@@ -88,6 +88,19 @@ TEST_CASE("rope", "[manifest]") {
     CHECK(layer_rope(manifest, shape, 0)->inv_freq == std::vector<double>{1, 0.5});
     CHECK(layer_rope(manifest, shape, 1)->inv_freq == std::vector<double>{0.25, 0.125});
   }
+  SECTION("the order of llama.cpp's channels") {
+    const auto in_ggml = [&](const std::string& styles) {
+      return layer_rope(load(R"({"rope": {"theta": 5, )" + styles + "}}"), shape, 0)->interleaved_in_ggml;
+    };
+    CHECK(in_ggml(R"("style": "half", "ggml_style": "interleaved")"));
+    CHECK_FALSE(in_ggml(R"("style": "half", "ggml_style": "half")"));
+    CHECK_FALSE(in_ggml(R"("style": "half")"));
+    CHECK_FALSE(in_ggml(R"("style": "interleaved", "ggml_style": "interleaved")"));
+    expect_error([&] { in_ggml(R"("style": "interleaved", "ggml_style": "half")"); },
+                 {"rope: ggml_style: expected \"interleaved\", as style, found \"half\""});
+    expect_error([&] { in_ggml(R"("style": "half", "ggml_style": "norm")"); },
+                 {"rope: ggml_style: expected \"half\" or \"interleaved\", found \"norm\""});
+  }
   SECTION("scaling that changes nothing") {
     CHECK(load(R"({"rope": {"style": "half", "theta": 5, "scaling": null}})").rope.has_value());
     CHECK(

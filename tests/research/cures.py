@@ -34,9 +34,11 @@ CHOSEN = ("dialogue", "table", "german", "code", "story", "shell", "list", "emai
 CURES = {"": "plain", "+hadamard": "rotated", "+center": "centered", "+hadamard+center": "centered and rotated"}
 MORE = {"+center:4": "centered, first 4 tokens left out", "+hadamard+center:4": "centered and rotated, first 4 tokens left out",
         "+center:other": "centered, by another prompt", "+hadamard+center:other": "centered and rotated, by another prompt"}
+SCALED = {"+scales:other": "scale a layer, of another prompt"}  # in place of 1: its largest key is the format's largest number
 # Cures of each format of keys, and its bits with scales. KIVI's groups hold a channel's tokens: a center does not change what they read.
 FORMATS = {"q4_0": (4.5, (*CURES, *MORE)), "nvfp4": (4.5, tuple(CURES)), "tq4": (4.25, ("", "+center")), "tq3": (3.25, ("", "+center")),
-           "fp8": (8, ("", "+center")), "4": (5, ("", "+hadamard"))}
+           "fp8": (8, ("", "+center", *SCALED)), "int8": (8, ("", *SCALED)), "4": (5, ("", "+hadamard"))}
+LARGEST = {"fp8": 448, "int8": 127}
 WHOLE_GROUPS = "4"  # keys in groups of tokens: stored only
 
 
@@ -66,6 +68,7 @@ def measure(args, model: str, file: Path) -> None:
     sys.path.insert(0, str(CAPTURE))
     from gguf_file import GgufFile
     from kvvalidate import load_model
+    from model_attention import interleaved_in_ggml
     from model_loop import ModelLoop, figures
     from changed_cache import Change
     from prompt_tokens import find_tokenizer
@@ -89,7 +92,7 @@ def measure(args, model: str, file: Path) -> None:
             full = loop.read(ids, length)
             own = dict(loop.layers)
             for name in wanted:
-                stored = {i: stored_as(name, layer.k.shape[2]) for i, layer in own.items()}
+                stored = {i: stored_as(name, layer.k.shape[2], interleaved_in_ggml(loop.model.config), other[i].k) for i, layer in own.items()}
                 for protocol in ("written", "stored"):
                     of_other = name.endswith(":other")
                     left_out = "stored" if of_other else "written" if name.startswith(name_of(WHOLE_GROUPS)) else ""
@@ -109,14 +112,17 @@ def measure(args, model: str, file: Path) -> None:
             other = own
 
 
-def stored_as(name: str, d: int):
-    """A format as kvreplay names it, of keys with d channels."""
+def stored_as(name: str, d: int, interleaved: bool, other):
+    """A format as kvreplay names it, of keys with d channels, in llama.cpp's order where it is another; `other` keys give its scale."""
     from number_formats import Stored
 
     bits, *cures = name.split("+")
     center = next((cure for cure in cures if cure.startswith("center")), None)
     first = None if center is None else int(center.partition(":")[2]) if center[7:].isdigit() else 0
-    return Stored(bits[1:].removesuffix("v16"), "16", turned=(d & -d if "hadamard" in cures else 0, 0), residual=0, centered=first)
+    bits = bits[1:].removesuffix("v16")
+    scale = float(other.abs().max()) / LARGEST[bits] if "scales:other" in cures else 1.0
+    return Stored(bits, "16", scales=(scale, 1.0), turned=(d & -d if "hadamard" in cures else 0, 0), residual=0, centered=first,
+                  interleaved=interleaved)
 
 
 def foretell(path: Path, folders) -> None:
@@ -190,7 +196,7 @@ def tables(rows):
             for model in cases.prompts:
                 logs, over = cases.logs(model, name, protocol), cases.logs(model, name, protocol, name_of(bits))
                 cells.append(f"{significant(logs)}{f', {significant(over)} times' if cure else ''}{cases.fewer(model, logs)}" if logs else "")
-            formats.append((f"`{bits}`" + (" (stored)" if protocol == "stored" else ""), f"{size:g}", CURES[cure], *cells))
+            formats.append((f"`{bits}`" + (" (stored)" if protocol == "stored" else ""), f"{size:g}", (CURES | SCALED)[cure], *cells))
     models = [f"{model}, {len(prompts)}" for model, prompts in cases.prompts.items()]
     return {"cures written": table(("keys in `q4_0`, values exact", *models), cures),
             "cures protocols": table(("keys in `q4_0`", *models), protocols),

@@ -21,8 +21,8 @@ import engine  # noqa: E402
 
 
 def row(prompt, in_engine, written, **more):
-    return {"engine": "b1", "model": "m", "prompt": prompt, "tokens": "600", "steps": "128", "keys": "q4_0", "values": "f16", "rotated": "1",
-            "engine_kl": str(in_engine), "written_kl": str(written), "ordered_kl": "", "engine_same_top1": "0.9", "written_same_top1": "0.9", **more}
+    return {"engine": "b1", "model": "m", "weights": "float32", "prompt": prompt, "tokens": "600", "steps": "128", "keys": "q4_0", "values": "f16", "rotated": "1",
+            "engine_kl": str(in_engine), "written_kl": str(written), "engine_same_top1": "0.9", "written_same_top1": "0.9", **more}
 
 
 class Comparison(unittest.TestCase):
@@ -30,31 +30,22 @@ class Comparison(unittest.TestCase):
         for in_engine, written, near in ((1, 1.19, True), (1, 1.21, False), (1.21, 1, False), (1.19, 1, True), (0.001, 0.0029, True),
                                          (0.001, 0.0031, False)):
             self.assertEqual(engine.near(row("a", in_engine, written)), near, (in_engine, written))
-        self.assertTrue(engine.near(row("a", 1, 2, ordered_kl="1.1")))
+        self.assertFalse(engine.near(row("a", 1, "")))
 
-    def test_a_cell_has_geometric_means(self):
-        some = [row("a", 0.1, 0.2), row("b", 0.4, 0.3, ordered_kl="0.5")]
-        self.assertEqual((engine.cell(some), engine.cell(some, "written_kl")), ("0.2", "0.24"))
-        self.assertEqual((engine.cell(some[1:]), engine.cell(some[1:], "written_kl")), ("0.4", "0.3 (0.5)"))
+    def test_a_cell_has_geometric_means_and_a_ratio(self):
+        some = [row("a", 0.1, 0.2), row("b", 0.4, 0.4)]
+        self.assertEqual(engine.cell(some), "0.2; 1.4 times")
+        self.assertEqual(engine.cell([row("a", 0.1, 0.2), row("b", 0.4, "")]), "0.2")
+        self.assertRegex(engine.cell([*some, row("c", 0.1, 0.2), row("d", 0.4, 0.4)]), r"\A0.2 \[0.0\d+, 0.\d+\]; 1.4 \[\d.\d+, \d.\d+\] times\Z")
         self.assertIn("Within 20 % or 0.002 nats: m keys 1 of 2.", engine.tables([row("a", 1, 1.1), row("b", 1, 2)])["engine"])
 
-    def test_interleaved_channels_are_those_that_rope_turns_together(self):
-        try:
-            import model_loop
-            import torch
-        except ImportError as missing:
-            self.skipTest(missing)
-        seen = []
-        own, model_loop.quantize = model_loop.quantize, lambda k, v, lost, stored, center=None: seen.append((k.clone(), center)) or k.add_(100)
-        try:
-            with engine.channels_interleaved():
-                k = torch.arange(8.0)[None]
-                model_loop.quantize(k, None, None, None, torch.arange(8.0))
-        finally:
-            model_loop.quantize = own
-        for ordered in (seen[0][0][0], seen[0][1]):
-            self.assertEqual(ordered.tolist(), [0, 4, 1, 5, 2, 6, 3, 7])
-        self.assertEqual(k[0].tolist(), [100 + i for i in range(8)])
+    def test_the_files_own_weights_count_where_there_are_no_others(self):
+        found = engine.tables([row("a", 1, 1, weights="file"), row("a", 2, 2)])["engine"]
+        self.assertIn("| keys in `q4_0` | yes | 2; 1 times |", found)
+        floor = {"keys": "f16", "rotated": "-"}
+        found = engine.tables([row("a", 1, 1, weights="file"), row("a", 0.5, "", weights="file", **floor), row("b", 3, 3, model="n")])["engine"]
+        self.assertIn("| yes | 1; 1 times | 3; 1 times |", found)
+        self.assertTrue(found.endswith("over 16 bits with it: m, weights in their own bits, 0.5 nats."), found)
 
     def test_the_committed_record_is_the_page(self):
         rows = engine.read(HERE / "engine.csv")
@@ -63,7 +54,7 @@ class Comparison(unittest.TestCase):
         keys = [tuple(row[name] for name in engine.KEY) for row in rows]
         self.assertEqual(len(keys), len(set(keys)))
         for found in rows:
-            self.assertTrue(all(np.isfinite(float(found[name] or 0)) for name in ("engine_kl", "written_kl", "ordered_kl")), found)
+            self.assertTrue(all(np.isfinite(float(found[name] or 0)) for name in ("engine_kl", "written_kl")), found)
 
     def test_a_format_is_rotated_as_llama_cpp_does(self):
         try:

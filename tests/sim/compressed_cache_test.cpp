@@ -153,6 +153,36 @@ TEST_CASE("centered keys are stored around the mean of the prompt's keys", "[com
   CHECK(compressed_cache(group, {kept, {}, {}, exact}).k == group.k);
 }
 
+TEST_CASE("llama.cpp's formats have key channels in llama.cpp's order", "[compressed_cache]") {
+  HeadGroup<double> group = random_group({.l = 12, .T = 14, .d = 64, .d_v = 64});
+  group.k.col(5).array() += 20;
+  HeadGroup<double> ordered = group;  // as a dump of llama.cpp has it
+  const auto in_ggml = [](Index c) { return c < 32 ? 2 * c : 2 * (c - 32) + 1; };
+  for (Index c = 0; c < 64; ++c) ordered.k.col(in_ggml(c)) = group.k.col(c);
+  group.rope = Rope{.rotary_dim = 64, .inv_freq = std::vector<double>(32, 1), .interleaved_in_ggml = true};
+  HeadGroup<double> plain = group;
+  plain.rope->interleaved_in_ggml = false;
+  for (const NumberFormat format : {NumberFormat::q4_0, NumberFormat::q5_1, NumberFormat::mxfp4})
+    for (const Index turned : {0, 32})
+      for (const bool centered : {false, true}) {
+        INFO(name_of(format) << " " << turned << " " << centered);
+        Quantization stored{{format}, {format}, 32, 3};
+        stored.k.turned = turned;
+        if (centered) stored.k.centered = 2;
+        const CacheCase which{KeptSet(12, 1), {}, {}, stored};
+        const Cache<double> found = compressed_cache(group, which),
+                            of_ggml = compressed_cache(ordered, which),
+                            of_transformers = compressed_cache(plain, which);
+        CHECK(found.v == of_transformers.v);
+        if (format == NumberFormat::mxfp4) {
+          CHECK(found.k == of_transformers.k);
+          continue;
+        }
+        CHECK(found.k != of_transformers.k);
+        for (Index c = 0; c < 64; ++c) CHECK(found.k.col(c) == of_ggml.k.col(in_ggml(c)));
+      }
+}
+
 TEST_CASE("bytes by hand", "[compressed_cache]") {
   const KeptSet all(100, 1), none(100, 0);
   KeptSet half = all;

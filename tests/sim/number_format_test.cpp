@@ -133,6 +133,30 @@ TEST_CASE("scaled floats by hand", "[number_format]") {
   CHECK(read<double>(NumberFormat::int8_per_token_head, {254, 5.1, -3})[2] == -4);
 }
 
+TEST_CASE("a layer's scale moves the range of fp8 and int8", "[number_format]") {
+  const auto over = [](NumberFormat format, std::vector<double> numbers, double scale) {
+    read_back<double>(format, numbers, 0, scale);
+    return numbers;
+  };
+  const std::vector<double> numbers{900, -5, 1.3, 0};
+  CHECK(over(NumberFormat::int8_per_tensor, numbers, 1) == std::vector<double>{127, -5, 1, 0});
+  CHECK(over(NumberFormat::int8_per_tensor, numbers, 10) == std::vector<double>{900, 0, 0, 0});
+  CHECK(over(NumberFormat::int8_per_tensor, {-900, 900}, 1) == std::vector<double>{-128, 127});
+  CHECK(over(NumberFormat::fp8, numbers, 1) == std::vector<double>{448, -5, 1.25, 0});
+  CHECK(over(NumberFormat::fp8, numbers, 2) == std::vector<double>{896, -5, 1.25, 0});  // a power of two
+  CHECK(over(NumberFormat::fp8, {-900, 900}, 0.5) == std::vector<double>{-224, 224});
+  CHECK(over(NumberFormat::fp8, {3}, 3)[0] == 3);
+  for (const NumberFormat format : kNumberFormats.all()) {
+    const NumberFormatFacts& facts = kNumberFormats[format];
+    if (facts.uniform) continue;
+    INFO(facts.name);
+    const std::vector<float> block = normal_numbers(64, 5);
+    std::vector<float> scaled = block;
+    read_back<float>(format, scaled, 10, 0.3);
+    CHECK((scaled != read(format, block, 10)) == facts.tensor_scale);
+  }
+}
+
 TEST_CASE("levels are Lloyd and Max's", "[number_format]") {
   // Max, Quantizing for minimum distortion (1960), table I: the positive levels, and the mean squared error.
   const std::vector<std::pair<std::vector<double>, double>> table = {

@@ -96,6 +96,20 @@ TEST_CASE("a setting's command is read back as the same options", "[command]") {
   add([](WhatIfSettings& s) { s.base = "greedy_exact", s.on_future = true; });
   for (const Compensation method : kCompensations.all())
     add([&](WhatIfSettings& s) { s.compensation = method; });
+  const auto in = [](const char* word) { return OptionValue<CacheFormat>::parse(evict_option::bits, word); };
+  add([&](WhatIfSettings& s) { s.bits = in("4"); });
+  add([&](WhatIfSettings& s) { s.bits = in("k8v4;0-1,last:16"); });
+  add([&](WhatIfSettings& s) {
+    s.bits = in("kq4_0v16");
+    s.rotate = OptionValue<Rotation>::parse(evict_option::rotate, "hadamard:32");
+    s.center = OptionValue<Centering>::parse(evict_option::center, "k:4");
+    CHECK(evict_options_text(s, nullptr) ==
+          "--policy snapkv --keep 20% --bits kq4_0v16 --rotate hadamard:32 --center k:4");
+  });
+  add([](WhatIfSettings& s) {  // without a format they say nothing
+    s.center = OptionValue<Centering>::parse(evict_option::center, "k");
+    CHECK(evict_options_text(s, nullptr) == "--policy snapkv --keep 20%");
+  });
   std::mt19937_64 random(3);
   for (int i = 0; i < 200; ++i)
     add([&](WhatIfSettings& s) { s.sigma = std::uniform_real_distribution(1e-6, 1 - 1e-6)(random); });

@@ -4,6 +4,7 @@
 #include "data/npy_write.hpp"
 #include "tests/analysis/kvreplay_program.hpp"
 #include "tests/analysis/result_files.hpp"
+#include "tests/data/expect_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/random_group.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -95,6 +96,32 @@ void check_against_program(const std::string& policies, const WhatIfSettings& co
 }
 
 }  // namespace
+
+TEST_CASE("what if: the figures of kvreplay evict in fewer bits") {
+  const std::vector<std::array<std::string, 3>> all = {
+      {"4", "none", "none"}, {"kq4_0v16", "hadamard", "k"}, {"q8_0;1:nvfp4", "k", "k:4"}};
+  for (const auto& [bits, rotate, center] : all) {
+    WhatIfSettings settings;
+    settings.bits = OptionValue<CacheFormat>::parse(evict_option::bits, bits);
+    settings.rotate = OptionValue<Rotation>::parse(evict_option::rotate, rotate);
+    settings.center = OptionValue<Centering>::parse(evict_option::center, center);
+    check_against_program("h2o,snapkv", settings,
+                          {"--keep", "20%", "--bits", bits, "--rotate", rotate, "--center", center});
+    WhatIfSettings restored, exact = settings;  // from a session
+    read_json(bound(restored), to_json(bound(settings)), "settings");
+    CHECK(restored == settings);
+    exact.bits.reset();
+    const Dump dump = Dump::open(sample_dump());
+    const WhatIf stored = computed(dump, settings, 1, 0), as_it_is = computed(dump, exact, 1, 0);
+    CHECK(stored.kept == as_it_is.kept);
+    CHECK(stored.bytes < as_it_is.bytes);
+    CHECK(stored.future.error != as_it_is.future.error);
+  }
+  WhatIfSettings several;
+  several.bits = OptionValue<CacheFormat>::parse(evict_option::bits, "vllm");
+  expect_error([&] { what_if_plan(several, Dump::open(sample_dump())); },
+               {"bits: expected one format, found vllm"});
+}
 
 TEST_CASE("what if: the figures of kvreplay evict, under each semantics") {
   const auto semantics = GENERATE(Semantics::paper, Semantics::official, Semantics::kvpress);

@@ -89,7 +89,9 @@ BoundOptions bound(WhatIfSettings& settings) {
       options.end(),
       {bind_option(base, settings.base), bind_option(score, settings.score),
        bind_option(on_future, settings.on_future), bind_option(block, settings.block),
-       bind_option(evict_option::compensate, settings.compensation), bind_option(painted, settings.painted)});
+       bind_option(evict_option::compensate, settings.compensation),
+       bind_option(evict_option::bits, settings.bits), bind_option(evict_option::rotate, settings.rotate),
+       bind_option(evict_option::center, settings.center), bind_option(painted, settings.painted)});
   return options;
 }
 
@@ -106,11 +108,18 @@ EvictionOptions evict_options_of(const WhatIfSettings& settings, const UserScore
   options.phases = {settings.block > 0 ? Phase{Phase::Kind::blockwise, settings.block} : Phase{}};
   options.on = settings.on_future ? SearchRows::future : SearchRows::window;
   if (settings.compensation != Compensation::none) options.compensate = {settings.compensation};
+  if (settings.bits) {
+    options.stored.formats = {*settings.bits};
+    options.stored.rotations = {settings.rotate};
+    options.stored.centerings = {settings.center};
+  }
   return options;
 }
 
 EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score) {
   EvictionPlan plan = eviction_plan(dump, evict_options_of(settings, score));
+  if (plan.cases.size() != 1)
+    throw OptionError(evict_option::bits, "one format", settings.bits ? settings.bits->name : "several");
   for (GivenArray<double>& given : plan.scores) given.values = {};
   return plan;
 }

@@ -71,7 +71,10 @@ struct WhatIfSettings : PolicySettings {
   bool on_future = false;  ///< the rows that exact searches look at
   Index block = 0;         ///< the prompt in blocks of so many tokens (phase blockwise); 0: at once (prefill)
   Compensation compensation = Compensation::none;
-  std::string painted;  ///< tokens kept and evicted by hand: the text of a KeptPaint
+  std::optional<CacheFormat> bits;  ///< that what is kept is stored in; unset: as it is
+  Rotation rotate;                  ///< of `bits`
+  Centering center;                 ///< of `bits`
+  std::string painted;              ///< tokens kept and evicted by hand: the text of a KeptPaint
   bool operator==(const WhatIfSettings&) const = default;
   std::string policy() const { return policy_name(base, score); }
   /// Settings that keep the same tokens, and leave them as they were.
@@ -82,8 +85,8 @@ struct WhatIfSettings : PolicySettings {
 BoundOptions bound(WhatIfSettings& settings);
 
 /// Everything settled: one run, one case. Throws InputError, one line, where the settings cannot be
-/// followed. `notes` and the case's `kept` are worth showing. `score` is the user's that the settings name,
-/// else null; its file is read, and what was read is not in the plan.
+/// followed, also where they have several formats. `notes` and the case's `kept` are worth showing. `score`
+/// is the user's that the settings name, else null; its file is read, and what was read is not in the plan.
 EvictionPlan what_if_plan(const WhatIfSettings& settings, const Dump& dump, const UserScore* score = nullptr);
 /// The options of `evict` that they stand for.
 EvictionOptions evict_options_of(const WhatIfSettings& settings, const UserScore* score = nullptr);

@@ -29,7 +29,8 @@ class Layer(_core.Layer):
         sliding_window_two_sided  True: and those below i + sliding_window; without causality
         logit_softcap   c in c tanh(z / c)
         sink_logit      [n_q], a column more in every softmax, of value 0
-        rope            {"style": "half" or "interleaved", "theta": .. or "inv_freq": [..], "rotary_dim": .., "attention_factor": ..}
+        rope            {"style": "half" or "interleaved", "theta": .. or "inv_freq": [..], "rotary_dim": .., "attention_factor": ..,
+                        "ggml_style": ..} (DUMP-FORMAT.md)
         positions       [T], ascending: where the rows of k stand in the sequence, in a cache that lost some; for sliding windows
         wo              [n_q, d_v, d_model], the output projection
         gate            [n_q, T_q, d_v], what the heads' outputs are multiplied by before wo

@@ -143,6 +143,26 @@ class Rows {
         [](WhatIfSettings& s, std::size_t) { combo("##compensation", kCompensations, s.compensation); });
   }
 
+  void bits() {
+    std::vector<Choice> choices = {{.name = "as it is"}};
+    for (const bool keys_only : {true, false})
+      for (const NumberFormatFacts& format : kNumberFormats)
+        if (format.id != NumberFormat::exact)
+          choices.push_back(
+              {.name = keys_only ? fmt::format("k{}v16", format.name) : std::string(format.name),
+               .plain = std::string(format.meaning),
+               .group = keys_only ? "Keys only" : "Keys and values"});
+    row(evict_option::bits, [&](WhatIfSettings& s, std::size_t) {
+      const auto chosen = combo("##bits", s.bits ? s.bits->name : choices.front().name, choices);
+      if (!chosen) return;
+      s.bits.reset();
+      if (*chosen > 0) s.bits = OptionValue<CacheFormat>::parse(evict_option::bits, choices[*chosen].name);
+    });
+    if (!settings_[0]->bits && !settings_[1]->bits) return;
+    stored_by(evict_option::rotate, &WhatIfSettings::rotate, {"none", "hadamard", "k", "v"});
+    stored_by(evict_option::center, &WhatIfSettings::center, {"none", "k", "k:4"});
+  }
+
   void budget() {
     const bool tokens = !settings_[0]->sigma_budget;
     ImGui::TableNextRow();
@@ -230,6 +250,20 @@ class Rows {
   }
 
  private:
+  /// A way to store what is kept in fewer bits: one of `words`.
+  template <class T>
+  void stored_by(const OptionFacts& option, T WhatIfSettings::*value,
+                 std::initializer_list<const char*> words) {
+    std::vector<Choice> choices;
+    for (const char* word : words) choices.push_back({.name = word});
+    row(option, [&](WhatIfSettings& s, std::size_t) {
+      ImGui::BeginDisabled(!s.bits);
+      const auto chosen = combo("##stored", OptionValue<T>::text(s.*value), choices);
+      ImGui::EndDisabled();
+      if (chosen) s.*value = OptionValue<T>::parse(option, choices[*chosen].name);
+    });
+  }
+
   void number(const OptionFacts& option, std::optional<Index> PolicySettings::*value,
               Index EvictionRule::*choice) {
     row(option, [&](WhatIfSettings& s, std::size_t i) {
@@ -287,6 +321,9 @@ std::string summary_of(const WhatIfSettings& s) {
   std::string text = fmt::format("{}, {}", s.policy(),
                                  kept_text(s.sigma_budget ? shortest(s.sigma) : fmt::format("{}", s.budget)));
   if (s.compensation != Compensation::none) text += fmt::format(", {}", name_of(s.compensation));
+  if (s.bits) text += ", " + s.bits->name;
+  if (s.bits && s.rotate != Rotation()) text += ", rotate " + s.rotate.name;
+  if (s.bits && s.center != Centering()) text += ", center " + s.center.name;
   if (s.semantics != Semantics::paper) text += fmt::format(", {}", name_of(s.semantics));
   if (s.window) text += fmt::format(", window {}", *s.window);
   if (s.pool) text += fmt::format(", pool {}", OptionValue<Pooling>::text(*s.pool));
@@ -316,6 +353,7 @@ void edit_settings(AppState& state, bool more) {
     rows.semantics();
     rows.budget();
     rows.compensation();
+    rows.bits();
     rows.painted();
     if (more) {
       rows.window();
