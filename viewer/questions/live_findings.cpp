@@ -102,7 +102,7 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
     const EvictStage stage(*run->dump(), finding_evictions(), job.compute());
     std::vector<const LayerEvictions*> parts;
     for (const auto& layer : layers) parts.push_back(layer.get());
-    tables.evictions = eviction_figures(stage, joined(tables.layers, parts));
+    tables.evictions = stage.table(joined(tables.layers, parts)).metrics();
   }
   std::optional<TokenMetrics> known;  // of the one head that is asked for
   const auto values = [&](Index layer, Index kv_head, const std::string& metric) {
