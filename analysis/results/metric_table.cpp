@@ -4,12 +4,14 @@
 #include "analysis/results/map_name.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/console.hpp"
+#include "data/error.hpp"
 #include "data/npy_write.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <list>
 #include <map>
 
 namespace kvreplay {
@@ -47,21 +49,151 @@ MetricTable::MetricTable(Table table, std::vector<Index> layers, Index n_kv, Ind
   columns_.erase(columns_.begin(), columns_.begin() + 2);  // layer, kv_head
 }
 
+namespace {
+
+/// Rows of a table's file as entries.
+class RowReader {
+ public:
+  RowReader(const ResultReader& results, const MetricTable& table)
+      : results_(results), table_(table), wide_(is_wide(table.table())) {}
+
+  void read(const CsvReader& csv, const std::vector<std::string>& row) {
+    if (keys_.empty()) find_columns(csv);
+    std::vector<std::string> key;
+    for (std::size_t k = 2; k < keys_.size(); ++k) key.push_back(row[keys_[k]]);
+    const Scope scope = scope_of(csv, row);
+    if (scope.layer != scope_.layer || scope.head != scope_.head) next_ = order_.end();
+    scope_ = scope;
+    for (const std::size_t column : values_) {
+      if (wide_ && row[column].empty()) continue;  // the row has no such metric, or that no value
+      if (wide_) key.push_back(csv.columns()[column]);
+      MetricEntry& entry = entry_of(key);
+      if (has_row(entry.at(scope))) {
+        std::vector<std::string> fields = table_.fields_of(scope);
+        fields.insert(fields.end(), key.begin(), key.end());
+        throw InputError((results_.folder() / file_of(table_.table())).string(), "every row once",
+                         "two of " + joined(fields));
+      }
+      entry.at(scope) = csv.number_or_nan(row, column);
+      if (wide_) key.pop_back();
+      if (!kept_ || row[*kept_].empty()) continue;
+      if (entry.kept == nullptr) entry.kept = std::make_shared<ScopedValues>(table_.blank({}));
+      entry.kept->at(scope) = csv.number(row, *kept_);
+    }
+  }
+
+  std::vector<MetricEntry> entries() {
+    std::vector<MetricEntry> all;
+    for (MetricEntry& entry : order_) all.push_back(std::move(entry));
+    return all;
+  }
+
+ private:
+  void find_columns(const CsvReader& csv) {
+    for (const std::string& name : key_columns(table_.table())) keys_.push_back(csv.need(name));
+    if (const auto derived = split_list(facts_of(table_.table()).derived); !derived.empty())
+      kept_ = csv.need(derived.front());
+    if (!wide_) values_ = {csv.need("value")};
+    for (std::size_t c = 0; wide_ && c < csv.columns().size(); ++c)
+      if (!is_in(keys_, c)) values_.push_back(c);
+  }
+
+  Scope scope_of(const CsvReader& csv, const std::vector<std::string>& row) const {
+    const auto index = [&](std::size_t column) {
+      return row[column].empty() ? std::optional<Index>() : std::optional<Index>(csv.index(row, column));
+    };
+    Scope scope{index(keys_[0]), index(keys_[1])};
+    const auto found =
+        scope.layer ? std::ranges::lower_bound(table_.layers(), *scope.layer) : table_.layers().end();
+    const bool known = !scope.layer || (found != table_.layers().end() && *found == *scope.layer);
+    if (!known || (scope.head && (!scope.layer || *scope.head >= results_.shape().n_kv)))
+      csv.fail("heads of the run", fmt::format("layer {}, head {}", row[keys_[0]], row[keys_[1]]));
+    if (scope.layer) scope.layer = found - table_.layers().begin();
+    return scope;
+  }
+
+  /// A new entry stands behind that of the row before in its scope, and so in the order of the file.
+  MetricEntry& entry_of(const std::vector<std::string>& key) {
+    const auto [found, is_new] = places_.try_emplace(key);
+    if (is_new)
+      found->second = order_.insert(next_, table_.blank(key));
+    else
+      next_ = found->second, ++next_;
+    return *found->second;
+  }
+
+  const ResultReader& results_;
+  const MetricTable& table_;
+  bool wide_;
+  std::vector<std::size_t> keys_, values_;  // columns
+  std::optional<std::size_t> kept_;
+  std::list<MetricEntry> order_;
+  std::list<MetricEntry>::iterator next_ = order_.end();
+  std::map<std::vector<std::string>, std::list<MetricEntry>::iterator> places_;
+  Scope scope_;
+};
+
+/// NaN left out.
+double median_of_heads(const MetricEntry& entry) {
+  std::vector<double> values = entry.heads;
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  return quantile(values, 0.5);
+}
+
+}  // namespace
+
 MetricTable::MetricTable(const ResultReader& results, Table table)
     : MetricTable(table, results.layers(), results.shape().n_kv, results.shape().l) {
   if (!results.has(table)) return;
-  std::map<std::vector<std::string>, std::size_t> by_key;
-  each_figure(results, table, [&](const TableFigure& figure) {
-    const auto [found, fresh] =
-        by_key.emplace(std::vector(figure.keys.begin() + 2, figure.keys.end()), entries_.size());
-    if (fresh) entries_.push_back(blank(found->first));
-    MetricEntry& entry = entries_[found->second];
-    const Scope scope{figure.layer ? std::optional(figure.layer_row) : std::nullopt, figure.kv_head};
-    entry.at(scope) = figure.value;
-    if (figure.derived.empty()) return;
-    if (entry.kept == nullptr) entry.kept = std::make_shared<ScopedValues>(blank({}));
-    entry.kept->at(scope) = number_in(figure.derived);
-  });
+  RowReader reader(results, *this);
+  results.each_row(table,
+                   [&](const CsvReader& csv, const std::vector<std::string>& row) { reader.read(csv, row); });
+  entries_ = reader.entries();
+  for (MetricEntry& entry : entries_)
+    if (facts_of(table).heads_only) entry.model = median_of_heads(entry);
+}
+
+void MetricTable::select(std::string_view column, std::string_view value) {
+  std::erase_if(entries_, [&](const MetricEntry& entry) { return key(entry, column) != value; });
+  drop(column);
+}
+
+void MetricTable::drop(std::string_view column) {
+  const auto at = static_cast<std::ptrdiff_t>(place_of(column));
+  if (at == std::ssize(columns_)) return;
+  columns_.erase(columns_.begin() + at);
+  for (MetricEntry& entry : entries_) entry.key.erase(entry.key.begin() + at);
+}
+
+void MetricTable::name_windows(const ResultReader& results) {
+  const std::vector<std::string> rows = distinct("window"), asked = asked_windows(results);
+  for (MetricEntry& entry : entries_)
+    if (const std::size_t at = place_of("window"); at < columns_.size()) {
+      const auto window = static_cast<std::size_t>(std::ranges::find(rows, entry.key[at]) - rows.begin());
+      if (window < asked.size()) entry.key[at] = asked[window];
+    }
+}
+
+double MetricTable::of_head(const ScopedValues& values, Index layer, Index kv_head) const {
+  const auto found = std::ranges::find(layers_, layer);
+  return found == layers_.end() ? kNoRow : values.at({found - layers_.begin(), kv_head});
+}
+
+std::vector<std::string> MetricTable::fields_of(Scope scope) const {
+  return {scope.layer ? whole(layers_[static_cast<std::size_t>(*scope.layer)]) : "",
+          scope.head ? whole(*scope.head) : ""};
+}
+
+std::vector<MetricEntry> median_heads(const MetricTable& table) {
+  std::vector<MetricEntry> medians;
+  for (const MetricEntry& entry : table.entries()) {
+    const FigureFacts* const facts = figure_named(table.table(), entry.metric());
+    if (facts == nullptr || !is_error_of_heads(*facts) || !entry.any_heads()) continue;
+    MetricEntry& of_model = medians.emplace_back(table.blank(entry.key));
+    of_model.key.back() += kMedianHead;
+    of_model.model = median_of_heads(entry);
+  }
+  return medians;
 }
 
 MetricEntry MetricTable::blank(std::vector<std::string> key) const {
@@ -103,9 +235,9 @@ std::size_t MetricTable::write(const ResultFolder& folder, std::span<const std::
       for (const std::string& column : columns) {
         const auto named = std::find_if(begin, end, [&](const auto& one) { return one.metric() == column; });
         if (column == "layer")
-          csv.add(scope.layer ? whole(layers_[static_cast<std::size_t>(*scope.layer)]) : "");
+          csv.add(fields_of(scope)[0]);
         else if (column == "kv_head")
-          csv.add(scope.head ? whole(*scope.head) : "");
+          csv.add(fields_of(scope)[1]);
         else if (!wide && column == "value")
           csv.add(begin->at(scope));
         else if (column == "kept_share")

@@ -144,9 +144,18 @@ class MetricTable : public KeyedTable<MetricEntry> {
   /// A table without entries; `layers` by the dump's numbers, and the prompt's length, of which `kept_share`
   /// is a share.
   explicit MetricTable(Table table, std::vector<Index> layers = {}, Index n_kv = 0, Index prompt = 0);
-  /// The table of a folder, without rows where there is no such file. Its key columns are figure_keys()
-  /// behind layer and head.
+  /// The table of a folder in the order of its rows, without entries where there is no such file. Its key
+  /// columns are figure_keys() behind layer and head. In tables of heads only the median over the heads
+  /// stands for the model. Throws InputError where the table is not what it should be, or has a row twice.
   MetricTable(const ResultReader& results, Table table);
+  /// Keeps the entries with a value of a key column, without the column.
+  void select(std::string_view column, std::string_view value);
+  void drop(std::string_view column);
+  /// Names windows as they were requested, "all", instead of the resulting number of rows, which depends on
+  /// the prompt's length.
+  void name_windows(const ResultReader& results);
+
+  const std::vector<Index>& layers() const { return layers_; }  ///< by the dump's numbers
 
   /// An entry without rows.
   MetricEntry blank(std::vector<std::string> key) const;
@@ -197,6 +206,17 @@ class MetricTable : public KeyedTable<MetricEntry> {
   /// Every head, layer by layer with the layer behind its heads, then the model: the order of a file's rows.
   /// None without layers.
   std::vector<Scope> scopes() const;
+  /// Calls visit(entry, scope, value) for every row, in the order of a file's.
+  template <class Visit>
+  void each_row(const Visit& visit) const {
+    for (const Scope scope : scopes())
+      for (const MetricEntry& entry : entries_)
+        if (const double value = entry.at(scope); has_row(value)) visit(entry, scope, value);
+  }
+  /// The value of a head of a layer, by its number in the dump; kNoRow of a layer that is not there.
+  double of_head(const ScopedValues& values, Index layer, Index kv_head) const;
+  /// The fields of layer and head in a row of this scope.
+  std::vector<std::string> fields_of(Scope scope) const;
   /// Writes the table and maps/. Returns the number of rows. Notes to the folder which metrics of which heads
   /// have no value. `metrics` are columns of `heads` and of `budgets` that a run has besides the table's own.
   /// Throws InputError if a file cannot be written.
@@ -215,6 +235,10 @@ class MetricTable : public KeyedTable<MetricEntry> {
   std::string map_name(const MetricEntry& entry) const;
   void note_empty(const ResultFolder& folder) const;
 
+  std::size_t place_of(std::string_view column) const {
+    return static_cast<std::size_t>(std::ranges::find(columns_, column) - columns_.begin());
+  }
+
   std::vector<Index> layers_;
   Index n_kv_ = 0, prompt_ = 0;
 };
@@ -226,6 +250,9 @@ double median(std::vector<double> values);
 double smallest(const std::vector<double>& values);
 double largest(const std::vector<double>& values);
 double mean(const std::vector<double>& values);
+
+/// The median heads of errors summed over heads (is_error_of_heads()), as metrics of the model.
+std::vector<MetricEntry> median_heads(const MetricTable& table);
 
 /// The rows that a table is judged on: those of the decoding steps where there are any.
 std::string best_rows(const FigureTable& table, const Wanted& common = {});

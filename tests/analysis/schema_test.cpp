@@ -168,18 +168,18 @@ TEST_CASE("what is written by keys and figures is read as such", "[schema]") {
   write_file(dir / "summary.json", R"({"program": "kvreplay", "schema": 1, "layers": [1, 3],
     "dump": {"layers": 4, "n_q": 4, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0, "T": 12, "T_q": 12, "l": 9}})");
   const ResultReader results(dir.path());
+  const MetricTable read(results, Table::evictions);
   std::vector<std::string> seen;
-  each_figure(results, Table::evictions, [&](const TableFigure& figure) {
-    seen.push_back(figure.metric() + " " + figure["policy"] + " " + std::string(figure.derived));
-    if (figure.level() == Level::model) return;
-    CHECK(figure.is_of(3, 1));
-    CHECK(figure.layer_row == 1);
+  read.each_row([&](const MetricEntry& entry, Scope scope, double) {
+    seen.push_back(entry.metric() + " " + read.key(entry, "policy"));
+    if (level_of(scope) == Level::head) CHECK(read.of_head(*entry.kept, 3, 1) == 7);
   });
-  CHECK(seen == std::vector<std::string>{"output_error a,b 7", "bytes a,b 7", "oracle_recall h2o "});
+  CHECK(seen == std::vector<std::string>{"output_error a,b", "bytes a,b", "oracle_recall h2o"});
   std::vector<double> values;
-  each_figure_and_median(results, Table::heads,
-                         [&](const TableFigure& figure) { values.push_back(figure.value); });
-  CHECK(values == std::vector<double>{2, 1, 4, 3, 1});  // the medians in the order of appearance: key, attn
+  MetricTable(results, Table::heads).each_row([&](const MetricEntry&, Scope, double value) {
+    values.push_back(value);
+  });
+  CHECK(values == std::vector<double>{2, 4, 1, 3, 1});  // the medians at the end
 }
 
 TEST_CASE("the name of a map says what it is of", "[schema]") {

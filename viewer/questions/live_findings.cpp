@@ -1,7 +1,7 @@
 #include "viewer/questions/live_findings.hpp"
 
-#include "analysis/eviction/evict_stage.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 
 #include <fmt/format.h>
 

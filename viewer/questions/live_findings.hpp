@@ -1,7 +1,7 @@
 #pragma once
 
+#include "analysis/eviction/evict_stage.hpp"
 #include "analysis/findings/findings.hpp"
-#include "analysis/tokens/token_agreement.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/questions/ask.hpp"
 #include "viewer/questions/desk.hpp"
