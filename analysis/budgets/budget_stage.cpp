@@ -8,9 +8,9 @@
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/schema.hpp"
 #include "analysis/results/scoped_figures.hpp"
-#include "analysis/results/table_writer.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/npy_write.hpp"
 
@@ -38,122 +38,109 @@ std::vector<std::string> labels_of(const BudgetPlan& plan) {
   return labels;
 }
 
-/// The figures of all heads, read as those of budgets.csv.
-class BudgetTable : public MeasuredFigures {
+class BudgetFigures : public MeasuredFigures {
  public:
-  BudgetTable(const BudgetPlan& plan, const std::vector<Allocation>& allocations, const HeadFigures& figures,
-              bool with_layer_output)
+  BudgetFigures(const BudgetPlan& plan, const std::vector<Allocation>& allocations,
+                const HeadFigures& figures, bool with_layer_output)
       : MeasuredFigures(MeasureColumns::alone(plan.cases.size(), RowSet::future, plan.losses), figures,
                         with_layer_output),
         plan_(plan),
         allocations_(allocations) {}
 
-  /// Empty where the figure is not there for such a scope.
-  std::optional<double> value(std::size_t which, Scope scope, BudgetFigure figure) const {
-    if (!facts_of(figure).levels.has(level_of(scope))) return std::nullopt;
-    const RowRange heads = scoped_.heads_in(scope);
-    const auto& [budgets, losses] = allocations_[which];
-    switch (figure) {
-      case BudgetFigure::budget:
-        return static_cast<double>(
-            std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
-      case BudgetFigure::loss:
-        return compensated_sum(std::span(losses).subspan(heads.begin, heads.count()));
-      case BudgetFigure::output_error:
-        return output_error(which, scope, RowSet::future);
-      case BudgetFigure::layer_output_error:
-        return layer_output_error(which, scope, RowSet::future);
-      case BudgetFigure::loss_row:
-      case BudgetFigure::loss_head:
-      case BudgetFigure::loss_layer:
-      case BudgetFigure::loss_step:
-      case BudgetFigure::loss_joint:
-      case BudgetFigure::dnll:
-        return loss(which, scope, name_of(figure), RowSet::future);
-    }
-    return std::nullopt;
-  }
-
-  /// budgets.csv, maps/; the number of rows.
-  std::size_t write(const ResultFolder& folder, const std::vector<std::string>& labels) const {
-    TableWriter csv(
-        folder, Table::budgets,
-        plan_.losses.any() ? split_list(facts_of(Table::budgets).optional) : std::vector<std::string>());
-    for (const Scope scope : scoped_.scopes())
-      for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-        const BudgetCase& which = plan_.cases[c];
-        csv.at(scoped_.layer_of(scope), scope.head).set("order", plan_.orders[which.order].name);
-        csv.set("method", which.division.name).set("sigma", which.label);
-        for (const BudgetFigure figure : kBudgetFigures.all())
-          if (const auto found = value(c, scope, figure))
-            figure == BudgetFigure::budget ? csv.set(figure, static_cast<Index>(*found))
-                                           : csv.set(figure, *found);
-        csv.end_row();
-      }
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-      for (const BudgetFigure figure : kBudgetFigures.all())
-        write_map_of(folder,
-                     {.table = Table::budgets, .figure = std::string(name_of(figure)), .item = labels[c]},
-                     [&](Scope scope) { return value(c, scope, figure); });
-    return csv.finish();
-  }
-  std::string report() const {
-    std::string text = fmt::format(
-        "loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
-    std::size_t width = 10;
-    bool oracles = false, profiles = false;
-    std::vector<std::string> budgets;
-    for (const BudgetCase& which : plan_.cases) {
-      width = std::max(width, shown_name(which.division.name).size());
-      oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
-      profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
-      place_in(budgets, kept_with_share(which.label, rest_of(which.sigma)));
-    }
-    text += fmt::format("{:20}  {:{}}", "order", "method", width);
-    for (const std::string& budget : budgets) text += fmt::format("  {:>28}", budget);
+  MetricTable table(const std::vector<std::string>& labels) const {
+    MetricTable table = table_of(Table::budgets);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      if (c % budgets.size() == 0)
-        text += fmt::format("\n{:20}  {:{}}", plan_.orders[plan_.cases[c].order].name,
-                            shown_name(plan_.cases[c].division.name), width);
-      const auto error = [&](Scope scope) { return value(c, scope, BudgetFigure::output_error); };
-      text += fmt::format("  {:>28}", fmt::format("{:.4g} ({})", total_loss(c),
-                                                  with_median_head(*error({}), scoped_.median_head(error))));
+      const BudgetCase& which = plan_.cases[c];
+      table.add_case(kBudgetFigures, {plan_.orders[which.order].name, which.division.name, which.label},
+                     labels[c], nullptr,
+                     [&](Scope scope, BudgetFigure metric, RowSet) { return value(c, scope, metric); });
     }
-    text += '\n' + lu_against_optimal();
-    if (oracles)
-      text += fmt::format(
-          "{}{}\n", oracles_of_budgets(),
-          profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
-    return text;
+    return table;
   }
 
  private:
-  double total_loss(std::size_t which) const { return *value(which, {}, BudgetFigure::loss); }
-  /// LU-KV's claim that its greedy is optimal, where both were computed.
-  std::string lu_against_optimal() const {
-    std::string text;
-    for (std::size_t lu = 0; lu < plan_.cases.size(); ++lu)
-      for (std::size_t best = 0; best < plan_.cases.size(); ++best) {
-        const BudgetCase &a = plan_.cases[lu], &b = plan_.cases[best];
-        if (a.division.method != BudgetMethod::lu || b.division.method != BudgetMethod::optimal ||
-            a.order != b.order || a.sigma != b.sigma)
-          continue;
-        Index moved = 0;
-        for (std::size_t row = 0; row < allocations_[lu].budgets.size(); ++row)
-          moved += std::abs(allocations_[lu].budgets[row] - allocations_[best].budgets[row]);
-        const double excess = total_loss(lu) - total_loss(best);
-        text +=
-            fmt::format("lu against optimal, {}, {}: {}\n", plan_.orders[a.order].name, kept_text(a.label),
-                        moved == 0 || excess == 0 ? std::string("equal")
-                                                  : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
-                                                                100 * excess / total_loss(best), moved / 2));
-      }
-    return text;
+  /// Empty where the metric is not there for such a scope.
+  std::optional<double> value(std::size_t which, Scope scope, BudgetFigure metric) const {
+    if (!facts_of(metric).levels.has(level_of(scope))) return std::nullopt;
+    const RowRange heads = scoped_.heads_in(scope);
+    const auto& [budgets, losses] = allocations_[which];
+    if (metric == BudgetFigure::budget)
+      return static_cast<double>(
+          std::accumulate(budgets.begin() + heads.begin, budgets.begin() + heads.end, Index{0}));
+    if (metric == BudgetFigure::loss)
+      return compensated_sum(std::span(losses).subspan(heads.begin, heads.count()));
+    if (metric == BudgetFigure::output_error) return output_error(which, scope, RowSet::future);
+    if (metric == BudgetFigure::layer_output_error) return layer_output_error(which, scope, RowSet::future);
+    return this->loss(which, scope, name_of(metric), RowSet::future);
   }
 
   const BudgetPlan& plan_;
   const std::vector<Allocation>& allocations_;
 };
+
+/// The metrics of a case that a report shows.
+struct Reported {
+  double loss, error, error_of_median_head;
+};
+
+/// LU-KV's claim that its greedy is optimal, where both were computed.
+std::string lu_against_optimal(const BudgetPlan& plan, const std::vector<Allocation>& allocations,
+                               const std::vector<Reported>& cases) {
+  std::string text;
+  for (std::size_t lu = 0; lu < plan.cases.size(); ++lu)
+    for (std::size_t best = 0; best < plan.cases.size(); ++best) {
+      const BudgetCase &a = plan.cases[lu], &b = plan.cases[best];
+      if (a.division.method != BudgetMethod::lu || b.division.method != BudgetMethod::optimal ||
+          a.order != b.order || a.sigma != b.sigma)
+        continue;
+      Index moved = 0;
+      for (std::size_t row = 0; row < allocations[lu].budgets.size(); ++row)
+        moved += std::abs(allocations[lu].budgets[row] - allocations[best].budgets[row]);
+      const double excess = cases[lu].loss - cases[best].loss;
+      text +=
+          fmt::format("lu against optimal, {}, {}: {}\n", plan.orders[a.order].name, kept_text(a.label),
+                      moved == 0 || excess == 0 ? std::string("equal")
+                                                : fmt::format("{:.3g} % more loss, {} tokens elsewhere",
+                                                              100 * excess / cases[best].loss, moved / 2));
+    }
+  return text;
+}
+
+std::string budget_report(const BudgetPlan& plan, const std::vector<Allocation>& allocations,
+                          const MetricTable& table, const std::vector<std::string>& labels) {
+  std::string text =
+      fmt::format("loss of all heads, and in brackets the output error {} on the future rows\n", kOverHeads);
+  std::size_t width = 10;
+  bool oracles = false, profiles = false;
+  std::vector<std::string> budgets;
+  std::vector<Reported> cases;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    const BudgetCase& which = plan.cases[c];
+    width = std::max(width, shown_name(which.division.name).size());
+    oracles = oracles || kBudgetMethods[which.division.method].is_oracle;
+    profiles = profiles || kBudgetMethods[which.division.method].needs_profile;
+    place_in(budgets, kept_with_share(which.label, rest_of(which.sigma)));
+    const MetricEntry& error = *table.of_case(labels[c], name_of(BudgetFigure::output_error), RowSet::none);
+    cases.push_back({table.of_case(labels[c], name_of(BudgetFigure::loss), RowSet::none)->model, error.model,
+                     median(error.heads)});
+  }
+  text += fmt::format("{:20}  {:{}}", "order", "method", width);
+  for (const std::string& budget : budgets) text += fmt::format("  {:>28}", budget);
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    if (c % budgets.size() == 0)
+      text += fmt::format("\n{:20}  {:{}}", plan.orders[plan.cases[c].order].name,
+                          shown_name(plan.cases[c].division.name), width);
+    const auto& [loss, error, of_median_head] = cases[c];
+    text +=
+        fmt::format("  {:>28}", fmt::format("{:.4g} ({})", loss, with_median_head(error, of_median_head)));
+  }
+  text += '\n' + lu_against_optimal(plan, allocations, cases);
+  if (oracles)
+    text += fmt::format(
+        "{}{}\n", oracles_of_budgets(),
+        profiles ? "" : "; of several prompts in one run each takes the others' profile, a fair one");
+  return text;
+}
 
 /// Head budgets, second pass: what every allocation does to the outputs. budgets.csv, head_budgets/, maps/.
 class BudgetMeasureStage final : public Stage {
@@ -187,21 +174,20 @@ class BudgetMeasureStage final : public Stage {
     kept_.write(folder, layer);
   }
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override {
-    const BudgetTable all = table(figures);
-    const std::size_t rows = all.write(folder, labels_);
+    const MetricTable all = table(figures);
+    const std::size_t rows =
+        all.write(folder, plan_.losses.any() ? split_list(facts_of(Table::budgets).optional)
+                                             : std::vector<std::string>());
     write_head_budgets(folder);
-    Json losses = Json::object(), errors = Json::object();
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      losses[labels_[c]] = *all.value(c, {}, BudgetFigure::loss);
-      errors[labels_[c]] = *all.value(c, {}, BudgetFigure::output_error);
-    }
     return {{"candidates", plan_.equal.front().held},
             {"future_rows", plan_.future.count()},
             {"budget_rows", rows},
-            {"budget_losses", losses},
-            {"budget_errors", errors}};
+            {"budget_losses", all.of_model(name_of(BudgetFigure::loss), RowSet::none)},
+            {"budget_errors", all.of_model(name_of(BudgetFigure::output_error), RowSet::none)}};
   }
-  std::string report(const HeadFigures& figures) const override { return table(figures).report(); }
+  std::string report(const HeadFigures& figures) const override {
+    return budget_report(plan_, allocations_, table(figures), labels_);
+  }
 
  private:
   template <class T>
@@ -224,8 +210,8 @@ class BudgetMeasureStage final : public Stage {
     measured_.add(case_outputs(group, {}, plan_.future, caches, measured_.with_vectors(), compute_), group,
                   {}, plan_.future, group.kv_head * group.G(), figures, compute_.workers);
   }
-  BudgetTable table(const HeadFigures& figures) const {
-    return {plan_, allocations_, figures, dump_.has(Tensor::wo)};
+  MetricTable table(const HeadFigures& figures) const {
+    return BudgetFigures(plan_, allocations_, figures, dump_.has(Tensor::wo)).table(labels_);
   }
   Index place_of(Index layer) const { return std::ranges::find(layers_, layer) - layers_.begin(); }
   std::size_t row_of(Index place, Index kv_head) const {

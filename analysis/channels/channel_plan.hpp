@@ -39,6 +39,8 @@ struct ChannelPlan {
   ChannelSetting setting_of(const ChannelCase& which) const { return setting.of(rules[which.rule]); }
   bool per_query_head() const { return setting.semantics == Semantics::official; }
   bool needs_outputs() const;
+  /// The rows that errors are best reported on: the future where there is one.
+  RowSet best_rows() const { return future.count() > 0 ? RowSet::future : RowSet::window; }
   /// True if the search of a case bounds what is measured: in ThinK's code, whose selections are of query
   /// heads, that is not what it minimises.
   bool bounds(const ChannelCase& which) const {
@@ -71,21 +73,16 @@ struct ChannelColumnNames {
     kHeadFigures
   };
   enum Case {
-    pruned,  ///< channels; the mean over query heads where each has its own
-    window_reconstruction,
-    future_reconstruction,
+    pruned,            ///< channels; the mean over query heads where each has its own
     window_logits_sq,  ///< ||Q K^T||_F^2 of the window's queries and the prunable keys
     future_logits_sq,
-    lower_bound,
-    proven,
     window_change_sq,  ///< sum of ||o_i' - o_i||^2
     future_change_sq,
     window_layer_change_sq,
     future_layer_change_sq,
-    bytes,
     kCaseFigures
   };
 };
-using ChannelColumns = CaseColumns<ChannelColumnNames>;
+using ChannelColumns = CaseColumns<ChannelColumnNames, kChannelFigures>;
 
 }  // namespace kvreplay

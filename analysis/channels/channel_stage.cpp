@@ -68,6 +68,7 @@ void ChannelStage::begin_layer(Index) {
 template <class T>
 void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures) {
   using C = ChannelColumns;
+  using M = ChannelFigure;
   std::fill(figures.begin(), figures.end(), 0.0);
   const auto add = [&](Index column, double value) { figures[column] += value; };
   const bool with_outputs = plan_.needs_outputs();
@@ -84,13 +85,14 @@ void ChannelStage::compute(const HeadGroup<T>& group, std::span<double> figures)
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const PrunedChannels& pruned = found.cases[c];
     add(columns_.of(c, C::pruned), pruned.channels);
-    add(columns_.of(c, C::window_reconstruction), pruned.window_reconstruction);
-    add(columns_.of(c, C::future_reconstruction), pruned.future_reconstruction);
     add(columns_.of(c, C::window_logits_sq), pruned.window_logits_sq);
     add(columns_.of(c, C::future_logits_sq), pruned.future_logits_sq);
-    add(columns_.of(c, C::lower_bound), pruned.lower_bound.value_or(0));
-    add(columns_.of(c, C::proven), pruned.proven ? 1 : 0);
-    add(columns_.of(c, C::bytes), dump_.cache_of(group.layer) == group.layer ? pruned.bytes : 0);
+    const auto keep = [&](M metric, RowSet rows, double value) { add(columns_.of(c, metric, rows), value); };
+    keep(M::reconstruction_error, RowSet::window, pruned.window_reconstruction);
+    keep(M::reconstruction_error, RowSet::future, pruned.future_reconstruction);
+    keep(M::lower_bound, RowSet::window, pruned.lower_bound.value_or(0));
+    keep(M::proven, RowSet::window, pruned.proven ? 1 : 0);
+    keep(M::bytes, RowSet::none, dump_.cache_of(group.layer) == group.layer ? pruned.bytes : 0);
   }
   each_part(group, plan_.per_query_head(), [&](Index p, const HeadGroup<T>& mine) {
     ChannelPart& part = parts[p];
@@ -179,18 +181,18 @@ void ChannelStage::write_pictures(const ResultFolder& folder, Index layer) const
 }
 
 Json ChannelStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
-  const ChannelTable table(plan_, columns_, figures, dump_.has(Tensor::wo));
+  const MetricTable table = channel_table(plan_, columns_, figures, dump_.has(Tensor::wo));
   const std::size_t rows = table.write(folder);
   return {{"channel_window_rows", plan_.window.count()},
           {"future_rows", plan_.future.count()},
           {"prunings", plan_.cases.size()},
           {"channel_rows", rows},
-          {"channel_errors", table.totals()}};
+          {"channel_errors", table.of_model(name_of(ChannelFigure::output_error), plan_.best_rows())}};
 }
 
 std::string ChannelStage::report(const HeadFigures& figures) const {
   if (figures.layers.empty()) return "";
-  return channel_report(plan_, ChannelTable(plan_, columns_, figures, dump_.has(Tensor::wo)));
+  return channel_report(plan_, channel_table(plan_, columns_, figures, dump_.has(Tensor::wo)));
 }
 
 }  // namespace kvreplay

@@ -138,10 +138,8 @@ double layers_won(const FigureEntry& left, const FigureEntry& right, Better bett
 }
 
 void add_true_losses(FigureTables& tables, const ResultReader& results) {
-  for (FigureTable* const table : {&tables.evictions, &tables.budgets, &tables.compensation})
-    each_measured(results, table->table(), [&](const TableFigure& kl) {
-      table->add({{kl.keys.begin() + 2, kl.keys.end()}, {}, {}, kl.value, ""});  // without layer, kv_head
-    });
+  for (MetricTable* const table : {&tables.evictions, &tables.budgets, &tables.compensation})
+    for (MetricEntry& entry : measured_metrics(results, *table)) table->add(std::move(entry));
 }
 
 /// ", semantics raw", ", sinks 8": what was asked for beside the papers' setting.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "analysis/results/figure_facts.hpp"
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <span>

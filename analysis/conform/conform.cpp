@@ -4,7 +4,6 @@
 #include "analysis/conform/rounding.hpp"
 #include "analysis/eviction/evict_stage.hpp"
 #include "analysis/eviction/eviction_plan.hpp"
-#include "analysis/findings/computed_tables.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/figure_facts.hpp"
@@ -586,7 +585,7 @@ class Referee {
     const EvictionTable table = stage.table(figures);
     const RowSet rows = table.best_rows();
     for (std::size_t n = 0; n < names.size(); ++n) {
-      const auto value = [&](EvictionFigure figure) { return table.value(n, {}, figure, rows); };
+      const auto value = [&](EvictionFigure figure) { return table.of_model(n, figure, rows); };
       result_.cases[c].costs.push_back({names[n], value(EvictionFigure::output_error).value_or(kNan),
                                         value(EvictionFigure::layer_output_error),
                                         value(EvictionFigure::loss_step)});

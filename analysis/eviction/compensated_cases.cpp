@@ -163,106 +163,81 @@ std::vector<float> narrowed(const Numbers& numbers) {
 
 }  // namespace
 
-std::optional<double> CompensationTable::error_on(std::size_t which, Scope scope, RowSet rows) const {
-  if (rows != RowSet::reference) return output_error(which, scope, rows);
-  const double full_sq = sum(scope, columns_.of(Cc::reference_full_sq));
-  if (std::isnan(full_sq)) return std::nullopt;  // nothing was fitted
-  const double change_sq = sum(scope, columns_.of(which, Cc::reference_change_sq));
-  return std::isnan(change_sq) ? std::nullopt : std::optional(relative_error(change_sq, full_sq));
-}
+namespace {
 
-std::optional<double> CompensationTable::term(std::size_t which, Scope scope, Index number,
-                                              RowSet rows) const {
-  const double found = sum(scope, columns_.of(which, Cc::terms_on(rows)) + number);
-  if (std::isnan(found)) return std::nullopt;
-  const auto full = rows == RowSet::window   ? Cc::window_full_sq
-                    : rows == RowSet::future ? Cc::future_full_sq
-                                             : Cc::reference_full_sq;
-  return relative_error(found, sum(scope, columns_.of(full)));
-}
+class CompensationFigures : public MeasuredTable<CompensationPlan, CompensationColumns> {
+ public:
+  using MeasuredTable::MeasuredTable;
 
-std::optional<double> CompensationTable::value(std::size_t which, Scope scope, CompensationFigure figure,
-                                               RowSet rows) const {
-  const FigureFacts& facts = facts_of(figure);
-  if (scoped_.empty() || !facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
-  if ((rows == RowSet::window && plan_.window.count() == 0) ||
-      (rows == RowSet::future && plan_.future.count() == 0))
-    return std::nullopt;
-  switch (figure) {
-    case CompensationFigure::output_error:
-      return error_on(which, scope, rows);
-    case CompensationFigure::layer_output_error:
-      return layer_output_error(which, scope, rows);
-    case CompensationFigure::selection:
-    case CompensationFigure::mass:
-    case CompensationFigure::values:
-    case CompensationFigure::bound:
-      return term(which, scope,
-                  static_cast<Index>(figure) - static_cast<Index>(CompensationFigure::selection), rows);
-    case CompensationFigure::bytes:
-      return sum(scope, columns_.of(which, Cc::bytes));
-    case CompensationFigure::loss_row:
-    case CompensationFigure::loss_head:
-    case CompensationFigure::loss_layer:
-    case CompensationFigure::loss_step:
-    case CompensationFigure::loss_joint:
-    case CompensationFigure::dnll:
-      return loss(which, scope, name_of(figure), rows);
-  }
-  return std::nullopt;
-}
-
-std::optional<Index> CompensationTable::kept(std::size_t which, Scope scope) const {
-  const auto tokens = scoped_.common(scope, columns_.of(which, Cc::tokens));
-  return tokens ? std::optional(static_cast<Index>(*tokens)) : std::nullopt;
-}
-
-std::size_t CompensationTable::write(const ResultFolder& folder) const {
-  TableWriter csv(folder, Table::compensation);
-  for (const Scope scope : scoped_.scopes())
+  MetricTable table(const EvictionPlan& evictions) const {
+    MetricTable table = table_of(Table::compensation);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      const EvictionCase& eviction = evictions_.cases[plan_.cases[c].eviction];
-      csv.at(scoped_.layer_of(scope), scope.head);
-      csv.set("policy", eviction.policy).set("semantics", eviction.semantics);
-      csv.set("phase", eviction.phase.name()).set("budget", eviction.budget_label);
-      if (const auto tokens = kept(c, scope)) csv.set("kept", *tokens);
-      csv.set("method", name_of(plan_.cases[c].method)).set("reference", name_of(plan_.reference.kind));
-      for (const CompensationFigure figure : kCompensationFigures.all())
-        for (const RowSet rows : kRowSets)
-          if (const auto found = value(c, scope, figure, rows))
-            csv.set("rows", name_of(rows)).add(figure, *found);
+      const EvictionCase& eviction = evictions.cases[plan_.cases[c].eviction];
+      table.add_case(
+          kCompensationFigures,
+          {eviction.policy, eviction.semantics, eviction.phase.name(), eviction.budget_label,
+           std::string(name_of(plan_.cases[c].method)), std::string(name_of(plan_.reference.kind))},
+          file_name(evictions, plan_.cases[c]),
+          table.at_scopes([&](Scope scope) { return scoped_.common(scope, columns_.of(c, Cc::tokens)); }),
+          [&](Scope scope, CompensationFigure metric, RowSet rows) { return value(c, scope, metric, rows); });
     }
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    write_maps_of(
-        folder, Table::compensation, kCompensationFigures, file_name(evictions_, plan_.cases[c]),
-        [&](Scope scope, CompensationFigure figure, RowSet rows) { return value(c, scope, figure, rows); });
-  return csv.finish();
-}
+    return table;
+  }
 
-std::string CompensationTable::report() const {
+ private:
+  /// Empty where nothing was fitted, or the method has no such error.
+  std::optional<double> relative(Scope scope, Index column, RowSet rows) const {
+    const double full_sq = sum(scope, columns_.of(rows == RowSet::window   ? Cc::window_full_sq
+                                                  : rows == RowSet::future ? Cc::future_full_sq
+                                                                           : Cc::reference_full_sq));
+    const double part = sum(scope, column);
+    if (std::isnan(part) || (rows == RowSet::reference && std::isnan(full_sq))) return std::nullopt;
+    return relative_error(part, full_sq);
+  }
+  std::optional<double> value(std::size_t which, Scope scope, CompensationFigure metric, RowSet rows) const {
+    const FigureFacts& facts = facts_of(metric);
+    if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
+    if ((rows == RowSet::window && plan_.window.count() == 0) ||
+        (rows == RowSet::future && plan_.future.count() == 0))
+      return std::nullopt;
+    if (metric == CompensationFigure::output_error)
+      return rows == RowSet::reference ? relative(scope, columns_.of(which, Cc::reference_change_sq), rows)
+                                       : output_error(which, scope, rows);
+    if (metric == CompensationFigure::layer_output_error) return layer_output_error(which, scope, rows);
+    if (metric >= CompensationFigure::selection && metric <= CompensationFigure::bound)
+      return relative(scope,
+                      columns_.of(which, Cc::terms_on(rows)) + static_cast<Index>(metric) -
+                          static_cast<Index>(CompensationFigure::selection),
+                      rows);
+    return facts.over_heads == HeadTotal::formed ? loss(which, scope, facts.name, rows)
+                                                 : kept_number(which, scope, metric, rows);
+  }
+};
+
+}  // namespace
+
+std::string CompensatedCases::report(const HeadFigures& figures) const {
+  if (!any()) return "";
+  const MetricTable table = this->table(figures);
+  const RowSet rows = plan_.future.count() > 0 ? RowSet::future : RowSet::window;
   std::string text = fmt::format("\noutput error {} on the {} rows, by what makes up for evicted tokens",
-                                 kOverHeads, name_of(best_rows()));
+                                 kOverHeads, name_of(rows));
   if (plan_.fits()) text += fmt::format(" (fitted to {} rows)", name_of(plan_.reference.kind));
   std::vector<Compensation> methods;
   std::size_t width = 6;
   for (const CompensationCase& which : plan_.cases) {
     place_in(methods, which.method);
-    const EvictionCase& eviction = evictions_.cases[which.eviction];
-    width = std::max(width, eviction.file_name().size());
+    width = std::max(width, evictions_.cases[which.eviction].file_name().size());
   }
   text += fmt::format("\n{:{}}", "kept", width);
   for (const Compensation method : methods) text += fmt::format("  {:>20}", name_of(method));
   for (std::size_t e = 0; e < evictions_.cases.size(); ++e) {
     text += fmt::format("\n{:{}}", evictions_.cases[e].file_name(), width);
     for (const Compensation method : methods) {
-      std::string cell = "-";
-      for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-        if (plan_.cases[c].eviction == e && plan_.cases[c].method == method)
-          if (const auto error = value(c, {}, CompensationFigure::output_error, best_rows()); error)
-            cell = with_median_head(*error, scoped_.median_head([&](Scope scope) {
-              return value(c, scope, CompensationFigure::output_error, best_rows());
-            }));
-      text += fmt::format("  {:>20}", cell);
+      const auto* const found =
+          table.of_case(file_name(evictions_, {e, method}), name_of(CompensationFigure::output_error), rows);
+      text += fmt::format("  {:>20}",
+                          found == nullptr ? "-" : with_median_head(found->model, median(found->heads)));
     }
   }
   return text + "\n";
@@ -382,7 +357,8 @@ std::vector<Compensated> CompensatedCases::head(const HeadGroup<T>& group,
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const std::size_t c = plan_.first[static_cast<std::size_t>(n)] + i;
       figures[columns_.of(c, Cc::tokens)] = static_cast<double>(count(*kept[eviction]));
-      figures[columns_.of(c, Cc::bytes)] = caches * compensated_bytes(found[i].held, group.d());
+      figures[columns_.of(c, CompensationFigure::bytes, RowSet::none)] =
+          caches * compensated_bytes(found[i].held, group.d());
       put_terms(c, RowSet::window, found[i].window, figures);
       put_terms(c, RowSet::future, found[i].future, figures);
       put_terms(c, RowSet::reference, found[i].reference, figures);
@@ -428,23 +404,11 @@ void CompensatedCases::write_layer(const ResultFolder& folder, Index layer) cons
   }
 }
 
-HeadFigures CompensatedCases::own_figures(const HeadFigures& figures) const {
-  HeadFigures own = figures;
-  own.of_layers.erase(own.of_layers.begin(),
-                      own.of_layers.end() - static_cast<std::ptrdiff_t>(figures_per_layer()));
-  return own;
-}
-
-std::size_t CompensatedCases::write_tables(const ResultFolder& folder, const HeadFigures& figures) const {
-  if (!any()) return 0;
-  const HeadFigures own = own_figures(figures);
-  return table(own).write(folder);
-}
-
-std::string CompensatedCases::report(const HeadFigures& figures) const {
-  if (!any()) return "";
-  const HeadFigures own = own_figures(figures);
-  return table(own).report();
+MetricTable CompensatedCases::table(HeadFigures figures) const {
+  // Those of layers as a whole begin with the evictions'.
+  figures.of_layers.erase(figures.of_layers.begin(),
+                          figures.of_layers.end() - static_cast<std::ptrdiff_t>(figures_per_layer()));
+  return CompensationFigures(plan_, columns_, figures, dump_.has(Tensor::wo)).table(evictions_);
 }
 
 }  // namespace kvreplay

@@ -66,7 +66,6 @@ struct CompensationColumnNames {
   };
   enum Case {
     tokens,  ///< of the kept set
-    bytes,
     window_change_sq,
     future_change_sq,
     window_layer_change_sq,
@@ -94,30 +93,7 @@ struct CompensationColumnNames {
                                     : reference_selection;
   }
 };
-using CompensationColumns = CaseColumns<CompensationColumnNames>;
-
-/// The figures of all heads, read as those of compensation.csv.
-class CompensationTable : public MeasuredTable<CompensationPlan, CompensationColumns> {
- public:
-  CompensationTable(const CompensationPlan& plan, const EvictionPlan& evictions,
-                    const CompensationColumns& columns, const HeadFigures& figures, bool with_layer_output)
-      : MeasuredTable(plan, columns, figures, with_layer_output), evictions_(evictions) {}
-
-  /// Empty where the figure is not there for such a scope, rows and case.
-  std::optional<double> value(std::size_t which, Scope scope, CompensationFigure figure, RowSet rows) const;
-
-  /// compensation.csv, maps/; the number of rows.
-  std::size_t write(const ResultFolder& folder) const;
-  /// A short plain text: the output error of every policy under every method.
-  std::string report() const;
-
- private:
-  std::optional<double> term(std::size_t which, Scope scope, Index number, RowSet rows) const;
-  std::optional<double> error_on(std::size_t which, Scope scope, RowSet rows) const;
-  std::optional<Index> kept(std::size_t which, Scope scope) const;
-
-  const EvictionPlan& evictions_;
-};
+using CompensationColumns = CaseColumns<CompensationColumnNames, kCompensationFigures>;
 
 /// Result of one method on one kept set of a head.
 struct CompensatedHead {
@@ -177,8 +153,9 @@ class CompensatedCases {
   void end_layer(Index layer, const LayerFigures& figures);
   void write_layer(const ResultFolder& folder, Index layer) const;
 
-  /// The number of rows of compensation.csv.
-  std::size_t write_tables(const ResultFolder& folder, const HeadFigures& figures) const;
+  /// compensation.csv of the whole stage's figures, with maps/.
+  MetricTable table(HeadFigures figures) const;
+  /// A short plain text: the output error of every policy under every method.
   std::string report(const HeadFigures& figures) const;
 
  private:
@@ -190,12 +167,6 @@ class CompensatedCases {
   void keep(std::size_t which, Index kv_head, const Compensated& held);
   void put_terms(std::size_t which, RowSet rows, const std::optional<ErrorSplit>& split,
                  std::span<double> figures) const;
-  /// With those of layers as a whole that are not the evictions'.
-  HeadFigures own_figures(const HeadFigures& figures) const;
-  CompensationTable table(const HeadFigures& own) const {
-    return {plan_, evictions_, columns_, own, dump_.has(Tensor::wo)};
-  }
-
   const Dump& dump_;
   const EvictionPlan& evictions_;
   Compute compute_;

@@ -308,9 +308,10 @@ Json EvictStage::write_tables(const ResultFolder& folder, const HeadFigures& fig
                  {"evictions", plan_.cases.size()},
                  {"prompt_bytes", evictions.prompt_bytes()},
                  {"eviction_rows", rows},
-                 {"eviction_errors", evictions.totals()}};
+                 {"eviction_errors", evictions.metrics().of_model(name_of(EvictionFigure::output_error),
+                                                                  evictions.best_rows())}};
   if (plan_.ties) totals["ties"] = evictions.ties();
-  if (compensations_.any()) totals["compensation_rows"] = compensations_.write_tables(folder, figures);
+  if (compensations_.any()) totals["compensation_rows"] = compensations_.table(figures).write(folder);
   return totals;
 }
 
@@ -386,11 +387,13 @@ EvictionOptions with_worst_layers(const Dump& dump, EvictionOptions options, con
   const EvictionTable table = stage.table(figures);
   for (std::size_t c = 0; c < stage.plan().cases.size(); ++c) {
     std::vector<std::pair<double, Index>> losses;
-    for (const auto& [scope, layer] : table.layers()) {
-      const auto nats = table.value(c, scope, EvictionFigure::loss_layer, table.best_rows());
-      const auto error = table.value(c, scope, EvictionFigure::output_error, table.best_rows());
-      losses.emplace_back(nats ? *nats : error.value_or(0), layer);
-    }
+    const auto* const nats = table.entry(c, EvictionFigure::loss_layer, table.best_rows());
+    const auto* const error = table.entry(c, EvictionFigure::output_error, table.best_rows());
+    for (std::size_t layer = 0; layer < table.layers().size(); ++layer)
+      losses.emplace_back(nats != nullptr    ? nats->layers[layer]
+                          : error != nullptr ? error->layers[layer]
+                                             : 0,
+                          table.layers()[layer]);
     std::ranges::stable_sort(losses, std::greater<>(), &std::pair<double, Index>::first);
     std::vector<Index>& worst = options.stored.worst_first[stage.plan().compression->formats[c].name];
     for (const auto& [loss, layer] : losses) worst.push_back(layer);

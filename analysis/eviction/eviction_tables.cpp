@@ -38,6 +38,27 @@ Steps over_steps(const Eigen::Ref<const Eigen::RowVectorXd>& steps) {
 
 }  // namespace
 
+EvictionTable::EvictionTable(const EvictionPlan& plan, const EvictionColumns& columns,
+                             const HeadFigures& figures, bool with_layer_output)
+    : MeasuredTable(plan, columns, figures, with_layer_output), metrics_(computed()) {}
+
+MetricTable EvictionTable::computed() const {
+  MetricTable table = table_of(Table::evictions, plan_.l);
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const EvictionCase& which = plan_.cases[c];
+    table.add_case(
+        kEvictionFigures, {which.policy, which.semantics, which.phase.name(), which.budget_label},
+        which.file_name(), table.at_scopes([&](Scope scope) { return kept(c, scope); }),
+        [&](Scope scope, EvictionFigure metric, RowSet rows) { return value(c, scope, metric, rows); });
+  }
+  return table;
+}
+
+std::optional<double> EvictionTable::of_model(std::size_t which, EvictionFigure metric, RowSet rows) const {
+  const MetricEntry* const found = entry(which, metric, rows);
+  return found != nullptr && has_row(found->model) ? std::optional(found->model) : std::nullopt;
+}
+
 std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowSet rows,
                                             EvictionBase reference) const {
   const EvictionCase& mine = plan_.cases[which];
@@ -56,7 +77,6 @@ std::optional<double> EvictionTable::excess(std::size_t which, Scope scope, RowS
 
 std::optional<double> EvictionTable::value(std::size_t which, Scope scope, EvictionFigure figure,
                                            RowSet rows) const {
-  if (scoped_.empty()) return std::nullopt;  // a shard without a layer
   const FigureFacts& facts = facts_of(figure);
   if (!facts.rows.has(rows) || !facts.levels.has(level_of(scope))) return std::nullopt;
   const RowRange measured = rows == RowSet::window ? plan_.window : plan_.future;
@@ -97,13 +117,15 @@ std::optional<double> EvictionTable::residual_error(std::size_t which, Scope sco
   return compensated_sum(layers) / static_cast<double>(layers.size());
 }
 
-std::optional<Index> EvictionTable::kept(std::size_t which, Scope scope) const {
+std::optional<double> EvictionTable::kept(std::size_t which, Scope scope) const {
   // Layers with a sliding window hold and keep fewer: the model's number is that of the other layers.
-  if (!scope.layer && !plan_.of_windowed.empty()) return plan_.cases[which].kept;
+  if (!scope.layer && !plan_.of_windowed.empty())
+    return plan_.cases[which].kept ? std::optional(static_cast<double>(*plan_.cases[which].kept))
+                                   : std::nullopt;
   const auto tokens = scoped_.common(scope, columns_.of(which, C::tokens));
   // For caches of query heads the number is a mean, whose last bits may be inexact.
   if (!tokens || std::abs(*tokens - std::round(*tokens)) > 1e-9 * *tokens) return std::nullopt;
-  return static_cast<Index>(std::round(*tokens));
+  return std::round(*tokens);
 }
 
 double EvictionTable::common(std::size_t pair, Scope scope) const {
@@ -120,45 +142,31 @@ double EvictionTable::share_of_bytes(std::size_t which) const {
   return sum({}, columns_.of(which, C::bytes)) / sum({}, columns_.of(C::prompt_bytes));
 }
 
-std::size_t EvictionTable::write_evictions(const ResultFolder& folder) const {
-  TableWriter csv(folder, Table::evictions);
-  const auto begin = [&](Scope scope, std::size_t c) {
-    const EvictionCase& which = plan_.cases[c];
-    csv.at(scoped_.layer_of(scope), scope.head);
-    csv.set("policy", which.policy).set("semantics", which.semantics);
-    csv.set("phase", which.phase.name()).set("budget", which.budget_label);
-    if (const auto tokens = kept(c, scope))
-      csv.set("kept", *tokens).set("kept_share", static_cast<double>(*tokens) / static_cast<double>(plan_.l));
-  };
-  each_value(begin, [&](Scope, std::size_t, EvictionFigure figure, RowSet rows, double value) {
-    csv.set("rows", name_of(rows)).add(figure, value);
-  });
-  return csv.finish();
-}
-
 void EvictionTable::write_decoding(const ResultFolder& folder) const {
   const auto decodes = [](const EvictionCase& which) { return which.phase.decodes(); };
   if (std::ranges::none_of(plan_.cases, decodes)) return;
-  TableWriter csv(folder, Table::decode);
   const std::size_t shape[] = {figures_.layers.size(), static_cast<std::size_t>(figures_.n_kv),
                                static_cast<std::size_t>(columns_.steps())};
-  for (Index row = 0; row < figures_.values.rows(); ++row)
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      const EvictionCase& which = plan_.cases[c];
-      if (!decodes(which)) continue;
-      const auto steps = figures_.values.row(row).segment(columns_.steps_of(c), columns_.steps());
-      csv.at(figures_.layers[row / figures_.n_kv], row % figures_.n_kv);
-      csv.set("policy", which.decode_name()).set("semantics", which.semantics);
-      csv.set("budget", which.budget_label);
-      const Steps with_value = over_steps(steps);
-      csv.add(DecodeFigure::mean, with_value.mean);
-      csv.add(DecodeFigure::max, with_value.max);
-      csv.add(DecodeFigure::last, steps[steps.size() - 1]);
-      const auto tokens = figures_.values.row(row).segment(columns_.cached_of(c), columns_.steps());
-      csv.add(DecodeFigure::tokens, tokens.mean());
-      csv.add(DecodeFigure::most_tokens, tokens.maxCoeff());
-    }
-  csv.finish();
+  MetricTable table = table_of(Table::decode);
+  for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+    const EvictionCase& which = plan_.cases[c];
+    if (!decodes(which)) continue;
+    const auto add = [&](DecodeFigure metric, Index first, const auto& value_of) {
+      table.add({which.decode_name(), which.semantics, which.budget_label, std::string(name_of(metric))},
+                [&](Scope scope) -> std::optional<double> {
+                  if (!scope.head) return std::nullopt;
+                  return value_of(
+                      figures_.values.row(scoped_.heads_in(scope).begin).segment(first, columns_.steps()));
+                });
+    };
+    add(DecodeFigure::mean, columns_.steps_of(c), [](const auto& steps) { return over_steps(steps).mean; });
+    add(DecodeFigure::max, columns_.steps_of(c), [](const auto& steps) { return over_steps(steps).max; });
+    add(DecodeFigure::last, columns_.steps_of(c), [](const auto& steps) { return steps[steps.size() - 1]; });
+    add(DecodeFigure::tokens, columns_.cached_of(c), [](const auto& tokens) { return tokens.mean(); });
+    add(DecodeFigure::most_tokens, columns_.cached_of(c),
+        [](const auto& tokens) { return tokens.maxCoeff(); });
+  }
+  table.write(folder);
   for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
     const EvictionCase& which = plan_.cases[c];
     if (!decodes(which)) continue;
@@ -175,62 +183,46 @@ void EvictionTable::write_decoding(const ResultFolder& folder) const {
 
 void EvictionTable::write_differences(const ResultFolder& folder) const {
   if (plan_.pairs.empty()) return;
-  TableWriter csv(folder, Table::diff);
-  for (const Scope scope : scoped_.scopes())
-    for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
-      const std::size_t a = plan_.pairs[pair].first, b = plan_.pairs[pair].second;
-      const EvictionCase& which = plan_.cases[a];
-      csv.at(scoped_.layer_of(scope), scope.head);
-      csv.set("policy", which.policy).set("phase", which.phase.name()).set("budget", which.budget_label);
-      csv.set("semantics", which.semantics).set("other", plan_.cases[b].semantics);
-      csv.add(DiffFigure::kept, sum(scope, columns_.of(a, C::prompt_tokens)));
-      csv.add(DiffFigure::kept_by_other, sum(scope, columns_.of(b, C::prompt_tokens)));
-      csv.add(DiffFigure::kept_by_both, common(pair, scope));
-      for (const RowSet rows : {RowSet::window, RowSet::future}) {
-        const auto here = value(a, scope, EvictionFigure::output_error, rows),
-                   there = value(b, scope, EvictionFigure::output_error, rows);
-        if (!here || !there) continue;
-        csv.set("rows", name_of(rows));
-        csv.add(DiffFigure::output_error, *here);
-        csv.add(DiffFigure::output_error_of_other, *there);
-      }
+  MetricTable table = table_of(Table::diff);
+  for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
+    const std::size_t a = plan_.pairs[pair].first, b = plan_.pairs[pair].second;
+    const EvictionCase& which = plan_.cases[a];
+    const auto add = [&](DiffFigure metric, RowSet rows, const auto& value_of) {
+      table.add({which.policy, which.phase.name(), which.budget_label, which.semantics,
+                 plan_.cases[b].semantics, std::string(name_of(rows)), std::string(name_of(metric))},
+                [&](Scope scope) { return std::optional<double>(value_of(scope)); });
+    };
+    const auto tokens = [&](std::size_t c) {
+      return [this, c](Scope scope) { return sum(scope, columns_.of(c, C::prompt_tokens)); };
+    };
+    add(DiffFigure::kept, RowSet::none, tokens(a));
+    add(DiffFigure::kept_by_other, RowSet::none, tokens(b));
+    add(DiffFigure::kept_by_both, RowSet::none, [&](Scope scope) { return common(pair, scope); });
+    for (const RowSet rows : {RowSet::window, RowSet::future}) {
+      const auto error = [&](std::size_t c) {
+        return [this, c, rows](Scope scope) { return value(c, scope, EvictionFigure::output_error, rows); };
+      };
+      if (!value(a, {}, EvictionFigure::output_error, rows)) continue;
+      add(DiffFigure::output_error, rows, error(a));
+      add(DiffFigure::output_error_of_other, rows, error(b));
     }
-  csv.finish();
-}
-
-void EvictionTable::write_maps(const ResultFolder& folder) const {
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    write_maps_of(
-        folder, Table::evictions, kEvictionFigures, plan_.cases[c].file_name(),
-        [&](Scope scope, EvictionFigure figure, RowSet rows) { return value(c, scope, figure, rows); });
+  }
+  table.write(folder);
 }
 
 std::size_t EvictionTable::write(const ResultFolder& folder) const {
-  const std::size_t rows = write_evictions(folder);
+  const std::size_t rows = metrics_.write(folder);
   write_decoding(folder);
   write_differences(folder);
-  write_maps(folder);
   return rows;
 }
 
-Json EvictionTable::totals() const {
-  Json errors = Json::object();
-  for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-    if (const auto found = value(c, {}, EvictionFigure::output_error, best_rows()))
-      errors[plan_.cases[c].file_name()] = *found;
-  return errors;
-}
-
-std::string EvictionTable::kept_by_threshold(std::size_t which) const {
-  if (scoped_.empty()) return "various";
-  const Index column = columns_.of(which, C::tokens);
-  Index heads = 0, empty = 0;
-  for (const Scope scope : scoped_.scopes()) {
-    if (!scope.head) continue;
-    ++heads;
-    empty += scoped_.sum(scope, column) == 0 ? 1 : 0;
-  }
-  return fmt::format("{} of {} (mean of {} heads{})", short_number(scoped_.mean({}, column)), plan_.l, heads,
+std::string EvictionTable::kept_text(std::size_t which) const {
+  if (const auto tokens = kept(which, {})) return fmt::format("{}", *tokens);
+  if (!plan_.cases[which].run) return "various";
+  const auto heads = figures_.values.col(columns_.of(which, C::tokens));
+  const Index empty = (heads.array() == 0).count();
+  return fmt::format("{} of {} (mean of {} heads{})", short_number(heads.mean()), plan_.l, heads.size(),
                      empty > 0 ? fmt::format(", {} of which keep none", empty) : "");
 }
 
@@ -296,12 +288,9 @@ std::vector<Line> lines_of(const EvictionPlan& plan) {
 }
 
 std::string cell(const EvictionTable& table, std::size_t which) {
-  const RowSet rows = table.best_rows();
-  const auto error = table.value(which, {}, EvictionFigure::output_error, rows);
-  const auto recall = table.value(which, {}, EvictionFigure::oracle_recall, RowSet::future);
-  std::string text =
-      error ? with_median_head(*error, table.median_head(which, EvictionFigure::output_error, rows))
-            : std::string("-");
+  const auto* const error = table.entry(which, EvictionFigure::output_error, table.best_rows());
+  const auto recall = table.of_model(which, EvictionFigure::oracle_recall, RowSet::future);
+  std::string text = error == nullptr ? "-" : with_median_head(error->model, median(error->heads));
   if (recall && !std::isnan(*recall)) text += fmt::format(" ({:.2f})", *recall);
   return text;
 }
@@ -366,8 +355,8 @@ std::vector<std::string> headings(const EvictionPlan& plan) {
 /// Predicted costs of the cases in nats a step; empty if the dump has no gradients of such rows.
 std::string nats_report(const EvictionTable& table, const std::vector<Line>& lines, const Widths& widths) {
   const auto cell = [&](std::size_t which) {
-    const auto step = table.value(which, {}, EvictionFigure::loss_step, table.best_rows());
-    const auto layer = table.value(which, {}, EvictionFigure::loss_layer, table.best_rows());
+    const auto step = table.of_model(which, EvictionFigure::loss_step, table.best_rows());
+    const auto layer = table.of_model(which, EvictionFigure::loss_layer, table.best_rows());
     return step && layer ? fmt::format("{:.3g} ({:.3g})", *step, *layer) : std::string();
   };
   const auto first = lines.empty() ? std::nullopt : lines.front().cases.front();
@@ -420,10 +409,10 @@ std::string dearest_layers(const EvictionPlan& plan, const EvictionTable& table)
     const EvictionCase& which = plan.cases[c];
     if (which.run || which.kept != plan.l || plan.compression->formats.empty()) continue;
     std::vector<std::pair<double, Index>> errors;
-    for (const auto& [scope, layer] : table.layers())
-      if (const auto error = table.value(c, scope, EvictionFigure::output_error, table.best_rows());
-          error && !std::isnan(*error))
-        errors.emplace_back(*error, layer);
+    if (const auto* const found = table.entry(c, EvictionFigure::output_error, table.best_rows()))
+      for (std::size_t layer = 0; layer < found->layers.size(); ++layer)
+        if (!std::isnan(found->layers[layer]))
+          errors.emplace_back(found->layers[layer], table.layers()[layer]);
     if (errors.size() < 4) continue;
     std::ranges::sort(errors, std::greater<>());
     if (errors.front().first == 0) continue;
@@ -440,8 +429,8 @@ std::vector<JudgedCase> judged(const EvictionPlan& plan, const EvictionTable& ta
   std::vector<JudgedCase> cases;
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {
     const EvictionCase& which = plan.cases[c];
-    const auto error = table.value(c, {}, EvictionFigure::output_error, table.best_rows());
-    const auto nats = table.value(c, {}, EvictionFigure::loss_step, table.best_rows());
+    const auto error = table.of_model(c, EvictionFigure::output_error, table.best_rows());
+    const auto nats = table.of_model(c, EvictionFigure::loss_step, table.best_rows());
     if (error && nats && !std::isnan(*error) && !std::isnan(*nats))
       cases.push_back(
           {fmt::format("{} {} {}", which.semantics, which.phase.name(), which.budget_label), *error, *nats});
@@ -477,13 +466,9 @@ std::string eviction_report(const EvictionPlan& plan, const EvictionTable& table
         line, [&](std::size_t which) { return cell(table, which) + bytes_text(plan, table, which); });
   for (std::size_t c = 0; c < plan.cases.size(); ++c)
     if (!plan.cases[c].probe && (!plan.cases[c].run || !plan.cases[c].kept)) {  // a finding reads the probes
-      const auto tokens = table.kept(c, {});
       text += fmt::format("{:{}}  {:{}}  kept {} tokens: {}{}\n", plan.cases[c].policy, widths.policy,
-                          plan.cases[c].semantics, widths.semantics,
-                          tokens              ? fmt::format("{}", *tokens)
-                          : plan.cases[c].run ? table.kept_by_threshold(c)
-                                              : std::string("various"),
-                          cell(table, c), bytes_text(plan, table, c));
+                          plan.cases[c].semantics, widths.semantics, table.kept_text(c), cell(table, c),
+                          bytes_text(plan, table, c));
     }
   if (plan.compression) text += dearest_layers(plan, table);
   text += nats_report(table, lines, widths);

@@ -91,17 +91,4 @@ MeasureColumns MeasureColumns::alone(std::size_t cases, RowSet rows, const LossR
   return all;
 }
 
-void MeasuredFigures::write_map_of(const ResultFolder& folder, const MapName& name,
-                                   const std::function<std::optional<double>(Scope)>& value_of) const {
-  std::vector<double> map;
-  bool any = false;
-  for (const Scope scope : scoped_.scopes()) {
-    if (!scope.head) continue;
-    const std::optional<double> found = value_of(scope);
-    map.push_back(found.value_or(kNan));
-    any = any || found;
-  }
-  if (any) write_map(folder, name, figures_, map);
-}
-
 }  // namespace kvreplay

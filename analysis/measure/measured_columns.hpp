@@ -1,18 +1,19 @@
 #pragma once
 
 #include "analysis/results/figure_facts.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/schema.hpp"
 #include "analysis/results/scoped_figures.hpp"
-#include "analysis/results/table_writer.hpp"
 #include "analysis/run/stage.hpp"
 #include "data/dump.hpp"
 #include "sim/row_range.hpp"
 
+#include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,13 +113,15 @@ MeasureColumns measure_columns(const Columns& columns, std::size_t cases) {
 }
 
 /// Where a head's figures stand among those of HeadFigures: those of the whole head, then those of every
-/// case, then its predicted losses; nowhere without cases. `Names` has an enum Head that ends in
+/// case, then its predicted losses; nowhere without cases. A case has the metrics of the table `kMetrics`
+/// that are sums or means over heads, besides those that `Names` lists: an enum Head that ends in
 /// kHeadFigures, and an enum Case that ends in kCaseFigures.
-template <class Names>
+template <class Names, const auto& kMetrics>
 class CaseColumns : public Names {
  public:
   using typename Names::Case;
   using typename Names::Head;
+  using Metric = typename std::remove_cvref_t<decltype(kMetrics)>::Enum;
 
   CaseColumns(Index begin, std::size_t cases, const LossRows& losses)
       : begin_(begin), losses_(losses, of(cases, Case{}), cases) {
@@ -127,13 +130,27 @@ class CaseColumns : public Names {
 
   Index of(Head figure) const { return begin_ + figure; }
   Index of(std::size_t which, Case figure) const {
-    return begin_ + Names::kHeadFigures + static_cast<Index>(which) * Names::kCaseFigures + figure;
+    return begin_ + Names::kHeadFigures + static_cast<Index>(which) * (Names::kCaseFigures + kept_before()) +
+           figure;
+  }
+  Index of(std::size_t which, Metric metric, RowSet rows) const {
+    const RowSets on = kMetrics[metric].rows;
+    return of(which, Names::kCaseFigures) + kept_before(metric) +
+           std::ranges::count_if(kRowSets, [&](RowSet one) { return one < rows && on.has(one); });
   }
   Index begin() const { return begin_; }
   Index count() const { return count_; }
   const LossColumns& losses() const { return losses_; }
 
  private:
+  /// The numbers that a case keeps of the metrics in front of this one; of all without one.
+  static constexpr Index kept_before(std::optional<Metric> metric = {}) {
+    Index count = 0;
+    for (const auto& facts : kMetrics)
+      if (!metric || facts.id < *metric) count += kept_numbers(facts);
+    return count;
+  }
+
   Index begin_;
   LossColumns losses_;
   Index count_ = 0;
@@ -165,9 +182,10 @@ class MeasuredFigures {
   }
 
  protected:
-  /// The map of a figure of every head: nan where value_of(scope) has none; no map where none has one.
-  void write_map_of(const ResultFolder& folder, const MapName& name,
-                    const std::function<std::optional<double>(Scope)>& value_of) const;
+  /// A table of the run without entries.
+  MetricTable table_of(Table table, Index prompt = 0) const {
+    return MetricTable(table, figures_.layers, figures_.n_kv, prompt);
+  }
 
   const HeadFigures& figures_;
   ScopedFigures scoped_;
@@ -188,18 +206,11 @@ class MeasuredTable : public MeasuredFigures {
   RowSet best_rows() const { return plan_.future.count() > 0 ? RowSet::future : RowSet::window; }
 
  protected:
-  /// The maps of all figures of a case; `item` names it, and value_of(scope, figure, rows) has a head's.
-  template <class Figures, class ValueOf>
-  void write_maps_of(const ResultFolder& folder, Table table, const Figures& figures, const std::string& item,
-                     const ValueOf& value_of) const {
-    for (const auto figure : figures.all())
-      for (const RowSet rows : {RowSet::window, RowSet::future, RowSet::reference})
-        write_map_of(folder,
-                     {.table = table,
-                      .figure = std::string(name_of(figure)),
-                      .item = item,
-                      .against = std::string(name_of(rows))},
-                     [&](Scope scope) { return value_of(scope, figure, rows); });
+  /// A metric that is a sum or a mean over heads.
+  template <class Metric>
+  double kept_number(std::size_t which, Scope scope, Metric metric, RowSet rows) const {
+    const Index column = columns_.of(which, metric, rows);
+    return facts_of(metric).over_heads == HeadTotal::sum ? sum(scope, column) : scoped_.mean(scope, column);
   }
 
   const Plan& plan_;

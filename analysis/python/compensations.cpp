@@ -49,14 +49,13 @@ constexpr CompensationFigure kSplit[] = {CompensationFigure::output_error, Compe
                                          CompensationFigure::bound};
 
 /// nan where a figure has no value.
-Matrix<double> split_on(const CompensationTable& table, RowSet rows, Index n_kv) {
-  Matrix<double> found(std::ssize(kSplit), 1 + n_kv);
-  for (Index f = 0; f < found.rows(); ++f)
-    for (Index g = -1; g < n_kv; ++g) {
-      const Scope scope = g < 0 ? Scope{0, std::nullopt} : Scope{0, g};
-      found(f, 1 + g) =
-          table.value(0, scope, kSplit[f], rows).value_or(std::numeric_limits<double>::quiet_NaN());
-    }
+Matrix<double> split_on(const MetricTable& table, RowSet rows, Index n_kv) {
+  Matrix<double> found = Matrix<double>::Constant(std::ssize(kSplit), 1 + n_kv, kNan);
+  for (Index f = 0; f < found.rows(); ++f) {
+    const auto* const entry = table.find({{"rows", name_of(rows)}, {"metric", name_of(kSplit[f])}});
+    for (Index g = -1; entry != nullptr && g < n_kv; ++g)
+      found(f, 1 + g) = g < 0 ? entry->layers[0] : entry->heads[extent(g)];
+  }
   return found;
 }
 
@@ -84,9 +83,9 @@ LayerCompensation layer_compensation(const Dump& dump, const EvictionOptions& op
                       .front());
   });
   cases.end_layer(0, {figures.values, figures.of_layers});
-  const CompensationTable table(cases.plan(), evictions, cases.columns(), figures, dump.has(Tensor::wo));
+  const MetricTable table = cases.table(figures);
   for (const RowSet rows : {RowSet::window, RowSet::future, RowSet::reference})
-    if (table.value(0, {0, std::nullopt}, CompensationFigure::output_error, rows))
+    if (table.find({{"rows", name_of(rows)}, {"metric", name_of(CompensationFigure::output_error)}}))
       found.figures.emplace_back(rows, split_on(table, rows, shape.n_kv));
   return found;
 }

@@ -81,63 +81,57 @@ class Folder {
  private:
   void read() {
     rows_ = results_.shape().T > results_.shape().l ? "future" : "window";
-    each_figure(results_, Table::evictions, [&](const TableFigure& figure) {
-      const auto [found, model] = place_of(figure);
-      if (!figure.layer) take(figure, *model);
-      if (found == nullptr) return;
-      const std::string& metric = figure.metric();
-      const Index head = figure.kv_head ? figure.layer_row * n_kv_ + *figure.kv_head : 0;
-      if (metric == "bytes" && figure.kv_head) found->bytes[head] = figure.value;
-      if (figure["rows"] != rows_) return;
-      if (metric == "loss_row" && figure.kv_head) found->row[head] = figure.value;
-      if (metric == "output_error" && figure.kv_head) found->error[head] = figure.value;
-      if (metric == "loss_step" && figure.layer && !figure.kv_head)
-        found->step[figure.layer_row] = figure.value;
-    });
-    each_measured(results_, Table::evictions,
-                  [&](const TableFigure& figure) { take(figure, *place_of(figure).model); });
-    each_written(results_, Table::evictions, [&](const TableFigure& figure) {
-      if (figure.metric() == "kl") place_of(figure).model->written = figure.value;
-    });
+    const MetricTable table = table_and_measured(results_, Table::evictions);
+    for (const MetricEntry& entry : table.entries()) {
+      const auto [found, model] = place_of(table, entry);
+      if (has_row(entry.model)) take(table, entry, *model);
+      if (found == nullptr) continue;
+      const auto heads = Eigen::Map<const Vector<double>>(entry.heads.data(), layers_ * n_kv_);
+      const std::string& metric = entry.metric();
+      if (metric == "bytes") found->bytes = heads;
+      if (table.key(entry, "rows") != rows_ || !entry.any()) continue;
+      if (metric == "loss_row") found->row = heads;
+      if (metric == "output_error") found->error = heads;
+      if (metric == "loss_step") found->step = Eigen::Map<const Vector<double>>(entry.layers.data(), layers_);
+    }
+    for (const MetricEntry& entry : measured_metrics(results_, table, true))
+      if (entry.metric() == "kl") place_of(table, entry).model->written = entry.model;
     // Cases that have figures of the whole model only.
-    for (const Table table : {Table::budgets, Table::compensation}) {
-      if (!results_.has(table)) continue;
-      const auto visit = [&](const TableFigure& figure) {
-        if (!figure.layer)
-          if (ModelFigures* const model = other_of(table, figure)) take(figure, *model);
-      };
-      each_figure(results_, table, visit);
-      each_measured(results_, table, visit);
+    for (const Table which : {Table::budgets, Table::compensation}) {
+      const MetricTable others = table_and_measured(results_, which);
+      for (const MetricEntry& entry : others.entries())
+        if (ModelFigures* const model = has_row(entry.model) ? other_of(others, entry) : nullptr)
+          take(others, entry, *model);
     }
   }
 
   /// A figure of the whole model.
-  void take(const TableFigure& figure, ModelFigures& model) const {
-    const std::string& metric = figure.metric();
-    if (metric == "bytes") model.bytes = figure.value / prompt_bytes_;
+  void take(const MetricTable& table, const MetricEntry& entry, ModelFigures& model) const {
+    const std::string& metric = entry.metric();
+    if (metric == "bytes") model.bytes = entry.model / prompt_bytes_;
     if (metric == "budget")
-      model.bytes = figure.value / static_cast<double>(results_.shape().l * layers_ * n_kv_);
-    if (is_in(figure.names, "rows") && figure["rows"] != rows_) return;
+      model.bytes = entry.model / static_cast<double>(results_.shape().l * layers_ * n_kv_);
+    if (is_in(table.key_columns(), "rows") && table.key(entry, "rows") != rows_) return;
     for (const auto& [name, value] :
          {std::pair("output_error", &model.output_error), std::pair("loss_step", &model.nats),
           std::pair("kl", &model.kl), std::pair("right", &model.right)})
-      if (metric == name) *value = figure.value;
+      if (metric == name) *value = entry.model;
   }
 
   struct Place {
     Found* found = nullptr;  ///< null for what no recipe can do
     ModelFigures* model = nullptr;
   };
-  Place place_of(const TableFigure& figure) {
-    const std::string key =
-        fmt::format("{}|{}|{}|{}", figure["policy"], figure["semantics"], figure["phase"], figure["budget"]);
-    const auto [at, is_new] = places_.try_emplace(key);
+  Place place_of(const MetricTable& table, const MetricEntry& entry) {
+    const auto key = [&](std::string_view column) { return table.key(entry, column); };
+    const auto [at, is_new] =
+        places_.try_emplace({key("policy"), key("semantics"), key("phase"), key("budget")});
     if (!is_new) return at->second;
-    auto lever = lever_of(figure);
-    if (!lever) return at->second = {nullptr, other_of(Table::evictions, figure)};
+    auto lever = lever_of(table, entry);
+    if (!lever) return at->second = {nullptr, other_of(table, entry)};
     // The key that identifies the lever, also among those of other folders.
     std::string name = fmt::format("{}|{}|{}", lever->evicts ? lever->evicts->name : "",
-                                   lever->evicts ? figure["semantics"] : "", lever->budget);
+                                   lever->evicts ? key("semantics") : "", lever->budget);
     for (const Quantization& stored : lever->stored) name += to_json(stored).dump();
     const Vector<double> none = Vector<double>::Constant(layers_ * n_kv_, kNan);
     const auto [found, first] = found_.try_emplace(
@@ -148,39 +142,40 @@ class Folder {
   }
 
   /// Null for oracles.
-  ModelFigures* other_of(Table table, const TableFigure& figure) {
+  ModelFigures* other_of(const MetricTable& table, const MetricEntry& entry) {
+    const auto key = [&](std::string_view column) { return table.key(entry, column); };
     std::string text;
     bool recipe = false;
-    if (table == Table::budgets) {
-      if (is_oracle(table, "method", figure["method"])) return nullptr;
-      text =
-          fmt::format("{} divided by {}, {}", figure["order"], figure["method"], kept_text(figure["sigma"]));
+    if (table.table() == Table::budgets) {
+      if (is_oracle(Table::budgets, "method", key("method"))) return nullptr;
+      text = fmt::format("{} divided by {}, {}", key("order"), key("method"), kept_text(key("sigma")));
     } else {
-      const std::string& policy = figure["policy"];
-      recipe = policy.starts_with(kRecipe) && figure["semantics"] == "given";
+      const std::string policy = key("policy");
+      recipe = policy.starts_with(kRecipe) && key("semantics") == "given";
       text = recipe ? policy.substr(kRecipe.size()) : policy;
-      if (!figure["budget"].empty()) text += ", " + kept_text(figure["budget"]);
-      if (figure["semantics"] != "paper" && figure["semantics"] != "given")
-        text += fmt::format(" ({})", figure["semantics"]);
-      if (figure["phase"] != "prefill") text += fmt::format(", {}", figure["phase"]);
-      if (table == Table::compensation) text += fmt::format(", {}", figure["method"]);
+      if (!key("budget").empty()) text += ", " + kept_text(key("budget"));
+      if (key("semantics") != "paper" && key("semantics") != "given")
+        text += fmt::format(" ({})", key("semantics"));
+      if (key("phase") != "prefill") text += fmt::format(", {}", key("phase"));
+      if (table.table() == Table::compensation) text += fmt::format(", {}", key("method"));
       if (knows_the_future(policy.substr(0, policy.find('~')))) return &unused_;
-      if (table == Table::compensation && figure["method"] == "none") return &unused_;
+      if (table.table() == Table::compensation && key("method") == "none") return &unused_;
     }
     auto at = std::ranges::find(others_, text, &Other::text);
     if (at == others_.end()) at = others_.insert(at, {text, recipe, {}});
     return &at->model;
   }
 
-  std::optional<Lever> lever_of(const TableFigure& figure) const {
+  std::optional<Lever> lever_of(const MetricTable& table, const MetricEntry& entry) const {
+    const auto key = [&](std::string_view column) { return table.key(entry, column); };
     Lever lever;
-    lever.policy = figure["policy"];
-    lever.budget = figure["budget"];
+    lever.policy = key("policy");
+    lever.budget = key("budget");
     const std::size_t tilde = lever.policy.find('~');
     std::string name = lever.policy.substr(0, tilde),
                 format = tilde == std::string::npos ? "" : lever.policy.substr(tilde + 1);
-    if (figure["phase"] != "prefill" || !may_have(name)) return std::nullopt;
-    const auto semantics = kSemantics.named(figure["semantics"]);
+    if (key("phase") != "prefill" || !may_have(name)) return std::nullopt;
+    const auto semantics = kSemantics.named(key("semantics"));
     if (!semantics) return std::nullopt;  // a kept set of the user's, or a recipe
     lever.semantics = *semantics;
     if (name != "none") {
@@ -225,7 +220,7 @@ class Folder {
   static constexpr std::string_view kRecipe = "recipe~";
   std::string rows_;  // the rows of the figures
   std::map<std::string, Found> found_;
-  std::map<std::string, Place> places_;
+  std::map<std::vector<std::string>, Place> places_;
   std::vector<std::string> order_;
   std::deque<Other> others_;
   ModelFigures unused_;

@@ -1,7 +1,7 @@
 #include "analysis/recommend/left_out.hpp"
 #include "analysis/recommend/recommend.hpp"
-#include "analysis/results/figure_table.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "data/number_text.hpp"
 
 #include <fmt/format.h>

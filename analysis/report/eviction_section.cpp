@@ -138,7 +138,7 @@ std::optional<Figure> key_cost_figure(const Tables& tables) {
     if (table.key(entry, "metric") != "bytes") continue;
     const std::string file =
         fmt::format("{}-{}-{}-{}.npy", file_word(table.key(entry, "policy")), table.key(entry, "semantics"),
-                    file_word(table.key(entry, "phase")), entry.kept);
+                    file_word(table.key(entry, "phase")), entry.kept_text());
     Matrix<double> shares = Matrix<double>::Constant(layers, results.shape().d, kNan);
     bool any = false;
     for (Index at = 0; at < layers; ++at) {

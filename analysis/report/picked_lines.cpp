@@ -4,9 +4,9 @@
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
-#include "analysis/results/figure_table.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "data/error.hpp"
 #include "data/npy_header.hpp"
 

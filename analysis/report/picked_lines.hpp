@@ -2,7 +2,7 @@
 
 #include "analysis/report/figure.hpp"
 #include "analysis/report/plots.hpp"
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/over_dumps.hpp"
 #include "analysis/results/result_reader.hpp"
 

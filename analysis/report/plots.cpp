@@ -125,7 +125,7 @@ std::vector<std::pair<double, std::string>> by_tokens_kept(const FigureTable& ta
                                                            std::string_view setting, Index l) {
   std::vector<std::pair<double, std::string>> sorted;
   for (const std::string& one : table.distinct(setting, choice))
-    if (const double kept = tokens_kept(one, table.find(with(choice, setting, one))->kept, l);
+    if (const double kept = tokens_kept(one, table.find(with(choice, setting, one))->kept_text(), l);
         !std::isnan(kept))
       sorted.emplace_back(kept, one);
   std::ranges::stable_sort(sorted, {}, &std::pair<double, std::string>::first);

@@ -3,7 +3,7 @@
 #include "analysis/drawing/axis.hpp"
 #include "analysis/report/figure.hpp"
 #include "analysis/report/plot_frame.hpp"
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 
 #include <cstddef>
 #include <functional>

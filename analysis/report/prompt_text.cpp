@@ -130,12 +130,12 @@ void read_policies(const Tables& tables, PromptText& text, double most_digits) {
   for (const FigureEntry* const entry : entries) {
     TextPolicy policy{tables.evictions.key(*entry, "policy"), {}, {}};
     if (evicts_nothing(policy.name) ||
-        !results.has(kept_file(results.layers().front(), policy, *at, entry->kept)))
+        !results.has(kept_file(results.layers().front(), policy, *at, entry->kept_text())))
       continue;
     std::vector<std::string> heads;
     policy.kept.resize(text.shown.size());
     for (const Index layer : results.layers()) {
-      const auto array = by_head(results, kept_file(layer, policy, *at, entry->kept));
+      const auto array = by_head(results, kept_file(layer, policy, *at, entry->kept_text()));
       for (Index row = 0; row < array.shape[0]; ++row) {
         const double* const kept = array.values.data() + row * text.tokens;
         for (std::size_t i = 0; i < text.shown.size(); ++i) policy.kept[i] += kept[text.shown[i]] != 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 
 #include <array>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include "analysis/report/sections.hpp"
 #include "analysis/report/text.hpp"
 #include "analysis/results/csv.hpp"
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/token_figures.hpp"
 #include "sim/tokens/token_facts.hpp"
 

@@ -12,9 +12,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <span>
-#include <unordered_map>
 
 namespace kvreplay {
 namespace {
@@ -76,11 +76,9 @@ std::vector<RunDifference> run_differences(const ResultReader& a, const ResultRe
   return differences;
 }
 
-/// One side's table in memory.
+/// One side's table, without the filter's keys.
 struct SideTable {
-  std::vector<std::string> keys;  // the names, without the filter's
-  Names names;                    // joined keys
-  std::vector<double> values;
+  MetricTable table;
   std::optional<OptionText> missing;  // why the filter lets nothing through
 };
 
@@ -92,91 +90,49 @@ bool one_window(const ResultReader& results) { return asked_windows(results).siz
 /// The rows of one table that pass a filter. With `any_window` the window is not part of a figure's key.
 SideTable read_side(const ResultReader& results, Table table, const KeyFilter& filter,
                     const OptionFacts& option, bool any_window) {
-  SideTable side;
-  const std::vector<std::string> names = figure_keys(table);
-  std::vector<std::optional<std::string>> wanted;
-  std::vector<bool> told(names.size());  // true if the key distinguishes figures
-  std::vector<std::set<std::string>> met(names.size());
-  for (std::size_t k = 0; k < names.size(); ++k) {
-    const auto found = filter.find(names[k]);
-    wanted.push_back(found == filter.end() ? std::nullopt : std::optional(found->second));
-    told[k] = !wanted[k] && !(any_window && names[k] == kWindowKey);
-    if (told[k]) side.keys.push_back(names[k]);
-  }
-  const std::string file = (results.folder() / file_of(table)).string();
-  std::vector<std::string> kept;
-  each_figure_median_and_measured(results, table, [&](const TableFigure& figure) {
-    const std::span<const std::string> keys = figure.keys;
-    kept.clear();
-    bool passes = true;
-    for (std::size_t k = 0; k < keys.size(); ++k) {
-      if (told[k]) kept.push_back(keys[k]);
-      if (!wanted[k]) continue;
-      met[k].insert(keys[k]);
-      passes = passes && keys[k] == *wanted[k];
+  SideTable side{table_and_measured(results, table), {}};
+  const std::vector<std::string> names = side.table.key_columns();
+  for (const std::string& name : names)
+    if (const auto wanted = filter.find(name); wanted != filter.end() && !side.missing) {
+      std::vector<std::string> met = side.table.distinct(name);
+      std::ranges::sort(met);
+      if (!is_in(met, wanted->second))
+        side.missing =
+            option_text("{} {}={}: expected a value in {}, found {}", option, name, wanted->second,
+                        (results.folder() / file_of(table)).string(),
+                        met.empty() ? std::string("no rows") : fmt::format("{}", fmt::join(met, ", ")));
     }
-    if (!passes) return;
-    const std::string key = joined(kept);
-    if (!side.names.add(key).second) throw InputError(file, "every row once", "two of " + key);
-    side.values.push_back(figure.value);
-  });
-  for (std::size_t k = 0; k < names.size() && !side.missing; ++k)
-    if (wanted[k] && !met[k].contains(*wanted[k]))
-      side.missing =
-          option_text("{} {}={}: expected a value in {}, found {}", option, names[k], *wanted[k], file,
-                      met[k].empty() ? std::string("no rows") : fmt::format("{}", fmt::join(met[k], ", ")));
+  for (const auto& [name, value] : filter) side.table.select(name, value);
+  if (any_window) side.table.drop(kWindowKey);
   return side;
 }
 
-struct FigureOfHead {
-  std::string place;  // "layer,kv_head"
-  double value;
-};
-/// By the keys behind layer and head, of those that are asked for.
-using ByRest = std::unordered_map<std::string, std::vector<FigureOfHead>>;
-
-ByRest figures_of_heads(const SideTable& side, const std::set<std::string>& wanted) {
-  ByRest figures;
-  for (std::size_t i = 0; i < side.names.size(); ++i) {
-    const std::string& name = side.names[i];
-    const std::size_t layer = name.find(','), head = name.find(',', layer + 1);
-    if (layer == 0 || head == layer + 1) continue;  // of the model, of a layer
-    const std::string rest = name.substr(head + 1);
-    if (wanted.contains(rest)) figures[rest].push_back({name.substr(0, head), side.values[i]});
-  }
-  return figures;
+std::array<double, 3> quartiles(std::vector<double> heads) {
+  std::erase_if(heads, [](double value) { return std::isnan(value); });
+  return {quantile(heads, 0.25), quantile(heads, 0.5), quantile(heads, 0.75)};
 }
 
-std::array<double, 3> quartiles(const std::vector<FigureOfHead>& heads) {
-  std::vector<double> values;
-  for (const FigureOfHead& head : heads)
-    if (!std::isnan(head.value)) values.push_back(head.value);
-  return {quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)};
-}
-
-HeadAgreement head_agreement(const std::vector<FigureOfHead>& a, const std::vector<FigureOfHead>& b,
-                             bool same) {
+/// `layers`: the dump's numbers, of both sides where they have the `same` heads.
+HeadAgreement head_agreement(const std::vector<double>& a, const std::vector<double>& b, bool same,
+                             const std::vector<Index>& layers) {
   HeadAgreement agreed;
   agreed.a = quartiles(a);
   agreed.b = quartiles(b);
   agreed.median_difference = agreed.largest_difference = agreed.spearman = kNan;
-  if (!same) return agreed;
-  std::unordered_map<std::string, double> other;
-  for (const auto& head : b) other[head.place] = head.value;
   std::vector<double> left, right, differences;
-  for (const auto& head : a) {
-    const auto found = other.find(head.place);
-    const double apart = found == other.end() ? kNan : std::abs(difference(head.value, found->second));
+  for (std::size_t head = 0; same && head < a.size(); ++head) {
+    const double apart = std::abs(difference(a[head], b[head]));
     if (std::isnan(apart)) continue;
-    left.push_back(head.value);
-    right.push_back(found->second);
+    left.push_back(a[head]);
+    right.push_back(b[head]);
     differences.push_back(apart);
     if (std::isnan(agreed.largest_difference) || apart > agreed.largest_difference) {
+      const std::size_t n_kv = a.size() / layers.size();
       agreed.largest_difference = apart;
-      agreed.largest_at = head.place;
-      std::ranges::replace(agreed.largest_at, ',', '.');
+      agreed.largest_at = fmt::format("{}.{}", layers[head / n_kv], head % n_kv);
     }
   }
+  if (!same) return agreed;
   agreed.heads = std::ssize(left);
   agreed.median_difference = quantile(differences, 0.5);
   if (left.size() > 1) agreed.spearman = kvreplay::agreement(left, right, false)[AgreementFigure::spearman];
@@ -216,37 +172,30 @@ RankOrder ranks_of(const std::string& setting, std::vector<ComparedFigure> figur
   return ranks;
 }
 
-std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const SideTable& a,
-                                           const SideTable& b, bool same) {
-  std::vector<std::vector<std::string>> model;
-  std::vector<std::size_t> row_of;
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    std::vector<std::string> keys = split_fields(table.rows[i].key);
-    if (level_of(keys) != Level::model) continue;
-    model.push_back(std::move(keys));
-    row_of.push_back(i);
-  }
-  const std::vector<Pivot> laid_out = pivots(table.table, table.keys, model);
-  const auto rest_of = [&](std::size_t cell) { return joined(std::span(model[cell]).subspan(2)); };
-  std::set<std::string> wanted;
-  for (const Pivot& pivot : laid_out)
-    for (const auto& cells : pivot.cells)
-      for (const auto& cell : cells)
-        if (cell) wanted.insert(rest_of(*cell));
-  ByRest heads_a = figures_of_heads(a, wanted), heads_b = figures_of_heads(b, wanted);
+/// The metrics of a, with those of b under the same keys or null.
+using Sides = std::vector<std::pair<const MetricEntry*, const MetricEntry*>>;
 
+std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const Sides& sides, bool same) {
+  std::vector<std::vector<std::string>> model;
+  std::vector<const TableComparison::Row*> row_of;
+  for (const TableComparison::Row& row : table.rows) {
+    if (row.scope.layer) continue;
+    model.push_back(table.keys_of(row));
+    row_of.push_back(&row);
+  }
   std::vector<ComparedPivot> compared;
-  for (const Pivot& pivot : laid_out) {
+  for (const Pivot& pivot : pivots(table.table, table.keys, model)) {
     ComparedPivot mine{pivot.metric, pivot.title, pivot.better, pivot.scale, {}, {}};
     const auto [heading, names, shown, oracles] = item_names(pivot);
     for (std::size_t s = 0; s < pivot.settings.size(); ++s) {
       const std::size_t begin = mine.figures.size();
       for (std::size_t i = 0; i < names.size(); ++i) {
         if (!pivot.cells[i][s]) continue;
-        const TableComparison::Row& row = table.rows[row_of[*pivot.cells[i][s]]];
-        const std::string rest = rest_of(*pivot.cells[i][s]);
+        const TableComparison::Row& row = *row_of[*pivot.cells[i][s]];
+        const auto& [a, b] = sides[row.metric];
         mine.figures.push_back({names[i], pivot.settings[s], row.a, row.b,
-                                head_agreement(heads_a[rest], heads_b[rest], same), shown[i], oracles[i]});
+                                head_agreement(a->heads, b->heads, same, table.layers), shown[i],
+                                oracles[i]});
       }
       if (pivot.better != Better::neither)
         mine.ranks.push_back(ranks_of(
@@ -258,30 +207,42 @@ std::vector<ComparedPivot> compared_pivots(const TableComparison& table, const S
   return compared;
 }
 
-TableComparison compare_tables(Table which, const SideTable& a, const SideTable& b, bool same) {
+TableComparison compare_tables(const MetricTable& a, const MetricTable& b, bool same) {
   TableComparison table;
-  table.table = which;
-  table.keys = a.keys;
-  const auto counts = [&](const std::string& key) { return same || key.starts_with(",,"); };
+  table.table = a.table();
+  table.layers = a.layers();
+  table.keys = {"layer", "kv_head"};
+  table.keys.insert(table.keys.end(), a.key_columns().begin(), a.key_columns().end());
+  std::map<std::vector<std::string>, const MetricEntry*> others;
+  for (const MetricEntry& entry : b.entries()) others.emplace(entry.key, &entry);
+  Sides sides;
+  for (const MetricEntry& entry : a.entries()) {
+    const auto other = others.find(entry.key);
+    sides.emplace_back(&entry, other == others.end() ? nullptr : other->second);
+    table.metrics.push_back(entry.key);
+  }
   double largest = 0;
-  for (std::size_t i = 0; i < a.names.size(); ++i) {
-    if (!counts(a.names[i])) continue;
-    const auto other = b.names.find(a.names[i]);
-    if (!other) {
+  a.each_row([&](const MetricEntry& entry, Scope scope, double left) {
+    if (!same && scope.layer) return;
+    const auto metric = static_cast<std::size_t>(&entry - a.entries().data());
+    const MetricEntry* const other = sides[metric].second;
+    const double right = other == nullptr ? kNoRow : other->at(scope);
+    if (!has_row(right)) {
       ++table.only_a;
-      continue;
+      return;
     }
-    const double left = a.values[i], right = b.values[*other], apart = std::abs(difference(left, right));
-    table.rows.push_back({a.names[i], left, right});
+    const double apart = std::abs(difference(left, right));
+    table.rows.push_back({metric, scope, left, right});
     if (std::isnan(apart) ? std::isnan(left) != std::isnan(right) : apart > 0) ++table.differing;
     if (apart > largest) {
       largest = apart;
       table.largest = table.rows.size() - 1;
     }
-  }
-  for (std::size_t i = 0; i < b.names.size(); ++i)
-    if (counts(b.names[i]) && !a.names.find(b.names[i])) ++table.only_b;
-  table.pivots = compared_pivots(table, a, b, same);
+  });
+  std::size_t of_b = 0;
+  b.each_row([&](const MetricEntry&, Scope scope, double) { of_b += same || !scope.layer; });
+  table.only_b = of_b - table.rows.size();
+  table.pivots = compared_pivots(table, sides, same);
   return table;
 }
 
@@ -337,6 +298,15 @@ std::string two_models(const std::string& a, const std::string& b) {
   return left == right ? "" : fmt::format("two models, {} and {}", displayable(left), displayable(right));
 }
 
+std::vector<std::string> TableComparison::keys_of(const Row& row) const {
+  std::vector<std::string> values;
+  values.push_back(row.scope.layer ? fmt::format("{}", layers[static_cast<std::size_t>(*row.scope.layer)])
+                                   : "");
+  values.push_back(row.scope.head ? fmt::format("{}", *row.scope.head) : "");
+  values.insert(values.end(), metrics[row.metric].begin(), metrics[row.metric].end());
+  return values;
+}
+
 double difference(double a, double b) { return a == b ? 0 : b - a; }
 
 FolderComparison compare(const ResultReader& a, const KeyFilter& left, const ResultReader& b,
@@ -360,7 +330,7 @@ FolderComparison compare(const ResultReader& a, const KeyFilter& left, const Res
       if (!why_not) why_not = missing;
       continue;
     }
-    comparison.tables.push_back(compare_tables(table, mine, other, comparison.same_heads));
+    comparison.tables.push_back(compare_tables(mine.table, other.table, comparison.same_heads));
   }
   if (comparison.tables.empty() && why_not) throw OptionError(*why_not);
   if (comparison.tables.empty())

@@ -3,6 +3,7 @@
 #include "analysis/options/option.hpp"
 #include "analysis/results/figures.hpp"
 #include "analysis/results/main_figures.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/over_dumps.hpp"
 #include "analysis/results/paired.hpp"
 
@@ -76,11 +77,16 @@ struct ComparedPivot {
 
 struct TableComparison {
   Table table = Table::heads;
-  std::vector<std::string> keys;  ///< the names; without those of the filters
+  std::vector<std::string> keys;                  ///< the names; without those of the filters
+  std::vector<std::vector<std::string>> metrics;  ///< the values of the keys behind layer and kv_head
+  std::vector<Index> layers;                      ///< of a, by the dump's numbers
   struct Row {
-    std::string key;  ///< as joined()
+    std::size_t metric;
+    Scope scope;
     double a = 0, b = 0;
   };
+  /// The values of `keys` in a row.
+  std::vector<std::string> keys_of(const Row& row) const;
   std::vector<Row> rows;  ///< in both, in a's order; with other heads, those of the whole model only
   std::size_t only_a = 0, only_b = 0;
   std::size_t differing = 0;           ///< rows, one value of two being NaN among them

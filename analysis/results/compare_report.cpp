@@ -68,7 +68,7 @@ std::string shortened(const std::string& value) {
 
 /// "layer 4, score joint, metric rel_l1": what a row is of, its empty keys left out.
 std::string labelled(const TableComparison& table, const TableComparison::Row& row) {
-  const std::vector<std::string> values = split_fields(row.key);
+  const std::vector<std::string> values = table.keys_of(row);
   std::string text;
   for (std::size_t k = 0; k < table.keys.size(); ++k)
     if (!values[k].empty())
@@ -340,7 +340,7 @@ Json json_of(const FolderComparison& comparison) {
             {"largest", nullptr}};
     if (table.largest) {
       const TableComparison::Row& row = table.rows[*table.largest];
-      mine["largest"] = {{"key", row.key},
+      mine["largest"] = {{"key", joined(table.keys_of(row))},
                          {"a", json_number(row.a)},
                          {"b", json_number(row.b)},
                          {"difference", json_number(difference(row.a, row.b))}};
@@ -364,9 +364,10 @@ void write_csv(const FolderComparison& comparison, const std::filesystem::path& 
   for (const TableComparison& table : comparison.tables) {
     CsvFile csv(folder / fmt::format("compare_{}", file_of(table.table)),
                 fmt::format("{},{}", fmt::join(table.keys, ","), kComparedColumns));
-    for (const auto& [key, a, b] : table.rows) {
-      for (const std::string& field : split_fields(key)) csv.add(field);
-      csv.add(a).add(b).add(difference(a, b)).add(a == b ? 1.0 : b / a).end_row();
+    for (const TableComparison::Row& row : table.rows) {
+      for (const std::string& field : table.keys_of(row)) csv.add(field);
+      csv.add(row.a).add(row.b).add(difference(row.a, row.b)).add(row.a == row.b ? 1.0 : row.b / row.a);
+      csv.end_row();
     }
     csv.finish();
   }

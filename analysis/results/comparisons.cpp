@@ -22,37 +22,26 @@ namespace {
 
 constexpr std::string_view kGiven = "given";  // the semantics of a kept set of the user's
 
-bool is_oracle(Table table, const TableFigure& figure) {
-  const std::vector<std::string> keys = split_list(facts_of(table).compared);
-  return std::ranges::any_of(
-      keys, [&](const std::string& key) { return kvreplay::is_oracle(table, key, figure[key]); });
+bool is_oracle(const MetricTable& table, const MetricEntry& entry) {
+  const std::vector<std::string> keys = split_list(facts_of(table.table()).compared);
+  return std::ranges::any_of(keys, [&](const std::string& key) {
+    return kvreplay::is_oracle(table.table(), key, table.key(entry, key));
+  });
 }
 
-/// The value of a key that a table may not have.
-std::string value_of(const TableFigure& figure, std::string_view key) {
-  const bool there = is_in(figure.names, key);
-  return there ? figure[key] : std::string();
-}
-
-std::string item_of(const TableFigure& figure, Table table) {
+std::string item_of(const MetricTable& table, const MetricEntry& entry) {
   std::string name;
-  for (const std::string& key : split_list(facts_of(table).compared))
-    name += (name.empty() ? "" : "~") + figure[key];
+  for (const std::string& key : split_list(facts_of(table.table()).compared))
+    name += (name.empty() ? "" : "~") + table.key(entry, key);
   return name;
 }
 
-std::string metric_of(const TableFigure& figure, Table table) {
-  return table == Table::agreement ? fmt::format("{}~{}", figure["reference"], figure.metric())
-                                   : figure.metric();
-}
-
 /// The budget; for channels with other than 32 recent keys, their number too. Empty for agreement.
-std::string budget_of(const TableFigure& figure, Table table) {
-  if (table == Table::agreement) return "";
-  const std::string& budget = figure[facts_of(table).across];
-  return table == Table::channels && figure["recent"] != "32"
-             ? fmt::format("{} recent {}", budget, figure["recent"])
-             : budget;
+std::string budget_of(const MetricTable& table, const MetricEntry& entry) {
+  if (table.table() == Table::agreement) return "";
+  const std::string &budget = table.key(entry, facts_of(table.table()).across),
+                    &recent = table.key(entry, "recent");
+  return recent.empty() || recent == "32" ? budget : fmt::format("{} recent {}", budget, recent);
 }
 
 /// Comparisons asked at once, as Holm adjusts them together: with an oracle, and without.
@@ -114,36 +103,40 @@ void Comparisons::add_prompt(const std::vector<ResultReader>& results) {
 void Comparisons::add(const ResultReader& results, Table table) {
   std::vector<const FigureFacts*> offered = offered_figures(table);
   offered.insert(offered.end(), measured_figures(table).begin(), measured_figures(table).end());
-  FirstOfSwept of_first(table, figure_keys(table));
-  const auto note_kept = [&](auto& kept, const std::string& name, std::string_view tokens) {
+  const MetricTable all = table_and_measured(results, table);
+  FirstOfSwept of_first(table, all.key_columns());
+  const auto note_kept = [&](auto& kept, const std::string& name, const std::string& tokens) {
     kept[name].resize(prompts_);
     if (kept[name].back().empty()) kept[name].back() = tokens;
   };
-  each_figure_median_and_measured(results, table, [&](const TableFigure& figure) {
-    if (figure.level() != Level::model) return;
+  for (const MetricEntry& entry : all.entries()) {
     const auto facts =
-        std::ranges::find_if(offered, [&](const FigureFacts* one) { return one->name == figure.metric(); });
-    if (facts == offered.end() || !paired_by((*facts)->better, (*facts)->scale)) return;
-    if (!of_first(figure.keys)) return;
-    const std::string item = item_of(figure, table), semantics = value_of(figure, "semantics"),
-                      phase = value_of(figure, "phase"), budget = budget_of(figure, table),
-                      rows = value_of(figure, "rows"), metric = metric_of(figure, table);
+        std::ranges::find_if(offered, [&](const FigureFacts* one) { return one->name == entry.metric(); });
+    if (!has_row(entry.model) || facts == offered.end() || !paired_by((*facts)->better, (*facts)->scale))
+      continue;
+    if (!of_first(entry.key)) continue;
+    const std::string item = item_of(all, entry), semantics = all.key(entry, "semantics"),
+                      phase = all.key(entry, "phase"), budget = budget_of(all, entry),
+                      rows = all.key(entry, "rows");
+    const std::string metric = table == Table::agreement
+                                   ? fmt::format("{}~{}", all.key(entry, "reference"), entry.metric())
+                                   : entry.metric();
     if (table == Table::evictions) {
       if (semantics == kGiven)
-        note_kept(given_kept_, item, figure.derived);
+        note_kept(given_kept_, item, entry.kept_text());
       else if (phase == "prefill")
-        note_kept(kept_, budget, figure.derived);
+        note_kept(kept_, budget, entry.kept_text());
     }
     const auto [at, is_new] =
         numbers_.try_emplace({std::string(name_of(table)), phase, budget, rows, metric}, entries_.size());
     if (is_new) entries_.push_back({{table, *facts, phase, budget, rows, metric, {}}, {}});
-    Entry& entry = entries_[at->second];
-    const auto [place, is_first] = entry.places.try_emplace({item, semantics}, entry.items.items.size());
-    if (is_first) entry.items.items.push_back({item, semantics, is_oracle(table, figure), {}});
-    std::vector<double>& values = entry.items.items[place->second].values;
+    Entry& known = entries_[at->second];
+    const auto [place, is_first] = known.places.try_emplace({item, semantics}, known.items.items.size());
+    if (is_first) known.items.items.push_back({item, semantics, is_oracle(all, entry), {}});
+    std::vector<double>& values = known.items.items[place->second].values;
     values.resize(prompts_, kNan);
-    values.back() = figure.value;
-  });
+    values.back() = entry.model;
+  }
 }
 
 std::vector<ComparedItems> Comparisons::all() const {
@@ -442,14 +435,15 @@ std::vector<JudgedCase> judged_cases(const ResultReader& results) {
   if (!results.has(Table::evictions)) return {};
   const std::string_view error = facts_of(EvictionFigure::output_error).name, nats = kLossStep.name;
   std::map<std::vector<std::string>, JudgedCase> found;  // by all keys but the metric
-  each_figure(results, Table::evictions, [&](const TableFigure& figure) {
-    if (figure.level() != Level::model || (figure.metric() != error && figure.metric() != nats)) return;
-    const std::vector<std::string> key(figure.keys.begin(), figure.keys.end() - 1);
+  const MetricTable table(results, Table::evictions);
+  for (const MetricEntry& entry : table.entries()) {
+    if (!has_row(entry.model) || (entry.metric() != error && entry.metric() != nats)) continue;
+    const std::vector<std::string> key(entry.key.begin(), entry.key.end() - 1);
     JudgedCase& one = found.try_emplace(key, JudgedCase{"", kNan, kNan}).first->second;
-    one.setting =
-        fmt::format("{} {} {} {}", figure["semantics"], figure["phase"], figure["budget"], figure["rows"]);
-    (figure.metric() == error ? one.output_error : one.nats) = figure.value;
-  });
+    one.setting = fmt::format("{} {} {} {}", table.key(entry, "semantics"), table.key(entry, "phase"),
+                              table.key(entry, "budget"), table.key(entry, "rows"));
+    (entry.metric() == error ? one.output_error : one.nats) = entry.model;
+  }
   std::vector<JudgedCase> cases, of_future;
   for (auto& [key, one] : found) {
     if (std::isnan(one.output_error) || std::isnan(one.nats)) continue;

@@ -92,6 +92,10 @@ constexpr std::string_view name_of(RowSet rows) {
 
 inline constexpr std::array kRowSets{RowSet::window, RowSet::future, RowSet::none, RowSet::reference};
 
+/// The way in which the heads' values of a figure make a layer's and the model's: `formed` from sums of other
+/// numbers. A stage keeps one number a head of those that are a sum or a mean.
+enum class HeadTotal { formed, sum, mean };
+
 /// Properties that figures of one kind share.
 struct FigureKind {
   std::string_view unit = {};  ///< empty for plain numbers
@@ -100,13 +104,21 @@ struct FigureKind {
   bool exact = true;  ///< true effect on cache and outputs; false: a formula approximates it
   RowSets rows = kEitherRows;
   Levels levels = {};
+  HeadTotal over_heads = HeadTotal::formed;
 
-  constexpr FigureKind on(RowSets its_rows) const { return {unit, better, scale, exact, its_rows, levels}; }
-  constexpr FigureKind of(Levels its_levels) const { return {unit, better, scale, exact, rows, its_levels}; }
-  constexpr FigureKind drawn(FigureScale its_scale) const {
-    return {unit, better, its_scale, exact, rows, levels};
+  constexpr FigureKind on(RowSets its_rows) const { return with(&FigureKind::rows, its_rows); }
+  constexpr FigureKind of(Levels its_levels) const { return with(&FigureKind::levels, its_levels); }
+  constexpr FigureKind drawn(FigureScale its_scale) const { return with(&FigureKind::scale, its_scale); }
+  constexpr FigureKind approximate() const { return with(&FigureKind::exact, false); }
+  constexpr FigureKind summed() const { return with(&FigureKind::over_heads, HeadTotal::sum); }
+
+ private:
+  template <class T>
+  constexpr FigureKind with(T FigureKind::*field, T value) const {
+    FigureKind kind = *this;
+    kind.*field = value;
+    return kind;
   }
-  constexpr FigureKind approximate() const { return {unit, better, scale, false, rows, levels}; }
 };
 inline constexpr FigureKind kErrorKind{
     .unit = "relative error", .better = Better::smaller, .scale = FigureScale::log},
@@ -117,7 +129,8 @@ inline constexpr FigureKind kErrorKind{
                     .exact = false,
                     .rows = kFutureRows},
     kLossKind{.unit = "nats a step", .better = Better::smaller, .scale = FigureScale::log, .exact = false},
-    kTokensKind{.unit = "tokens"}, kBytesKind{.unit = "bytes", .better = Better::smaller, .rows = kNoRows};
+    kTokensKind{.unit = "tokens"},
+    kBytesKind{.unit = "bytes", .better = Better::smaller, .rows = kNoRows, .over_heads = HeadTotal::sum};
 
 inline constexpr bool kOffered = true;
 struct FigureFacts : FigureKind {
@@ -127,6 +140,12 @@ struct FigureFacts : FigureKind {
   bool offered = false;         ///< in the lists that pages choose a figure from
   std::string_view main = {};   ///< its name among the main figures of the model; empty: not a main figure
 };
+
+/// The numbers that a head keeps for a figure: one on each of its rows, of a figure that is a sum or a mean.
+constexpr std::ptrdiff_t kept_numbers(const FigureFacts& facts) {
+  const RowSets rows = facts.rows;
+  return facts.over_heads == HeadTotal::formed ? 0 : rows.window + rows.future + rows.none + rows.reference;
+}
 
 /// The facts of a figure among those of its table, for FactsTable.
 template <class Id>

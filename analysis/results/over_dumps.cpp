@@ -76,34 +76,30 @@ OverDumps over_dumps(std::span<const double> values, FigureScale scale) {
   return over.result();
 }
 
-TableOverDumps::TableOverDumps(Table table) : table_(table), keys_(figure_keys(table)) {}
+TableOverDumps::TableOverDumps(Table table) : table_(table) {}
 
 void TableOverDumps::add(const ResultReader& results) {
-  if (!results.has(table_)) return;
-  ++dumps_;
-  each_figure_of_prompt(results, table_, [&](const TableFigure& read) {
-    const std::string name = joined(read.keys);
-    const auto [at, is_new] = names_.add(name);
+  MetricTable table(results, table_);
+  table.name_windows(results);
+  table.each_row([&](const MetricEntry& entry, Scope scope, double value) {
+    const auto metric = places_.try_emplace(entry.key).first;
+    const auto [at, is_new] = metric->second.try_emplace(table.fields_of(scope), means_.size());
     if (is_new) {
-      const FigureFacts* const facts = figure_named(table_, read.metric());
-      figures_.push_back({RunningMean(facts != nullptr ? facts->scale : FigureScale::linear)});
+      const FigureFacts* const facts = figure_named(table_, entry.metric());
+      means_.push_back(
+          {&at->first, &metric->first, RunningMean(facts != nullptr ? facts->scale : FigureScale::linear)});
     }
-    Figure& figure = figures_[at];
-    if (figure.latest == dumps_)
-      throw InputError((results.folder() / file_of(table_)).string(), "every row once", "two of " + name);
-    figure.latest = dumps_;
-    ++figure.dumps;
-    figure.mean.add(read.value);
+    ++means_[at->second].dumps;
+    means_[at->second].mean.add(value);
   });
 }
 
-std::vector<TableOverDumps::Row> TableOverDumps::rows(std::optional<Level> level) const {
+std::vector<TableOverDumps::Row> TableOverDumps::rows(bool of_model) const {
   std::vector<Row> rows;
-  for (std::size_t i = 0; i < figures_.size(); ++i) {
-    if (figures_[i].dumps < 2) continue;
-    std::vector<std::string> keys = split_fields(names_[i]);
-    if (level && level_of(keys) != *level) continue;
-    rows.push_back({std::move(keys), figures_[i].mean.result()});
+  for (const Mean& one : means_) {
+    if (one.dumps < 2 || (of_model && !one.scope->front().empty())) continue;
+    Row& row = rows.emplace_back(Row{*one.scope, one.mean.result()});
+    row.keys.insert(row.keys.end(), one.metric->begin(), one.metric->end());
   }
   return rows;
 }
@@ -111,7 +107,8 @@ std::vector<TableOverDumps::Row> TableOverDumps::rows(std::optional<Level> level
 std::size_t TableOverDumps::write(const ResultFolder& folder) const {
   const std::vector<Row> all = rows();
   if (all.empty()) return 0;
-  CsvFile csv(folder.file(means_file_of(table_)), fmt::format("{},{}", fmt::join(keys_, ","), kMeanColumns));
+  CsvFile csv(folder.file(means_file_of(table_)),
+              fmt::format("{},{}", fmt::join(figure_keys(table_), ","), kMeanColumns));
   for (const auto& [keys, over] : all) {
     for (const std::string& key : keys) csv.add(key);
     csv.add(over.n).add(over.mean).add(over.sd).add(over.geometric_mean).add(over.low).add(over.high);
@@ -122,11 +119,11 @@ std::size_t TableOverDumps::write(const ResultFolder& folder) const {
 }
 
 std::string TableOverDumps::report() const {
-  const std::vector<Row> model = rows(Level::model);
+  const std::vector<Row> model = rows(true);
   std::vector<std::vector<std::string>> keys;
   for (const Row& row : model) keys.push_back(row.keys);
   std::string text;
-  for (const Pivot& pivot : pivots(table_, keys_, keys)) {
+  for (const Pivot& pivot : pivots(table_, figure_keys(table_), keys)) {
     if (pivot.better == Better::neither) continue;
     text += fmt::format("{}{}\n", text.empty() ? "" : "\n", pivot.title);
     const ItemNames names = item_names(pivot);
@@ -256,14 +253,29 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
   std::vector<Figure> figures = means(table, path);
-  Names places;
+  using Places = std::map<std::vector<std::string>, std::size_t>;
+  Places places, of_derived[2];
+  std::vector<Figure> derived[2];  // which the dumps' tables do not have as such
   for (const Figure& figure : figures)
-    if (!places.add(joined(figure.key)).second)
+    if (!places.try_emplace(figure.key, places.size()).second)
       throw InputError(path.string(), "every row once", "two of " + joined(figure.key));
-  each_model_figure(table, each_figure_of_prompt, [&](std::size_t dump, const TableFigure& figure) {
-    if (const auto at = places.find(joined(figure.keys.subspan(kPlace))))
-      figures[*at].dumps[dump] = figure.value;
-  });
+  for (std::size_t dump = 0; dump < dumps_.size(); ++dump)
+    for (const ResultReader* const results :
+         {&dumps_[dump], left_one_out_[dump] ? &*left_one_out_[dump] : nullptr}) {
+      if (results == nullptr || !results->has(table)) continue;
+      MetricTable of(*results, table);
+      of.name_windows(*results);
+      for (const MetricEntry& entry : of.entries())
+        if (const auto at = places.find(entry.key); has_row(entry.model) && at != places.end())
+          figures[at->second].dumps[dump] = entry.model;
+      const std::vector<MetricEntry> more[] = {median_heads(of), measured_metrics(*results, of)};
+      for (std::size_t k = 0; k < std::size(more); ++k)
+        for (const MetricEntry& entry : more[k]) {
+          const auto [at, is_new] = of_derived[k].try_emplace(entry.key, derived[k].size());
+          if (is_new) derived[k].push_back({entry.key, {}, std::vector<double>(dumps_.size(), kNan)});
+          derived[k][at->second].dumps[dump] = entry.model;
+        }
+    }
   for (const Figure& figure : figures) {
     const FigureFacts* const facts = figure_named(table, figure.key.back());
     const OverDumps own = over_dumps(figure.dumps, facts != nullptr ? facts->scale : FigureScale::linear);
@@ -273,33 +285,11 @@ std::vector<OverDumpsReader::Figure> OverDumpsReader::model_figures(Table table)
           fmt::format("{} of {} dumps, as their own tables say", mean_text({own.n, own.mean}), own.n),
           fmt::format("{} of {}", mean_text({figure.over.n, figure.over.mean}), figure.over.n));
   }
-  for (const auto& each : {each_median_head, each_measured})
-    for (Figure& figure : derived(table, each)) figures.push_back(std::move(figure));
-  return figures;
-}
-
-void OverDumpsReader::each_model_figure(
-    Table table, EachFigure each,
-    const std::function<void(std::size_t dump, const TableFigure&)>& visit) const {
-  for (std::size_t i = 0; i < dumps_.size(); ++i)
-    for (const ResultReader* const results : {&dumps_[i], left_one_out_[i] ? &*left_one_out_[i] : nullptr})
-      if (results != nullptr && results->has(table))
-        each(*results, table, [&](const TableFigure& figure) {
-          if (figure.level() == Level::model) visit(i, figure);
-        });
-}
-
-std::vector<OverDumpsReader::Figure> OverDumpsReader::derived(Table table, EachFigure each) const {
-  std::vector<Figure> figures;
-  Names places;
-  each_model_figure(table, each, [&](std::size_t dump, const TableFigure& figure) {
-    const std::span<const std::string> keys = figure.keys.subspan(kPlace);
-    const auto [at, is_new] = places.add(joined(keys));
-    if (is_new) figures.push_back({{keys.begin(), keys.end()}, {}, std::vector<double>(dumps_.size(), kNan)});
-    figures[at].dumps[dump] = figure.value;
-  });
-  for (Figure& figure : figures) figure.over = over_dumps(figure.dumps, FigureScale::log);  // errors, nats
-  std::erase_if(figures, [](const Figure& figure) { return figure.over.n < 2; });
+  for (std::vector<Figure>& more : derived)
+    for (Figure& figure : more) {
+      figure.over = over_dumps(figure.dumps, FigureScale::log);  // errors, nats
+      if (figure.over.n > 1) figures.push_back(std::move(figure));
+    }
   return figures;
 }
 

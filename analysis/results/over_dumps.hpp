@@ -1,13 +1,13 @@
 #pragma once
 
 #include "analysis/results/csv.hpp"
-#include "analysis/results/figures.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <cstddef>
 #include <filesystem>
-#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -64,15 +64,16 @@ class TableOverDumps {
  public:
   explicit TableOverDumps(Table table);
 
-  /// Adds a folder's table, if it has it. Throws InputError if a row occurs twice.
+  /// Adds a folder's table, if it has it.
   void add(const ResultReader& results);
 
-  /// Figures that at least two dumps have, in the order of the first dump, then of the next one.
+  /// Figures (or only those of the model) that at least two dumps have, in the order of the first dump, then
+  /// of the next one.
   struct Row {
     std::vector<std::string> keys;
     OverDumps over;
   };
-  std::vector<Row> rows(std::optional<Level> level = {}) const;
+  std::vector<Row> rows(bool of_model = false) const;
   /// Writes `<table>_over_dumps.csv`: the keys and kMeanColumns. Returns the number of rows; without rows no
   /// file is written.
   std::size_t write(const ResultFolder& folder) const;
@@ -80,16 +81,16 @@ class TableOverDumps {
   std::string report() const;
 
  private:
-  struct Figure {
+  using Keys = std::vector<std::string>;
+  struct Mean {
+    const Keys *scope, *metric;  // of places_
     RunningMean mean;
-    Index dumps = 0;   // dumps that have a row of the figure
-    Index latest = 0;  // the number of the last of them
+    Index dumps = 0;  // dumps that have a row of it
   };
+
   Table table_;
-  std::vector<std::string> keys_;
-  Names names_;
-  std::vector<Figure> figures_;  // by the names' numbers
-  Index dumps_ = 0;
+  std::vector<Mean> means_;
+  std::map<Keys, std::map<Keys, std::size_t>> places_;  // by the keys of a metric, then layer and kv_head
 };
 
 /// "0.0129 [0.011, 0.0152]", "0.0129" without an interval, "-" for NaN.
@@ -134,14 +135,6 @@ class OverDumpsReader {
   /// The results of a dump in a subfolder. Throws if they belong to another dump than the summary names.
   ResultReader results_in(const std::filesystem::path& below, const std::string& fingerprint) const;
   std::vector<Figure> means(Table table, const std::filesystem::path& path) const;
-  /// Visits the figures of a table of the whole model in every dump, with the dump's number. They include
-  /// those of budgets divided by the profile of other dumps.
-  using EachFigure = void (*)(const ResultReader&, Table, const VisitFigure&);
-  void each_model_figure(Table table, EachFigure each,
-                         const std::function<void(std::size_t dump, const TableFigure&)>& visit) const;
-  /// The means of figures that the dumps' tables do not have as such.
-  std::vector<Figure> derived(Table table, EachFigure each) const;
-
   std::filesystem::path folder_;
   Json summary_;
   std::vector<std::string> names_;

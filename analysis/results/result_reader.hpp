@@ -46,7 +46,7 @@ class ResultReader {
   /// Tables that the results have, in the format's order.
   std::vector<Table> tables() const;
   /// Reads a table row by row: `visit(reader, row)`. The table must have its columns and as many rows as the
-  /// summary counts. each_figure() (analysis/results/figures.hpp) interprets the rows.
+  /// summary counts. MetricTable interprets the rows.
   template <class Visit>
   void each_row(Table table, const Visit& visit) const {
     CsvReader reader = open_table(table);

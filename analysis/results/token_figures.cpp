@@ -1,7 +1,7 @@
 #include "analysis/results/token_figures.hpp"
 
 #include "analysis/results/agreement.hpp"
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/error.hpp"
 #include "data/npy_header.hpp"

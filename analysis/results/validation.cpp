@@ -40,26 +40,38 @@ bool has_oracle(Table table, const std::string& policy) {
   return is_oracle(table, "method", policy.substr(policy.rfind('~') + 1));
 }
 
-/// The case of a table's figure, in the words of validate.csv. Cases of budgets have no semantics: the run
-/// has a single one.
-std::vector<std::string> case_of(const TableFigure& figure, Table table) {
-  if (table == Table::evictions)
-    return {figure["policy"], figure["semantics"], figure["phase"], figure["budget"]};
-  if (table == Table::compensation)
-    return {figure["policy"] + "~" + figure["method"], figure["semantics"], figure["phase"],
-            figure["budget"]};
-  if (table == Table::budgets)
-    return {figure["order"] + "~" + figure["method"], "", "prefill", figure["sigma"]};
-  return {std::string(kChannels) + figure["method"], figure["semantics"], "prefill", figure["ratio"]};
+/// The case of an entry, in the words of validate.csv. Cases of budgets have no semantics: the run has a
+/// single one.
+std::vector<std::string> case_of(const MetricEntry& entry, const MetricTable& table) {
+  const auto key = [&](std::string_view column) { return table.key(entry, column); };
+  switch (table.table()) {
+    case Table::compensation:
+      return {key("policy") + "~" + key("method"), key("semantics"), key("phase"), key("budget")};
+    case Table::budgets:
+      return {key("order") + "~" + key("method"), "", "prefill", key("sigma")};
+    case Table::channels:
+      return {std::string(kChannels) + key("method"), key("semantics"), "prefill", key("ratio")};
+    case Table::evictions:
+    case Table::heads:
+    case Table::agreement:
+    case Table::decode:
+    case Table::diff:
+      break;
+  }
+  return {key("policy"), key("semantics"), key("phase"), key("budget")};
 }
 
 std::vector<std::string> keys_of(const ValidatedCase& one) {
   return {one.policy, one.table == Table::budgets ? "" : one.semantics, one.phase, one.budget};
 }
 
-bool is_of_future(const TableFigure& figure) {
-  const auto rows = std::ranges::find(figure.names, "rows");
-  return rows == figure.names.end() || figure.keys[rows - figure.names.begin()] == name_of(RowSet::future);
+/// Calls visit(entry, case) for the entries of the whole model on the decoding steps.
+template <class Visit>
+void each_case(const MetricTable& table, const Visit& visit) {
+  for (const MetricEntry& entry : table.entries())
+    if (const std::string& rows = table.key(entry, "rows");
+        has_row(entry.model) && (rows == name_of(RowSet::future) || !is_in(table.key_columns(), "rows")))
+      visit(entry, case_of(entry, table));
 }
 
 std::vector<ValidatedCase> read_cases(const ResultReader& results) {
@@ -123,10 +135,9 @@ void add_predictions(const ResultReader& results, std::vector<ValidatedCase>& ca
   for (ValidatedCase& one : cases) found.emplace(std::pair(one.table, keys_of(one)), &one);
   for (const Table table : kValidatedTables) {
     if (!results.has(table)) continue;
-    each_figure(results, table, [&](const TableFigure& figure) {
-      if (figure.level() != Level::model || !is_of_future(figure)) return;
-      const auto [begin, end] = found.equal_range({table, case_of(figure, table)});
-      for (auto one = begin; one != end; ++one) one->second->predicted.emplace(figure.metric(), figure.value);
+    each_case(MetricTable(results, table), [&](const MetricEntry& entry, const auto& which) {
+      const auto [begin, end] = found.equal_range({table, which});
+      for (auto one = begin; one != end; ++one) one->second->predicted.emplace(entry.metric(), entry.model);
     });
   }
 }
@@ -221,44 +232,34 @@ std::span<const FigureFacts* const> measured_figures(Table table) {
                                         : std::span<const FigureFacts* const>();
 }
 
-namespace {
-
-void each_validated(const ResultReader& results, Table table, const VisitFigure& visit, bool written) {
-  if (measured_figures(table).empty() || !results.has(table)) return;
+std::vector<MetricEntry> measured_metrics(const ResultReader& results, const MetricTable& table,
+                                          bool written) {
+  std::vector<MetricEntry> found;
+  if (measured_figures(table.table()).empty() || table.empty()) return found;
   const Validation validation = read_validation(results);
-  std::map<std::vector<std::string>, const ValidatedCase*> measured;  // each is visited once
+  std::map<std::vector<std::string>, const ValidatedCase*> measured;  // each is taken once
   for (const ValidatedCase& one : validation.cases)
-    if (one.table == table && one.is_written() == written) measured.emplace(keys_of(one), &one);
-  if (measured.empty()) return;
-  each_figure(results, table, [&](const TableFigure& figure) {
-    if (figure.level() != Level::model || !is_of_future(figure)) return;
-    const auto one = measured.find(case_of(figure, table));
+    if (one.table == table.table() && one.is_written() == written) measured.emplace(keys_of(one), &one);
+  each_case(table, [&](const MetricEntry& entry, const auto& which) {
+    const auto one = measured.find(which);
     if (one == measured.end()) return;
-    std::vector<std::string> keys(figure.keys.begin(), figure.keys.end());
-    for (const FigureFacts* const facts : measured_figures(table)) {
-      keys.back() = facts->name;
-      TableFigure found = figure;
-      found.keys = keys;
-      found.value = one->second->measured_as(*kValidationFigures.named(facts->name));
-      if (!std::isnan(found.value)) visit(found);
+    for (const FigureFacts* const facts : measured_figures(table.table())) {
+      const double value = one->second->measured_as(*kValidationFigures.named(facts->name));
+      if (std::isnan(value)) continue;
+      MetricEntry& metric = found.emplace_back(table.blank(entry.key));
+      metric.key.back() = facts->name;
+      metric.model = value;
+      metric.kept = entry.kept;
     }
     measured.erase(one);
   });
+  return found;
 }
 
-}  // namespace
-
-void each_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
-  each_validated(results, table, visit, false);
-}
-
-void each_written(const ResultReader& results, Table table, const VisitFigure& visit) {
-  each_validated(results, table, visit, true);
-}
-
-void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit) {
-  each_figure_and_median(results, table, visit);
-  each_measured(results, table, visit);
+MetricTable table_and_measured(const ResultReader& results, Table table) {
+  MetricTable all(results, table);
+  for (MetricEntry& entry : measured_metrics(results, all)) all.add(std::move(entry));
+  return all;
 }
 
 OrderByFigure order_by(std::string_view figure, std::span<const ValidatedCase* const> cases,

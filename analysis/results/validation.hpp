@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/results/figures.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_reader.hpp"
 
 #include <array>
@@ -156,13 +156,13 @@ Validation read_validation(const ResultReader& results);
 /// Measured values presented as additional figures of a table, for code that compares figures: of the model
 /// on the future rows, under the keys of the case's own figures. None for the other tables.
 std::span<const FigureFacts* const> measured_figures(Table table);
-/// Visits the measured figures of cases whose stored cache was changed (is_written() is false), case by case
-/// in the table's order; none if nothing was measured. Throws as read_validation().
-void each_measured(const ResultReader& results, Table table, const VisitFigure& visit);
-/// As each_measured(), for caches that the model writes as engines do.
-void each_written(const ResultReader& results, Table table, const VisitFigure& visit);
-/// The figures of a table and, behind them, what was measured.
-void each_figure_median_and_measured(const ResultReader& results, Table table, const VisitFigure& visit);
+/// The measured metrics of cases of `table`, case by case in its order, as entries of the model; none if
+/// nothing was measured. Of cases whose stored cache was changed (is_written() is false), or with `written`
+/// of caches that the model writes as engines do. Throws as read_validation().
+std::vector<MetricEntry> measured_metrics(const ResultReader& results, const MetricTable& table,
+                                          bool written = false);
+/// A table of a folder and, behind its entries, what was measured.
+MetricTable table_and_measured(const ResultReader& results, Table table);
 
 /// The ratio of two cases' KL from which their order counts.
 inline constexpr double kApart = 1.5;

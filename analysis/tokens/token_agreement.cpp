@@ -301,4 +301,21 @@ Json full_json(const AgreementTable& table) {
   return rows;
 }
 
+MetricTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers, Index n_kv,
+                              Index l, Index window) {
+  assert(std::ssize(table.heads) == std::ssize(layers) * n_kv);
+  MetricTable all(Table::agreement, layers, n_kv);
+  for (std::size_t pair = 0; pair < table.pairs.size(); ++pair)
+    for (const AgreementFigure figure : kAgreementFigures.all()) {
+      const TokenPair& of = table.pairs[pair];
+      if (!figure_applies(figure, static_cast<std::size_t>(l), of.same_unit())) continue;
+      std::vector<double> heads;
+      for (const AgreementTable::Head& head : table.heads) heads.push_back(head.agreements[pair][figure]);
+      all.add_heads({of.score.name, std::string(name_of(of.reference)), std::string(of.rows()),
+                     std::to_string(window), "0", std::string(name_of(figure))},
+                    heads);
+    }
+  return all;
+}
+
 }  // namespace kvreplay

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "analysis/results/agreement.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "data/atomic_file.hpp"
 #include "sim/compute.hpp"
@@ -117,5 +118,10 @@ std::string rank_text(const AgreementTable& table);
 void write_medians(AtomicFile file, const AgreementTable& table);
 /// The medians as JSON, with the three heads that each score follows least.
 Json full_json(const AgreementTable& table);
+
+/// agreement.csv of heads of l candidates, one a layer of `layers` and KV head in this order, on a window of
+/// as many rows.
+MetricTable agreement_figures(const AgreementTable& table, const std::vector<Index>& layers, Index n_kv,
+                              Index l, Index window);
 
 }  // namespace kvreplay

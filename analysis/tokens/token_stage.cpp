@@ -1,7 +1,8 @@
 #include "analysis/tokens/token_stage.hpp"
 
 #include "analysis/results/figures.hpp"
-#include "analysis/results/table_writer.hpp"
+#include "analysis/results/map_name.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 #include "data/error.hpp"
 #include "data/npy_write.hpp"
@@ -259,67 +260,47 @@ void TokenStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures
   }
 }
 
-void TokenStage::write_heads(const ResultFolder& folder, const HeadFigures& figures) const {
-  std::vector<std::string> names;
-  for (const TokenMetric m : plan_.metrics) names.emplace_back(name_of(m));
-  TableWriter csv(folder, Table::heads, names);
-  for (Index row = 0; row < figures.values.rows(); ++row) {
-    csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
-    for (std::size_t m = 0; m < names.size(); ++m)
-      csv.set(names[m], figures.values(row, static_cast<Index>(m)));
-    csv.end_row();
+MetricTable TokenStage::sums(const HeadFigures& figures) const {
+  MetricTable table(Table::heads, figures.layers, figures.n_kv);
+  for (std::size_t m = 0; m < plan_.metrics.size(); ++m) {
+    const std::string name(name_of(plan_.metrics[m]));
+    table.add_heads({name}, figures.values.col(static_cast<Index>(m))).map = name;
   }
-  csv.finish();
+  return table;
 }
 
-std::size_t TokenStage::write_agreement(const ResultFolder& folder, const HeadFigures& figures) const {
-  TableWriter csv(folder, Table::agreement);
-  for (Index row = 0; row < figures.values.rows(); ++row) {
-    csv.at(figures.layers[row / figures.n_kv], row % figures.n_kv);
-    for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair) {
-      csv.set("score", plan_.pairs[pair].score.name).set("reference", name_of(plan_.pairs[pair].reference));
-      csv.set("rows", plan_.pairs[pair].rows());
-      for (std::size_t w = 0; w < plan_.windows.size(); ++w)
-        for (std::size_t r = 0; r < plan_.settled.reserve.size(); ++r) {
-          csv.set("window", plan_.windows[w]).set("reserve", plan_.settled.reserve[r]);
-          for (const AgreementFigure figure : kAgreementFigures.all())
-            if (applies(plan_.pairs[pair], r, figure))
-              csv.add(figure, figures.values(row, column({w, pair, r}, figure)));
-        }
-    }
-  }
-  return csv.finish();
-}
-
-void TokenStage::write_maps(const ResultFolder& folder, const HeadFigures& figures) const {
-  const auto write = [&](const MapName& name, Index from) {
-    const Vector<double> map = figures.values.col(from);
-    write_map(folder, name, figures, {map.data(), static_cast<std::size_t>(map.size())});
-  };
-  for (std::size_t m = 0; m < plan_.metrics.size(); ++m)
-    write({.table = Table::heads, .figure = std::string(name_of(plan_.metrics[m]))}, static_cast<Index>(m));
+MetricTable TokenStage::agreement(const HeadFigures& figures) const {
+  MetricTable table(Table::agreement, figures.layers, figures.n_kv);
   const auto unless_first = [](const std::vector<Index>& all, std::size_t at) {
     return at == 0 ? std::nullopt : std::optional(all[at]);
   };
-  for (std::size_t pair = 0; pair < plan_.pairs.size(); ++pair)
+  for (std::size_t p = 0; p < plan_.pairs.size(); ++p)
     for (std::size_t w = 0; w < plan_.windows.size(); ++w)
       for (std::size_t r = 0; r < plan_.settled.reserve.size(); ++r)
-        for (const AgreementFigure figure : kAgreementFigures.all())
-          if (applies(plan_.pairs[pair], r, figure))
-            write({.table = Table::agreement,
-                   .figure = std::string(name_of(figure)),
-                   .item = plan_.pairs[pair].score.name,
-                   .against = std::string(name_of(plan_.pairs[pair].reference)),
-                   .window = unless_first(plan_.windows, w),
-                   .reserve = unless_first(plan_.settled.reserve, r)},
-                  column({w, pair, r}, figure));
+        for (const AgreementFigure metric : kAgreementFigures.all()) {
+          const TokenPair& pair = plan_.pairs[p];
+          if (!applies(pair, r, metric)) continue;
+          const std::string reference(name_of(pair.reference)), name(name_of(metric));
+          table
+              .add_heads({pair.score.name, reference, std::string(pair.rows()),
+                          std::to_string(plan_.windows[w]), std::to_string(plan_.settled.reserve[r]), name},
+                         figures.values.col(column({w, p, r}, metric)))
+              .map = MapName{.table = Table::agreement,
+                             .figure = name,
+                             .item = pair.score.name,
+                             .against = reference,
+                             .window = unless_first(plan_.windows, w),
+                             .reserve = unless_first(plan_.settled.reserve, r)}
+                         .text();
+        }
+  return table;
 }
 
 Json TokenStage::write_tables(const ResultFolder& folder, const HeadFigures& figures) {
-  write_heads(folder, figures);
-  const std::size_t agreement_rows = write_agreement(folder, figures);
-  write_maps(folder, figures);
-
+  std::vector<std::string> names;
+  for (const TokenMetric metric : plan_.metrics) names.emplace_back(name_of(metric));
+  sums(figures).write(folder, names);
+  const std::size_t agreement_rows = agreement(figures).write(folder);
   Json sums = Json::object();
   for (std::size_t m = 0; m < plan_.metrics.size(); ++m) {
     const Vector<double> heads = figures.values.col(static_cast<Index>(m));

@@ -2,6 +2,7 @@
 
 #include "analysis/given/given_arrays.hpp"
 #include "analysis/options/option.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/run/stage.hpp"
 #include "analysis/tokens/token_agreement.hpp"
 #include "data/dump.hpp"
@@ -121,10 +122,8 @@ class TokenStage final : public Stage {
   /// Column of its figure among a head's figures.
   Index column(Case of, AgreementFigure figure) const;
   bool applies(const TokenPair& pair, std::size_t reserve, AgreementFigure figure) const;
-  void write_heads(const ResultFolder& folder, const HeadFigures& figures) const;
-  /// Returns the number of rows.
-  std::size_t write_agreement(const ResultFolder& folder, const HeadFigures& figures) const;
-  void write_maps(const ResultFolder& folder, const HeadFigures& figures) const;
+  MetricTable sums(const HeadFigures& figures) const;  ///< heads.csv
+  MetricTable agreement(const HeadFigures& figures) const;
 
   static constexpr std::size_t kTensorFigures = 2;
 

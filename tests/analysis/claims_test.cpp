@@ -44,9 +44,9 @@ ClaimEffect over(const ClaimFacts& claim, const std::vector<std::pair<double, do
   return claim_effects(prompts).at(0);
 }
 
-void add(FigureTable& table, const std::vector<std::pair<std::string, std::string>>& keys,
+void add(MetricTable& table, const std::vector<std::pair<std::string, std::string>>& keys,
          std::vector<double> heads, std::vector<double> layers, double model) {
-  FigureEntry entry{{}, std::move(heads), std::move(layers), model, ""};
+  MetricEntry entry{{std::move(heads), std::move(layers), model}};
   for (const std::string& column : table.key_columns()) {
     const auto at =
         std::find_if(keys.begin(), keys.end(), [&](const auto& key) { return key.first == column; });

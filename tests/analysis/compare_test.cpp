@@ -94,7 +94,8 @@ TEST_CASE("two folders differ by what their tables say", "[compare]") {
   CHECK(table.only_a == 1);
   CHECK(table.only_b == 0);
   CHECK(table.differing == 7);
-  CHECK(table.rows[table.largest.value()].key == "0,0,h2o,paper,prefill,0.5,future,output_error");
+  CHECK(joined(table.keys_of(table.rows[table.largest.value()])) ==
+        "0,0,h2o,paper,prefill,0.5,future,output_error");
   const ComparedFigure& h2o = figure(table, "h2o");
   CHECK(h2o.setting == "kept 50 %");
   CHECK(h2o.a == 2);

@@ -2,7 +2,8 @@
 
 #include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
-#include "analysis/results/table_writer.hpp"
+#include "analysis/results/metric_table.hpp"
+#include "analysis/results/result_folder.hpp"
 #include "data/atomic_file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/places.hpp"
@@ -122,41 +123,63 @@ TEST_CASE("RESULTS-FORMAT.md has the tables' columns and figures", "[schema]") {
 TEST_CASE("what is written by keys and figures is read as such", "[schema]") {
   const test::TempDir dir;
   const ResultFolder folder(dir.path(), Json::object(), {}, Existing::refuse);
-  TableWriter csv(folder, Table::evictions);
-  csv.at(3, 1).set("policy", "a,b").set("semantics", "paper").set("phase", "prefill").set("budget", 0.5);
-  csv.set("kept", 7).set("rows", "future");
-  csv.add(EvictionFigure::output_error, 0.25);
-  csv.set("rows", "").add(EvictionFigure::bytes, 1e6);
-  csv.at(std::nullopt, std::nullopt).set("policy", "h2o").add(EvictionFigure::oracle_recall, 1);
-  CHECK(csv.finish() == 3);
+  MetricTable evictions(Table::evictions, {1, 3}, 2, 14);
+  const auto kept =
+      evictions.at_scopes([](Scope scope) { return scope.head ? std::optional(7.0) : std::nullopt; });
+  const auto at = [](Scope wanted, double value) {
+    return [=](Scope scope) {
+      const bool is_it = scope.layer == wanted.layer && scope.head == wanted.head;
+      return is_it ? std::optional(value) : std::nullopt;
+    };
+  };
+  const auto of = [&](EvictionFigure metric, std::string policy, std::string rows, Scope scope,
+                      double value) {
+    MetricEntry& entry = evictions.add(
+        {std::move(policy), "paper", "prefill", "0.5", std::move(rows), std::string(name_of(metric))},
+        at(scope, value));
+    entry.kept = kept;
+  };
+  of(EvictionFigure::output_error, "a,b", "future", {1, 1}, 0.25);
+  of(EvictionFigure::bytes, "a,b", "", {1, 1}, 1e6);
+  of(EvictionFigure::oracle_recall, "h2o", "future", {}, 1);
+  CHECK(evictions.write(folder) == 3);
   CHECK(test::read_file(dir / "evictions.csv") ==
         "layer,kv_head,policy,semantics,phase,budget,kept,kept_share,rows,metric,value\n"
-        "3,1,\"a,b\",paper,prefill,0.5,7,,future,output_error,0.25\n"
-        "3,1,\"a,b\",paper,prefill,0.5,7,,,bytes,1e+06\n"
-        ",,h2o,,,,,,,oracle_recall,1\n");
+        "3,1,\"a,b\",paper,prefill,0.5,7,0.5,future,output_error,0.25\n"
+        "3,1,\"a,b\",paper,prefill,0.5,7,0.5,,bytes,1e+06\n"
+        ",,h2o,paper,prefill,0.5,,,future,oracle_recall,1\n");
 
-  const std::vector<std::string> metrics = {"attn", "key"};
-  TableWriter heads(folder, Table::heads, metrics);
-  heads.at(3, 0).set("key", 2.0).end_row();
-  heads.at(3, 1).set("attn", 1.0).set("key", 4.0).end_row();
-  heads.finish();
+  MetricTable heads(Table::heads, {3}, 2);
+  heads.add_heads({"attn"}, std::vector<double>{kNan, 1});
+  heads.add_heads({"key"}, std::vector<double>{2, 4});
+  heads.write(folder, std::vector<std::string>{"attn", "key"});
   CHECK(test::read_file(dir / "heads.csv") == "layer,kv_head,attn,key\n3,0,,2\n3,1,1,4\n");
+
+  MetricTable budgets(Table::budgets, {3}, 1);
+  budgets.add_case(kBudgetFigures, {"snapkv", "lu", "0.5"}, "snapkv-lu-0.5", nullptr,
+                   [](Scope scope, BudgetFigure metric, RowSet) {
+                     return scope.head && metric == BudgetFigure::budget ? std::optional(1e6) : std::nullopt;
+                   });
+  CHECK(budgets.write(folder) == 1);
+  CHECK(test::read_file(dir / "budgets.csv") ==
+        "layer,kv_head,order,method,sigma,budget,loss,output_error,layer_output_error\n"
+        "3,0,snapkv,lu,0.5,1000000,,,\n");
 
   write_file(dir / "summary.json", R"({"program": "kvreplay", "schema": 1, "layers": [1, 3],
     "dump": {"layers": 4, "n_q": 4, "n_kv": 2, "d": 8, "d_v": 8, "d_model": 0, "T": 12, "T_q": 12, "l": 9}})");
   const ResultReader results(dir.path());
+  const MetricTable read(results, Table::evictions);
   std::vector<std::string> seen;
-  each_figure(results, Table::evictions, [&](const TableFigure& figure) {
-    seen.push_back(figure.metric() + " " + figure["policy"] + " " + std::string(figure.derived));
-    if (figure.level() == Level::model) return;
-    CHECK(figure.is_of(3, 1));
-    CHECK(figure.layer_row == 1);
+  read.each_row([&](const MetricEntry& entry, Scope scope, double) {
+    seen.push_back(entry.metric() + " " + read.key(entry, "policy"));
+    if (level_of(scope) == Level::head) CHECK(read.of_head(*entry.kept, 3, 1) == 7);
   });
-  CHECK(seen == std::vector<std::string>{"output_error a,b 7", "bytes a,b 7", "oracle_recall h2o "});
+  CHECK(seen == std::vector<std::string>{"output_error a,b", "bytes a,b", "oracle_recall h2o"});
   std::vector<double> values;
-  each_figure_and_median(results, Table::heads,
-                         [&](const TableFigure& figure) { values.push_back(figure.value); });
-  CHECK(values == std::vector<double>{2, 1, 4, 3, 1});  // the medians in the order of appearance: key, attn
+  MetricTable(results, Table::heads).each_row([&](const MetricEntry&, Scope, double value) {
+    values.push_back(value);
+  });
+  CHECK(values == std::vector<double>{2, 4, 1, 3, 1});  // the medians at the end
 }
 
 TEST_CASE("the name of a map says what it is of", "[schema]") {

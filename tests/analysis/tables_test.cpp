@@ -12,7 +12,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -42,9 +41,12 @@ struct Seen {
 };
 Seen figures_of(const ResultReader& results, Table table) {
   Seen seen;
-  each_figure_and_median(results, table, [&](const TableFigure& figure) {
-    seen.keys.push_back(joined(figure.keys));
-    seen.values.push_back(figure.value);
+  const MetricTable metrics(results, table);
+  metrics.each_row([&](const MetricEntry& entry, Scope scope, double value) {
+    std::vector<std::string> keys = metrics.fields_of(scope);
+    keys.insert(keys.end(), entry.key.begin(), entry.key.end());
+    seen.keys.push_back(joined(keys));
+    seen.values.push_back(value);
   });
   return seen;
 }
@@ -202,14 +204,11 @@ TEST_CASE("the median head stands beside errors summed over heads", "[tables]") 
       eviction + row("0,0", "output_error", 0.9) + row("0,1", "output_error", 0.02) + row("0,1", "bytes", 8) +
           row("0,", "output_error", 0.5) + row("1,0", "output_error", 0.01) +
           row("1,1", "output_error", 0.04) + row(",", "output_error", 0.6) + row(",", "bytes", 8));
-  std::vector<std::pair<std::string, double>> found;
-  each_median_head(results, Table::evictions, [&](const TableFigure& figure) {
-    CHECK(figure.level() == Level::model);
-    found.emplace_back(joined(figure.keys), figure.value);
-  });
+  const std::vector<MetricEntry> found = median_heads(MetricTable(results, Table::evictions));
   REQUIRE(found.size() == 1);  // bytes are no error
-  CHECK(found[0].first == ",,h2o,paper,prefill,0.5,future,\"output_error, median head\"");
-  CHECK(found[0].second == Approx(0.03));
+  CHECK(joined(found[0].key) == "h2o,paper,prefill,0.5,future,\"output_error, median head\"");
+  CHECK(found[0].model == Approx(0.03));
+  CHECK_FALSE(found[0].any_heads());
   CHECK(is_error_of_heads(facts_of(EvictionFigure::output_error)));
   CHECK(is_error_of_heads(facts_of(ChannelFigure::relative_reconstruction_error)));
   CHECK(is_error_of_heads(facts_of(BudgetFigure::output_error)));
@@ -236,10 +235,19 @@ TEST_CASE("every table is figures under keys", "[tables]") {
   CHECK(evictions.keys == std::vector<std::string>{"0,0,\"a,b\",paper,prefill,0.5,window,bytes",
                                                    "0,,h2o,paper,prefill,0.5,window,bytes",
                                                    ",,h2o,paper,prefill,0.5,window,bytes"});
-  CHECK(split_fields(evictions.keys[0])[2] == "a,b");
-  CHECK(level_of(split_fields(evictions.keys[0])) == Level::head);
-  CHECK(level_of(split_fields(evictions.keys[1])) == Level::layer);
-  CHECK(level_of(split_fields(evictions.keys[2])) == Level::model);
+  // A metric of layers only stands where the file has it.
+  const auto row = [](const char* scope, const char* metric) {
+    return fmt::format("{},h2o,paper,prefill,0.5,4,future,{},1\n", scope, metric);
+  };
+  CHECK(figures_of(results_of(dir / "o", "evictions",
+                              eviction + row("0,0", "output_error") + row("0,0", "bytes") +
+                                  row("0,", "output_error") + row("0,", "loss_step") + row("0,", "bytes")),
+                   Table::evictions)
+            .keys == std::vector<std::string>{"0,0,h2o,paper,prefill,0.5,future,output_error",
+                                              "0,0,h2o,paper,prefill,0.5,future,bytes",
+                                              "0,,h2o,paper,prefill,0.5,future,output_error",
+                                              "0,,h2o,paper,prefill,0.5,future,loss_step",
+                                              "0,,h2o,paper,prefill,0.5,future,bytes"});
 
   const auto budgets = figures_of(results_of(dir / "b", "budgets",
                                              "layer,kv_head,order,method,sigma,budget,loss,output_error,"
@@ -250,17 +258,6 @@ TEST_CASE("every table is figures under keys", "[tables]") {
   expect_error(
       [&] { figures_of(results_of(dir / "x", "heads", "layer,kv_head,attn\n0,0,many\n"), Table::heads); },
       {"heads.csv: line 2: expected a number as attn, found 'many'"});
-}
-
-TEST_CASE("keys come back from a CSV's fields, whatever is in them", "[tables]") {
-  std::mt19937 random(5);
-  const std::string letters = ",\"\n\ra ";
-  for (int trial = 0; trial < 2000; ++trial) {
-    std::vector<std::string> keys(1 + random() % 4);
-    for (std::string& key : keys)
-      for (std::size_t n = random() % 5; n > 0; --n) key += letters[random() % letters.size()];
-    CHECK(split_fields(joined(keys)) == keys);
-  }
 }
 
 TEST_CASE("quantiles interpolate as NumPy's do", "[tables]") {

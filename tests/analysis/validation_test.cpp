@@ -83,9 +83,8 @@ TEST_CASE("what an engine would lose is a setting of its own", "[validation]") {
   CHECK_FALSE(written.is_beside(validation.cases[0]));
   CHECK(settings_of(validation, Table::evictions).size() == 3);
   std::vector<double> compared;  // figures that are compared are those of stored caches
-  each_measured(results, Table::evictions, [&](const TableFigure& figure) {
-    if (figure.metric() == "kl") compared.push_back(figure.value);
-  });
+  for (const MetricEntry& entry : measured_metrics(results, MetricTable(results, Table::evictions)))
+    if (entry.metric() == "kl") compared.push_back(entry.model);
   CHECK(compared == std::vector<double>{0.04, 0.2, 0.08, 0.3, 0.001, 0.05});
 }
 
@@ -118,10 +117,10 @@ TEST_CASE("whether the model answers stands beside its KL", "[validation]") {
   CHECK(of("h2o").measured_as(ValidationFigure::kl_answer) == 0.3);
   CHECK(validation.measured().back() == ValidationFigure::needles_anywhere);
   std::vector<std::string> found;
-  each_measured(ResultReader(folder), Table::evictions, [&](const TableFigure& figure) {
-    if (joined(figure.keys).find("streaming,paper,prefill,0.5") != std::string::npos)
-      found.push_back(fmt::format("{} {}", figure.metric(), figure.value));
-  });
+  const ResultReader results(folder);
+  for (const MetricEntry& entry : measured_metrics(results, MetricTable(results, Table::evictions)))
+    if (joined(entry.key).starts_with("streaming,paper,prefill,0.5"))
+      found.push_back(fmt::format("{} {}", entry.metric(), entry.model));
   CHECK(found == std::vector<std::string>{"kl 0.08", "right 0", "kl_answer 0.4"});
   write_file(folder / "answers.csv", "policy,semantics,phase,budget,kept,score\n");
   expect_error([&] { read_validation(ResultReader(folder)); }, {"answers.csv", "right"});
@@ -132,17 +131,18 @@ TEST_CASE("the KL that was measured is one more figure of its table", "[validati
   const fs::path folder = validated_results(temp.path());
   const auto measured = [&](Table table) {
     std::vector<std::pair<std::string, double>> found;
-    each_measured(ResultReader(folder), table, [&](const TableFigure& figure) {
-      CHECK(figure.level() == Level::model);
-      found.emplace_back(joined(figure.keys), figure.value);
-    });
+    const ResultReader results(folder);
+    for (const MetricEntry& entry : measured_metrics(results, MetricTable(results, table))) {
+      CHECK_FALSE(entry.any_heads());
+      found.emplace_back(joined(entry.key), entry.model);
+    }
     return found;
   };
   const auto evictions = measured(Table::evictions);
   REQUIRE(evictions.size() == 6);
-  CHECK(evictions[0] == std::pair<std::string, double>(",,h2o,paper,prefill,0.5,future,kl", 0.04));
-  CHECK(measured(Table::budgets) == std::vector<std::pair<std::string, double>>{
-                                        {",,attn,uniform,0.5,kl", 0.03}, {",,attn,lu,0.5,kl", 0.02}});
+  CHECK(evictions[0] == std::pair<std::string, double>("h2o,paper,prefill,0.5,future,kl", 0.04));
+  CHECK(measured(Table::budgets) ==
+        std::vector<std::pair<std::string, double>>{{"attn,uniform,0.5,kl", 0.03}, {"attn,lu,0.5,kl", 0.02}});
   REQUIRE(measured(Table::channels).size() == 1);
   CHECK(measured(Table::channels)[0].second == 0.06);
   CHECK(measured(Table::agreement).empty());

@@ -2,8 +2,8 @@
 
 #include "analysis/eviction/head_evictions.hpp"
 #include "analysis/results/agreement.hpp"
-#include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
@@ -177,8 +177,10 @@ BudgetResults read_budgets(const ResultReader& results) {
   const auto heads = static_cast<std::size_t>(shape.layers * shape.n_kv);
   BudgetResults all;
   all.normalised = is_normalised(results);
-  each_figure(results, Table::budgets, [&](const TableFigure& figure) {
-    const std::string &order = figure["order"], &method = figure["method"], &sigma = figure["sigma"];
+  const MetricTable table(results, Table::budgets);
+  table.each_row([&](const MetricEntry& entry, Scope scope, double value) {
+    const std::string &order = table.key(entry, "order"), &method = table.key(entry, "method"),
+                      &sigma = table.key(entry, "sigma");
     BudgetResults::Division& division = found_or_made(
         all.divisions, [&](const auto& one) { return one.order == order && one.sigma == sigma; },
         [&] {
@@ -194,18 +196,20 @@ BudgetResults read_budgets(const ResultReader& results) {
           return made;
         });
     // A layer's row says nothing that its heads do not; the model's has the sums as they were formed.
-    if (figure.level() == Level::layer) return;
-    const bool total = figure.level() == Level::model;
-    const auto head = total ? 0 : static_cast<std::size_t>(*figure.layer * shape.n_kv + *figure.kv_head);
-    const auto which = kBudgetFigures.named(figure.metric());
-    if (which == BudgetFigure::loss) (total ? share.total_loss : share.loss[head]) = figure.value;
+    if (level_of(scope) == Level::layer) return;
+    const bool total = level_of(scope) == Level::model;
+    const auto head =
+        total ? 0
+              : static_cast<std::size_t>(table.layers()[static_cast<std::size_t>(*scope.layer)] * shape.n_kv +
+                                         *scope.head);
+    const auto which = kBudgetFigures.named(entry.metric());
+    if (which == BudgetFigure::loss) (total ? share.total_loss : share.loss[head]) = value;
     if (which != BudgetFigure::budget) return;
     const double most = static_cast<double>(total ? shape.l * shape.layers * shape.n_kv : shape.l);
-    if (!(figure.value >= 0 && figure.value <= most) || figure.value != std::floor(figure.value))
+    if (!(value >= 0 && value <= most) || value != std::floor(value))
       throw InputError((results.folder() / file_of(Table::budgets)).string(),
-                       fmt::format("budgets of whole tokens, at most {}", most),
-                       fmt::format("{}", figure.value));
-    (total ? share.total : share.budgets[head]) = static_cast<Index>(figure.value);
+                       fmt::format("budgets of whole tokens, at most {}", most), fmt::format("{}", value));
+    (total ? share.total : share.budgets[head]) = static_cast<Index>(value);
   });
   return all;
 }

@@ -1,8 +1,8 @@
 #include "viewer/questions/channels.hpp"
 
 #include "analysis/channels/channel_options.hpp"
-#include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
@@ -170,10 +170,8 @@ ChannelHead read_head(const ResultReader& results, Index layer, Index kv_head) {
   return head;
 }
 
-/// The pruning of the figure's method at its ratio, made where a record has none yet.
-ChannelPruning& pruning_of(const TableFigure& figure, ChannelRecord& record) {
-  const std::string& method = figure["method"];
-  const double ratio = number_in(figure["ratio"]);
+/// The pruning of a method at its ratio, made where a record has none yet.
+ChannelPruning& pruning_of(const std::string& method, double ratio, double channels, ChannelRecord& record) {
   auto at = std::find_if(record.prunings.begin(), record.prunings.end(),
                          [&](const ChannelPrunings& one) { return one.ratio >= ratio; });
   if (at == record.prunings.end() || at->ratio != ratio) {
@@ -186,37 +184,38 @@ ChannelPruning& pruning_of(const TableFigure& figure, ChannelRecord& record) {
   made.method = method;
   made.window = made.future = {kNone, kNone};
   made.window_reconstruction = made.future_reconstruction = kNone;
-  made.channels = figure.derived.empty() ? kNone : number_in(figure.derived);
+  made.channels = channels;
   return made;
 }
 
-/// A figure of one head into its record; those that are not shown of a single head are passed over.
-void take_figure(const TableFigure& figure, ChannelRecord& record) {
-  const auto which = kChannelFigures.named(figure.metric());
-  record.semantics = figure["semantics"];
-  if (!which) return;
-  if (*which == ChannelFigure::off_diagonal_share) record.head.off_diagonal_share = figure.value;
-  if (*which == ChannelFigure::rope_pair_share) record.head.rope_pair_share = figure.value;
-  if (figure["method"].empty()) return;
-  ChannelPruning& pruning = pruning_of(figure, record);
-  const bool future = figure["rows"] == name_of(RowSet::future);
-  ChannelPruning::RowFigures& rows = future ? pruning.future : pruning.window;
-  if (*which == ChannelFigure::reconstruction_error)
-    (future ? pruning.future_reconstruction : pruning.window_reconstruction) = figure.value;
-  if (*which == ChannelFigure::relative_reconstruction_error) rows.relative_reconstruction = figure.value;
-  if (*which == ChannelFigure::output_error) rows.error = figure.value;
-  if (*which == ChannelFigure::bytes) pruning.bytes = figure.value;
-  if (*which == ChannelFigure::lower_bound) pruning.lower_bound = figure.value;
-  if (*which == ChannelFigure::proven) pruning.proven = figure.value == 1;
-}
-
+/// The metrics that are shown of a single head.
 void read_table(const ResultReader& results, Index layer, Index kv_head, ChannelRecord& record,
                 std::vector<std::pair<double, std::string>>& labels) {
-  each_figure(results, Table::channels, [&](const TableFigure& figure) {
-    if (!figure.is_of(layer, kv_head)) return;
-    take_figure(figure, record);
-    if (!figure["method"].empty()) labels.emplace_back(number_in(figure["ratio"]), figure["ratio"]);
-  });
+  const MetricTable table(results, Table::channels);
+  for (const MetricEntry& entry : table.entries()) {
+    const double value = table.of_head(entry, layer, kv_head);
+    if (!has_row(value)) continue;
+    record.semantics = table.key(entry, "semantics");
+    const auto which = kChannelFigures.named(entry.metric());
+    if (which == ChannelFigure::off_diagonal_share) record.head.off_diagonal_share = value;
+    if (which == ChannelFigure::rope_pair_share) record.head.rope_pair_share = value;
+    const std::string &method = table.key(entry, "method"), &label = table.key(entry, "ratio");
+    if (method.empty()) continue;
+    const double ratio = number_in(label);
+    labels.emplace_back(ratio, label);
+    if (!which) continue;
+    const double channels = entry.kept == nullptr ? kNone : table.of_head(*entry.kept, layer, kv_head);
+    ChannelPruning& pruning = pruning_of(method, ratio, channels, record);
+    const bool future = table.key(entry, "rows") == name_of(RowSet::future);
+    ChannelPruning::RowFigures& rows = future ? pruning.future : pruning.window;
+    if (*which == ChannelFigure::reconstruction_error)
+      (future ? pruning.future_reconstruction : pruning.window_reconstruction) = value;
+    if (*which == ChannelFigure::relative_reconstruction_error) rows.relative_reconstruction = value;
+    if (*which == ChannelFigure::output_error) rows.error = value;
+    if (*which == ChannelFigure::bytes) pruning.bytes = value;
+    if (*which == ChannelFigure::lower_bound) pruning.lower_bound = value;
+    if (*which == ChannelFigure::proven) pruning.proven = value == 1;
+  }
 }
 
 void read_sets(const ResultReader& results, Index layer, Index kv_head, const std::string& ratio,

@@ -1,7 +1,7 @@
 #include "viewer/questions/decoding.hpp"
 
-#include "analysis/results/figures.hpp"
 #include "analysis/results/map_name.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/scoped_figures.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
@@ -201,19 +201,22 @@ struct Named {
 
 std::vector<Named> read_table(const ResultReader& results, Index layer, Index kv_head) {
   std::vector<Named> all;
-  each_figure(results, Table::decode, [&](const TableFigure& figure) {
-    const auto which = kDecodeFigures.named(figure.metric());
-    if (!which || !figure.is_of(layer, kv_head)) return;
-    const std::array<std::string, 3> words = {figure["policy"], figure["semantics"], figure["budget"]};
+  const MetricTable table(results, Table::decode);
+  for (const MetricEntry& entry : table.entries()) {
+    const auto which = kDecodeFigures.named(entry.metric());
+    const double value = table.of_head(entry, layer, kv_head);
+    if (!which || !has_row(value)) continue;
+    const std::array<std::string, 3> words = {table.key(entry, "policy"), table.key(entry, "semantics"),
+                                              table.key(entry, "budget")};
     auto found = std::find_if(all.begin(), all.end(), [&](const Named& one) { return one.words == words; });
     if (found == all.end()) {
       found = all.insert(all.end(), Named{words, {}});
       found->run.mean = found->run.max = found->run.last = kNone;
     }
-    if (*which == DecodeFigure::mean) found->run.mean = figure.value;
-    if (*which == DecodeFigure::max) found->run.max = figure.value;
-    if (*which == DecodeFigure::last) found->run.last = figure.value;
-  });
+    if (*which == DecodeFigure::mean) found->run.mean = value;
+    if (*which == DecodeFigure::max) found->run.max = value;
+    if (*which == DecodeFigure::last) found->run.last = value;
+  }
   return all;
 }
 

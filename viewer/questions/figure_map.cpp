@@ -1,7 +1,7 @@
 #include "viewer/questions/figure_map.hpp"
 
 #include "analysis/options/option.hpp"
-#include "analysis/results/figures.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/result_reader.hpp"
 #include "data/error.hpp"
 #include "viewer/model/numbers.hpp"
@@ -13,7 +13,6 @@
 #include <cmath>
 #include <numeric>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 namespace kvreplay::viewer {
@@ -100,42 +99,28 @@ const std::vector<TableLayout>& layouts() {
   return all;
 }
 
-/// The figures of heads in a table, a map each.
-class TableMaps {
- public:
-  TableMaps(const ResultReader& results, const TableLayout& layout) : results_(results), layout_(layout) {
-    each_figure(results, layout.table, [this](const TableFigure& figure) {
-      if (figure.level() == Level::head) map_of(figure)(figure.layer_row, *figure.kv_head) = figure.value;
-    });
-  }
-  std::vector<FigureInfo> figures;
-  std::vector<Matrix<double>> maps;
-
- private:
-  Matrix<double>& map_of(const TableFigure& figure) {
-    name_ = name_of(layout_.table);
-    for (const std::string_view key : layout_.path) name_.append("~").append(figure[key]);
-    const auto [found, is_new] = index_.try_emplace(name_, maps.size());
-    if (is_new) add(figure);
-    return maps[found->second];
-  }
-
-  void add(const TableFigure& figure) {
-    FigureInfo info{.name = name_, .table = layout_.table};
-    for (const std::string_view key : layout_.path) info.path.push_back(figure[key]);
-    info.title = layout_.title(info.path);
-    if (const FigureFacts* known = figure_named(layout_.table, figure.metric())) info.facts = *known;
+/// Adds the metrics of heads in a table, a map each.
+void add_maps(const ResultReader& results, const TableLayout& layout, ResultFigures& all) {
+  const MetricTable table(results, layout.table);
+  for (const MetricEntry& entry : table.entries()) {
+    if (!entry.any_heads()) continue;
+    FigureInfo info{.name = std::string(name_of(layout.table)), .table = layout.table};
+    for (const std::string_view key : layout.path) {
+      info.path.push_back(table.key(entry, key));
+      info.name.append("~").append(info.path.back());
+    }
+    const auto [found, is_new] = all.from_tables.try_emplace(
+        info.name, Matrix<double>::Constant(std::ssize(results.layers()), results.shape().n_kv, kNone));
+    for (std::size_t head = 0; head < entry.heads.size(); ++head)
+      if (has_row(entry.heads[head])) found->second.data()[head] = entry.heads[head];
+    if (!is_new) continue;  // entries of other keys than the path's
+    info.title = layout.title(info.path);
+    if (const FigureFacts* known = figure_named(layout.table, entry.metric())) info.facts = *known;
     if (info.path.front().empty()) info.path = {info.path.back()};  // of no method
     std::erase(info.path, std::string());
-    figures.push_back(std::move(info));
-    maps.push_back(Matrix<double>::Constant(std::ssize(results_.layers()), results_.shape().n_kv, kNone));
+    all.figures.push_back(std::move(info));
   }
-
-  const ResultReader& results_;
-  const TableLayout& layout_;
-  std::string name_;
-  std::unordered_map<std::string, std::size_t> index_;
-};
+}
 
 }  // namespace
 
@@ -181,11 +166,7 @@ ResultFigures result_figures(const ResultReader& results) {
   for (const TableLayout& layout : layouts()) {
     if (!results.has(layout.table)) continue;
     try {
-      TableMaps table(results, layout);
-      for (std::size_t f = 0; f < table.maps.size(); ++f) {
-        all.from_tables.emplace(table.figures[f].name, std::move(table.maps[f]));
-        all.figures.push_back(std::move(table.figures[f]));
-      }
+      add_maps(results, layout, all);
     } catch (const InputError& error) {
       all.problems.emplace_back(error.what());
     }

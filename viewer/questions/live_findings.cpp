@@ -1,7 +1,7 @@
 #include "viewer/questions/live_findings.hpp"
 
-#include "analysis/eviction/evict_stage.hpp"
 #include "analysis/results/result_reader.hpp"
+#include "analysis/tokens/token_agreement.hpp"
 
 #include <fmt/format.h>
 
@@ -102,7 +102,7 @@ Findings live_findings(const std::shared_ptr<const Run>& run,
     const EvictStage stage(*run->dump(), finding_evictions(), job.compute());
     std::vector<const LayerEvictions*> parts;
     for (const auto& layer : layers) parts.push_back(layer.get());
-    tables.evictions = eviction_figures(stage, joined(tables.layers, parts));
+    tables.evictions = stage.table(joined(tables.layers, parts)).metrics();
   }
   std::optional<TokenMetrics> known;  // of the one head that is asked for
   const auto values = [&](Index layer, Index kv_head, const std::string& metric) {

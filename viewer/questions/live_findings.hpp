@@ -1,6 +1,6 @@
 #pragma once
 
-#include "analysis/findings/computed_tables.hpp"
+#include "analysis/eviction/evict_stage.hpp"
 #include "analysis/findings/findings.hpp"
 #include "viewer/model/panel_kind.hpp"
 #include "viewer/questions/ask.hpp"
