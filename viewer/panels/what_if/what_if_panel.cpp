@@ -1,4 +1,4 @@
-#include "analysis/results/figure_table.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "analysis/results/figures.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
