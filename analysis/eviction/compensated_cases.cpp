@@ -405,7 +405,7 @@ void CompensatedCases::write_layer(const ResultFolder& folder, Index layer) cons
 }
 
 MetricTable CompensatedCases::table(HeadFigures figures) const {
-  // Those of layers as a whole begin with the evictions'.
+  // Figures of layers as a whole begin with the evictions'.
   figures.of_layers.erase(figures.of_layers.begin(),
                           figures.of_layers.end() - static_cast<std::ptrdiff_t>(figures_per_layer()));
   return CompensationFigures(plan_, columns_, figures, dump_.has(Tensor::wo)).table(evictions_);
