@@ -55,10 +55,11 @@ class Packages(unittest.TestCase):
         self.assertEqual(packages.version_note(pinned), "")
 
     def test_the_two_captures_of_a_gguf_file(self):
-        """The table of README.md that compares them is the CSV file's."""
+        """The tables of README.md that compare them are the CSV files'."""
         page = (ROOT / PAGES[-1]).read_text(encoding="utf-8")
-        held = re.search(r"<!-- llama -->\n(.*?)\n<!-- end -->", page, re.DOTALL)[1]
-        self.assertEqual(held, llama_capture.llama_table(llama_capture.read()))
+        for name, table in (("llama", llama_capture.llama_table(llama_capture.read(llama_capture.RECORD))),
+                            ("llama formats", llama_capture.formats_table(llama_capture.read(llama_capture.FORMATS)))):
+            self.assertEqual(re.search(f"<!-- {name} -->\n(.*?)\n<!-- end -->", page, re.DOTALL)[1], table)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares `kvreplay capture` with kvcapture.py --gguf on the same tokens: q, k, v, o, kept sets, output errors, time and memory.
+"""Compares `kvreplay capture` with kvcapture.py --gguf on the same tokens: q, k, v, o, kept sets, output errors, time and memory; and
+the loss of formats by `kvreplay capture --judge` with that by kvvalidate.py.
 
   llama_capture.py --program KVREPLAY --model NAME=FILE.gguf ... [--work DIR]
-  llama_capture.py --write      puts the table of llama_capture.csv into data/capture/README.md
+  llama_capture.py --write      puts the tables of llama_capture.csv and llama_formats.csv into data/capture/README.md
 
-KVREPLAY is built with llama.cpp; both run one thread. The tokens are the first 1,000 of Python's argparse.py and the next 128 as decoding steps. A model that
-the table has is measured again. Needs torch and transformers; 5 GB of memory for Qwen2.5-Coder-0.5B.
+KVREPLAY is built with llama.cpp; both run one thread. The tokens are the first 1,000 of Python's argparse.py and the next 128 as decoding
+steps. A model that the table has is measured again. Needs torch and transformers; 5 GB of memory for Qwen2.5-Coder-0.5B.
 """
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CAPTURE = HERE.parents[1] / "data" / "capture"
-RECORD, PAGE = HERE / "llama_capture.csv", CAPTURE / "README.md"
+RECORD, FORMATS, PAGE = HERE / "llama_capture.csv", HERE / "llama_formats.csv", CAPTURE / "README.md"
 COLUMNS = ("model", "number", "layer", "value")
 LENGTH, STEPS, KEEP, POLICIES = 1000, 128, "0.2", ("snapkv", "h2o")
 SIDES = ("llama.cpp", "transformers")
@@ -33,22 +34,60 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/study/llama_capture"))
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    rows = read()
+    from analysis import fill  # needs NumPy, which the tables do not
+    from study import write_csv
+    rows, formats = read(RECORD), read(FORMATS)
     for model, file in (text.split("=", 1) for text in args.model):
         rows = [row for row in rows if row["model"] != model]
         rows += [dict(zip(COLUMNS, (model, *row))) for row in measure(args.program, file, args.work / model)]
-        with open(RECORD, "w", encoding="utf-8", newline="") as table:
-            writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(RECORD, COLUMNS, rows)
+        formats = [row for row in formats if row["model"] != model] + formats_of(args.program, model, file, args.work / model)
+        write_csv(FORMATS, list(formats[0]), formats)
     if args.write:
-        from analysis import fill
-        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"llama": llama_table(rows)}), encoding="utf-8")
+        tables = {"llama": llama_table(rows), "llama formats": formats_table(formats)}
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
-def read() -> list[dict[str, str]]:
-    with open(RECORD, encoding="utf-8", newline="") as file:
+def read(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def formats_of(program: str, model: str, file: str, work: Path) -> list[dict[str, str]]:
+    """KL of whole caches, of the dump by transformers: as its gradients predict it, in transformers behind an exact prompt and written, and
+    in llama.cpp."""
+    cost(sys.executable, CAPTURE / "kvcapture.py", "--gguf", file, "--out", work / "transformers", "--gradients", 24, "--rows", "future",
+         "--resume")
+    d = json.loads((work / "transformers" / "manifest.json").read_text())["head_dim"]
+    turned = "hadamard" if d == 64 else f"hadamard:{d & -d}:64"  # as llama.cpp does
+    out = work / "formats"
+    cost(program, "evict", work / "transformers", "--policy", "none", "--bits", "q8_0,kq8_0v16,k16vq8_0,q4_0,kq4_0v16,k16vq4_0", "--rotate",
+         turned, "--out", out, "--force", "--quiet")
+    cost(sys.executable, CAPTURE / "kvvalidate.py", "--model", file, "--results", out, "--written")
+    in_torch = kl_of(out)
+    cost(program, "capture", file, "--judge", out, "--force", "--quiet", "--threads", 1)
+    predicted = {row["policy"]: f"{float(row['value']):.3g}" for row in read(out / "evictions.csv")
+                 if not row["layer"] and not row["kv_head"] and (row["rows"], row["metric"]) == ("future", "loss_joint")}
+    return [{"model": model, "format": name.removeprefix("none~").split("+")[0], "predicted": predicted[name], "stored": in_torch[name, "stored"],
+             "written": in_torch[name, "written"], "llama.cpp": kl} for (name, _), kl in kl_of(out).items()]
+
+
+def kl_of(results: Path) -> dict[tuple[str, str], str]:
+    rows = read(results / "validate.csv")
+    return {(row["policy"], row["protocol"]): f"{float(row['value']):.3g}" for row in rows if row["metric"] == "kl"}
+
+
+def formats_table(rows) -> str:
+    """A line per format, four columns per model."""
+    models, formats = (list(dict.fromkeys(row[column] for row in rows)) for column in ("model", "format"))
+    sides = ("predicted", "stored", "written", "llama.cpp")
+    lines = ["| format | " + " | ".join(f"{model}: {side}" for model in models for side in sides) + " |", "|---" * (1 + len(sides) * len(models)) + "|"]
+    for name in formats:
+        cells = [row[side] for model in models for row in rows if (row["model"], row["format"]) == (model, name) for side in sides]
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def llama_table(rows) -> str:
