@@ -2,6 +2,7 @@
 
 #include "analysis/eviction/eviction_tables.hpp"
 #include "analysis/given/given_arrays.hpp"
+#include "analysis/results/map_name.hpp"
 #include "sim/eviction/decode/decode.hpp"
 #include "sim/head_group.hpp"
 #include "sim/simd/panel.hpp"

@@ -3,6 +3,7 @@
 #include "analysis/results/agreement.hpp"
 #include "analysis/results/comparisons.hpp"
 #include "analysis/results/kept_text.hpp"
+#include "analysis/results/map_name.hpp"
 #include "analysis/results/over_dumps.hpp"
 #include "data/npy_write.hpp"
 
