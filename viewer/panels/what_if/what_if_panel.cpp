@@ -262,7 +262,7 @@ void WhatIfPanel::draw(PanelContext& context) {
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float table = 18 * static_cast<float>(lines_.size());
   if (room.x < t.px(620)) {
-    float needed = 470 + table;
+    float needed = 494 + table;
     for (const WhatIfSettings& one : settings) needed += one.compensation != Compensation::none ? 110 : 0;
     draw_settings(context, room.y > t.px(needed));
     const StaleOverlay veil(context.veiled);
@@ -274,7 +274,7 @@ void WhatIfPanel::draw(PanelContext& context) {
   }
   const float left = std::clamp(room.x * 0.4F, t.px(300), t.px(400));
   ImGui::BeginChild("settings", {left, 0});
-  draw_settings(context, room.y > t.px(340 + table));
+  draw_settings(context, room.y > t.px(364 + table));
   {
     const StaleOverlay veil(context.veiled);
     draw_figures(context.figure);
