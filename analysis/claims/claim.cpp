@@ -19,20 +19,20 @@ namespace {
 
 constexpr std::string_view kTrueLoss = "kl";
 
-const FigureTable& table_in(const FigureTables& tables, Table table) {
-  for (const FigureTable* const one :
+const MetricTable& table_in(const FigureTables& tables, Table table) {
+  for (const MetricTable* const one :
        {&tables.agreement, &tables.decode, &tables.budgets, &tables.channels, &tables.compensation})
     if (one->table() == table) return *one;
   return tables.evictions;
 }
 
-bool has_column(const FigureTable& table, std::string_view column) {
+bool has_column(const MetricTable& table, std::string_view column) {
   const auto& columns = table.key_columns();
   return is_in(columns, column);
 }
 
 /// The entry with the values of all of `keys` whose columns the table has.
-const FigureEntry* entry_with(const FigureTable& table, std::initializer_list<const Keys*> keys) {
+const MetricEntry* entry_with(const MetricTable& table, std::initializer_list<const Keys*> keys) {
   Wanted wanted;
   for (const Keys* const some : keys)
     for (const auto& [column, value] : *some)
@@ -47,7 +47,7 @@ std::string without(const std::string& name, std::string_view ending) {
   return name.substr(0, end - ending.size()) + name.substr(end);
 }
 
-std::vector<std::pair<Keys, Keys>> sides_of(const ClaimFacts& claim, const FigureTable& table) {
+std::vector<std::pair<Keys, Keys>> sides_of(const ClaimFacts& claim, const MetricTable& table) {
   if (claim.endings.empty()) return claim.sides;
   std::vector<std::pair<Keys, Keys>> sides;
   for (const std::string& name : table.distinct(claim.ended))
@@ -58,7 +58,7 @@ std::vector<std::pair<Keys, Keys>> sides_of(const ClaimFacts& claim, const Figur
 }
 
 /// Every combination of values of the columns in claim.each, the last column changing fastest.
-std::vector<Keys> settings_of(const ClaimFacts& claim, const FigureTable& table) {
+std::vector<Keys> settings_of(const ClaimFacts& claim, const MetricTable& table) {
   std::vector<Keys> settings{{}};
   for (const auto& [column, listed] : claim.each) {
     if (!has_column(table, column)) continue;
@@ -113,7 +113,7 @@ std::string setting_text(const ClaimFacts& claim, const ClaimTables& tables, con
   return claim.table == Table::budgets ? text + tables.divided : text;
 }
 
-double reduced(const FigureEntry& entry, Reduced how) {
+double reduced(const MetricEntry& entry, Reduced how) {
   switch (how) {
     case Reduced::model:
       return entry.model;
@@ -127,7 +127,7 @@ double reduced(const FigureEntry& entry, Reduced how) {
   return kNan;
 }
 
-double layers_won(const FigureEntry& left, const FigureEntry& right, Better better) {
+double layers_won(const MetricEntry& left, const MetricEntry& right, Better better) {
   double won = 0, differ = 0;
   for (std::size_t i = 0; i < left.layers.size(); ++i) {
     const double a = left.layers[i], b = right.layers[i];
@@ -170,7 +170,7 @@ ClaimTables claim_tables(const ResultReader& results, const ResultReader* left_o
   if (left_one_out != nullptr) {
     FigureTables others = Tables(*left_one_out);
     add_true_losses(others, *left_one_out);
-    for (const FigureEntry& entry : others.budgets.entries()) tables.budgets.add(entry);
+    for (const MetricEntry& entry : others.budgets.entries()) tables.budgets.add(entry);
   }
   return tables;
 }
@@ -179,10 +179,10 @@ std::vector<MeasuredClaim> measured_claims(const ClaimTables& tables) {
   std::vector<MeasuredClaim> found;
   for (const ClaimFacts& claim : claim_table()) {
     if (tables.shape.l <= claim.longer_than) continue;
-    const FigureTable& table = table_in(tables, claim.table);
+    const MetricTable& table = table_in(tables, claim.table);
     for (const auto& [left, right] : sides_of(claim, table))
       for (const Keys& setting : settings_of(claim, table)) {
-        const FigureEntry *const a = entry_with(table, {&claim.of, &left, &setting}),
+        const MetricEntry *const a = entry_with(table, {&claim.of, &left, &setting}),
                                  *const b = right.empty() ? nullptr
                                                           : entry_with(table, {&claim.of, &right, &setting});
         if (a == nullptr || (b == nullptr && !right.empty())) continue;

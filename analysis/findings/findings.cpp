@@ -25,7 +25,7 @@ constexpr double kFinest = 1e-3;
 constexpr double kFollows = 0.9;
 
 /// "exact_remove" on the window, or what stands first in its place.
-std::string exact_reference(const FigureTable& agreement) {
+std::string exact_reference(const MetricTable& agreement) {
   const std::string usual(name_of(TokenMetric::exact_remove));
   std::string first;
   for (const std::string& reference : agreement.distinct("reference", {{"rows", "window"}})) {
@@ -90,7 +90,7 @@ TokenSource token_source(const ResultReader& results) {
 }
 
 std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens) {
-  const FigureTable& agreement = tables.agreement;
+  const MetricTable& agreement = tables.agreement;
   const std::string reference = exact_reference(agreement);
   if (reference.empty()) return std::nullopt;
   Wanted common = agreement.first_of_swept();
@@ -105,7 +105,7 @@ std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSou
     score = *guess;
   }
   common = with(with(common, "score", score), "metric", "spearman");
-  const FigureEntry* const entry = agreement.find(common);
+  const MetricEntry* const entry = agreement.find(common);
   if (entry == nullptr) return std::nullopt;
   const double middle = median(entry->heads), worst = smallest(entry->heads);
   if (std::isnan(middle) || worst > kFollows) return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSou
   return finding;
 }
 
-std::optional<Finding> missing_future(const FigureTable& agreement) {
+std::optional<Finding> missing_future(const MetricTable& agreement) {
   // Beyond these it is precision that is missing, or nothing.
   constexpr double kPrecise = 0.9, kFound = 0.75;
   const std::string exact = exact_reference(agreement);
@@ -152,7 +152,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   const auto best = [&](const std::string& reference, const char* metric) {
     Best found;
     const Wanted these = wanted(reference, metric);
-    for (const FigureEntry& entry : agreement.entries()) {
+    for (const MetricEntry& entry : agreement.entries()) {
       const std::string& score = agreement.key(entry, "score");
       if (!agreement.matches(entry, these) || kind_of_metric(score) != MetricKind::score) continue;
       if (const double here = median(entry.heads); !(here <= found.value) && !std::isnan(here))
@@ -162,7 +162,7 @@ std::optional<Finding> missing_future(const FigureTable& agreement) {
   };
   const Best recall = best(future, "recall@10%"), rho = best(exact, "spearman");
   if (!(recall.value <= kFound) || !(rho.value >= kPrecise)) return std::nullopt;
-  const FigureEntry* const itself = agreement.find(with(wanted(future, "recall@10%"), "score", exact));
+  const MetricEntry* const itself = agreement.find(with(wanted(future, "recall@10%"), "score", exact));
   const double by_exact = itself == nullptr ? kNan : median(itself->heads);
   return Finding{
       FindingKind::future,

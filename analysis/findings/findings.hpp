@@ -83,7 +83,7 @@ std::vector<Finding> findings_of(const Tables& tables);
 std::vector<Finding> findings_of(const ResultReader& results);
 
 /// The compensated evictions that gain most and that cost most; weights below kDecides, too.
-std::vector<Finding> compensation_findings(const FigureTable& compensation);
+std::vector<Finding> compensation_findings(const MetricTable& compensation);
 
 /// "Worth knowing:" and a line each; empty without findings.
 std::string text_of(const std::vector<Finding>& findings);
@@ -101,18 +101,18 @@ std::string quoted_token(const std::optional<TokenLabels>& labels, Index token);
 // Candidates for findings, table by table; nothing if a table lacks the data.
 
 std::optional<Finding> misranked_head(const FigureTables& tables, const TokenSource& tokens);
-std::optional<Finding> missing_future(const FigureTable& agreement);
+std::optional<Finding> missing_future(const MetricTable& agreement);
 std::optional<Finding> best_policy(const FigureTables& tables);
 std::optional<Finding> heaviest_layer(const FigureTables& tables);
-std::optional<Finding> shared_budget(const FigureTable& budgets);
-std::optional<Finding> pruned_channels(const FigureTable& channels);
+std::optional<Finding> shared_budget(const MetricTable& budgets);
+std::optional<Finding> pruned_channels(const MetricTable& channels);
 /// Beyond kKeysCost the loss of kKeyProbe, without a cure and with each that was measured.
-std::optional<Finding> low_bit_keys(const FigureTable& evictions);
+std::optional<Finding> low_bit_keys(const MetricTable& evictions);
 std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens);
 
 /// The middle one of the ratios of channels pruned that a table has, of an even number the smaller of
 /// the two; nothing where it has none.
-std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common);
+std::optional<std::string> middle_ratio(const MetricTable& channels, const Wanted& common);
 
 /// The reach of the prompt's keys. Cost: reads them once.
 KeyReach key_reach(const Dump& dump, Index layer, Index kv_head);
@@ -131,13 +131,13 @@ struct MiddleCase {
     return {{"rows", rows}, {"phase", phase}, {"semantics", semantics}, {"budget", budget}};
   }
 };
-std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l);
+std::optional<MiddleCase> middle_case(const MetricTable& evictions, Index l);
 /// The lowest output error in that case among policies that can run, and among oracles; null if there is
 /// none. Policies that evict are not compared with those that keep the whole prompt and read less: if there
 /// are both, only policies that evict count.
 struct BestOf {
-  const FigureEntry *runs = nullptr, *oracle = nullptr;
+  const MetricEntry *runs = nullptr, *oracle = nullptr;
 };
-BestOf best_of(const FigureTable& evictions, const MiddleCase& at);
+BestOf best_of(const MetricTable& evictions, const MiddleCase& at);
 
 }  // namespace kvreplay

@@ -29,10 +29,10 @@ std::vector<std::pair<std::string, std::string>> keys_of(const MiddleCase& at, c
 }
 
 /// The output errors of the middle case that are set against each other.
-std::vector<const FigureEntry*> compared(const FigureTable& evictions, const MiddleCase& at) {
+std::vector<const MetricEntry*> compared(const MetricTable& evictions, const MiddleCase& at) {
   const Wanted common = with(at.wanted(), "metric", "output_error");
-  std::vector<const FigureEntry*> evicting, reading;
-  for (const FigureEntry& entry : evictions.entries())
+  std::vector<const MetricEntry*> evicting, reading;
+  for (const MetricEntry& entry : evictions.entries())
     if (evictions.matches(entry, common) && !std::isnan(entry.model))
       (evicts_nothing(evictions.key(entry, "policy")) ? reading : evicting).push_back(&entry);
   return evicting.empty() ? reading : evicting;
@@ -40,11 +40,11 @@ std::vector<const FigureEntry*> compared(const FigureTable& evictions, const Mid
 
 /// ". Keeping all of it and reading as many tokens a step, sparq loses 0.24 times as much": of who is not
 /// compared.
-std::string beside(const FigureTable& evictions, const MiddleCase& at, const FigureEntry& best) {
-  const FigureEntry* lowest = nullptr;
-  const auto policy = [&](const FigureEntry& entry) { return evictions.key(entry, "policy"); };
+std::string beside(const MetricTable& evictions, const MiddleCase& at, const MetricEntry& best) {
+  const MetricEntry* lowest = nullptr;
+  const auto policy = [&](const MetricEntry& entry) { return evictions.key(entry, "policy"); };
   if (evicts_nothing(policy(best))) return "";
-  for (const FigureEntry& entry : evictions.entries())
+  for (const MetricEntry& entry : evictions.entries())
     if (evictions.matches(entry, with(at.wanted(), "metric", "output_error")) &&
         evicts_nothing(policy(entry)) && !is_oracle(Table::evictions, "policy", policy(entry)) &&
         (lowest == nullptr || entry.model < lowest->model))
@@ -57,7 +57,7 @@ std::string beside(const FigureTable& evictions, const MiddleCase& at, const Fig
 
 }  // namespace
 
-std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l) {
+std::optional<MiddleCase> middle_case(const MetricTable& evictions, Index l) {
   Wanted common = {{"metric", "output_error"}};
   const std::vector<std::string> all_rows = evictions.distinct("rows", common);
   if (all_rows.empty()) return std::nullopt;
@@ -77,27 +77,27 @@ std::optional<MiddleCase> middle_case(const FigureTable& evictions, Index l) {
   return at;
 }
 
-BestOf best_of(const FigureTable& evictions, const MiddleCase& at) {
+BestOf best_of(const MetricTable& evictions, const MiddleCase& at) {
   BestOf best;
-  for (const FigureEntry* const alike : compared(evictions, at)) {
-    const FigureEntry& entry = *alike;
+  for (const MetricEntry* const alike : compared(evictions, at)) {
+    const MetricEntry& entry = *alike;
     const bool oracle = is_oracle(Table::evictions, "policy", evictions.key(entry, "policy"));
-    const FigureEntry*& lowest = oracle ? best.oracle : best.runs;
+    const MetricEntry*& lowest = oracle ? best.oracle : best.runs;
     if (lowest == nullptr || entry.model < lowest->model) lowest = &entry;
   }
   return best;
 }
 
 std::optional<Finding> best_policy(const FigureTables& tables) {
-  const FigureTable& evictions = tables.evictions;
+  const MetricTable& evictions = tables.evictions;
   const auto at = middle_case(evictions, tables.shape.l);
   if (!at) return std::nullopt;
   const auto [best, oracle] = best_of(evictions, *at);
   if (best == nullptr || !(best->model > 0)) return std::nullopt;
   Index others = 0, near = 0;
-  const FigureEntry* worst = best;
-  for (const FigureEntry* const alike : compared(evictions, *at)) {
-    const FigureEntry& entry = *alike;
+  const MetricEntry* worst = best;
+  for (const MetricEntry* const alike : compared(evictions, *at)) {
+    const MetricEntry& entry = *alike;
     if (&entry == best || is_oracle(Table::evictions, "policy", evictions.key(entry, "policy"))) continue;
     ++others;
     if (entry.model < kDecides * best->model) ++near;
@@ -137,13 +137,13 @@ std::optional<Finding> best_policy(const FigureTables& tables) {
 }
 
 std::optional<Finding> heaviest_layer(const FigureTables& tables) {
-  const FigureTable& evictions = tables.evictions;
+  const MetricTable& evictions = tables.evictions;
   const std::vector<Index>& layers = tables.layers;
   const auto at = middle_case(evictions, tables.shape.l);
-  const FigureEntry* const best = at ? best_of(evictions, *at).runs : nullptr;
+  const MetricEntry* const best = at ? best_of(evictions, *at).runs : nullptr;
   if (best == nullptr || layers.size() < 2) return std::nullopt;
   const std::string policy = evictions.key(*best, "policy");
-  const auto finding = [&](const FigureEntry& entry, double largest, const char* metric) {
+  const auto finding = [&](const MetricEntry& entry, double largest, const char* metric) {
     const auto row = std::ranges::find(entry.layers, largest) - entry.layers.begin();
     return Finding{FindingKind::layer,
                    "",
@@ -188,14 +188,14 @@ std::string cure_text(std::string_view suffix) {
 
 }  // namespace
 
-std::optional<Finding> low_bit_keys(const FigureTable& evictions) {
+std::optional<Finding> low_bit_keys(const MetricTable& evictions) {
   const std::string rows = best_rows(evictions, {{"metric", "output_error"}}),
                     uncured = "none~" + std::string(kKeyProbe);
   const auto at = [&](std::string_view policy, std::string_view metric) {
     return Wanted{{"policy", policy}, {"phase", "prefill"}, {"rows", rows}, {"metric", metric}};
   };
   std::string_view metric = kLossStep.name;
-  const FigureEntry* plain = evictions.find(at(uncured, metric));
+  const MetricEntry* plain = evictions.find(at(uncured, metric));
   const bool in_nats = plain != nullptr && !std::isnan(plain->model);
   if (!in_nats) plain = evictions.find(at(uncured, metric = "output_error"));
   if (plain == nullptr || !(plain->model >= kKeysCost)) return std::nullopt;
@@ -203,7 +203,7 @@ std::optional<Finding> low_bit_keys(const FigureTable& evictions) {
   double best = plain->model;
   for (const std::string& policy : evictions.distinct("policy", {{"metric", metric}})) {
     if (!policy.starts_with(uncured + "+")) continue;
-    const FigureEntry* const entry = evictions.find(at(policy, metric));
+    const MetricEntry* const entry = evictions.find(at(policy, metric));
     if (entry == nullptr || std::isnan(entry->model)) continue;
     const std::string cure = cure_text(std::string_view(policy).substr(uncured.size()));
     cures += fmt::format(", {} {}", cure, value_text(entry->model));
@@ -230,21 +230,21 @@ std::optional<Finding> low_bit_keys(const FigureTable& evictions) {
 
 // Findings on methods other than choosing tokens: compensation.csv, budgets.csv, channels.csv.
 
-std::vector<Finding> compensation_findings(const FigureTable& table) {
+std::vector<Finding> compensation_findings(const MetricTable& table) {
   const std::string rows = best_rows(table, {{"metric", "output_error"}});
   const std::string_view none = name_of(Compensation::none);
   struct Extreme {
     double ratio = kNan;
-    const FigureEntry *entry = nullptr, *plain = nullptr;
+    const MetricEntry *entry = nullptr, *plain = nullptr;
   } best, worst;
-  for (const FigureEntry& entry : table.entries()) {
+  for (const MetricEntry& entry : table.entries()) {
     if (!table.matches(entry, {{"metric", "output_error"}, {"rows", rows}}) ||
         table.key(entry, "method") == none)
       continue;
     Wanted same = {{"rows", rows}, {"metric", "output_error"}, {"method", none}};
     for (const char* column : {"policy", "semantics", "phase", "budget"})
       same.emplace_back(column, table.key(entry, column));
-    const FigureEntry* const plain = table.find(same);
+    const MetricEntry* const plain = table.find(same);
     if (plain == nullptr || !(plain->model > 0) || std::isnan(entry.model)) continue;
     const Extreme here{entry.model / plain->model, &entry, plain};
     if (!(here.ratio >= best.ratio)) best = here;
@@ -271,7 +271,7 @@ std::vector<Finding> compensation_findings(const FigureTable& table) {
   return found;
 }
 
-std::optional<Finding> shared_budget(const FigureTable& budgets) {
+std::optional<Finding> shared_budget(const MetricTable& budgets) {
   if (budgets.empty()) return std::nullopt;
   const std::string order = budgets.distinct("order").front();
   const Wanted common = {{"order", order}, {"metric", "output_error"}};
@@ -283,9 +283,9 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   const auto lowest = [&](const std::string& sigma, bool oracles) {
     Saving saving;
     const Wanted here = with(common, "sigma", sigma);
-    const FigureEntry* const uniform = budgets.find(with(here, "method", "uniform"));
+    const MetricEntry* const uniform = budgets.find(with(here, "method", "uniform"));
     if (uniform == nullptr || !(uniform->model > 0)) return saving;
-    for (const FigureEntry& entry : budgets.entries()) {
+    for (const MetricEntry& entry : budgets.entries()) {
       if (&entry == uniform || !budgets.matches(entry, here) || std::isnan(entry.model) ||
           is_oracle(Table::budgets, "method", budgets.key(entry, "method")) != oracles)
         continue;
@@ -319,7 +319,7 @@ std::optional<Finding> shared_budget(const FigureTable& budgets) {
   return finding;
 }
 
-std::optional<std::string> middle_ratio(const FigureTable& channels, const Wanted& common) {
+std::optional<std::string> middle_ratio(const MetricTable& channels, const Wanted& common) {
   std::vector<std::string> ratios = channels.distinct("ratio", common);
   if (ratios.empty()) return std::nullopt;
   std::ranges::sort(ratios,
@@ -327,22 +327,22 @@ std::optional<std::string> middle_ratio(const FigureTable& channels, const Wante
   return ratios[(ratios.size() - 1) / 2];
 }
 
-std::optional<Finding> pruned_channels(const FigureTable& channels) {
+std::optional<Finding> pruned_channels(const MetricTable& channels) {
   const std::string rows = best_rows(channels, {{"metric", "output_error"}});
   Wanted common = {{"metric", "output_error"}, {"rows", rows}};
   const std::optional<std::string> middle = middle_ratio(channels, common);
   if (!middle) return std::nullopt;
   const std::string& ratio = *middle;
   common = with(common, "ratio", ratio);
-  const FigureEntry *best = nullptr, *worst = nullptr;
-  for (const FigureEntry& entry : channels.entries()) {
+  const MetricEntry *best = nullptr, *worst = nullptr;
+  for (const MetricEntry& entry : channels.entries()) {
     if (!channels.matches(entry, common) || std::isnan(entry.model)) continue;
     if (best == nullptr || entry.model < best->model) best = &entry;
     if (worst == nullptr || entry.model > worst->model) worst = &entry;
   }
   if (best == nullptr || best == worst || !(best->model > 0)) return std::nullopt;
-  const FigureEntry* const think = channels.find(with(common, "method", "think"));
-  const FigureEntry& other = think != nullptr && think != best ? *think : *worst;
+  const MetricEntry* const think = channels.find(with(common, "method", "think"));
+  const MetricEntry& other = think != nullptr && think != best ? *think : *worst;
   const std::string& method = channels.key(*best, "method");
   return Finding{
       FindingKind::channels,
@@ -417,13 +417,13 @@ KeyReach key_reach(const Dump& dump, Index layer, Index kv_head) {
 }
 
 std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& tokens) {
-  const FigureTable& channels = tables.channels;
+  const MetricTable& channels = tables.channels;
   Wanted common = {{"metric", name_of(ChannelFigure::reconstruction_error)}, {"rows", "window"}};
   const std::optional<std::string> middle = middle_ratio(channels, common);
   if (!middle) return std::nullopt;
   const std::string& ratio = *middle;
   common = with(common, "ratio", ratio);
-  const FigureEntry* entry = channels.find(with(common, "method", "think"));
+  const MetricEntry* entry = channels.find(with(common, "method", "think"));
   if (entry == nullptr) entry = channels.find(common);
   if (entry == nullptr) return std::nullopt;
   const Rulers rulers = rulers_of(entry->heads);
@@ -448,7 +448,7 @@ std::optional<Finding> ruled_sum(const FigureTables& tables, const TokenSource& 
         {"metric", std::string(name_of(ChannelFigure::reconstruction_error))}},
        layer,
        head}};
-  const FigureEntry* const relative =
+  const MetricEntry* const relative =
       channels.find({{"metric", name_of(ChannelFigure::relative_reconstruction_error)},
                      {"rows", "window"},
                      {"ratio", ratio},

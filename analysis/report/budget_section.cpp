@@ -28,7 +28,7 @@ using OfHeads = std::vector<Shares>;  // [layers x n_kv]
 
 Index thousandths(double sigma) { return static_cast<Index>(std::lround(sigma * 1000)); }
 
-std::vector<std::string> orders_of(const ResultReader& results, const FigureTable& budgets) {
+std::vector<std::string> orders_of(const ResultReader& results, const MetricTable& budgets) {
   std::vector<std::string> orders = budgets.distinct("order");
   std::erase_if(orders, [&](const std::string& order) {
     return !results.has(std::filesystem::path("curves") / fmt::format("{}~{}.npy", file_word(order), kLu));
@@ -48,7 +48,7 @@ OfHeads profile_shares(const ResultReader& results, const std::filesystem::path&
 }
 
 /// Shares of tokens that a division keeps, at the run's own compression ratios.
-OfHeads measured_shares(const ResultReader& results, const FigureTable& budgets, const std::string& order,
+OfHeads measured_shares(const ResultReader& results, const MetricTable& budgets, const std::string& order,
                         const std::string& method) {
   const auto l = static_cast<double>(results.shape().l);
   OfHeads heads(results.layers().size() * static_cast<std::size_t>(results.shape().n_kv));
@@ -138,7 +138,7 @@ std::optional<Figure> run_allocation_figure(const Tables& tables) {
 std::optional<Figure> allocation_figure(const OverDumpsReader& results) {
   const std::vector<ResultReader>& dumps = results.dumps();
   if (!dumps.front().has(Table::budgets)) return std::nullopt;
-  std::vector<FigureTable> tables;
+  std::vector<MetricTable> tables;
   for (const ResultReader& dump : dumps) {
     if (dump.layers() != dumps.front().layers()) return std::nullopt;
     tables.emplace_back(dump, Table::budgets);
@@ -187,7 +187,7 @@ std::optional<Figure> allocation_figure(const OverDumpsReader& results) {
 
 namespace {
 
-std::optional<Figure> loss_figure(const FigureTable& table) {
+std::optional<Figure> loss_figure(const MetricTable& table) {
   return model_figure(
       table,
       {.name = "loss-by-sigma",
@@ -209,10 +209,10 @@ std::optional<Figure> loss_figure(const FigureTable& table) {
 }
 
 std::optional<Figure> share_figure(const Tables& tables) {
-  const FigureTable& table = tables.budgets;
+  const MetricTable& table = tables.budgets;
   Variants maps("shared-budget");
   // Maps of lu, whose division is uneven, come first.
-  std::vector<const FigureTable::Entry*> entries;
+  std::vector<const MetricTable::Entry*> entries;
   for (const auto& entry : table.entries())
     if (table.key(entry, "metric") == "budget") entries.push_back(&entry);
   std::stable_partition(entries.begin(), entries.end(),

@@ -166,7 +166,7 @@ void scale_to_values(CellMap& map) {
 
 }  // namespace
 
-CellMap model_map(const FigureTable& table, std::string_view row_key, std::string_view column_key,
+CellMap model_map(const MetricTable& table, std::string_view row_key, std::string_view column_key,
                   const Wanted& common, std::vector<std::string> columns) {
   CellMap map;
   map.row_keys = table.distinct(row_key, common);
@@ -183,7 +183,7 @@ CellMap model_map(const FigureTable& table, std::string_view row_key, std::strin
   return map;
 }
 
-void add_median_heads(CellMap& map, const FigureTable& table, std::string_view row_key,
+void add_median_heads(CellMap& map, const MetricTable& table, std::string_view row_key,
                       std::string_view column_key, const Wanted& common) {
   const std::vector<std::string> keys = table.distinct(column_key, common);
   const std::vector<std::string> columns = std::move(map.columns);
@@ -201,7 +201,7 @@ void add_median_heads(CellMap& map, const FigureTable& table, std::string_view r
   scale_to_values(map);
 }
 
-CellMap layer_map(const ResultReader& results, const FigureTable& table, std::string_view row_key,
+CellMap layer_map(const ResultReader& results, const MetricTable& table, std::string_view row_key,
                   const Wanted& common) {
   constexpr std::size_t kMostWithNumbers = 8;
   CellMap map;

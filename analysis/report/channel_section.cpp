@@ -280,7 +280,7 @@ std::vector<const FigureFacts*> offered_by_gain() {
   return figures;
 }
 
-std::optional<Figure> ratio_figure(const FigureTable& table) {
+std::optional<Figure> ratio_figure(const MetricTable& table) {
   return model_figure(
       table,
       {.name = "error-by-ratio",

@@ -49,7 +49,7 @@ std::optional<Figure> budget_figure(const Tables& tables) {
 }
 
 /// Where caches are stored in several formats, or some are read in part: tokens do not say what they take.
-std::optional<Figure> bytes_figure(const FigureTable& table) {
+std::optional<Figure> bytes_figure(const MetricTable& table) {
   const std::vector<std::string> metrics = table.distinct("metric");
   const bool reads = is_in(metrics, name_of(EvictionFigure::bytes_read));
   const std::string_view of_cache = name_of(reads ? EvictionFigure::bytes_read : EvictionFigure::bytes);
@@ -111,7 +111,7 @@ std::optional<Figure> bytes_figure(const FigureTable& table) {
 }
 
 std::optional<Figure> layer_figure(const Tables& tables) {
-  const FigureTable& table = tables.evictions;
+  const MetricTable& table = tables.evictions;
   const std::string rows = best_rows(table);
   Variants maps("error-by-layer");
   for (const Wanted& choice :
@@ -130,7 +130,7 @@ std::optional<Figure> layer_figure(const Tables& tables) {
 
 /// Map of the keys' storage cost by layer and channel. A dark cell is a channel that the format cannot hold.
 std::optional<Figure> key_cost_figure(const Tables& tables) {
-  const FigureTable& table = tables.evictions;
+  const MetricTable& table = tables.evictions;
   const ResultReader& results = tables.results;
   Variants maps("key-costs");
   const auto layers = std::ssize(results.layers());
@@ -179,7 +179,7 @@ struct DecodeRun {
   std::string option, policy, file;
 };
 
-DecodeRun decode_run(const FigureTable& table, const FigureTable::Entry& entry) {
+DecodeRun decode_run(const MetricTable& table, const MetricTable::Entry& entry) {
   const std::string &name = table.key(entry, "policy"), &semantics = table.key(entry, "semantics"),
                     &budget = table.key(entry, "budget");
   const std::size_t mark = std::min(name.find('~'), name.size());
@@ -203,7 +203,7 @@ void running_means(ResultReader::Array& array) {
 
 /// One line a policy over the decoding steps, from the arrays in `folder`.
 SeriesFigure decode_series(const Tables& tables, const std::string& folder, bool running) {
-  const FigureTable& table = tables.decode;
+  const MetricTable& table = tables.decode;
   SeriesFigure series;
   series.x_label = "decoding step";
   series.second = {"budget", {}};
@@ -243,7 +243,7 @@ std::optional<Figure> decode_figure(const Tables& tables) {
 
 /// Size of the cache over the decoding steps; no plot if it is constant under every policy.
 std::optional<Figure> cache_figure(const Tables& tables) {
-  const auto changes = [&](const FigureTable::Entry& entry) {
+  const auto changes = [&](const MetricTable::Entry& entry) {
     const std::string& name = tables.decode.key(entry, "policy");
     return name.find('~') != std::string::npos;
   };
@@ -275,13 +275,13 @@ namespace {
 const std::vector<std::string_view> kKeptSet = {"rows", "phase", "semantics", "policy", "budget"};
 
 /// A choice as lists show it: how much is kept and by whom, then rows, phase and semantics.
-std::vector<std::string> picks_of(const FigureTable& table, const Wanted& choice, std::size_t common) {
+std::vector<std::string> picks_of(const MetricTable& table, const Wanted& choice, std::size_t common) {
   std::vector<std::string> picks = shown_keys(table.table(), std::span(choice).subspan(common));
   std::rotate(picks.begin(), picks.begin() + 3, picks.end());
   return picks;
 }
 
-std::optional<Figure> method_figure(const FigureTable& table) {
+std::optional<Figure> method_figure(const MetricTable& table) {
   Variants maps("methods");
   for (const Wanted& choice :
        table.choices({"rows", "phase", "semantics", "budget"}, {{"metric", "output_error"}})) {
@@ -299,7 +299,7 @@ std::optional<Figure> method_figure(const FigureTable& table) {
       "\"none\" is what is kept as it was, and bold the lowest of a column.");
 }
 
-std::optional<Figure> budget_figure(const FigureTable& table, Index l) {
+std::optional<Figure> budget_figure(const MetricTable& table, Index l) {
   const std::vector<const FigureFacts*> offered = offered_figures(Table::compensation);
   return model_figure(
       table,
@@ -324,7 +324,7 @@ std::optional<Figure> budget_figure(const FigureTable& table, Index l) {
 }
 
 /// Where an error comes from, one row a method.
-std::optional<Figure> split_figure(const FigureTable& table) {
+std::optional<Figure> split_figure(const MetricTable& table) {
   Variants maps("error-split");
   for (const Wanted& choice : table.choices(kKeptSet, {})) {
     if (table.find(with(choice, "metric", "selection")) == nullptr) continue;
@@ -345,7 +345,7 @@ std::optional<Figure> split_figure(const FigureTable& table) {
 }
 
 std::optional<Figure> method_layer_figure(const Tables& tables) {
-  const FigureTable& table = tables.compensation;
+  const MetricTable& table = tables.compensation;
   Variants maps("compensation-by-layer");
   for (const Wanted& choice : table.choices(kKeptSet, {{"metric", "output_error"}})) {
     const std::vector<std::string> picks = picks_of(table, choice, 1);
@@ -363,7 +363,7 @@ std::optional<Figure> method_layer_figure(const Tables& tables) {
 }  // namespace
 
 Section compensation_section(const Tables& tables) {
-  const FigureTable& table = tables.compensation;
+  const MetricTable& table = tables.compensation;
   Section section = section_of(
       "compensation", "What kept tokens make up for",
       {method_figure(table), budget_figure(table, tables.results.shape().l), split_figure(table),

@@ -14,7 +14,7 @@ namespace kvreplay::report {
 namespace {
 
 /// Scores down; Spearman and recall, of the median and the worst head, across.
-CellMap agreement_map(const FigureTable& agreement, const Wanted& common) {
+CellMap agreement_map(const MetricTable& agreement, const Wanted& common) {
   CellMap map;
   map.title =
       fmt::format("How well each score follows {} on the {}", common[0].second, rows_text(common[1].second));
@@ -38,7 +38,7 @@ CellMap agreement_map(const FigureTable& agreement, const Wanted& common) {
   return map;
 }
 
-std::optional<Figure> agreement_figure(const FigureTable& agreement) {
+std::optional<Figure> agreement_figure(const MetricTable& agreement) {
   // The exact cost of a removal first, then the other references as the table has them.
   std::vector<std::string> references = agreement.distinct("reference");
   const auto remove = std::ranges::find(references, "exact_remove");
@@ -78,7 +78,7 @@ CellMap policy_map(const Tables& tables, const Wanted& common) {
 
 /// The output error of the model: rows are the values of `item`, columns those of `setting`, the median head
 /// beside each, and the lowest marked.
-CellMap error_map(const FigureTable& table, CellMap map, std::string_view item, std::string_view setting,
+CellMap error_map(const MetricTable& table, CellMap map, std::string_view item, std::string_view setting,
                   const Wanted& choice, const std::string& rows) {
   map.value_label = fmt::format("||o' - o||^2 / ||o||^2 on the {}, darker is worse", rows);
   add_median_heads(map, table, item, setting, choice);
@@ -87,7 +87,7 @@ CellMap error_map(const FigureTable& table, CellMap map, std::string_view item, 
 }
 
 std::optional<Figure> eviction_figure(const Tables& tables) {
-  const FigureTable& table = tables.evictions;
+  const MetricTable& table = tables.evictions;
   Variants maps("policies");
   for (const Wanted& choice : table.choices({"rows", "phase", "semantics"}, {{"metric", "output_error"}})) {
     const auto of = shown_keys(table.table(), std::span(choice).subspan(1));
@@ -104,7 +104,7 @@ std::optional<Figure> eviction_figure(const Tables& tables) {
 
 /// In nats, by name: the sums that come nearest to what the model loses.
 std::optional<Figure> nats_figure(const Tables& tables) {
-  const FigureTable& table = tables.evictions;
+  const MetricTable& table = tables.evictions;
   const std::string rows = best_rows(table);
   Variants maps("nats");
   for (const FigureFacts* const facts : {&kLossStep, &kLossLayer})
@@ -126,7 +126,7 @@ std::optional<Figure> nats_figure(const Tables& tables) {
                   kNatsPromise, how_large(judged_cases(tables.results))));
 }
 
-std::optional<Figure> budget_figure(const FigureTable& table) {
+std::optional<Figure> budget_figure(const MetricTable& table) {
   Variants maps("shares");
   for (const Wanted& choice : table.choices({"order"}, {{"metric", "output_error"}})) {
     const std::string order(choice[1].second);
@@ -144,7 +144,7 @@ std::optional<Figure> budget_figure(const FigureTable& table) {
       "all.");
 }
 
-std::optional<Figure> channel_figure(const FigureTable& table) {
+std::optional<Figure> channel_figure(const MetricTable& table) {
   Variants maps("pruning");
   for (const Wanted& choice : table.choices({"rows"}, {{"metric", "output_error"}})) {
     const std::string rows = rows_text(choice[1].second);

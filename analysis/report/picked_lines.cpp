@@ -227,19 +227,19 @@ class Gathered {
 };
 
 /// The entries of a figure, those that the lists begin with first.
-std::vector<const FigureEntry*> entries_of(const FigureTable& table, const LayerLines& wanted,
+std::vector<const MetricEntry*> entries_of(const MetricTable& table, const LayerLines& wanted,
                                            const FigureFacts& figure) {
-  std::vector<const FigureEntry*> found;
-  for (const FigureEntry& entry : table.entries())
+  std::vector<const MetricEntry*> found;
+  for (const MetricEntry& entry : table.entries())
     if (table.key(entry, "metric") == figure.name && !std::isnan(largest(entry.layers)))
       found.push_back(&entry);
-  std::stable_partition(found.begin(), found.end(), [&](const FigureEntry* entry) {
+  std::stable_partition(found.begin(), found.end(), [&](const MetricEntry* entry) {
     return table.key(*entry, wanted.first.first) == wanted.first.second;
   });
   return found;
 }
 
-Picks picks_of(const FigureTable& table, const FigureEntry& entry, const LayerLines& wanted) {
+Picks picks_of(const MetricTable& table, const MetricEntry& entry, const LayerLines& wanted) {
   Picks picked{table.key(entry, "metric")};
   for (const auto& [key, label] : wanted.keys)
     picked.push_back(shown_key(table.table(), key, table.key(entry, key)));
@@ -254,12 +254,12 @@ std::vector<std::string> labels_of(const LayerLines& wanted) {
 
 }  // namespace
 
-std::optional<Figure> layer_lines(const Tables& tables, const FigureTable& table, const LayerLines& wanted) {
+std::optional<Figure> layer_lines(const Tables& tables, const MetricTable& table, const LayerLines& wanted) {
   const std::vector<std::string> items = table.distinct(wanted.item);
   const std::vector<LineStyle> styles = styles_by_name(items);
   Gathered gathered(wanted, tables.layers);
   for (const FigureFacts* const figure : wanted.figures)
-    for (const FigureEntry* const entry : entries_of(table, wanted, *figure)) {
+    for (const MetricEntry* const entry : entries_of(table, wanted, *figure)) {
       const std::string& item = table.key(*entry, wanted.item);
       const auto at = static_cast<std::size_t>(std::ranges::find(items, item) - items.begin());
       gathered.add(*figure, picks_of(table, *entry, wanted),
@@ -270,15 +270,15 @@ std::optional<Figure> layer_lines(const Tables& tables, const FigureTable& table
 
 std::optional<Figure> layer_lines(const OverDumpsReader& results, const LayerLines& wanted) {
   const std::size_t n = results.dumps().size();
-  std::vector<FigureTable> tables;
+  std::vector<MetricTable> tables;
   for (const ResultReader& dump : results.dumps()) {
     if (dump.layers() != results.dumps().front().layers()) return std::nullopt;
     tables.emplace_back(dump, wanted.table);
   }
   Gathered gathered(wanted, results.dumps().front().layers());
-  const FigureTable& first = tables.front();
+  const MetricTable& first = tables.front();
   for (const FigureFacts* const figure : wanted.figures)
-    for (const FigureEntry* const entry : entries_of(first, wanted, *figure)) {
+    for (const MetricEntry* const entry : entries_of(first, wanted, *figure)) {
       // The baseline of a gain has gain 0 everywhere: no line for it.
       if (figure->scale == FigureScale::gain && largest(entry->layers) == 0 && smallest(entry->layers) == 0)
         continue;
@@ -289,7 +289,7 @@ std::optional<Figure> layer_lines(const OverDumpsReader& results, const LayerLin
         same.emplace_back(first.key_columns()[i], entry->key[i]);
       std::vector<double> sums(entry->layers.size(), 0.0);
       for (std::size_t dump = 0; dump < n; ++dump) {
-        const FigureEntry* const its = tables[dump].find(same);
+        const MetricEntry* const its = tables[dump].find(same);
         std::vector<double> values(sums.size(), kNan);
         if (its != nullptr) values = its->layers;
         for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];

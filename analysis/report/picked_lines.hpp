@@ -77,7 +77,7 @@ struct LayerLines {
 };
 
 /// A line a method. Nothing where the table has no such figures, or the run one layer.
-std::optional<Figure> layer_lines(const Tables& tables, const FigureTable& table, const LayerLines& wanted);
+std::optional<Figure> layer_lines(const Tables& tables, const MetricTable& table, const LayerLines& wanted);
 /// A line a dump and one of their mean; the method is one more list.
 std::optional<Figure> layer_lines(const OverDumpsReader& results, const LayerLines& wanted);
 

@@ -121,7 +121,7 @@ std::vector<std::pair<double, std::string>> by_number(const std::vector<std::str
 namespace {
 
 /// The settings of a choice by the tokens that they keep.
-std::vector<std::pair<double, std::string>> by_tokens_kept(const FigureTable& table, const Wanted& choice,
+std::vector<std::pair<double, std::string>> by_tokens_kept(const MetricTable& table, const Wanted& choice,
                                                            std::string_view setting, Index l) {
   std::vector<std::pair<double, std::string>> sorted;
   for (const std::string& one : table.distinct(setting, choice))
@@ -133,7 +133,7 @@ std::vector<std::pair<double, std::string>> by_tokens_kept(const FigureTable& ta
 }
 
 /// Without lines where there is nothing to draw.
-LinePlot plot_of(const FigureTable& table, const ModelPlots& wanted, const Wanted& choice,
+LinePlot plot_of(const MetricTable& table, const ModelPlots& wanted, const Wanted& choice,
                  const FigureFacts& figure, bool of_median_head) {
   LinePlot plot;
   const bool tokens = wanted.prompt > 0;
@@ -164,7 +164,7 @@ LinePlot plot_of(const FigureTable& table, const ModelPlots& wanted, const Wante
 
 }  // namespace
 
-std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& wanted) {
+std::optional<Figure> model_figure(const MetricTable& table, const ModelPlots& wanted) {
   Variants variants(wanted.name);
   for (const FigureFacts* const facts : wanted.figures) {
     std::vector<Wanted> choices = table.choices(wanted.keys, {{"metric", facts->name}});

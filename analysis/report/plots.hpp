@@ -67,7 +67,7 @@ struct ModelPlots {
 };
 inline constexpr const char* kTokensKept = "tokens kept of each head";
 /// Nothing where the table has no such figures.
-std::optional<Figure> model_figure(const FigureTable& table, const ModelPlots& wanted);
+std::optional<Figure> model_figure(const MetricTable& table, const ModelPlots& wanted);
 
 /// The plot with its numbers, which the page's script shows under the mouse.
 std::string svg_of(const LinePlot& plot);

@@ -115,19 +115,19 @@ void read_policies(const Tables& tables, PromptText& text, double most_digits) {
   const auto at = middle_case(tables.evictions, tables.shape.l);
   if (!at) return;
   const BestOf best = best_of(tables.evictions, *at);
-  std::vector<const FigureEntry*> entries{best.runs, best.oracle};
+  std::vector<const MetricEntry*> entries{best.runs, best.oracle};
   std::erase(entries, nullptr);
-  for (const FigureEntry& entry : tables.evictions.entries())
+  for (const MetricEntry& entry : tables.evictions.entries())
     if (&entry != best.runs && &entry != best.oracle &&
         tables.evictions.matches(entry, with(at->wanted(), "metric", "output_error")))
       entries.push_back(&entry);
   // Policies with a score added (BASE+SCORE) come after all others.
   std::stable_partition(entries.begin() + (best.runs != nullptr) + (best.oracle != nullptr), entries.end(),
-                        [&](const FigureEntry* one) {
+                        [&](const MetricEntry* one) {
                           return tables.evictions.key(*one, "policy").find('+') == std::string::npos;
                         });
   const double digits = std::ceil(static_cast<double>(text.shown.size()) / 6);
-  for (const FigureEntry* const entry : entries) {
+  for (const MetricEntry* const entry : entries) {
     TextPolicy policy{tables.evictions.key(*entry, "policy"), {}, {}};
     if (evicts_nothing(policy.name) ||
         !results.has(kept_file(results.layers().front(), policy, *at, entry->kept_text())))

@@ -25,7 +25,7 @@ constexpr TokenMetric kDrawn[] = {TokenMetric::attn,        TokenMetric::value, 
 constexpr const char* kRecalls[] = {"recall@40", "recall@1%", "recall@5%", "recall@10%", "recall@20%"};
 
 /// A line for each score and reserve: the mean over the heads on every window.
-LinePlot plot_of(const FigureTable& agreement, const std::string& reference, const char* recall,
+LinePlot plot_of(const MetricTable& agreement, const std::string& reference, const char* recall,
                  const std::vector<std::pair<double, std::string>>& windows) {
   LinePlot plot;
   for (const auto& [rows, name] : windows) plot.at.push_back(rows);
@@ -64,7 +64,7 @@ LinePlot plot_of(const FigureTable& agreement, const std::string& reference, con
 
 /// Recall of the costliest tokens by scores, over the windows, with and without reserved tokens; empty for
 /// results on one window.
-std::optional<Figure> window_figure(const FigureTable& agreement) {
+std::optional<Figure> window_figure(const MetricTable& agreement) {
   const auto windows = by_number(agreement.distinct("window"));
   if (windows.size() < 2) return std::nullopt;
   // References on the decoding steps, if there are any; the next row's first, as in OBCache fig. 2.

@@ -305,7 +305,7 @@ Json MetricTable::of_model(std::string_view metric, RowSet rows) const {
   return values;
 }
 
-std::string best_rows(const FigureTable& table, const Wanted& common) {
+std::string best_rows(const MetricTable& table, const Wanted& common) {
   return is_in(table.distinct("rows", common), name_of(RowSet::future)) ? "future" : "window";
 }
 

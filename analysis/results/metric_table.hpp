@@ -242,8 +242,6 @@ class MetricTable : public KeyedTable<MetricEntry> {
   std::vector<Index> layers_;
   Index n_kv_ = 0, prompt_ = 0;
 };
-using FigureTable = MetricTable;
-using FigureEntry = MetricEntry;
 
 /// Statistics of the finite values; NaN where there are none.
 double median(std::vector<double> values);
@@ -255,7 +253,7 @@ double mean(const std::vector<double>& values);
 std::vector<MetricEntry> median_heads(const MetricTable& table);
 
 /// The rows that a table is judged on: those of the decoding steps where there are any.
-std::string best_rows(const FigureTable& table, const Wanted& common = {});
+std::string best_rows(const MetricTable& table, const Wanted& common = {});
 
 /// The figures of a run by table, of a result folder or just computed.
 struct FigureTables {
@@ -263,7 +261,7 @@ struct FigureTables {
   std::vector<Index> layers;  ///< of the run, ascending, by the dump's numbers
   /// The numbers by which sentences name the dump's layers; empty: the dump's numbers, as in tables.
   std::vector<Index> called = {};
-  FigureTable agreement{Table::agreement}, evictions{Table::evictions}, decode{Table::decode},
+  MetricTable agreement{Table::agreement}, evictions{Table::evictions}, decode{Table::decode},
       budgets{Table::budgets}, channels{Table::channels}, compensation{Table::compensation};
 
   Index layer_called(Index layer) const {

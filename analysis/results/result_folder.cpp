@@ -37,6 +37,8 @@ constexpr const char* kFiles = "files.csv";
 const std::vector<std::string> kAlways = {kSummary, "run.json", kFiles};
 constexpr std::string_view kWritten = "written-";
 constexpr const char* kProgram = "kvreplay";
+/// Version of the order of numbers in the records of layers: a run continues only records of its own order.
+constexpr int kRecords = 2;
 
 /// A JSON object that says that this program wrote it; nothing where the file is not one.
 std::optional<Json> our_json(const fs::path& path) {
@@ -106,7 +108,7 @@ std::string indented(const Json& json) {
 }
 
 Json state_of(const Json& settings) {
-  return {{"program", kProgram}, {"schema", kResultSchema}, {"settings", settings}};
+  return {{"program", kProgram}, {"schema", kResultSchema}, {"records", kRecords}, {"settings", settings}};
 }
 
 /// The part of a state file or a summary that has to be equal for a run to go on.
@@ -358,6 +360,9 @@ void ResultFolder::resume(const std::optional<Json>& summary, const std::optiona
     throw InputError(
         fmt::format("{}: cannot resume: {} (--force begins anew)", folder_.string(), difference));
 
+  if (!summary && found.value("records", 1) != kRecords)
+    throw InputError(fmt::format(
+        "{}: cannot resume: another version of kvreplay began it (--force begins anew)", folder_.string()));
   if (summary)
     for (const Index layer : layers_.layers())
       if (const std::string is = layers_.of(layer);

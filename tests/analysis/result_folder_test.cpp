@@ -359,6 +359,18 @@ TEST_CASE("a damaged state is named, and replaced by force", "[results]") {
   CHECK(error_of(path, Existing::replace).empty());
 }
 
+TEST_CASE("records in the order of another version are not continued", "[results]") {
+  const TempDir temp;
+  const fs::path path = temp / "r", state = path / ".kvreplay/state.json";
+  open(path, Existing::refuse).keep_layer(1, kFigures);
+  CHECK(error_of(path, Existing::resume).empty());
+  auto json = nlohmann::json::parse(test::file_text(state));
+  json.erase("records");
+  std::ofstream(state) << json.dump();
+  CHECK(contains(error_of(path, Existing::resume), "another version of kvreplay"));
+  CHECK(error_of(path, Existing::replace).empty());
+}
+
 TEST_CASE("a folder is locked for as long as it is written", "[results]") {
   const TempDir temp;
   const fs::path path = temp / "r";

@@ -18,7 +18,7 @@ constexpr Index kMostRows = 4096;
 constexpr const char* kPolicies[] = {"streaming", "h2o",          "tova",   "snapkv",
                                      "keydiff",   "snapkv+joint", "oracle", "oracle_exact"};
 
-FigureTable agreement_of(const std::vector<std::shared_ptr<const HeadSummary>>& heads,
+MetricTable agreement_of(const std::vector<std::shared_ptr<const HeadSummary>>& heads,
                          const std::vector<Index>& layers, Index n_kv, Index window) {
   AgreementTable table;
   table.pairs = heads.front()->pairs;
