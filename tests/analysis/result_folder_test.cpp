@@ -364,7 +364,7 @@ TEST_CASE("records in the order of another version are not continued", "[results
   const fs::path path = temp / "r", state = path / ".kvreplay/state.json";
   open(path, Existing::refuse).keep_layer(1, kFigures);
   CHECK(error_of(path, Existing::resume).empty());
-  auto json = nlohmann::json::parse(test::file_text(state));
+  Json json = Json::parse(test::file_text(state));
   json.erase("records");
   std::ofstream(state) << json.dump();
   CHECK(contains(error_of(path, Existing::resume), "another version of kvreplay"));
