@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of PAPERS, RECIPES, LEVERS and ANSWERS and that of the study's methods, recomputed from their CSV files by formulas of its
+"""The tables of PAPERS, RECIPES, LEVERS and ANSWERS, those of methods and of perplexity of the study, recomputed from their CSV files by formulas of its
 own: Python's standard library, tabulated quantiles of Student's t, and nothing of the scripts that write the pages.
 
   python3 tests/research/test_recomputed.py
@@ -145,6 +145,37 @@ class Recomputed(unittest.TestCase):
                  for model, cell in zip(MODELS, cells) if cell.strip(" |")]
         self.assertGreater(len(cells), 200)
         self.assertEqual([cell for cell in cells if cell not in expected], [])
+
+    def test_perplexity(self):
+        nll = {}
+        for row in rows("perplexity.csv"):
+            nll.setdefault((row["model"], row["policy"], row["budget"]), {})[row["prompt"]] = {
+                int(name[4:]): float(value) for name, value in row.items() if name[:4] == "nll_" and value}
+        for _, (model, budget, policy, *cells) in tables(HERE / "README.md", "perplexity"):
+            mine, whole = nll[model, policy.strip("`"), budget], nll[model, "whole", ""]
+            for length, cell in zip((512, 1024, 2048, 4096), cells):
+                logs = [mine[text][length] - whole[text][length] for text in mine if length in mine[text] and length > int(budget)]
+                self.assertEqual(bool(logs), bool(cell.strip(" |")), (model, budget, policy, length))
+                if logs:
+                    self.ratio(cell, logs, (model, budget, policy, length))
+        for _, (model, budget, policy, length, cell) in tables(HERE / "README.md", "perplexity pairs"):
+            mine, base = nll[model, policy.strip("`"), budget], nll[model, "h2o", budget]
+            length = int(length.replace(",", ""))
+            self.ratio(cell, [mine[text][length] - base[text][length] for text in mine], (model, budget, policy))
+
+    def test_a_transferred_profile(self):
+        found = {}
+        for row in rows("transfer.csv"):
+            found.setdefault((row["kind"], row["divided_by"], row["budget"]), {})[row["prompt"]] = row
+        for name, (_, divided_by, *cells) in tables(ROOT / "analysis" / "PAPERS.md", "transfer .*"):
+            kind, divided_by = name.split()[1], divided_by.replace(" (oracle)", "")
+            ratios = [cell for cell in cells if "less in" in cell]
+            for budget, cell in zip(("0.5", "0.8"), ratios):
+                mine, its = found[kind, "profile of the questions", budget], found[kind, divided_by, budget]
+                self.ratio(cell, [math.log(float(mine[p]["true_kl"]) / float(its[p]["true_kl"])) for p in mine], (name, divided_by, budget))
+            right = [f"{sum(row['right'] == '1' for row in found[kind, divided_by, budget].values())} of" for budget in ("0.5", "0.8")]
+            self.assertEqual([cell[: len(said)] for cell, said in zip([cell for cell in cells if re.match(r"\d+ of \d+$", cell)], right)],
+                             right if kind == "needles" else [])
 
     def test_recipes(self):
         found = {(row["model"], row["way"], row["within"]): [] for row in rows("recipes.csv")}

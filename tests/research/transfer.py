@@ -6,7 +6,8 @@
 The context is the story of the study's prompts, the questions are those of prompts/questions.txt. Each question that the model
 answers is captured, the question unseen, and gives a profile by `lu`; their mean divides the budgets of the dumps in FOLDER, and as
 well the mean of the other dumps' there. Writes transfer.csv, a row a dump, division and budget: true KL, whether the answer is right (of
-questions), and the correlation over heads of the budgets with those of `lu`, which knows the dump's decoding steps. page.py reads it.
+questions), and the correlation over heads of the budgets with those of `lu`, which knows the dump's decoding steps; asked.csv has the
+questions. page.py reads transfer.csv.
 """
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from answer_record import ASKED_COLUMNS
 from divisions import heads_of, keep
-from study import CAPTURE, HERE, read, shorter
+from study import CAPTURE, HERE, read, shorter, write_csv
 
 SIGMAS, ORDER = ("0.5", "0.8"), "snapkv"
 TOLD, ASKED = HERE / "prompts" / "story.txt", HERE / "prompts" / "questions.txt"
@@ -47,6 +49,10 @@ def main() -> int:
         subprocess.run([sys.executable, CAPTURE / "kvvalidate.py", "--model", file, "--results", *results.values(), "--resume"], check=True)
         rows += [{"kind": kind, **row} for name in PROFILES for row in rows_of(results[name], [dump.name for dump in dumps], name)]
         keep(args.out / "transfer.csv", COLUMNS, model, rows)
+    path, name = args.out / "asked.csv", ASKED.stem
+    others = [row for row in read(path) if (row["model"], row["task"]) != (model, name)] if path.exists() else []
+    asked = [{**{column: row.get(column) for column in ASKED_COLUMNS}, "model": model} for row in read(args.work / name / "tasks.csv")]
+    write_csv(path, ASKED_COLUMNS, others + asked)
     return 0
 
 
