@@ -17,7 +17,7 @@ struct HeadGridContent {
   std::vector<Index> layers = {};           ///< of the rows; empty: all
   std::function<double(Index head)> value;  ///< heads numbered row-major over [rows, n_kv]; NaN: none
   ScaleKind scale = ScaleKind::linear;
-  float log_depth = 0;  ///< as in HeatmapContent
+  float log_depth = 0;      ///< as in HeatmapContent
   bool square = false;      ///< cells are
   bool transposed = false;  ///< layers from left to right, KV heads from top to bottom
   BadEnd bad = BadEnd::neither;

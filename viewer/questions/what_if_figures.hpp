@@ -128,7 +128,8 @@ class WhatIfHeads {
   std::uint64_t version_ = 0;
 };
 
-/// The values of a figure under two settings, of the heads that have it under both; in the order of the heads.
+/// The values of a figure under two settings, of the heads that have it under both; in the order of the
+/// heads.
 std::array<std::vector<double>, 2> common_values(const std::array<WhatIfHeads, 2>& settings,
                                                  std::size_t figure);
 

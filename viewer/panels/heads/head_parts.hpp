@@ -98,8 +98,9 @@ class HeadTable {
   std::vector<std::size_t> order_;  // of the table: into ranking_
   NumberColumn numbers_;            // of the values
   HeadBars bars_;
-  std::vector<double> held_;  // share of all costs that a place of ranking_ and those before it hold; or empty
-  std::string typed_;               // "< 0.8": values that are shown
+  std::vector<double>
+      held_;           // share of all costs that a place of ranking_ and those before it hold; or empty
+  std::string typed_;  // "< 0.8": values that are shown
   std::optional<ValueFilter> filter_;
   std::vector<Index> chosen_;
   int column_ = 0;  // sorted by

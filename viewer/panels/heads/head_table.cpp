@@ -181,12 +181,11 @@ void HeadTable::draw_bar(const HeadPlace& place, const HeatmapView& heatmap, ImV
   const auto at = [&](double amount) { return low.x + width * static_cast<float>(bars_.place(amount)); };
   const float origin = at(0), end = at(bars_.amount(place.value));
   const float at_scale = heatmap.scale().place(static_cast<float>(place.value));
-  list->AddRectFilled({std::min(origin, end), low.y + line * 0.22F},
-                      {std::max({origin, end, std::min(origin, end) + t.px(width > 0 ? 1 : 5)}),
-                       low.y + line * 0.82F},
-                      to_imgui(color_of(heatmap.colors(), std::clamp(at_scale, 0.0F, 1.0F))), t.px(1.5F));
-  if (bars_.low < 0 && width > 0)
-    list->AddLine({origin, low.y}, {origin, low.y + line}, t.faint, t.px(1));
+  list->AddRectFilled(
+      {std::min(origin, end), low.y + line * 0.22F},
+      {std::max({origin, end, std::min(origin, end) + t.px(width > 0 ? 1 : 5)}), low.y + line * 0.82F},
+      to_imgui(color_of(heatmap.colors(), std::clamp(at_scale, 0.0F, 1.0F))), t.px(1.5F));
+  if (bars_.low < 0 && width > 0) list->AddLine({origin, low.y}, {origin, low.y + line}, t.faint, t.px(1));
 }
 
 void HeadTable::draw(PanelContext& context, ImVec2 size, const HeatmapView& heatmap) {

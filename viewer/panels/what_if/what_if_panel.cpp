@@ -1,5 +1,5 @@
-#include "analysis/results/metric_table.hpp"
 #include "analysis/results/figures.hpp"
+#include "analysis/results/metric_table.hpp"
 #include "viewer/model/numbers.hpp"
 #include "viewer/model/token_text.hpp"
 #include "viewer/panels/metric_controls.hpp"
