@@ -1,7 +1,6 @@
 #include "analysis/eviction/cache_format.hpp"
 
 #include "analysis/given/given_arrays.hpp"
-#include "analysis/given/given_scales.hpp"
 #include "data/npy_read.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-#include "analysis/given/given_scales.hpp"
-
+#include "analysis/given/given_arrays.hpp"
 #include "data/dtype.hpp"
 #include "data/error.hpp"
 #include "data/json_fields.hpp"

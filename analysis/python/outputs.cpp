@@ -33,7 +33,10 @@ struct OutputOptions {
 };
 
 BoundOptions options_of(Asked<OutputOptions>& asked) {
-  return joined(joined({bind_option(evict_option::window, asked.of.window)}, bound(asked.of.stored)),
+  // A file of scales has a pair for each layer of a model, and a call has one layer of unknown number.
+  BoundOptions stored = those_of(bound(asked.of.stored),
+                                 [](const OptionFacts* facts) { return facts != &evict_option::scales; });
+  return joined(joined({bind_option(evict_option::window, asked.of.window)}, std::move(stored)),
                 bound(asked.call));
 }
 Keywords<Asked<OutputOptions>> g_output_keywords(options_of);
@@ -43,7 +46,6 @@ std::optional<Quantization> stored_of(const CacheFormatOptions& stored, const Du
   if (stored.formats.empty()) return std::nullopt;
   require_one(evict_option::rotate, stored.rotations.size());
   require_one(evict_option::center, stored.centerings.size());
-  require_one(evict_option::scales, stored.scales.size());
   const auto runs = cache_format_runs(stored, shape, evict_option::bits, evict_option::rotate);
   require_one(evict_option::bits, runs.size());
   return runs.front().of_layers.front();
