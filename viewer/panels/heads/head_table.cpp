@@ -174,7 +174,7 @@ void HeadTable::draw_bar(const HeadPlace& place, const HeatmapView& heatmap, ImV
                                : std::string();
   if (!held.empty()) {
     room -= ImGui::CalcTextSize("100.0 %").x + t.px(6);
-    list->AddText({low.x + std::min(room, t.px(320)) + t.px(6), low.y}, t.faint, held.c_str());
+    list->AddText({low.x + std::min(room, t.px(320)) + t.px(6), low.y}, t.dim, held.c_str());
   }
   // Where there is no room for a length there is for a colour.
   const float width = room < t.px(28) ? 0 : std::min(room, t.px(320));
