@@ -228,7 +228,9 @@ std::vector<std::string> with_files_whole(const std::vector<std::string>& items)
     whole.push_back(items[first]);
     if (is_there(items[first])) continue;
     std::string joined = items[first];
-    for (std::size_t last = first + 1; last < items.size(); ++last) {
+    // A name has few commas; all joins of a long list would take its square in time.
+    constexpr std::size_t kMostCommas = 64;
+    for (std::size_t last = first + 1; last < std::min(items.size(), first + kMostCommas); ++last) {
       joined += "," + items[last];
       if (!is_there(joined)) continue;
       whole.back() = joined;
