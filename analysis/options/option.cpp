@@ -220,18 +220,20 @@ namespace {
 std::vector<std::string> with_files_whole(const std::vector<std::string>& items) {
   const auto is_there = [](const std::string& item) {
     std::error_code ignored;
+    const std::size_t equals = item.find('=');
     return std::filesystem::exists(item, ignored) ||
-           std::filesystem::exists(item.substr(item.find('=') + 1), ignored);
+           (equals != std::string::npos && std::filesystem::exists(item.substr(equals + 1), ignored));
   };
   std::vector<std::string> whole;
   for (std::size_t first = 0; first < items.size(); ++first) {
     whole.push_back(items[first]);
     if (is_there(items[first])) continue;
     std::string joined = items[first];
-    // A name has few commas; all joins of a long list would take its square in time.
-    constexpr std::size_t kMostCommas = 64;
-    for (std::size_t last = first + 1; last < std::min(items.size(), first + kMostCommas); ++last) {
+    // No file has a longer name: the joins of a long list would take its square in time.
+    constexpr std::size_t kLongestName = 255;
+    for (std::size_t last = first + 1; last < items.size(); ++last) {
       joined += "," + items[last];
+      if (joined.size() - (joined.find_last_of("/=") + 1) > kLongestName) break;
       if (!is_there(joined)) continue;
       whole.back() = joined;
       first = last;
