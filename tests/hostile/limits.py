@@ -129,24 +129,24 @@ def on_disk(name: str, small: str, room: str, trial):
     """A disk that fills, and that is larger when the run is resumed."""
     arguments, out = RUNS[name]
     put_inputs(trial)
-    folder = trial.root / "disk"
+    # A page names its results by a path from its own folder, so its disk is as deep as the folder of the undisturbed run.
+    is_page = name == "report"
+    folder, there_out = (trial.root / "out", "out") if is_page else (trial.root / "disk", "disk/out")
     folder.mkdir()
     if not mount(small, folder):
         limit = int(small.rpartition("=")[2].rstrip("k")) * 1024 // 16
         under(name, Conditions(limits={resource.RLIMIT_FSIZE: limit}, errors_by_pipe=True), S, trial)
         return
     try:
-        want = undisturbed(trial.bench, put_inputs if name != "report" else put_all, arguments, out)
-        there = tuple(
+        want = undisturbed(trial.bench, setup_of(name), arguments, out)
+        there = arguments if is_page else tuple(
             word.replace("out", "disk/out") if word == "out" or word.startswith("out/") else word for word in arguments)
-        if name == "report":
-            (folder / "out").mkdir()
-        outcome = trial.expect(S, *there, out="disk/out", want=want)
+        outcome = trial.expect(S, *there, out=there_out, want=want)
         if outcome.status == 2:
             if ctypes.CDLL(None).mount(b"none", os.fsencode(folder), b"tmpfs", 32, room.encode()) != 0:
                 trial.note(Verdict.CRASH, "the harness: no remount")
             if name in RESUMABLE:
-                trial.expect(Expect.ACCEPTED, *there, "--resume", out="disk/out", want=want)
+                trial.expect(Expect.ACCEPTED, *there, "--resume", out=there_out, want=want)
     finally:
         ctypes.CDLL(None).umount2(os.fsencode(folder), 2)
 
