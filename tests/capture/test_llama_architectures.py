@@ -17,7 +17,7 @@ import numpy as np
 
 WIDTH, HEADS, KV_HEADS, HEAD, INNER, LAYERS, WINDOW, EXPERTS = 64, 4, 2, 16, 96, 2, 8, 2
 POST_NORMS = ("post_attention_norm", "post_ffw_norm")
-# What is beside the common tensors and keys, and the manifest's facts without which o no longer follows.
+# Facts beside the common tensors and keys, and the manifest's facts without which o no longer follows.
 MODELS = {
     "llama": {"halves": False},
     "qwen2": {"biases": ("attn_q", "attn_k", "attn_v")},
