@@ -69,7 +69,7 @@ struct Session {
       if (!app.open_error().empty()) throw std::runtime_error(app.open_error());
       const bool done = app.settled();
       quiet = done ? quiet + 1 : 0;
-      if (!done) app.desk().wait_idle(std::chrono::milliseconds(5));
+      if (!done) app.queue().wait_idle(std::chrono::milliseconds(5));
     }
     return times;
   }
@@ -83,7 +83,7 @@ double first_picture(Session& session) {
     session.frame();
     if (!session.app.open_error().empty()) throw std::runtime_error(session.app.open_error());
     if (!map.tiles().empty()) break;
-    session.app.desk().wait_idle(std::chrono::milliseconds(2));
+    session.app.queue().wait_idle(std::chrono::milliseconds(2));
   }
   session.frame();
   return ms_since(session.start);
@@ -117,7 +117,7 @@ std::vector<double> pan(Session& session, int frames) {
 /// From a change of the budget to the frame that has its exact error.
 std::vector<double> what_if(Session& session, const std::string& base, int changes) {
   AppState& state = session.app.state();
-  PanelContext context{state, session.app.desk()};
+  PanelContext context{state, session.app.queue()};
   session.app.layout().maximise(PanelKind::what_if);
   state.setting_a = {};
   state.setting_a.base = base;
@@ -134,7 +134,7 @@ std::vector<double> what_if(Session& session, const std::string& base, int chang
           ask_what_if(context, state.setting_a, s.layer, s.kv_head, Urgency::now, "bench");
       if (!answer.error.empty()) throw std::runtime_error(answer.error);
       if (answer && !answer.stale && !answer.pending) break;
-      session.app.desk().wait_idle(std::chrono::milliseconds(1));
+      session.app.queue().wait_idle(std::chrono::milliseconds(1));
     }
     times.push_back(ms_since(begin));
   }

@@ -71,11 +71,11 @@ std::optional<Index> least_of(PanelContext& context, const WhatIfSettings& setti
   }
 }
 
-struct SampleDesk {
+struct SampleCard {
   AppState state;
   JobQueue queue{{2, std::size_t{1} << 30, {}}};
   PanelContext context{state, queue};
-  SampleDesk() {
+  SampleCard() {
     state.runs = {Run::open(sample_dump(), 1)};
     Selection selection;
     selection.layer = 3;
@@ -265,7 +265,7 @@ TEST_CASE("the least budget is found whatever it is", "[token_card]") {
 }
 
 TEST_CASE("a policy keeps the token at its least budget and not at one token less", "[token_card]") {
-  SampleDesk sample;
+  SampleCard sample;
   std::vector<WhatIfSettings> all;
   for (const char* base :
        {"snapkv", "h2o", "streaming", "tova", "keydiff", "expected_attention", "criticalkv"})
@@ -296,7 +296,7 @@ TEST_CASE("a policy keeps the token at its least budget and not at one token les
 }
 
 TEST_CASE("the least budget does not depend on the setting's own", "[token_card]") {
-  SampleDesk sample;
+  SampleCard sample;
   WhatIfSettings settings;
   const auto least = least_of(sample.context, settings, 379);
   settings.sigma = 0.35;
@@ -311,7 +311,7 @@ TEST_CASE("the least budget does not depend on the setting's own", "[token_card]
 }
 
 TEST_CASE("the card has the numbers of the panels that it speaks of", "[token_card]") {
-  SampleDesk sample;
+  SampleCard sample;
   const TokenCard card = sample.card(890, 379);
   const auto summary = on_queue([&](JobControl& job) {
     return summarise_head(*sample.state.run()->head(3, 1),

@@ -36,13 +36,13 @@ class HeldBack {
                              return 0;
                            });
     // One for a hand, one for what is in view, and of two cores one for all else.
-    constexpr int kThreadsOfDesk = 3;
+    constexpr int kQueueThreads = 3;
     const auto running = [&] {
       const auto jobs = queue_.jobs();
       return std::count_if(jobs.begin(), jobs.end(), [](const JobQueue::Job& job) { return job.running; });
     };
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    while (running() < kThreadsOfDesk) {
+    while (running() < kQueueThreads) {
       REQUIRE(std::chrono::steady_clock::now() < until);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
