@@ -144,6 +144,7 @@ TEST_CASE("profiles of others are made anew where there are more dumps", "[many]
   const auto settings = nlohmann::ordered_json::parse(file_text(whole / "summary.json"));
   const nlohmann::ordered_json state = {{"program", "kvreplay"},
                                         {"schema", 1},
+                                        {"records", 2},
                                         {"settings",
                                          {{"kind", settings["kind"]},
                                           {"dumps", settings["dumps"]},

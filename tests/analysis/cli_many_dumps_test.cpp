@@ -163,6 +163,7 @@ TEST_CASE("a run over dumps goes on where it stopped, and takes up more dumps", 
   const nlohmann::ordered_json state = {
       {"program", "kvreplay"},
       {"schema", 1},
+      {"records", 2},
       {"settings", {{"kind", settings["kind"]}, {"dumps", settings["dumps"]}}}};
   fs::create_directory(fs::path(out) / ".kvreplay");
   write_file(fs::path(out) / ".kvreplay/state.json", state.dump());

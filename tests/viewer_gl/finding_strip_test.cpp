@@ -58,7 +58,7 @@ std::size_t whole_sentences(Dashboard& dashboard) {
 }  // namespace
 
 TEST_CASE("findings take two lines where they are long, and one in a lower window", "[findings]") {
-  Dashboard high(kSample, 1280, 800);
+  Dashboard high(kSample, 1000, 800);
   REQUIRE(high.app.findings().source().list().size() == 4);
   CHECK(whole_sentences(high) == 4);
   const float of_two = high.app.finding_area().height;
@@ -81,7 +81,7 @@ TEST_CASE("findings take two lines where they are long, and one in a lower windo
   high.settle();
   CHECK(high.selection().layer == list[head].place.layer);
 
-  Dashboard low(kSample, 1280, 680);
+  Dashboard low(kSample, 1000, 680);
   CHECK(low.app.finding_area().height < of_two * 0.7F);
   CHECK(low.app.finding_area().height > 60);  // not folded
   CHECK(whole_sentences(low) < 4);
@@ -180,6 +180,6 @@ TEST_CASE("a result folder's findings are those that it says", "[findings]") {
   REQUIRE_FALSE(list.empty());
   click_line(dashboard, place_of(list, FindingKind::policy), list.size());
   CHECK(dashboard.app.state().setting_a.sigma == 0.9);
-  CHECK(list[place_of(list, FindingKind::policy)].text.starts_with(dashboard.app.state().setting_a.policy() +
-                                                                   " loses"));
+  CHECK(list[place_of(list, FindingKind::policy)].text.find(dashboard.app.state().setting_a.policy()) !=
+        std::string::npos);
 }
