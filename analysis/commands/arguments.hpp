@@ -45,9 +45,9 @@ class CommandLine : public CLI::App {
   std::string help_text();
   /// A folder, or several, by their place.
   template <class Folders>
-  void add_folders(const char* name, Folders& folders, const char* meaning) {
+  void add_folders(const char* name, Folders& folders, const char* meaning, bool required = true) {
     add_option(name, folders, meaning)
-        ->required()
+        ->required(required)
         ->check(folder_name())
         ->option_text(std::is_same_v<Folders, std::string> ? " " : "...");
   }

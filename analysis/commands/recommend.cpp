@@ -1,6 +1,8 @@
 #include "analysis/recommend/recommend.hpp"
 
 #include "analysis/commands/commands.hpp"
+#include "analysis/commands/from_model.hpp"
+#include "analysis/recommend/gate.hpp"
 #include "analysis/results/result_folder.hpp"
 #include "analysis/results/text_file.hpp"
 #include "data/atomic_file.hpp"
@@ -18,8 +20,15 @@ namespace kvreplay {
 namespace recommend_option {
 constexpr OptionFacts out{
     "out", "FILE.json",
-    "Write the recipe of the first line, recommended or only lowest. {bytes} in FILE is the budget, as 20; "
-    "with {way}, every line has a recipe, as tokens-everywhere"};
+    "Write the recipe of the setting that the output names first. {bytes} in FILE is the budget, as 20; "
+    "with {way}, every line of the table has a recipe, as tokens-everywhere"},
+    model{"model", "FILE.gguf",
+          "In place of results: capture the prompts with llama.cpp, measure the engine's settings (for "
+          "llama.cpp: in the model itself), and choose"},
+    prompts{"prompts", "PATH",
+            "Texts (.txt), conversations or logged requests (.json, .jsonl), or a folder of these"},
+    max{"max", "N", "Prompts at most", "", 1}, decode{"decode", "N", "Decoding steps of a text", "", 1},
+    work{"work", "DIR", "Folder for the dumps and results, which a second run goes on with"};
 }  // namespace recommend_option
 
 namespace {
@@ -45,10 +54,11 @@ Recipes write_recipes(const recommend::MeasuredLevers& measured, const recommend
   for (const recommend::Recommendation& one : found.recommendations) {
     const std::string of_bytes = with(out, kBytes, word_of(one.memory));
     if (one.candidates.empty()) recipes.missing.push_back(of_bytes);
+    const bool each_way = out.find(kWay) != std::string::npos;
     for (const recommend::Candidate& candidate : one.candidates) {
+      if (!each_way && &candidate != &one.winner()) continue;
       recipes.written.push_back(with(of_bytes, kWay, way_of(candidate.use, candidate.where)));
       write_output(recipes.written.back(), recipe_json(measured, found, one, candidate).dump(1) + "\n");
-      if (out.find(kWay) == std::string::npos) break;
     }
   }
   return recipes;
@@ -123,6 +133,50 @@ std::string validation_commands(const recommend::MeasuredLevers& measured, const
   return shell_line(evict) + " && " + shell_line(validate);
 }
 
+void require_consistent(const recommend::RecommendOptions& options, const recommend::GateOptions& gate,
+                        const std::string& out) {
+  namespace option = recommend::recommend_option;
+  const OptionText limits = option_text("a limit: {} or {}", option::fail_above, option::fail_flips);
+  if (options.bytes.empty() && gate.check.empty())
+    throw OptionError(option::bytes,
+                      option_text("the size of the cache, as 20% or 1.5GiB (or {} CASE)", option::check),
+                      "none");
+  if (!gate.check.empty() && (!options.bytes.empty() || !out.empty()))
+    throw OptionError(option::check,
+                      option_text("no {} and no {}: nothing is chosen", option::bytes, recommend_option::out),
+                      "one");
+  if (!gate.check.empty() && !gate.is_set()) throw OptionError(option::check, limits, "none");
+  if (gate.fail_flips && gate.check.empty())
+    throw OptionError(option::fail_flips,
+                      option_text("{} CASE: a choice has no flips before it is run", option::check), "none");
+  if (!gate.junit.empty() && !gate.is_set()) throw OptionError(option::junit, limits, "none");
+  if (!out.empty() && options.bytes.size() > 1 && out.find(kBytes) == std::string::npos)
+    throw OptionError(recommend_option::out, "{bytes} in the name of one of several recipes",
+                      fmt::format("'{}'", out));
+}
+
+void require_consistent(const std::vector<std::string>& results, const FromModel& from) {
+  if (results.empty() == from.model.empty())
+    throw OptionError("RESULTS",
+                      option_text("result folders of evict, or {} with {}", recommend_option::model,
+                                  recommend_option::prompts),
+                      results.empty() ? "neither" : "both");
+  if (from.model.empty() && (!from.prompts.empty() || !from.work.empty()))
+    throw OptionError(recommend_option::model, "the model that reads the prompts", "none");
+  if (from.model.empty()) return;
+  if (from.prompts.empty()) throw OptionError(recommend_option::prompts, "texts or conversations", "none");
+  if (from.work.empty()) throw OptionError(recommend_option::work, "a folder for dumps and results", "none");
+}
+
+/// Prints the judgement of each gate, writes them, and returns the exit status.
+int judged(const std::vector<recommend::Gate>& gates, const recommend::GateOptions& options,
+           const CommonOptions& output) {
+  if (!options.junit.empty()) write_output(options.junit, recommend::junit_text(gates));
+  if (!output.json)
+    for (const recommend::Gate& gate : gates) say("{}\n", recommend::gate_text(gate, options));
+  return std::ranges::all_of(gates, &recommend::Gate::passes) ? 0 : 1;
+}
+
 }  // namespace
 
 int run_recommend(const Arguments& arguments) {
@@ -138,39 +192,57 @@ int run_recommend(const Arguments& arguments) {
       "kvreplay recommend results/levers --bytes 1.5GiB --context 32768 --batch 8\n"
       "kvreplay recommend results/vllm --bytes 50% --for vllm               # of evict --policy none --bits "
       "vllm\n"
+      "kvreplay recommend --model M.gguf --prompts texts --work work --for llama.cpp --bytes 41%\n"
+      "kvreplay recommend results/llama.cpp --check q4_0+hadamard --fail-above 0.02\n"
       "kvreplay evict DUMP... --recipe recipe.json --out results/recipe    # all of it at once, exactly");
   std::vector<std::string> results;
   recommend::RecommendOptions options;
+  recommend::GateOptions gate;
   std::string out;
   CommonOptions output;
-  app->add_folders("RESULTS", results, "Results of evict, of several dumps of one model");
+  FromModel from;
+  app->add_folders("RESULTS", results, "Results of evict, of several dumps of one model (or --model)", false);
   app->add({bind_option(option::bytes, options.bytes), bind_option(option::context, options.context),
             bind_option(option::batch, options.batch),
             bind_option(option::engine, options.engine)
                 .saying(fmt::format(": {}", fmt::join(kEngines.names(), ", "))),
             bind_option(option::by, options.by)
                 .saying(fmt::format(": {}", fmt::join(recommend::kBy.names(), ", "))),
-            bind_option(option::without, options.without), bind_option(recommend_option::out, out)});
-  app->option(option::bytes)->required();
+            bind_option(option::without, options.without), bind_option(recommend_option::out, out),
+            bind_option(option::check, gate.check), bind_option(option::fail_above, gate.fail_above),
+            bind_option(option::fail_flips, gate.fail_flips), bind_option(option::junit, gate.junit),
+            bind_option(recommend_option::model, from.model),
+            bind_option(recommend_option::prompts, from.prompts).naming_files(),
+            bind_option(recommend_option::max, from.max), bind_option(recommend_option::decode, from.decode),
+            bind_option(recommend_option::work, from.work)});
   app->option(recommend_option::out)->check(file_ending({".json"}));
   output.add_output(*app);
   if (parse(*app, arguments)) return 0;
-  if (!out.empty() && options.bytes.size() > 1 && out.find(kBytes) == std::string::npos)
-    throw OptionError(recommend_option::out, "{bytes} in the name of one of several recipes",
-                      fmt::format("'{}'", out));
-
+  require_consistent(options, gate, out);
+  require_consistent(results, from);
+  if (!from.model.empty()) results = {measure(from, options.engine, output)};
   std::vector<std::filesystem::path> folders;
   for (const std::string& folder : results) {
     ResultFolder::require_as_written(folder);
     folders.emplace_back(folder);
   }
   recommend::MeasuredLevers measured = recommend::read_levers(folders);
+  if (!gate.check.empty()) {
+    const std::vector<recommend::Gate> gates{recommend::gate_of_case(measured, gate)};
+    if (output.json) print_json(recommend::gate_json(gates.front()));
+    return judged(gates, gate, output);
+  }
   const recommend::Recommended found = recommend::recommend(measured, options);
   const Recipes recipes = out.empty() ? Recipes() : write_recipes(measured, found, out);
   const std::vector<std::string>& written = recipes.written;
+  std::vector<recommend::Gate> gates;
+  if (gate.is_set())
+    for (const recommend::Recommendation& one : found.recommendations)
+      if (!one.candidates.empty()) gates.push_back(recommend::gate_of_choice(measured, one, gate));
   if (output.json) {
     Json json = json_of(measured, found);
     if (!written.empty()) json["recipes"] = written;
+    for (const recommend::Gate& one : gates) json["gates"].push_back(recommend::gate_json(one));
     print_json(json);
   } else if (!output.quiet) {
     say("{}", plain_text(measured, found));
@@ -179,9 +251,12 @@ int run_recommend(const Arguments& arguments) {
     say_next({written.empty() ? command_with_recipe(results, options, found)
                               : validation_commands(measured, results.front(), written.front())});
   }
+  const int status = judged(gates, gate, output);
   std::fflush(stdout);
   tell_missing(recipes.missing);
-  return recipes.missing.empty() ? 0 : 1;
+  // A budget that nothing fits has nothing that passes.
+  const bool none_fits = gate.is_set() && gates.size() < found.recommendations.size();
+  return recipes.missing.empty() && !none_fits ? status : 1;
 }
 
 }  // namespace kvreplay

@@ -94,8 +94,19 @@ class Folder {
       if (metric == "output_error") found->error = heads;
       if (metric == "loss_step") found->step = Eigen::Map<const Vector<double>>(entry.layers.data(), layers_);
     }
-    for (const MetricEntry& entry : measured_metrics(results_, table, true))
-      if (entry.metric() == "kl") place_of(table, entry).model->written = entry.model;
+    for (const ValidatedCase& one : read_validation(results_).cases) {
+      const auto at = places_.find({one.policy, one.semantics, one.phase, one.budget});
+      if (one.table != Table::evictions || at == places_.end() || at->second.model == nullptr) continue;
+      ModelFigures& model = *at->second.model;
+      const double kl = one.measured_as(ValidationFigure::kl),
+                   same_top1 = one.measured_as(ValidationFigure::same_top1);
+      if (one.is_written()) {
+        model.written = kl;
+        model.written_same_top1 = same_top1;
+      } else {
+        model.same_top1 = same_top1;
+      }
+    }
     // Cases that have figures of the whole model only.
     for (const Table which : {Table::budgets, Table::compensation}) {
       const MetricTable others = table_and_measured(results_, which);

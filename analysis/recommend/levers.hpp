@@ -41,7 +41,8 @@ struct ModelFigures {
   double nats = kNan;   ///< loss_step
   double output_error = kNan;
   double kl = kNan, right = kNan;  ///< in the model: its divergence, and whether it still answers rightly
-  double written = kNan;           ///< the divergence where the model writes into a cache in the format
+  double same_top1 = kNan;         ///< in the model: share of steps that keep their likeliest token
+  double written = kNan, written_same_top1 = kNan;  ///< kl, same_top1 of a cache that the model writes
 };
 
 /// Measurements of all levers on one prompt.

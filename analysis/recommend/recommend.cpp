@@ -93,6 +93,12 @@ Smallest smallest_of(const MeasuredLevers& measured, const Means& all, std::size
   return found;
 }
 
+/// Orders candidates by what a user has to set up: one setting for all heads before a choice for each, one
+/// technique before two.
+int complexity(const Candidate& candidate) {
+  return 2 * (candidate.where == Where::each ? 1 : 0) + (candidate.use == Use::both ? 1 : 0);
+}
+
 Recommendation recommended(const MeasuredLevers& measured, const Means& all, const std::vector<Means>& others,
                            Wish wish) {
   Recommendation found;
@@ -119,8 +125,13 @@ Recommendation recommended(const MeasuredLevers& measured, const Means& all, con
                              FigureScale::log));
       p.push_back(pairs.back().p);
     }
+  const std::vector<double> adjusted = holm(p);
   found.against_second = pairs.front();
-  found.against_second->p = holm(p).front();
+  found.against_second->p = adjusted.front();
+  if (std::ssize(others) >= kFewestPrompts)
+    for (std::size_t j = 1; j < found.candidates.size(); ++j)  // the pairs of the first stand first
+      if (!(adjusted[j - 1] < kToldApart) && complexity(found.candidates[j]) < complexity(found.winner()))
+        found.taken = j;
   if (!found.told_apart()) found.prompts_needed = prompts_needed(pairs).front();
   return found;
 }

@@ -74,8 +74,13 @@ struct Recommendation {
   /// pairs of candidates.
   std::optional<Paired> against_second;
   std::optional<std::ptrdiff_t> prompts_needed;  ///< to tell them apart, where that is not sure
+  /// Index of the recommended candidate: the simplest that does not differ significantly from the cheapest.
+  /// One setting for all heads is simpler than a choice for each, and one technique than two. The cheapest
+  /// below kFewestPrompts, where nothing differs significantly.
+  std::size_t taken = 0;
 
   bool told_apart() const { return against_second && against_second->p < kToldApart; }
+  const Candidate& winner() const { return candidates[taken]; }
 };
 
 /// The cheapest candidate among a way and its special cases. A choice that coincides with a special case is

@@ -195,15 +195,16 @@ std::string recommendation_text(const MeasuredLevers& measured, const Recommende
   std::string text = fmt::format("\nwithin {}{}\n", one.memory.text, of);
   if (one.candidates.empty()) return text + nothing_fits(found, one);
   text += candidates_text(measured, found, one);
-  const Candidate& best = one.candidates.front();
+  const Candidate &lowest = one.candidates.front(), &best = one.winner();
   const auto line = [&](std::string_view label, const Candidate& candidate) {
     text += fmt::format("  {}: {}: {}\n", label, name_of(candidate), chosen_text(measured, candidate));
   };
   line(verdict(found, one), best);
+  if (one.taken > 0) line(kBy[found.by].lowest, lowest);
   const By other = found.by == By::mean ? By::worst : By::mean;
-  const auto& lowest =
+  const auto& least =
       *std::ranges::min_element(one.candidates, {}, [&](const Candidate& c) { return c.cost(other); });
-  if (&lowest != &best && best.worst) line(kBy[other].lowest, lowest);
+  if (&least != &best && (one.taken == 0 || &least != &lowest) && best.worst) line(kBy[other].lowest, least);
   if (best.chosen.between)
     text += fmt::format("  its nats are interpolated: measure --keep {} to be sure\n",
                         keep_word(best.chosen.between->keeps));
@@ -288,8 +289,9 @@ std::string over_second_text(const Recommendation& of) {
 }
 
 std::string_view verdict(const Recommended& found, const Recommendation& of) {
-  if (of.told_apart() && !of.candidates.front().chosen.between) return "recommended";
-  return of.candidates.front().worst ? kBy[found.by].lowest : "lowest on this prompt";
+  if (of.taken > 0) return "simplest, not told apart from the lowest";
+  if (of.told_apart() && !of.winner().chosen.between) return "recommended";
+  return of.winner().worst ? kBy[found.by].lowest : "lowest on this prompt";
 }
 
 std::string chosen_text(const MeasuredLevers& measured, const Candidate& candidate) {
@@ -377,6 +379,7 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
     for (const Candidate& candidate : one.candidates)
       candidates.push_back(candidate_json(measured, candidate));
     all.push_back({{"bytes", one.memory.text}, {"share", one.share}, {"candidates", candidates}});
+    if (!one.candidates.empty()) all.back()["taken"] = way_of(one.winner().use, one.winner().where);
     if (one.against_second) {
       all.back()["first_over_second"] = pair_json(*one.against_second);
       all.back()["told_apart"] = one.told_apart();
@@ -389,7 +392,7 @@ Json json_of(const MeasuredLevers& measured, const Recommended& found) {
     if (one.prompts_needed) all.back()["prompts_needed"] = *one.prompts_needed;
     if (one.candidates.empty()) continue;
     if (const std::string how =
-            engine_flags(measured, found.engine, recipe_of(measured, one.candidates.front().chosen));
+            engine_flags(measured, found.engine, recipe_of(measured, one.winner().chosen));
         !how.empty())
       all.back()["told"] = how;
   }

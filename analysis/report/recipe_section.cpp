@@ -79,7 +79,7 @@ std::string rows_html(const MeasuredLevers& measured, const recommend::Recommend
   std::string rows;
   for (const Recommendation& one : found.recommendations) {
     if (one.candidates.empty()) continue;
-    const Candidate& best = one.candidates.front();
+    const Candidate& best = one.winner();
     rows += fmt::format(
         "<tr><th "
         "scope=\"row\">{0}</th><td>{1}</td><td>{2}</td><td>{3}</td><td>{4}<details><summary>recipe.json</"
@@ -121,7 +121,7 @@ std::optional<Section> recipe_section(const OverDumpsReader& results) {
                          "Ways to spend the same bytes, the best first. Small dots are the prompts, the "
                          "large one is their geometric mean, the bar its 95 % interval."))
     section.figures.push_back(std::move(*figure));
-  section.html = table_html({"within", "bytes", unit(*measured), "over the runner-up", "the first of them"},
+  section.html = table_html({"within", "bytes", unit(*measured), "over the runner-up", "taken"},
                             rows_html(*measured, found), false);
   return section;
 }

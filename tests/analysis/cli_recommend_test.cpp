@@ -413,7 +413,7 @@ TEST_CASE("recipes and results that cannot be used are refused in a line", "[rec
     return complaint(joined({"recommend"}, arguments));
   };
   const fs::path all = levers(temp, {dump});
-  CHECK(contains(refused({all}), "--bytes is required"));
+  CHECK(contains(refused({all}), "--bytes: expected the size of the cache"));
   CHECK(contains(refused({all, "--bytes", "120%"}),
                  "--bytes: expected a share as 20% or 0.2, or bytes as 1.5GiB or "
                  "800MiB, found '120%'"));
