@@ -32,9 +32,10 @@ class ChannelFigures : public MeasuredTable<ChannelPlan, ChannelColumns> {
                                          std::pair(ChannelFigure::rope_pair_share, C::rope_pair_share)})
       if (metric != ChannelFigure::rope_pair_share || has_pairs())
         table
-            .add({"", std::string(name_of(setting.semantics)), "", fmt::format("{}", setting.recent),
-                  std::string(name_of(RowSet::window)), std::string(name_of(metric))},
-                 [&](Scope scope) { return std::optional(scoped_.mean(scope, columns_.of(column))); })
+            .add(
+                {"", std::string(name_of(setting.semantics)), "", fmt::format("{}", setting.recent),
+                 std::string(name_of(RowSet::window)), std::string(name_of(metric))},
+                [&, of = column](Scope scope) { return std::optional(scoped_.mean(scope, columns_.of(of))); })
             .map = name_of(metric);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       const ChannelCase& which = plan_.cases[c];

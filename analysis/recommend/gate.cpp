@@ -80,7 +80,8 @@ bool Gate::passes() const {
 }
 
 Gate gate_of_case(const MeasuredLevers& measured, const GateOptions& options) {
-  const auto [text, figures] = case_named(measured, options.check);
+  const std::pair<std::string, Figures> found = case_named(measured, options.check);
+  const auto& [text, figures] = found;
   struct Kind {
     const char* unit;
     double ModelFigures::*figure;
@@ -92,7 +93,7 @@ Gate gate_of_case(const MeasuredLevers& measured, const GateOptions& options) {
       {"predicted nats", &ModelFigures::nats},
       {"output error", &ModelFigures::output_error}};
   const Kind* const kind = std::ranges::find_if(kKinds, [&](const Kind& one) {
-    return &one == std::end(kKinds) - 1 || std::ranges::all_of(figures, [&](const ModelFigures* of) {
+    return &one == std::end(kKinds) - 1 || std::ranges::all_of(found.second, [&](const ModelFigures* of) {
       return std::isfinite(of->*one.figure);
     });
   });

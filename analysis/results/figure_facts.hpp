@@ -106,17 +106,29 @@ struct FigureKind {
   Levels levels = {};
   HeadTotal over_heads = HeadTotal::formed;
 
-  constexpr FigureKind on(RowSets its_rows) const { return with(&FigureKind::rows, its_rows); }
-  constexpr FigureKind of(Levels its_levels) const { return with(&FigureKind::levels, its_levels); }
-  constexpr FigureKind drawn(FigureScale its_scale) const { return with(&FigureKind::scale, its_scale); }
-  constexpr FigureKind approximate() const { return with(&FigureKind::exact, false); }
-  constexpr FigureKind summed() const { return with(&FigureKind::over_heads, HeadTotal::sum); }
-
- private:
-  template <class T>
-  constexpr FigureKind with(T FigureKind::*field, T value) const {
+  constexpr FigureKind on(RowSets its_rows) const {
     FigureKind kind = *this;
-    kind.*field = value;
+    kind.rows = its_rows;
+    return kind;
+  }
+  constexpr FigureKind of(Levels its_levels) const {
+    FigureKind kind = *this;
+    kind.levels = its_levels;
+    return kind;
+  }
+  constexpr FigureKind drawn(FigureScale its_scale) const {
+    FigureKind kind = *this;
+    kind.scale = its_scale;
+    return kind;
+  }
+  constexpr FigureKind approximate() const {
+    FigureKind kind = *this;
+    kind.exact = false;
+    return kind;
+  }
+  constexpr FigureKind summed() const {
+    FigureKind kind = *this;
+    kind.over_heads = HeadTotal::sum;
     return kind;
   }
 };

@@ -92,23 +92,28 @@ def measure(args, model, file):
     rows = []
     for kind in KINDS:
         seen, unseen = ([dump for dump in dumps if dump.name.startswith(kind) == is_kind] for is_kind in (False, True))
-        recipes = []
+        recipes = {"": [], "_worst": []}
         for count, draw in itertools.product(CHOSEN_ON, range(args.draws)):
             name = f"{args.within}_{kind}_{count}_{draw}"
             choosing = random.Random(name).sample(seen, count)
             to = folder / "chosen" / name
             to.mkdir(parents=True, exist_ok=True)
-            run(f"choose_{name}", args.program, "recommend", folder / "levers", "--bytes", f"{args.within}%", "--quiet", "--out", to / "{way}.json",
-                "--without", ",".join(dump.name for dump in dumps if dump not in choosing))
+            without = ("--without", ",".join(dump.name for dump in dumps if dump not in choosing))
+            for by, ways in (("mean", to), ("worst", to / "worst")):
+                ways.mkdir(exist_ok=True)
+                run(f"choose_{name}" + "_worst" * (by == "worst"), args.program, "recommend", folder / "levers", "--bytes", f"{args.within}%", "--by", by,
+                    "--quiet", "--out", ways / "{way}.json", *without)
             plain = min(to.glob("*-everywhere.json"), key=lambda path: json.loads(path.read_text())["chosen"]["chosen_on_all"])
-            recipes += [f"{way}_{count}_{draw}={path}" for way, path in (("recipe", to / "both-each.json"), ("plain", plain))]
-        ran = folder / f"run_{args.within}_{kind}"
-        run(f"run_{args.within}_{kind}", args.program, "evict", *unseen, "--out", ran, "--force", "--quiet", "--threads", args.threads,
-            "--recipe", ",".join(recipes))
-        run(f"validate_{args.within}_{kind}", "kvvalidate.py", "--model", file, "--dump", *unseen, "--results", ran,
-            "--resume" if any(ran.glob("**/validate.json")) else "--force")
-        for dump in unseen:
-            rows += cases_of(args, model, kind, ran / dump.name)
+            for runs, way, path in (("", "recipe", to / "both-each.json"), ("", "plain", plain), ("_worst", "worst", to / "worst" / "both-each.json")):
+                recipes[runs].append(f"{way}_{count}_{draw}={path}")
+        for runs, chosen in recipes.items():
+            name = f"{args.within}_{kind}{runs}"
+            ran = folder / f"run_{name}"
+            run(f"run_{name}", args.program, "evict", *unseen, "--out", ran, "--force", "--quiet", "--threads", args.threads, "--recipe", ",".join(chosen))
+            run(f"validate_{name}", "kvvalidate.py", "--model", file, "--dump", *unseen, "--results", ran,
+                "--resume" if any(ran.glob("**/validate.json")) else "--force")
+            for dump in unseen:
+                rows += cases_of(args, model, kind, ran / dump.name)
     return rows
 
 
@@ -143,14 +148,14 @@ def tables(rows):
             ratios = [np.mean([np.log(at[kind, draw, "recipe", prompt] / at[kind, draw, "plain", prompt]) for of, draw in draws if of == kind])
                       for kind, prompt in prompts]
             worst = {way: [max(kl for (of, one, of_way, _), kl in at.items() if (of, one, of_way) == (kind, draw, way)) for kind, draw in draws]
-                     for way in ("recipe", "plain")}
+                     for way in ("recipe", "plain", "worst")}
             by_kind = [f"{np.exp(np.mean([ratio for (of, _), ratio in zip(prompts, ratios) if of == kind])):.2f}" for kind in KINDS]
-            kl = [np.exp(np.mean([np.log(value) for (_, _, of, _), value in at.items() if of == way])) for way in ("recipe", "plain")]
-            lines.append([model, f"{within} %", count, f"{kl[0]:.2g} / {kl[1]:.2g}", times(ratios), " / ".join(by_kind),
-                          f"{max(worst['recipe']):.2g} / {max(worst['plain']):.2g}",
+            kl = [np.exp(np.mean([np.log(value) for (_, _, of, _), value in at.items() if of == way])) for way in worst]
+            lines.append([model, f"{within} %", str(count), " / ".join(f"{nats:.2g}" for nats in kl), times(ratios), " / ".join(by_kind),
+                          " / ".join(f"{max(values):.2g}" for values in worst.values()),
                           f"{sum(mine <= its for mine, its in zip(worst['recipe'], worst['plain']))} of {len(draws)}"])
-    return {"advice": table(["model", "within", "chosen on", "recipe / plain setting, nats", "ratio", "ratio of " + " / ".join(KINDS),
-                             "worst prompt, nats", "no worse on the worst prompt of a kind"], lines)}
+    return {"advice": table(["model", "within", "chosen on", "recipe / plain setting / recipe by worst, nats", "ratio", "ratio of " + " / ".join(KINDS),
+                             "worst prompt of the three, nats", "no worse on the worst prompt of a kind"], lines)}
 
 
 def capture(args, model, file, folder) -> list[Path]:
