@@ -15,6 +15,7 @@ except ImportError as missing:
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import advice  # noqa: E402
 import analysis  # noqa: E402
 import compensation  # noqa: E402
 import cures  # noqa: E402
@@ -95,12 +96,22 @@ class Page(unittest.TestCase):
         self.assertEqual(dict(re.findall(r"<!-- (recipes .+?) -->\n(.*?)\n<!-- end -->", page, re.DOTALL)), found)
         for row in rows:
             self.assertTrue(float(row["true_kl"]) > 0 and 0 < float(row["share"]) < float(row["within"]) / 100 + 0.015, row)
+
+    def test_advice_costs_what_the_committed_figures_say(self):
+        rows = orders.read(HERE / "advice.csv")
+        page = (HERE / "RECIPES.md").read_text(encoding="utf-8")
+        found = advice.tables(rows)
+        self.assertEqual(dict(re.findall(r"<!-- (advice) -->\n(.*?)\n<!-- end -->", page, re.DOTALL)), found)
+        for case in {(row["model"], row["within"], row["chosen_on"], row["draw"], row["way"], row["prompt"]) for row in rows}:
+            self.assertIn(case[4], ("recipe", "plain", "worst"))
+        # At equal bytes: the plain setting's share is the recipe's within 2 %, over all prompts.
+        for within in {row["within"] for row in rows}:
+            share = {way: np.mean([float(row["share"]) for row in rows if (row["way"], row["within"]) == (way, within)]) for way in ("recipe", "plain")}
+            self.assertAlmostEqual(share["recipe"] / share["plain"], 1, delta=0.02)
         readme = " ".join((HERE.parents[1] / "README.md").read_text(encoding="utf-8").split())
-        said = re.search(r"A fifth of the bytes loses (0\.0030? \[.*?\]) nats.*?loses (\d+) times.*?technique (\d+) times", readme, re.DOTALL)
-        self.assertIn(f"| 20 % | tokens and bits, each head its own | {said.group(1)},", found["recipes cost"])
-        over = re.search(r"SmolLM2-135M \| 20 % \| ([\d.]+) .*? \| ([\d.]+) .*? \| ([\d.]+) ", found["recipes over"]).groups()
-        for times, ratio in zip(said.groups()[1:], over):
-            self.assertAlmostEqual(1 / float(times), float(ratio), delta=0.006)
+        nats, ratio = re.search(r"chosen on four prompts of other kinds, loses (0\.\d+) nats: ([\d.]+ \[.*?\]) times", readme).groups()
+        self.assertIn(f"| SmolLM2-135M | 20 % | 4 | {nats} / ", found["advice"])
+        self.assertIn(f"| {ratio}, less in ", found["advice"])
 
     def test_between_its_budgets_the_ruler_is_a_line_in_the_logarithms(self):
         def row(run, policy, share, kl):
