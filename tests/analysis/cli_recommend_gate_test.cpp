@@ -152,4 +152,18 @@ TEST_CASE("limits that cannot be judged are refused", "[recommend]") {
   CHECK(contains(refused({"--bytes", "20%", "--check", "4", "--fail-above", "1"}), "nothing is chosen"));
   CHECK(contains(refused({"--bytes", "20%", "--junit", temp / "x.xml"}), "--junit: expected a limit"));
   CHECK(contains(refused({}), "--bytes: expected the size of the cache"));
+
+  // A model takes the place of results, and needs prompts and a folder.
+  CHECK(contains(refused({"--bytes", "20%", "--model", "m.gguf"}),
+                 "RESULTS: expected result folders of evict"));
+  CHECK(contains(refused({"--bytes", "20%", "--prompts", "x.txt"}), "--model: expected the model"));
+  const auto from_model = [&](const std::vector<std::string>& more) {
+    return complaint(joined({"recommend", "--bytes", "41%"}, more));
+  };
+  CHECK(contains(from_model({}), "RESULTS: expected result folders of evict, or --model with --prompts"));
+  CHECK(contains(from_model({"--model", "m.gguf"}), "--prompts: expected texts or conversations"));
+  CHECK(contains(from_model({"--model", "m.gguf", "--prompts", "x.txt"}), "--work: expected a folder"));
+  fs::create_directory(temp / "empty");
+  CHECK(contains(from_model({"--model", "m.gguf", "--prompts", temp / "empty", "--work", temp / "w"}),
+                 "expected texts (.txt) or conversations"));
 }
