@@ -15,8 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("KVREPLAY")
-# Set-up, a display, several processes, and dumps of the reader's own with their results.
-ELSEWHERE = re.compile(r"^(\./bootstrap\.sh|export|cmake|python3|mpirun|kvreplay view|kvreplay-viewer)\b|\bDUMP\b|\bdumps/|\bresults/mine\b")
+# Set-up, a display, several processes, and dumps, results and models of the reader's own.
+ELSEWHERE = re.compile(r"^(\./bootstrap\.sh|export|cmake|python3|mpirun|kvreplay view|kvreplay-viewer)\b|\bDUMP\b|\bdumps/|\bresults/mine\b|\.gguf\b")
+
 
 
 def blocks(document, language):
