@@ -19,7 +19,6 @@ PROGRAM = os.environ.get("KVREPLAY")
 ELSEWHERE = re.compile(r"^(\./bootstrap\.sh|export|cmake|python3|mpirun|kvreplay view|kvreplay-viewer)\b|\bDUMP\b|\bdumps/|\bresults/mine\b|\.gguf\b")
 
 
-
 def blocks(document, language):
     """The code blocks of a document in one language, as lists of lines."""
     text = (ROOT / document).read_text(encoding="utf-8")
