@@ -2,22 +2,15 @@
 
 #include "analysis/options/option.hpp"
 #include "analysis/run/compute_choice.hpp"
-#include "analysis/run/stage.hpp"
-#include "data/error.hpp"
-#include "data/npy_array.hpp"
+#include "data/dump.hpp"
 #include "sim/compute.hpp"
 #include "sim/head_group.hpp"
 #include "sim/schedule.hpp"
-#include "sim/simd/panel.hpp"
 
-#include <algorithm>
-#include <atomic>
-#include <csignal>
-#include <cstddef>
+#include <functional>
 #include <memory>
 #include <nanobind/nanobind.h>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,19 +26,12 @@ namespace nb = nanobind;
 /// command line, but for the dashes. Throws OptionError.
 void read_keywords(const BoundOptions& options, const nb::dict& keywords);
 
-/// The `options` for which keep(const OptionFacts*) is true.
-template <class Keep>
-BoundOptions those_of(BoundOptions options, const Keep& keep) {
-  std::erase_if(options, [&](const BoundOption& option) { return !keep(option.facts); });
-  return options;
-}
+/// (name, "meaning [default]") of each option of a call, for its keywords and its docstring.
+nb::list described(const BoundOptions& options);
 
 /// The options of `one`, then those of `other`.
 BoundOptions joined(BoundOptions one, const BoundOptions& other);
-
-/// The options, with the description of `facts` replaced by that of `own`: equal names, but with the values
-/// that a call takes.
-BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const OptionFacts& own);
+BoundOptions without(BoundOptions options, const OptionFacts& one);
 
 /// Throws OptionError unless `found`, the length of a list of which a call takes one value, is 1.
 void require_one(const OptionFacts& option, std::size_t found);
@@ -53,59 +39,7 @@ void require_one(const OptionFacts& option, std::size_t found);
 template <class Budget>
 void require_one_budget(const OptionFacts& keep, const std::vector<Budget>& budgets) {
   if (budgets.empty()) throw OptionError(keep, "one", "none (keep, sigma or budget says how much stays)");
-  const bool named = !budgets.empty() && budgets.front().asked_by != nullptr;
-  require_one(named ? *budgets.front().asked_by : keep, budgets.size());
-}
-
-/// (name, "meaning [default]") of each option of a call, for its keywords and its docstring.
-nb::list described(const BoundOptions& options);
-
-/// The keywords of one kind of call. Binding options takes longer than reading them, so they are bound once,
-/// and reset for every call.
-template <class Options>
-class Keywords {
- public:
-  using Bind = BoundOptions (*)(Options&);
-  constexpr explicit Keywords(Bind bind) : bind_(bind) {}
-
-  /// Options from the keywords, on top of first(Options&). Needs Python's lock. Converting a value to text
-  /// may run Python code that calls this function again.
-  template <class First>
-  Options read(const nb::dict& keywords, const First& first) {
-    std::unique_ptr<Bound> bound = idle_ ? std::move(idle_) : std::make_unique<Bound>(bind_);
-    first(bound->options);
-    read_keywords(bound->all, keywords);
-    Options said = std::exchange(bound->options, bound->initial);
-    idle_ = std::move(bound);
-    return said;
-  }
-  Options read(const nb::dict& keywords) {
-    return read(keywords, [](Options&) {});
-  }
-  nb::list described() const { return python::described(Bound(bind_).all); }
-
- private:
-  struct Bound {
-    explicit Bound(Bind bind) : all(bind(options)), initial(options) {}
-    Options options;
-    BoundOptions all;
-    Options initial;
-  };
-  Bind bind_;
-  std::unique_ptr<Bound> idle_;
-};
-
-inline nb::list texts_of(const std::vector<OptionText>& notes) {
-  nb::list texts;
-  for (const OptionText& note : notes) texts.append(note.plain().c_str());
-  return texts;
-}
-
-/// Reasons, by the name of the result that is left out.
-inline nb::dict texts_of(const std::vector<LeftOut>& left_out) {
-  nb::dict texts;
-  for (const LeftOut& one : left_out) texts[one.what.c_str()] = one.why.c_str();
-  return texts;
+  require_one(budgets.front().asked_by != nullptr ? *budgets.front().asked_by : keep, budgets.size());
 }
 
 /// Options that every call takes, besides its command's.
@@ -118,100 +52,90 @@ BoundOptions bound(CallOptions& options);
 
 /// Options of a command and of the call.
 template <class Options>
-struct Asked {
+struct CallArgs {
   Options of = {};
   CallOptions call = {};
 };
 
+/// All options of a command and of the call. The package's functions name those that make sense for arrays.
+template <class Options>
+BoundOptions all_options(CallArgs<Options>& args) {
+  return joined(bound(args.of), bound(args.call));
+}
+
+/// The keywords of one kind of call. Binding options takes longer than reading them, so they are bound once,
+/// and reset for every call.
+template <class Options>
+class Keywords {
+ public:
+  using Args = CallArgs<Options>;
+  using Bind = BoundOptions (*)(Args&);
+  constexpr explicit Keywords(Bind bind = all_options<Options>) : bind_(bind) {}
+
+  /// Arguments from the keywords, on top of prepare(Options&). Needs Python's lock. Converting a value to
+  /// text may run Python code that calls this function again.
+  template <class Prepare>
+  Args read(const nb::dict& keywords, const Prepare& prepare) {
+    std::unique_ptr<Bound> bound = idle_ ? std::move(idle_) : std::make_unique<Bound>(bind_);
+    prepare(bound->args.of);
+    read_keywords(bound->all, keywords);
+    Args read = std::exchange(bound->args, bound->initial);
+    idle_ = std::move(bound);
+    return read;
+  }
+  Args read(const nb::dict& keywords) {
+    return read(keywords, [](Options&) {});
+  }
+  nb::list described() const { return python::described(Bound(bind_).all); }
+
+ private:
+  struct Bound {
+    explicit Bound(Bind bind) : all(bind(args)), initial(args) {}
+    Args args;
+    BoundOptions all;
+    Args initial;
+  };
+  Bind bind_;
+  std::unique_ptr<Bound> idle_;
+};
+
 /// Threads of a call that names none; 0: one per core that this process may use.
-int default_threads();
 void set_default_threads(int threads);
+/// The number of threads that such a call has.
+int default_thread_count();
 
-/// Threads that no other call uses, as long as the object lives.
-class Lease {
- public:
-  explicit Lease(int threads);
-  ~Lease();
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  Workers& workers() const { return *workers_; }
+/// Runs work(compute) without Python's lock, on threads that no other call uses. SIGINT stops it if the call
+/// is of the main thread; Python then raises KeyboardInterrupt.
+void run_call(const CallOptions& options, const std::function<void(const Compute&)>& work);
 
- private:
-  int threads_;
-  std::unique_ptr<Workers> workers_;
-};
-
-/// While it lives, SIGINT stops the workers of a call from the main thread, besides what it does to Python.
-class StopOnInterrupt {
- public:
-  explicit StopOnInterrupt(Workers& workers);
-  ~StopOnInterrupt();
-  StopOnInterrupt(const StopOnInterrupt&) = delete;
-  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
-
- private:
-  bool active_ = false;
-  struct sigaction before_ = {};
-};
-
-/// As choose_compute(), which is asked once for each choice.
-ChosenCompute chosen_compute(const CallOptions& options);
-
-/// Raises what Python makes of a Ctrl-C.
-[[noreturn]] void raise_interrupt();
-
-/// work(const Compute&), which must not touch Python.
+/// Runs work.operator()<T>(compute) in the precision of the call. `work` must not touch Python.
 template <class Work>
-auto computed(const CallOptions& options, const Work& work) {
-  const ChosenCompute chosen = chosen_compute(options);
-  try {
-    const nb::gil_scoped_release unlocked;
-    const Lease lease(options.threads ? static_cast<int>(*options.threads) : default_threads());
-    const StopOnInterrupt stop(lease.workers());
-    return work(chosen.on(lease.workers()));
-  } catch (const Interrupted&) {
-    raise_interrupt();
-  }
-}
-
-/// A head group of `parts` of layer 0; where its keys lie as they are used, all threads look at them.
-template <class T>
-HeadGroup<T> loaded_head(const Dump& dump, Index g, const HeadParts& parts, Workers& workers) {
-  HeadParts unchecked = parts;
-  unchecked.checked_keys = false;
-  HeadGroup<T> group = load_head_group<T>(dump, 0, g, unchecked);
-  if (!parts.checked_keys || !group.k.borrowed()) return group;
-  constexpr Index kPerItem = Index{1} << 16;
-  const Index n = group.k.size();
-  std::atomic<bool> bad = false;
-  workers.parallel_for(div_up(n, kPerItem), [&](Index item) {
-    const Index first = item * kPerItem;
-    if (first_not_finite(group.k.data() + first, std::min(kPerItem, n - first))) bad = true;
+void compute_call(const CallOptions& options, const Work& work) {
+  run_call(options, [&](const Compute& compute) {
+    in_float32(options.precision) ? work.template operator()<float>(compute)
+                                  : work.template operator()<double>(compute);
   });
-  if (bad) load_head_group<T>(dump, 0, g, parts);  // says which
-  return group;
 }
 
-/// work() on head groups of `parts`. Where their keys went unlooked at and it finds what is not finite, a key
-/// may be why: the message then says which.
-template <class T, class Work>
-auto on_parts(const Dump& dump, const HeadParts& parts, const Work& work) {
-  try {
-    return work();
-  } catch (const InputError&) {
-    const HeadParts keys{.first_row = dump.shape().T, .values = false, .others = false};
-    for (Index g = 0; !parts.checked_keys && g < dump.shape().n_kv; ++g) load_head_group<T>(dump, 0, g, keys);
-    throw;
-  }
-}
+/// A head group of layer 0 with the parts that a call reads. All threads check keys that are used in place.
+template <class T>
+HeadGroup<T> loaded_head(const Dump& dump, Index g, const HeadParts& parts, Workers& workers);
 
-/// Runs body(kv_head) for the KV heads of a layer: side by side while they are small.
-template <class Body>
-void for_each_head(const Dump& dump, Workers& workers, const Body& body) {
-  const DumpShape& shape = dump.shape();
-  if (shape.n_kv > 1 && head_group_bytes(dump, sizeof(double)) <= kLargeHeadGroup)
-    return workers.parallel_for(shape.n_kv, body);
-  for (Index g = 0; g < shape.n_kv; ++g) body(g);
+/// Runs work() on head groups with `parts`. If it throws and the keys were not checked before, the message
+/// names the first key that is not finite, where there is one.
+template <class T>
+void on_parts(const Dump& dump, const HeadParts& parts, const std::function<void()>& work);
+
+/// Runs body(kv_head) for the KV heads of a layer: in parallel while they are small.
+void for_each_head(const Dump& dump, Workers& workers, const std::function<void(Index)>& body);
+
+/// Runs body(group) for the KV heads of a layer, with `parts` of their groups.
+template <class T>
+void on_heads(const Dump& dump, const HeadParts& parts, Workers& workers,
+              const std::function<void(const HeadGroup<T>&)>& body) {
+  on_parts<T>(dump, parts, [&] {
+    for_each_head(dump, workers, [&](Index g) { body(loaded_head<T>(dump, g, parts, workers)); });
+  });
 }
 
 }  // namespace kvreplay::python

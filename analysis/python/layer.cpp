@@ -1,7 +1,10 @@
 #include "analysis/python/layer.hpp"
 
 #include "analysis/results/dump_set.hpp"
+#include "data/dtype.hpp"
 #include "data/error.hpp"
+
+#include <fmt/format.h>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -12,6 +15,63 @@
 
 namespace kvreplay::python {
 namespace {
+
+using nb::dlpack::dtype_code;
+using AnyArray = nb::ndarray<nb::ro>;
+
+bool on_host(int device) {
+  return device == nb::device::cpu::value || device == nb::device::cuda_host::value ||
+         device == nb::device::rocm_host::value;
+}
+
+std::optional<AnyArray> imported(nb::handle object) {
+  AnyArray array;
+  if (nb::try_cast<AnyArray>(object, array) && on_host(array.device_type())) return array;
+  return std::nullopt;
+}
+
+std::string dtype_name(const AnyArray& array) {
+  const nb::dlpack::dtype dtype = array.dtype();
+  if (static_cast<dtype_code>(dtype.code) == dtype_code::Bool) return "bool";
+  constexpr const char* kKinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex"};
+  return fmt::format("{}{}", dtype.code < std::size(kKinds) ? kKinds[dtype.code] : "kind", dtype.bits);
+}
+
+std::optional<Dtype> dtype_of(const HostArray& array) {
+  const auto [code, bits, lanes] = array.numbers.dtype();
+  const bool is_bfloat = static_cast<dtype_code>(code) == dtype_code::Bfloat && bits == 16 && lanes == 1;
+  if (array.bfloat || is_bfloat) return Dtype::bf16;
+  if (static_cast<dtype_code>(code) != dtype_code::Float || lanes != 1) return std::nullopt;
+  return bits == 16   ? std::optional(Dtype::f16)
+         : bits == 32 ? std::optional(Dtype::f32)
+         : bits == 64 ? std::optional(Dtype::f64)
+                      : std::nullopt;
+}
+
+/// An array from NumPy, torch or any object with DLPack or the buffer protocol. Host memory is not copied;
+/// device memory is copied to the host if this build has a CUDA backend. `name` appears in error messages.
+/// Throws InputError.
+HostArray array_of(const char* name, nb::handle object) {
+  const auto arrays = [] { return nb::module_::import_("kvreplay._arrays"); };
+  if (nb::hasattr(object, "mask")) arrays().attr("require_unmasked")(name, object);
+  if (const auto array = imported(object)) return {*array};
+  for (const nb::handle form : arrays().attr("readable_forms")(name, object))  // ends with the reason
+    if (const auto array = imported(form[0])) return {*array, nb::cast<bool>(form[1])};
+  nb::raise("%s: no form is left", name);
+}
+
+MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
+  const auto dtype = dtype_of(array);
+  if (!dtype)
+    throw InputError(std::string(name_of(tensor)), "float16, bfloat16, float32 or float64 numbers",
+                     dtype_name(array.numbers));
+  MemoryArray memory{tensor, *dtype, array.numbers.data(), {}, {}};
+  for (std::size_t axis = 0; axis < array.numbers.ndim(); ++axis) {
+    memory.shape.push_back(static_cast<Index>(array.numbers.shape(axis)));
+    memory.strides.push_back(static_cast<Index>(array.numbers.stride(axis)));
+  }
+  return memory;
+}
 
 Dump dump_of(const std::vector<Tensor>& tensors, const std::vector<HostArray>& arrays,
              const std::string& manifest, std::optional<Index> prompt_len, std::vector<Index> positions) {

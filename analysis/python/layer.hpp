@@ -1,14 +1,44 @@
 #pragma once
 
-#include "analysis/python/arrays.hpp"
 #include "data/dump.hpp"
 
+#include <cstddef>
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvreplay::python {
+
+namespace nb = nanobind;
+
+/// Arrays in C order, as kvreplay._arrays.numbers() and booleans() give them.
+using Numbers = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+using Booleans = nb::ndarray<const bool, nb::c_contig, nb::device::cpu>;
+
+/// A NumPy array that has these numbers.
+template <class Element, class T>
+nb::object numpy_of(std::vector<T>&& values, const std::vector<std::size_t>& shape) {
+  static_assert(sizeof(Element) == sizeof(T));
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, Element>(reinterpret_cast<Element*>(kept->data()), shape.size(),
+                                                  shape.data(), owner));
+}
+template <class T>
+nb::object numpy_of(std::vector<T>&& values, const std::vector<std::size_t>& shape) {
+  return numpy_of<T, T>(std::move(values), shape);
+}
+
+inline std::size_t extent(Index n) { return static_cast<std::size_t>(n); }
+
+/// An array in the host's memory, kept alive by a reference.
+struct HostArray {
+  nb::ndarray<nb::ro> numbers;
+  bool bfloat = false;  ///< 16 bits each that are a bfloat16's
+};
 
 /// One layer's arrays as a dump, and the arrays themselves, so that they stay.
 class Layer {
@@ -25,12 +55,5 @@ class Layer {
 };
 
 void bind_layer(nb::module_& module);
-void bind_tokens(nb::module_& module);
-void bind_evictions(nb::module_& module);
-void bind_growing_caches(nb::module_& module);
-void bind_outputs(nb::module_& module);
-void bind_channels(nb::module_& module);
-void bind_budgets(nb::module_& module);
-void bind_compensations(nb::module_& module);
 
 }  // namespace kvreplay::python

@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import Any, Callable, Iterable, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from . import _core
 
@@ -15,12 +15,31 @@ class KeywordError(_core.InputError, TypeError):
     """A keyword that a function does not take: an InputError and, as in Python itself, a TypeError."""
 
 
-def takes(options: Sequence[Tuple[str, str]] = (), more: Iterable[str] = (), program: bool = False) -> Callable[[Function], Function]:
-    """Makes a function reject unknown keywords. Known are its own and those in `more`, which its **keywords collect. options: name
-    and meaning of the library's keywords, for the docstring. program: the kvreplay program checks the **keywords instead."""
+def options_of(query: str, function: Callable[..., Any]) -> List[Tuple[str, str]]:
+    """Name and meaning of the options of a query of the library that are keywords of a function."""
+    names = keywords_of(function)
+    return [(name, meaning) for name, meaning in _core.options(query) if name in names]
+
+
+def ask(query: str, layer: Optional[_core.Layer], given: Mapping[str, Any], **inputs: Any) -> Dict[str, Any]:
+    """Results of a query by name. given: a function's locals(), of which the options of the query are passed on."""
+    return _core.ask(query, layer, inputs, {name: given[name] for name in QUERIES[query]})
+
+
+QUERIES: Dict[str, List[str]] = {}  # the keywords that a query's function passes on
+
+
+def takes(query: Union[str, Sequence[Tuple[str, str]]] = (), more: Iterable[str] = (), program: bool = False,
+          **meanings: str) -> Callable[[Function], Function]:
+    """Makes a function reject unknown keywords. Known are its own and those in `more`, which its **keywords collect. query: the
+    library's query whose options the docstring lists, in the words of `meanings` where a function takes less than a command; or
+    a list of names and meanings. program: the kvreplay program checks the **keywords instead."""
     def checked(function: Function) -> Function:
         names = {*keywords_of(function), *more}
         called = function.__qualname__.removesuffix(".__init__")
+        options = options_of(query, function) if isinstance(query, str) else query
+        if isinstance(query, str):
+            QUERIES[query] = [name for name, _ in options]
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
@@ -36,7 +55,7 @@ def takes(options: Sequence[Tuple[str, str]] = (), more: Iterable[str] = (), pro
                 raise KeywordError(f"{error}{_core.alternatives(found[1], sorted(names))}") from None
 
         if options:
-            lines = "".join(f"    {name}: {meaning}\n" for name, meaning in options)
+            lines = "".join(f"    {name}: {meanings.get(name, meaning)}\n" for name, meaning in options)
             call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions [what holds where they are not given]:\n\n{lines}"
         return call  # type: ignore[return-value]
     return checked
