@@ -1,5 +1,4 @@
-#include "analysis/python/calls.hpp"
-
+#include "analysis/python/query.hpp"
 #include "data/error.hpp"
 #include "data/npy_array.hpp"
 #include "sim/simd/panel.hpp"

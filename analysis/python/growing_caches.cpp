@@ -1,4 +1,4 @@
-#include "analysis/eviction/growing_cache.hpp"
+#include "analysis/eviction/head_evictions.hpp"
 #include "analysis/measure/case_outputs.hpp"
 #include "analysis/python/query.hpp"
 #include "data/error.hpp"

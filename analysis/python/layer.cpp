@@ -1,5 +1,4 @@
-#include "analysis/python/layer.hpp"
-
+#include "analysis/python/query.hpp"
 #include "analysis/results/dump_set.hpp"
 #include "data/dtype.hpp"
 #include "data/error.hpp"
@@ -37,6 +36,12 @@ std::string dtype_name(const AnyArray& array) {
   return fmt::format("{}{}", dtype.code < std::size(kKinds) ? kKinds[dtype.code] : "kind", dtype.bits);
 }
 
+/// An array in the host's memory.
+struct HostArray {
+  AnyArray numbers;
+  bool bfloat = false;  ///< 16 bits each that are a bfloat16's
+};
+
 std::optional<Dtype> dtype_of(const HostArray& array) {
   const auto [code, bits, lanes] = array.numbers.dtype();
   const bool is_bfloat = static_cast<dtype_code>(code) == dtype_code::Bfloat && bits == 16 && lanes == 1;
@@ -71,13 +76,6 @@ MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
     memory.strides.push_back(static_cast<Index>(array.numbers.stride(axis)));
   }
   return memory;
-}
-
-Dump dump_of(const std::vector<Tensor>& tensors, const std::vector<HostArray>& arrays,
-             const std::string& manifest, std::optional<Index> prompt_len, std::vector<Index> positions) {
-  std::vector<MemoryArray> memory;
-  for (std::size_t n = 0; n < arrays.size(); ++n) memory.push_back(tensor_of(tensors[n], arrays[n]));
-  return Dump::of_memory(memory, manifest, {prompt_len}, std::move(positions));
 }
 
 /// One layer of a tensor.
@@ -167,16 +165,17 @@ void def_shape(Class& bound, const Of& dump_of) {
 
 Layer::Layer(const nb::dict& arrays, const std::string& manifest, std::optional<Index> prompt_len,
              std::vector<Index> positions) {
-  std::vector<Tensor> tensors;
+  std::vector<MemoryArray> tensors;
   for (const auto& [key, array] : arrays) {
     if (array.is_none()) continue;
     const std::string name = nb::cast<std::string>(key);
     const auto tensor = kTensors.named(name);
     if (!tensor) throw InputError("unknown array '" + name + "'");
-    tensors.push_back(*tensor);
-    arrays_.push_back(array_of(name.c_str(), array));
+    const HostArray found = array_of(name.c_str(), array);
+    tensors.push_back(tensor_of(*tensor, found));
+    arrays_.push_back(found.numbers);
   }
-  dump_.emplace(dump_of(tensors, arrays_, manifest, prompt_len, std::move(positions)));
+  dump_.emplace(Dump::of_memory(tensors, manifest, {prompt_len}, std::move(positions)));
 }
 
 void bind_layer(nb::module_& module) {
