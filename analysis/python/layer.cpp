@@ -1,9 +1,6 @@
 #include "analysis/python/query.hpp"
 #include "analysis/results/dump_set.hpp"
 #include "data/dtype.hpp"
-#include "data/error.hpp"
-
-#include <fmt/format.h>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -15,65 +12,20 @@
 namespace kvreplay::python {
 namespace {
 
-using nb::dlpack::dtype_code;
-using AnyArray = nb::ndarray<nb::ro>;
-
-bool on_host(int device) {
-  return device == nb::device::cpu::value || device == nb::device::cuda_host::value ||
-         device == nb::device::rocm_host::value;
-}
-
-std::optional<AnyArray> imported(nb::handle object) {
-  AnyArray array;
-  if (nb::try_cast<AnyArray>(object, array) && on_host(array.device_type())) return array;
-  return std::nullopt;
-}
-
-std::string dtype_name(const AnyArray& array) {
-  const nb::dlpack::dtype dtype = array.dtype();
-  if (static_cast<dtype_code>(dtype.code) == dtype_code::Bool) return "bool";
-  constexpr const char* kKinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex"};
-  return fmt::format("{}{}", dtype.code < std::size(kKinds) ? kKinds[dtype.code] : "kind", dtype.bits);
-}
-
-/// An array in the host's memory.
-struct HostArray {
-  AnyArray numbers;
-  bool bfloat = false;  ///< 16 bits each that are a bfloat16's
-};
-
-std::optional<Dtype> dtype_of(const HostArray& array) {
-  const auto [code, bits, lanes] = array.numbers.dtype();
-  const bool is_bfloat = static_cast<dtype_code>(code) == dtype_code::Bfloat && bits == 16 && lanes == 1;
-  if (array.bfloat || is_bfloat) return Dtype::bf16;
-  if (static_cast<dtype_code>(code) != dtype_code::Float || lanes != 1) return std::nullopt;
-  return bits == 16   ? std::optional(Dtype::f16)
-         : bits == 32 ? std::optional(Dtype::f32)
-         : bits == 64 ? std::optional(Dtype::f64)
-                      : std::nullopt;
-}
-
-/// An array from NumPy, torch or any object with DLPack or the buffer protocol. Host memory is not copied;
-/// device memory is copied to the host if this build has a CUDA backend. `name` appears in error messages.
-/// Throws InputError.
-HostArray array_of(const char* name, nb::handle object) {
-  const auto arrays = [] { return nb::module_::import_("kvreplay._arrays"); };
-  if (nb::hasattr(object, "mask")) arrays().attr("require_unmasked")(name, object);
-  if (const auto array = imported(object)) return {*array};
-  for (const nb::handle form : arrays().attr("readable_forms")(name, object))  // ends with the reason
-    if (const auto array = imported(form[0])) return {*array, nb::cast<bool>(form[1])};
-  nb::raise("%s: no form is left", name);
-}
-
-MemoryArray tensor_of(Tensor tensor, const HostArray& array) {
-  const auto dtype = dtype_of(array);
-  if (!dtype)
-    throw InputError(std::string(name_of(tensor)), "float16, bfloat16, float32 or float64 numbers",
-                     dtype_name(array.numbers));
-  MemoryArray memory{tensor, *dtype, array.numbers.data(), {}, {}};
-  for (std::size_t axis = 0; axis < array.numbers.ndim(); ++axis) {
-    memory.shape.push_back(static_cast<Index>(array.numbers.shape(axis)));
-    memory.strides.push_back(static_cast<Index>(array.numbers.stride(axis)));
+/// A tensor of a layer from (NumPy array, True if its integers are bits of bfloat16).
+MemoryArray tensor_of(Tensor tensor, const nb::ndarray<nb::ro>& array, bool bfloat) {
+  const auto bits = array.dtype().bits;
+  MemoryArray memory{tensor,
+                     bfloat       ? Dtype::bf16
+                     : bits == 16 ? Dtype::f16
+                     : bits == 32 ? Dtype::f32
+                                  : Dtype::f64,
+                     array.data(),
+                     {},
+                     {}};
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    memory.shape.push_back(static_cast<Index>(array.shape(axis)));
+    memory.strides.push_back(static_cast<Index>(array.stride(axis)));
   }
   return memory;
 }
@@ -167,13 +119,11 @@ Layer::Layer(const nb::dict& arrays, const std::string& manifest, std::optional<
              std::vector<Index> positions) {
   std::vector<MemoryArray> tensors;
   for (const auto& [key, array] : arrays) {
-    if (array.is_none()) continue;
     const std::string name = nb::cast<std::string>(key);
-    const auto tensor = kTensors.named(name);
-    if (!tensor) throw InputError("unknown array '" + name + "'");
-    const HostArray found = array_of(name.c_str(), array);
-    tensors.push_back(tensor_of(*tensor, found));
-    arrays_.push_back(found.numbers);
+    nb::ndarray<nb::ro>& numbers = arrays_.emplace_back();
+    if (!nb::try_cast(nb::object(array[0]), numbers))  // of bytes that no stride of whole numbers reaches
+      nb::module_::import_("kvreplay._arrays").attr("refuse")(name, array[0]);
+    tensors.push_back(tensor_of(kTensors.named(name).value(), numbers, nb::cast<bool>(array[1])));
   }
   dump_.emplace(Dump::of_memory(tensors, manifest, {prompt_len}, std::move(positions)));
 }

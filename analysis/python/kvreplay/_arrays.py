@@ -1,7 +1,8 @@
-"""Arrays of any kind: as the extension reads them, and the reasons where it cannot."""
+"""Arrays of any framework, as the extension reads them, and the reasons where it cannot."""
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence, Tuple
+import sys
+from typing import Any, NoReturn, Sequence, Tuple
 
 import numpy as np
 
@@ -9,11 +10,6 @@ from . import _core
 
 READABLE = "?bBhHiIlLqQefdFD"  # codes of NumPy's numbers of up to 64 bits
 HOST = (1, 3, 11)  # device types of DLPack: the CPU, and memory that a GPU's driver pinned
-
-
-def require_unmasked(name: str, array: Any) -> None:
-    if array.mask.any():
-        raise _core.InputError(f"{name}: expected an array without masked entries, found some")
 
 
 def on_host(name: str, array: Any) -> Any:
@@ -30,57 +26,55 @@ def on_host(name: str, array: Any) -> Any:
     return copy()
 
 
-def readable_forms(name: str, array: Any) -> Iterator[Tuple[Any, bool]]:
-    """Forms of an array to try in turn, each with True if its 16-bit integers are bits of bfloat16. Ends with an InputError."""
+def in_place(name: str, array: Any) -> Tuple[np.ndarray, bool]:
+    """Any array as NumPy's, without a copy of host memory. True: its 16-bit integers are bits of bfloat16. Rejects what neither
+    NumPy, DLPack nor the buffer protocol exports."""
+    if type(array) is np.ndarray and array.dtype.char in READABLE and array.dtype.isnative:
+        return array, False
+    if hasattr(array, "mask") and hasattr(array, "filled") and array.mask.any():
+        raise _core.InputError(f"{name}: expected an array without masked entries, found some")
     array = on_host(name, array)
-    yield array, False
-    if hasattr(array, "view") and getattr(getattr(array, "dtype", None), "name", "") == "bfloat16":  # of ml_dtypes
-        yield array.view("uint16"), True
-    if hasattr(array, "detach"):  # a tensor with gradients is not exported
-        yield array.detach(), False
-    raise _core.InputError(f"{name}: expected an array: NumPy's, torch's or any with DLPack or the buffer protocol, found {unreadable(array)}")
+    array = array.detach() if hasattr(array, "detach") else array
+    dtype = getattr(array, "dtype", None)
+    is_bfloat = str(getattr(dtype, "name", dtype)).endswith("bfloat16")
+    try:
+        if is_bfloat:
+            torch = sys.modules.get("torch")
+            array = array.view(torch.int16 if torch and isinstance(array, torch.Tensor) else "uint16")
+        found = (np.asarray(array) if isinstance(array, np.ndarray) or hasattr(array, "__array__") else
+                 np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array)))
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        refuse(name, array)
+    if found.dtype.char not in READABLE or not found.dtype.isnative:
+        refuse(name, array)
+    return found, is_bfloat
 
 
-def unreadable(array: Any) -> str:
-    """Describes an array that neither protocol exports, and how NumPy makes it readable."""
+def refuse(name: str, array: Any) -> NoReturn:
+    """Raises the reason why an array cannot be read, and how NumPy makes it readable."""
     dtype = getattr(array, "dtype", None)
     found = type(array).__name__ + ("" if dtype is None else f" of {dtype}")
-    if not hasattr(dtype, "byteorder"):
-        return found
-    if dtype.names is not None:
-        return f"{found}, structured with fields {dtype.names} (take one of them)"
-    if dtype.byteorder == ">":
-        return f"{found}, big-endian (x.astype(x.dtype.newbyteorder('=')) swaps its bytes)"
-    apart = next((stride for stride in array.strides if dtype.itemsize and stride % dtype.itemsize), None)
-    return found if apart is None else (
-        f"{found}, packed: numbers of {dtype.itemsize} bytes stand {apart} apart (np.ascontiguousarray(x) gathers them)")
+    if getattr(dtype, "names", None) is not None:
+        found += f", structured with fields {dtype.names} (take one of them)"
+    elif getattr(dtype, "byteorder", "") == ">":
+        found += ", big-endian (x.astype(x.dtype.newbyteorder('=')) swaps its bytes)"
+    elif apart := [stride for stride in getattr(array, "strides", ()) if hasattr(dtype, "byteorder") and stride % dtype.itemsize]:
+        found += f", packed: numbers of {dtype.itemsize} bytes stand {apart[0]} apart (np.ascontiguousarray(x) gathers them)"
+    raise _core.InputError(f"{name}: expected an array: NumPy's, torch's or any with DLPack or the buffer protocol, found {found}")
 
 
-def numpy_of(array: Any) -> np.ndarray:
-    """Converts any array that a Layer accepts to NumPy; bfloat16 becomes float32."""
-    array = array.detach().cpu() if hasattr(array, "detach") else array.get() if hasattr(array, "get") else array
-    if "bfloat16" not in str(getattr(array, "dtype", "")):
-        return np.asarray(array)
-    if hasattr(array, "float"):
-        return array.float().numpy()
-    return (np.asarray(array.view("uint16")).astype(np.uint32) << 16).view(np.float32)
+def tensor(name: str, array: Any) -> Tuple[np.ndarray, bool]:
+    """A tensor of a layer, as in_place() has it."""
+    found, is_bfloat = in_place(name, array)
+    if found.dtype.char not in "efd" and not is_bfloat:
+        raise _core.InputError(f"{name}: expected float16, bfloat16, float32 or float64 numbers, found {found.dtype}")
+    return found, is_bfloat
 
 
 def as_numpy(name: str, array: Any) -> np.ndarray:
-    """An array of any kind that the extension reads, as NumPy's; bfloat16 becomes float32."""
-    if type(array) is np.ndarray and array.dtype.char in READABLE and array.dtype.isnative:
-        return array
-    if hasattr(array, "mask"):
-        require_unmasked(name, array)
-    array = on_host(name, array)
-    try:
-        found = array if isinstance(array, np.ndarray) else numpy_of(array if hasattr(array, "dtype") else memoryview(array))
-    except (TypeError, ValueError, RuntimeError, BufferError):
-        found = None
-    if found is None or not found.dtype.isnative or found.dtype.char not in READABLE:
-        for _ in readable_forms(name, array):  # ends with the reason
-            pass
-    return found
+    """Any array as NumPy's; bfloat16 becomes float32."""
+    found, is_bfloat = in_place(name, array)
+    return (found.view(np.uint16).astype(np.uint32) << 16).view(np.float32) if is_bfloat else found
 
 
 def require_shape(name: str, found: np.ndarray, shape: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core
 from ._equal import ByContent
-from ._arrays import booleans, numbers, numpy_of
+from ._arrays import as_numpy, booleans, numbers
 from ._layer import LAYER, Layer, Positions, layer_of
 from ._options import Function, ask, takes
 from ._show import head_names, heads, picture, table
@@ -77,7 +77,7 @@ def named_scores(score: Union[Score, Mapping[str, Score], None]) -> dict[str, Sc
 
 
 def score_of(score: Score, layer: Layer) -> Any:
-    return score(*map(numpy_of, layer.prompt())) if callable(score) else score
+    return score(*map(as_numpy, "qkv", layer.prompt())) if callable(score) else score
 
 
 def score_array(name: str, score: Any, layer: Layer, per_query_head: Optional[bool]) -> np.ndarray:

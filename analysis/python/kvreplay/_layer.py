@@ -9,6 +9,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Union, over
 import numpy as np
 
 from . import _core
+from ._arrays import tensor
 from ._options import KeywordError, keywords_of, takes
 
 Positions = Union[int, str]  # a number, a share of the prompt as "5%", or "all"
@@ -54,9 +55,8 @@ class Layer(_core.Layer):
                   "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope,
                   "output_norm": output_norm}
         manifest = "{" + ", ".join(f'"{name}": {_json(name, value)}' for name, value in stated.items() if value is not None) + "}"
-        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window,
-                          "g_nll": g_nll, "q_ref": q_ref},
-                         manifest, None if prompt_len is None else whole_number("prompt length", prompt_len),
+        tensors = {"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window, "g_nll": g_nll, "q_ref": q_ref}
+        super().__init__({name: tensor(name, array) for name, array in tensors.items() if array is not None}, manifest, None if prompt_len is None else whole_number("prompt length", prompt_len),
                          [] if positions is None else [whole_number("positions", at) for at in _plain(positions)])
         self.arrays = (q, k, v)
         self._given = {**stated, "sink_logit": sink_logit, "prompt_len": prompt_len, "positions": positions, "wo": wo, "gate": gate,
