@@ -113,9 +113,8 @@ nb::list described(const BoundOptions& options) {
   for (const BoundOption& option : options) {
     const bool from_facts = !option.facts->otherwise.empty() && !is_wanted(option);
     const std::string otherwise(from_facts ? option.facts->otherwise : std::string_view(option.initial));
-    found.append(nb::make_tuple(keyword_of(*option.facts),
-                                fmt::format("{}{}{}", option.facts->meaning, option.words,
-                                            otherwise.empty() ? "" : fmt::format(" [{}]", otherwise))));
+    found.append(nb::make_tuple(keyword_of(*option.facts), std::string(option.facts->meaning),
+                                option.words + (otherwise.empty() ? "" : fmt::format(" [{}]", otherwise))));
   }
   return found;
 }

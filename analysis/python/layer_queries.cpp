@@ -320,14 +320,22 @@ nb::dict output_error(const Request& request, const OutputArgs& args) {
 
 // Compensations.
 
-constexpr OptionFacts kMethod{"method", "NAME", "What kept tokens make up for evicted ones by", "fit"};
+constexpr OptionFacts kMethod{"method", "NAME", "What kept tokens make up for evicted ones by", "fit"},
+    kWindow{
+        "window", "N",
+        "The prompt's last N queries: the reference window, the rows that weigh tokens for mergers, window "
+        "rows measured",
+        "32", 1};
 
 Keywords<EvictionOptions> g_compensate_keywords([](EvictionArgs& args) {
   args.of.compensate = {Compensation::fit};
   BoundOptions all = {bind_option(kMethod, args.of.compensate)
                           .saying(fmt::format(": {}", fmt::join(kCompensations.names(), ", ")))};
   all = joined(std::move(all), without(all_options(args), evict_option::keep));  // keep is an array here
-  for (BoundOption& one : all) one.needs = nullptr;  // there is a method, by default
+  for (BoundOption& one : all) {
+    one.needs = nullptr;  // there is a method, by default
+    if (one.facts == &evict_option::window) one.facts = &kWindow;
+  }
   return all;
 });
 

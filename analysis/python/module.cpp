@@ -44,7 +44,7 @@ void bind_queries(nb::module_& module) {
       "Results of a query by name: arrays, numbers and texts.");
   module.def(
       "options", [](const std::string& query) { return query_named(query).options(); }, nb::arg("query"),
-      "(name, meaning) of a query's options.");
+      "(name, meaning, words and default) of a query's options.");
   module.def(
       "check",
       [](const std::string& query, const nb::dict& inputs, const nb::dict& options) {

@@ -68,7 +68,7 @@ class Layer {
 /// command line, but for the dashes. Throws OptionError.
 void read_keywords(const BoundOptions& options, const nb::dict& keywords);
 
-/// (name, "meaning [default]") of each option of a call, for its keywords and its docstring.
+/// (name, meaning, ": words [default]") of each option of a call, for its keywords and its docstring.
 nb::list described(const BoundOptions& options);
 
 /// The options of `one`, then those of `other`.

@@ -698,7 +698,7 @@ class Keywords(unittest.TestCase):
 
     @staticmethod
     def options(query, function):
-        return kvreplay._options.options_of(query, getattr(function, "__init__") if isinstance(function, type) else function)
+        return kvreplay._options.listed(query, kvreplay._options.keywords_of(getattr(function, "__init__") if isinstance(function, type) else function))
 
     @staticmethod
     def help(function):

@@ -27,7 +27,7 @@ from ._dashboard import Dashboard, show
 from ._evictions import Eviction, OutputError, Score, evict, output_error
 from ._growing import GrowingCaches
 from ._layer import Dump, Layer, Positions
-from ._options import takes
+from ._options import listed, takes
 from ._program import Comparison, analyze, compare, program
 from ._recommend import Recommended, recommend
 from ._tokens import TokenMetrics, token_metrics
@@ -52,7 +52,7 @@ def set_threads(threads: Optional[int] = None) -> None:
     _core.set_threads(threads)
 
 
-@takes([one for one in _core.options("evict") if one[0] in AS_EVICT] + [one for one in _core.options("compensate") if one[0] in AS_COMPENSATE])
+@takes(listed("evict", AS_EVICT, phase="prefill or blockwise:N") + listed("compensate", AS_COMPENSATE))
 def press(policy: Union[str, "os.PathLike[str]", Results, None] = None, compression_ratio: Optional[float] = None, *,
           score: Union[Score, Mapping[str, Score], None] = None, keep: Union[float, int, str, None] = None,
           sigma: Optional[float] = None, budget: Union[int, str, None] = None, budgets: Any = None,

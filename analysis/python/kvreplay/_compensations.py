@@ -78,8 +78,7 @@ class Compensation(ByContent):
         return table(repr(self), ["", "layer", *head_names(n)], rows)
 
 
-@takes("compensate", LAYER, window="The prompt's last N queries: the reference window, the rows that weigh tokens for mergers, and "
-                                   "the window rows measured [32]")
+@takes("compensate", LAYER)
 def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, keep: Any = None,
                method: Optional[str] = None, reference: Optional[str] = None, reference_rows: Optional[int] = None,
                window: Optional[Positions] = None, semantics: Optional[str] = None, backend: Optional[str] = None,

@@ -47,7 +47,7 @@ Score = Union[Any, Callable[[np.ndarray, np.ndarray, np.ndarray], Any]]
 POLICY = "BASE, BASE+SCORE or score:SCORE, with options of its own as in snapkv[window=64,pool=7]"
 
 
-@takes("evict", LAYER, policy=POLICY, phase="prefill or blockwise:N [prefill]")
+@takes("evict", LAYER, policy=POLICY, phase="prefill or blockwise:N")
 def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, policy: Optional[str] = None,
           keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
           score: Union[Score, Mapping[str, Score], None] = None, semantics: Optional[str] = None, phase: Optional[str] = None,

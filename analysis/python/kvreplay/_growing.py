@@ -27,7 +27,7 @@ class GrowingCaches(_core.GrowingCaches):
     per_query_head. .size: rows added so far. .budget: tokens.
     """
 
-    @takes("growing_caches", LAYER, policy=POLICY, phase="blockwise:N, decode, decode:N (a cut every N steps) or append-only [prefill]")
+    @takes("growing_caches", LAYER, policy=POLICY, phase="blockwise:N, decode, decode:N (a cut every N steps) or append-only")
     def __init__(self, n_q: int, n_kv: int, d: int, d_v: int, prompt_len: int, steps: int = 0, *, policy: Optional[str] = None,
                  keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
                  semantics: Optional[str] = None, phase: Optional[str] = None, decode_window: Optional[int] = None, prompt: Optional[str] = None,

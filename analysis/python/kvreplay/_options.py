@@ -15,15 +15,16 @@ class KeywordError(_core.InputError, TypeError):
     """A keyword that a function does not take: an InputError and, as in Python itself, a TypeError."""
 
 
-def options_of(query: str, function: Callable[..., Any]) -> List[Tuple[str, str]]:
-    """Name and meaning of the options of a query of the library that are keywords of a function."""
-    names = keywords_of(function)
-    return [(name, meaning) for name, meaning in _core.options(query) if name in names]
+def listed(query: str, names: Iterable[str], **meanings: str) -> List[Tuple[str, str]]:
+    """Name and text of those options of a query that are among `names`. meanings: other words for some, of functions that take less
+    than the command does."""
+    known = set(names)
+    return [(name, meanings.get(name, meaning) + rest) for name, meaning, rest in _core.options(query) if name in known]
 
 
 def ask(query: str, layer: Optional[_core.Layer], given: Mapping[str, Any], **inputs: Any) -> Dict[str, Any]:
     """Results of a query by name. given: a function's locals(), of which the options of the query are passed on."""
-    return _core.ask(query, layer, inputs, {name: given[name] for name in QUERIES[query]})
+    return _core.ask(query, layer, inputs, {name: given[name] for name in QUERIES[query] if given[name] is not None})
 
 
 QUERIES: Dict[str, List[str]] = {}  # the keywords that a query's function passes on
@@ -37,7 +38,7 @@ def takes(query: Union[str, Sequence[Tuple[str, str]]] = (), more: Iterable[str]
     def checked(function: Function) -> Function:
         names = {*keywords_of(function), *more}
         called = function.__qualname__.removesuffix(".__init__")
-        options = options_of(query, function) if isinstance(query, str) else query
+        options = listed(query, keywords_of(function), **meanings) if isinstance(query, str) else query
         if isinstance(query, str):
             QUERIES[query] = [name for name, _ in options]
 
@@ -55,7 +56,7 @@ def takes(query: Union[str, Sequence[Tuple[str, str]]] = (), more: Iterable[str]
                 raise KeywordError(f"{error}{_core.alternatives(found[1], sorted(names))}") from None
 
         if options:
-            lines = "".join(f"    {name}: {meanings.get(name, meaning)}\n" for name, meaning in options)
+            lines = "".join(f"    {name}: {meaning}\n" for name, meaning in options)
             call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions [what holds where they are not given]:\n\n{lines}"
         return call  # type: ignore[return-value]
     return checked
