@@ -90,7 +90,7 @@ def write(path, text):
 def python_reference():
     """What kvreplay/__init__.py defines or takes from its modules in Python, in its order."""
     tree = ast.parse((ROOT / "analysis/python/kvreplay/__init__.py").read_text(encoding="utf-8"))
-    names = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) and node.level and node.module not in ("_core", "results") for alias in node.names]
+    names = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) and node.level and node.module not in ("_core", "_options", "results") for alias in node.names]
     names += [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
     lines = ["# Python reference\n", "```text", ast.get_docstring(tree), "```\n",
              "`kvreplay.open_results` is described with [the capture scripts](data/capture/README.md), the options that calls share with the command line with [the commands](analysis/commands/COMMANDS.md).\n"]

@@ -1,11 +1,14 @@
-#include "analysis/python/calls.hpp"
+#include "analysis/python/query.hpp"
+#include "data/error.hpp"
+#include "data/npy_array.hpp"
+#include "sim/simd/panel.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <mutex>
 #include <nanobind/stl/string.h>
@@ -21,8 +24,12 @@ namespace {
 
 std::string keyword_of(const OptionFacts& facts) {
   std::string name(facts.name);
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::ranges::replace(name, '-', '_');
   return name;
+}
+bool is_keyword_of(const OptionFacts& facts, std::string_view word) {
+  return std::ranges::equal(facts.name, word,
+                            [](char a, char b) { return a == b || (a == '-' && b == '_'); });
 }
 
 /// True for an option that a call has to give: a list without default, of which a call takes one value.
@@ -64,8 +71,8 @@ void read_keywords(const BoundOptions& options, const nb::dict& keywords) {
   for (const auto& [key, value] : keywords) {
     if (value.is_none()) continue;
     const std::string name = word_of(key);
-    const auto found = std::find_if(options.begin(), options.end(),
-                                    [&](const BoundOption& one) { return keyword_of(*one.facts) == name; });
+    const auto found = std::ranges::find_if(
+        options, [&](const BoundOption& one) { return is_keyword_of(*one.facts, name); });
     if (found == options.end()) {
       std::vector<std::string> names;
       for (const BoundOption& one : options) names.push_back(keyword_of(*one.facts));
@@ -74,8 +81,7 @@ void read_keywords(const BoundOptions& options, const nb::dict& keywords) {
     given.emplace_back(&*found, value);
   }
   const auto is_given = [&](const OptionFacts& facts) {
-    return std::any_of(given.begin(), given.end(),
-                       [&](const auto& one) { return one.first->facts == &facts; });
+    return std::ranges::any_of(given, [&](const auto& one) { return one.first->facts == &facts; });
   };
   for (const auto& [option, value] : given) {
     for (const OptionFacts* other : option->excludes)
@@ -93,14 +99,13 @@ BoundOptions joined(BoundOptions one, const BoundOptions& other) {
   return one;
 }
 
-void require_one(const OptionFacts& option, std::size_t found) {
-  if (found != 1) throw OptionError(option, "one", found == 0 ? "none" : fmt::format("{}", found));
+BoundOptions without(BoundOptions options, const OptionFacts& one) {
+  std::erase_if(options, [&](const BoundOption& option) { return option.facts == &one; });
+  return options;
 }
 
-BoundOptions described_as(BoundOptions options, const OptionFacts& facts, const OptionFacts& own) {
-  for (BoundOption& option : options)
-    if (option.facts == &facts) option.facts = &own;
-  return options;
+void require_one(const OptionFacts& option, std::size_t found) {
+  if (found != 1) throw OptionError(option, "one", found == 0 ? "none" : fmt::format("{}", found));
 }
 
 nb::list described(const BoundOptions& options) {
@@ -108,9 +113,8 @@ nb::list described(const BoundOptions& options) {
   for (const BoundOption& option : options) {
     const bool from_facts = !option.facts->otherwise.empty() && !is_wanted(option);
     const std::string otherwise(from_facts ? option.facts->otherwise : std::string_view(option.initial));
-    found.append(nb::make_tuple(keyword_of(*option.facts),
-                                fmt::format("{}{}{}", option.facts->meaning, option.words,
-                                            otherwise.empty() ? "" : fmt::format(" [{}]", otherwise))));
+    found.append(nb::make_tuple(keyword_of(*option.facts), std::string(option.facts->meaning),
+                                option.words + (otherwise.empty() ? "" : fmt::format(" [{}]", otherwise))));
   }
   return found;
 }
@@ -135,6 +139,37 @@ Pool& pool() {
   return *g_pool.load();
 }
 
+/// Threads that no other call uses, as long as the object lives.
+class Lease {
+ public:
+  explicit Lease(int threads) : threads_(threads) {
+    {
+      Pool& from = pool();
+      const std::lock_guard lock(from.mutex);
+      auto& idle = from.idle[threads];
+      if (!idle.empty()) {
+        workers_ = std::move(idle.back());
+        idle.pop_back();
+      }
+    }
+    // One call follows another within a notebook's or a press's loop.
+    if (!workers_) workers_ = std::make_unique<Workers>(threads, std::chrono::microseconds(100));
+  }
+  ~Lease() {
+    if (workers_->stopping()) return;
+    Pool& to = pool();
+    const std::lock_guard lock(to.mutex);
+    to.idle[threads_].push_back(std::move(workers_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Workers& workers() const { return *workers_; }
+
+ private:
+  int threads_;
+  std::unique_ptr<Workers> workers_;
+};
+
 std::atomic<int> g_threads{0};
 std::atomic<Workers*> g_stopped_by_interrupt{nullptr};
 struct sigaction g_handler = {};  // Python's; set before the pointer above is
@@ -144,7 +179,33 @@ extern "C" void on_interrupt(int signal) {
   g_handler.sa_handler(signal);
 }
 
-bool in_main_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
+/// While it lives, SIGINT stops the workers of a call from the main thread, besides what it does to Python.
+class StopOnInterrupt {
+ public:
+  explicit StopOnInterrupt(Workers& workers) {
+    if (::syscall(SYS_gettid) != ::getpid()) return;
+    sigaction(SIGINT, nullptr, &before_);
+    active_ = (before_.sa_flags & SA_SIGINFO) == 0 && before_.sa_handler != SIG_DFL &&
+              before_.sa_handler != SIG_IGN && before_.sa_handler != on_interrupt;
+    if (!active_) return;
+    g_handler = before_;
+    g_stopped_by_interrupt = &workers;
+    struct sigaction action = before_;
+    action.sa_handler = on_interrupt;
+    sigaction(SIGINT, &action, nullptr);
+  }
+  ~StopOnInterrupt() {
+    if (!active_) return;
+    sigaction(SIGINT, &before_, nullptr);
+    g_stopped_by_interrupt = nullptr;
+  }
+  StopOnInterrupt(const StopOnInterrupt&) = delete;
+  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
+
+ private:
+  bool active_ = false;
+  struct sigaction before_ = {};
+};
 
 }  // namespace
 
@@ -154,50 +215,12 @@ BoundOptions bound(CallOptions& options) {
           bind_option(threads, options.threads)};
 }
 
-int default_threads() { return g_threads; }
 void set_default_threads(int threads) { g_threads = threads; }
+int default_thread_count() { return Lease(g_threads).workers().threads(); }
 
-Lease::Lease(int threads) : threads_(threads) {
-  {
-    Pool& from = pool();
-    const std::lock_guard lock(from.mutex);
-    auto& idle = from.idle[threads];
-    if (!idle.empty()) {
-      workers_ = std::move(idle.back());
-      idle.pop_back();
-    }
-  }
-  // One call follows another within a notebook's or a press's loop.
-  if (!workers_) workers_ = std::make_unique<Workers>(threads, std::chrono::microseconds(100));
-}
+namespace {
 
-Lease::~Lease() {
-  if (workers_->stopping()) return;
-  Pool& to = pool();
-  const std::lock_guard lock(to.mutex);
-  to.idle[threads_].push_back(std::move(workers_));
-}
-
-StopOnInterrupt::StopOnInterrupt(Workers& workers) {
-  if (!in_main_thread()) return;
-  sigaction(SIGINT, nullptr, &before_);
-  const bool handled = (before_.sa_flags & SA_SIGINFO) == 0 && before_.sa_handler != SIG_DFL &&
-                       before_.sa_handler != SIG_IGN && before_.sa_handler != on_interrupt;
-  if (!handled) return;
-  active_ = true;
-  g_handler = before_;
-  g_stopped_by_interrupt = &workers;
-  struct sigaction action = before_;
-  action.sa_handler = on_interrupt;
-  sigaction(SIGINT, &action, nullptr);
-}
-
-StopOnInterrupt::~StopOnInterrupt() {
-  if (!active_) return;
-  sigaction(SIGINT, &before_, nullptr);
-  g_stopped_by_interrupt = nullptr;
-}
-
+/// As choose_compute(), which is called once for each choice.
 ChosenCompute chosen_compute(const CallOptions& options) {
   static std::map<std::pair<BackendChoice, Precision>, ChosenCompute> chosen;  // behind Python's lock
   const std::pair key(options.backend, options.precision);
@@ -208,9 +231,58 @@ ChosenCompute chosen_compute(const CallOptions& options) {
   return found->second;
 }
 
-void raise_interrupt() {
-  if (PyErr_CheckSignals() == 0) PyErr_SetNone(PyExc_KeyboardInterrupt);
-  throw nb::python_error();
+}  // namespace
+
+void run_call(const CallOptions& options, const std::function<void(const Compute&)>& work) {
+  const ChosenCompute chosen = chosen_compute(options);
+  try {
+    const nb::gil_scoped_release unlocked;
+    const Lease lease(static_cast<int>(options.threads.value_or(g_threads)));
+    const StopOnInterrupt stop(lease.workers());
+    work(chosen.on(lease.workers()));
+  } catch (const Interrupted&) {
+    if (PyErr_CheckSignals() == 0) PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+  }
+}
+
+template <class T>
+HeadGroup<T> loaded_head(const Dump& dump, Index g, const HeadParts& parts, Workers& workers) {
+  HeadParts unchecked = parts;
+  unchecked.checked_keys = false;
+  HeadGroup<T> group = load_head_group<T>(dump, 0, g, unchecked);
+  if (!parts.checked_keys || !group.k.borrowed()) return group;
+  constexpr Index kPerItem = Index{1} << 16;
+  const Index n = group.k.size();
+  std::atomic<bool> bad = false;
+  workers.parallel_for(div_up(n, kPerItem), [&](Index item) {
+    const Index first = item * kPerItem;
+    if (first_not_finite(group.k.data() + first, std::min(kPerItem, n - first))) bad = true;
+  });
+  if (bad) load_head_group<T>(dump, 0, g, parts);  // throws, with its place
+  return group;
+}
+template HeadGroup<float> loaded_head(const Dump&, Index, const HeadParts&, Workers&);
+template HeadGroup<double> loaded_head(const Dump&, Index, const HeadParts&, Workers&);
+
+template <class T>
+void on_parts(const Dump& dump, const HeadParts& parts, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const InputError&) {
+    const HeadParts keys{.first_row = dump.shape().T, .values = false, .others = false};
+    for (Index g = 0; !parts.checked_keys && g < dump.shape().n_kv; ++g) load_head_group<T>(dump, 0, g, keys);
+    throw;
+  }
+}
+template void on_parts<float>(const Dump&, const HeadParts&, const std::function<void()>&);
+template void on_parts<double>(const Dump&, const HeadParts&, const std::function<void()>&);
+
+void for_each_head(const Dump& dump, Workers& workers, const std::function<void(Index)>& body) {
+  const Index n_kv = dump.shape().n_kv;
+  if (n_kv > 1 && head_group_bytes(dump, sizeof(double)) <= kLargeHeadGroup)
+    return workers.parallel_for(n_kv, body);
+  for (Index g = 0; g < n_kv; ++g) body(g);
 }
 
 }  // namespace kvreplay::python

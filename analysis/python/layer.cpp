@@ -1,7 +1,6 @@
-#include "analysis/python/layer.hpp"
-
+#include "analysis/python/query.hpp"
 #include "analysis/results/dump_set.hpp"
-#include "data/error.hpp"
+#include "data/dtype.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -13,11 +12,22 @@
 namespace kvreplay::python {
 namespace {
 
-Dump dump_of(const std::vector<Tensor>& tensors, const std::vector<HostArray>& arrays,
-             const std::string& manifest, std::optional<Index> prompt_len, std::vector<Index> positions) {
-  std::vector<MemoryArray> memory;
-  for (std::size_t n = 0; n < arrays.size(); ++n) memory.push_back(tensor_of(tensors[n], arrays[n]));
-  return Dump::of_memory(memory, manifest, {prompt_len}, std::move(positions));
+/// A tensor of a layer from (NumPy array, True if its integers are bits of bfloat16).
+MemoryArray tensor_of(Tensor tensor, const nb::ndarray<nb::ro>& array, bool bfloat) {
+  const auto bits = array.dtype().bits;
+  MemoryArray memory{tensor,
+                     bfloat       ? Dtype::bf16
+                     : bits == 16 ? Dtype::f16
+                     : bits == 32 ? Dtype::f32
+                                  : Dtype::f64,
+                     array.data(),
+                     {},
+                     {}};
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    memory.shape.push_back(static_cast<Index>(array.shape(axis)));
+    memory.strides.push_back(static_cast<Index>(array.stride(axis)));
+  }
+  return memory;
 }
 
 /// One layer of a tensor.
@@ -107,16 +117,15 @@ void def_shape(Class& bound, const Of& dump_of) {
 
 Layer::Layer(const nb::dict& arrays, const std::string& manifest, std::optional<Index> prompt_len,
              std::vector<Index> positions) {
-  std::vector<Tensor> tensors;
+  std::vector<MemoryArray> tensors;
   for (const auto& [key, array] : arrays) {
-    if (array.is_none()) continue;
     const std::string name = nb::cast<std::string>(key);
-    const auto tensor = kTensors.named(name);
-    if (!tensor) throw InputError("unknown array '" + name + "'");
-    tensors.push_back(*tensor);
-    arrays_.push_back(array_of(name.c_str(), array));
+    nb::ndarray<nb::ro>& numbers = arrays_.emplace_back();
+    if (!nb::try_cast(nb::object(array[0]), numbers))  // of bytes that no stride of whole numbers reaches
+      nb::module_::import_("kvreplay._arrays").attr("refuse")(name, array[0]);
+    tensors.push_back(tensor_of(kTensors.named(name).value(), numbers, nb::cast<bool>(array[1])));
   }
-  dump_.emplace(dump_of(tensors, arrays_, manifest, prompt_len, std::move(positions)));
+  dump_.emplace(Dump::of_memory(tensors, manifest, {prompt_len}, std::move(positions)));
 }
 
 void bind_layer(nb::module_& module) {

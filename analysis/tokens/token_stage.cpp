@@ -114,8 +114,8 @@ TokenPlan token_plan(const Dump& dump, const TokenStageOptions& options) {
   return plan;
 }
 
-TokenStage::TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
-    : Stage(dump, compute), plan_(token_plan(dump, options)), shape_(dump.shape()) {}
+TokenStage::TokenStage(const Dump& dump, TokenPlan plan, const Compute& compute)
+    : Stage(dump, compute), plan_(std::move(plan)), shape_(dump.shape()) {}
 
 std::vector<std::string> TokenStage::on_cpu() const {
   std::vector<std::string> parts;
@@ -161,10 +161,15 @@ TokenOptions TokenStage::options_of(std::size_t window) const {
   return options;
 }
 
-HeadParts TokenStage::parts() const {
-  HeadParts all{.first_row = shape_.T, .values = false, .others = false};
+HeadParts TokenStage::parts_read() const {
+  HeadParts all = parts_of(plan_.metrics.front(), shape_, plan_.windows.front());
   for (const Index window : plan_.windows)
     for (const TokenMetric metric : plan_.metrics) all |= parts_of(metric, shape_, window);
+  return all;
+}
+
+HeadParts TokenStage::parts() const {
+  HeadParts all = parts_read();
   all.checked_keys = true;
   return all;
 }
@@ -214,16 +219,42 @@ void TokenStage::keep_arrays(const TokenMetrics& metrics, const GivenScores& giv
 }
 
 template <class T>
-void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures) {
+std::optional<StoredGroup> TokenStage::stored_group(const HeadGroup<T>& group) const {
+  if (sizeof(T) != sizeof(float) || !compute_.backend.reads_stored()) return std::nullopt;
+  return load_stored_group(dump_, group.layer, group.kv_head, parts());
+}
+
+template <class T>
+TokenMetrics TokenStage::first_window(const HeadGroup<T>& group, const StoredGroup* stored,
+                                      const GivenScores& given) {
+  TokenMetrics metrics;
+  if (!plan_.options.metrics.empty())
+    metrics = compute_.backend.token_metrics(group, plan_.options, compute_.workers, stored);
+  keep_arrays(metrics, given, group.kv_head);
+  return metrics;
+}
+
+template <class T>
+void TokenStage::fill_arrays(const HeadGroup<T>& group) {
+  const std::optional<StoredGroup> stored = stored_group(group);
+  first_window(group, stored ? &*stored : nullptr, {});
+}
+template void TokenStage::fill_arrays(const HeadGroup<float>&);
+template void TokenStage::fill_arrays(const HeadGroup<double>&);
+
+template <class T>
+void TokenStage::measure(const HeadGroup<T>& group, std::span<double> figures) {
   const GivenScores given = scores_of_head(plan_.given, group.layer * shape_.n_kv + group.kv_head, shape_.l);
+  const std::optional<StoredGroup> as_stored = stored_group(group);
+  const StoredGroup* const stored = as_stored ? &*as_stored : nullptr;
   TokenRankings rankings(given, compute_.workers, group.first_held());
   TokenMetrics first, other;  // the rankings refer to both
   for (std::size_t w = 0; w < plan_.windows.size(); ++w) {
-    const TokenOptions options = options_of(w);
     TokenMetrics& metrics = w == 0 ? first : other;
-    if (!options.metrics.empty())
+    if (w == 0)
+      metrics = first_window(group, stored, given);
+    else if (const TokenOptions options = options_of(w); !options.metrics.empty())
       metrics = compute_.backend.token_metrics(group, options, compute_.workers, stored);
-    if (w == 0) keep_arrays(metrics, given, group.kv_head);
     if (plan_.options.per_query_head) metrics = summed_over_group(metrics);
     for (std::size_t m = 0; w == 0 && m < plan_.metrics.size(); ++m) {
       const Matrix<double>& values = metrics[plan_.metrics[m]];
@@ -237,14 +268,10 @@ void TokenStage::measure(const HeadGroup<T>& group, const StoredGroup* stored, s
 }
 
 void TokenStage::head(const HeadGroup<float>& group, std::span<double> figures) {
-  std::optional<StoredGroup> stored;
-  if (compute_.backend.reads_stored()) stored = load_stored_group(dump_, group.layer, group.kv_head, parts());
-  measure(group, stored ? &*stored : nullptr, figures);
+  measure(group, figures);
   if (compute_.precision == Precision::tensor) compare_with_float32(group, figures);
 }
-void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures) {
-  measure(group, nullptr, figures);
-}
+void TokenStage::head(const HeadGroup<double>& group, std::span<double> figures) { measure(group, figures); }
 
 void TokenStage::end_layer(const ResultFolder& folder, Index layer, LayerFigures) {
   const std::size_t shape[] = {static_cast<std::size_t>(array_rows()), static_cast<std::size_t>(shape_.l)};

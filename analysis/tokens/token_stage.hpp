@@ -84,7 +84,9 @@ class TokenStage final : public Stage {
  public:
   /// Throws InputError where a metric is named but unavailable, a reserve leaves no candidate, or a score of
   /// the user's cannot be read or has nothing to be compared with.
-  TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute);
+  TokenStage(const Dump& dump, const TokenStageOptions& options, const Compute& compute)
+      : TokenStage(dump, token_plan(dump, options), compute) {}
+  TokenStage(const Dump& dump, TokenPlan plan, const Compute& compute);
 
   std::string_view name() const override { return "tokens"; }
   std::vector<std::string> on_cpu() const override;
@@ -101,11 +103,25 @@ class TokenStage final : public Stage {
   Json write_tables(const ResultFolder& folder, const HeadFigures& figures) override;
   std::string report(const HeadFigures& figures) const override;
 
- private:
+  /// As parts(), but keys that need no copy are checked only where a metric does not detect NaN itself.
+  HeadParts parts_read() const;
+  /// Computes a head's metrics on the first window and puts them into the layer's arrays, as head() does, but
+  /// without figures.
   template <class T>
-  void measure(const HeadGroup<T>& group, const StoredGroup* stored, std::span<double> figures);
+  void fill_arrays(const HeadGroup<T>& group);
   /// A layer's numbers in the run's precision, [array_rows(), l].
   using Array = std::variant<std::vector<float>, std::vector<double>>;
+  /// Arrays of the plan's metrics, then of its given scores, once all heads of the layer are done.
+  std::vector<Array> take_arrays() { return std::move(arrays_); }
+
+ private:
+  template <class T>
+  void measure(const HeadGroup<T>& group, std::span<double> figures);
+  /// The head's numbers as the dump stores them, for a backend that reads them so.
+  template <class T>
+  std::optional<StoredGroup> stored_group(const HeadGroup<T>& group) const;
+  template <class T>
+  TokenMetrics first_window(const HeadGroup<T>& group, const StoredGroup* stored, const GivenScores& given);
   /// One a KV head, or a query head.
   Index array_rows() const { return plan_.options.per_query_head ? shape_.n_q : shape_.n_kv; }
   /// Stores one head's values in the arrays.

@@ -682,14 +682,14 @@ class Keywords(unittest.TestCase):
         self.arrays = tuple(random.normal(size=(n, 10, 4)).astype(np.float32) for n in (4, 2, 2))
         kept, layer = np.ones((2, 8), bool), (*self.arrays, 8)
         self.listed = {  # with the options that the library reads, what else a call needs, and keywords that the docstring's text describes
-            kvreplay.evict: (kvreplay._core.evict_options, layer, {"policy": "h2o", "keep": 4}, {"score"}),
-            kvreplay.output_error: (kvreplay._core.output_options, layer, {"keep": kept}, {"keep", "rows"}),
-            kvreplay.token_metrics: (kvreplay._core.token_options, layer, {}, set()),
-            kvreplay.compensate: (kvreplay._core.compensate_options, layer, {"keep": kept}, {"keep"}),
-            kvreplay.channel_interaction: (kvreplay._core.channel_options, layer, {"recent": 2}, {"outputs", "diagonal"}),
-            kvreplay.select_channels: (kvreplay._core.selection_options, (np.eye(4),), {"method": "iap", "ratio": 0.5}, set()),
-            kvreplay.allocate: (kvreplay._core.budget_options, (np.array([[1.0, 0.0]]), 1), {"method": "lu"}, {"scores"}),
-            kvreplay.GrowingCaches: (kvreplay._core.growing_options, (4, 2, 4, 4, 8, 2), {"policy": "h2o", "budget": 4, "phase": "decode"}, set())}
+            kvreplay.evict: ("evict", layer, {"policy": "h2o", "keep": 4}, {"score"}),
+            kvreplay.output_error: ("output_error", layer, {"keep": kept}, {"keep", "rows"}),
+            kvreplay.token_metrics: ("token_metrics", layer, {}, set()),
+            kvreplay.compensate: ("compensate", layer, {"keep": kept}, {"keep"}),
+            kvreplay.channel_interaction: ("channel_interaction", layer, {"recent": 2}, {"outputs", "diagonal"}),
+            kvreplay.select_channels: ("select_channels", (np.eye(4),), {"method": "iap", "ratio": 0.5}, set()),
+            kvreplay.allocate: ("allocate", (np.array([[1.0, 0.0]]), 1), {"method": "lu"}, {"scores"}),
+            kvreplay.GrowingCaches: ("growing_caches", (4, 2, 4, 4, 8, 2), {"policy": "h2o", "budget": 4, "phase": "decode"}, set())}
 
     @staticmethod
     def keywords(function):
@@ -697,15 +697,20 @@ class Keywords(unittest.TestCase):
         return {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
     @staticmethod
+    def options(query, function):
+        return kvreplay._options.listed(query, kvreplay._options.keywords_of(getattr(function, "__init__") if isinstance(function, type) else function))
+
+    @staticmethod
     def help(function):
         return pydoc.render_doc(function, renderer=pydoc.plaintext)
 
     def test_what_help_lists_is_taken_and_what_is_taken_is_listed(self):
-        for function, (options, _, _, described) in self.listed.items():
+        for function, (query, _, _, described) in self.listed.items():
+            options = self.options(query, function)
             with self.subTest(function.__name__):
                 text = self.help(function)
                 listed = set(re.findall(r"^(?: *\|)?\s+(\w+): ", text.split("where they are not given]:")[1].split("Method resolution")[0], re.M)) & self.keywords(function)
-                self.assertEqual({name for name, _ in options()}, self.keywords(function) - described)
+                self.assertEqual({name for name, _ in options}, self.keywords(function) - described)
                 self.assertEqual(listed, self.keywords(function) - described)
                 for name in described:
                     self.assertRegex(function.__doc__, rf"\b{name}\b")
@@ -721,9 +726,9 @@ class Keywords(unittest.TestCase):
                                       and not (one == "layer" and "as Layer takes them" in text)], [])
 
     def test_every_option_is_read_and_refuses_nonsense_by_its_name(self):
-        for function, (options, arguments, needed, _) in self.listed.items():
+        for function, (query, arguments, needed, _) in self.listed.items():
             function(*arguments, **needed)
-            for name, _ in options():
+            for name, _ in self.options(query, function):
                 with self.subTest(function.__name__, option=name), self.assertRaises(kvreplay.InputError) as caught:
                     function(*arguments, **{**needed, name: "?!"})
                 self.assertRegex(str(caught.exception), rf"\b{name}\b|\b{name.replace('_', '-')}\b")

@@ -27,7 +27,7 @@ from ._dashboard import Dashboard, show
 from ._evictions import Eviction, OutputError, Score, evict, output_error
 from ._growing import GrowingCaches
 from ._layer import Dump, Layer, Positions
-from ._options import takes
+from ._options import listed, takes
 from ._program import Comparison, analyze, compare, program
 from ._recommend import Recommended, recommend
 from ._tokens import TokenMetrics, token_metrics
@@ -42,14 +42,17 @@ if TYPE_CHECKING:
     from ._press import CachePress
 
 
+AS_EVICT = ("keep", "sigma", "budget", "semantics", "phase", "window", "sinks", "recent", "pool", "on", "by", "backend", "precision", "threads")
+AS_COMPENSATE = ("reference", "reference_rows")
+
+
 @takes()
 def set_threads(threads: Optional[int] = None) -> None:
     """Sets how many threads a call that names none uses. threads=None: all cores."""
     _core.set_threads(threads)
 
 
-@takes([one for one in _core.evict_options() if one[0] not in ("policy", "per_query_head")]
-       + [one for one in _core.compensate_options() if one[0].startswith("reference")])
+@takes(listed("evict", AS_EVICT, phase="prefill or blockwise:N") + listed("compensate", AS_COMPENSATE))
 def press(policy: Union[str, "os.PathLike[str]", Results, None] = None, compression_ratio: Optional[float] = None, *,
           score: Union[Score, Mapping[str, Score], None] = None, keep: Union[float, int, str, None] = None,
           sigma: Optional[float] = None, budget: Union[int, str, None] = None, budgets: Any = None,

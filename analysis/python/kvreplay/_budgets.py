@@ -6,8 +6,10 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Union
 import numpy as np
 
 from . import _core
+from ._arrays import numbers
 from ._equal import equal
-from ._options import require_shape, takes
+from ._layer import whole_number
+from ._options import ask, require_shape, takes
 from ._show import picture
 
 
@@ -46,7 +48,7 @@ class Allocation(NamedTuple):
         return f"{self!r}{picture(np.atleast_2d(self.budgets), 'KV head', 'layer', 'tokens')}"
 
 
-@takes(_core.budget_options())
+@takes("allocate")
 def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] = None, keep: Union[float, int, str, None] = None,
              sigma: Optional[float] = None, budget: Union[int, str, None] = None, semantics: Optional[str] = None,
              floor: Optional[float] = None, scores: Any = None) -> Allocation:
@@ -65,6 +67,9 @@ def allocate(curves: Any, total: Optional[int] = None, *, method: Optional[str] 
         require_shape("scores", list(found.shape) == wanted, str(wanted), found)
         scores = found[None] if one else found
     shared = not (keep is None and sigma is None and budget is None)
-    found = _core.allocate(losses[None] if one else losses, total, scores, shared, dict(
-        method=method, keep=keep, sigma=sigma, budget=budget, semantics=semantics, floor=floor))
-    return Allocation(*(array[0] if one else array for array in found))
+    if (total is not None) == shared:
+        raise _core.InputError(f"total: expected it, or keep, sigma or budget, found {'both' if shared else 'neither'}")
+    found = ask("allocate", None, locals(), total=None if total is None else whole_number("total", total),
+                curves=numbers("curves", losses[None] if one else losses, (-1, -1, -1)),
+                scores=None if scores is None else numbers("scores", scores, (-1, -1, -1), finite=False))
+    return Allocation(*(found[name][0] if one else found[name] for name in Allocation._fields))

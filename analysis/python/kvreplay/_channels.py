@@ -2,14 +2,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
 from . import _core
+from ._arrays import booleans, numbers
 from ._equal import ByContent
 from ._layer import LAYER, layer_of
-from ._options import require_shape, takes
+from ._options import ask, require_shape, takes
 from ._show import head_names, heads, picture, table
 
 
@@ -68,7 +69,7 @@ class Selection(ByContent):
         return table(f"{self!r}", ["", *head_names(len(errors))], rows) + picture(np.atleast_2d(self.pruned), "channel", "head", "pruned")
 
 
-@takes(_core.channel_options(), LAYER)
+@takes("channel_interaction", LAYER)
 def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, outputs: bool = False,
                         diagonal: bool = False, semantics: Optional[str] = None, recent: Optional[int] = None,
                         window: Optional[int] = None, protect: Optional[str] = None, backend: Optional[str] = None,
@@ -79,27 +80,45 @@ def channel_interaction(q: Any, k: Any = None, v: Any = None, prompt_len: Option
     how they interact in the attention output, for select_channels(method="output"). diagonal: H_cc = ||q_c||^2 ||k_c||^2 alone, in
     one reading of keys and window, which is all that select_channels(method="think") and "magnitude" look at.
     """
-    asked = layer_of(q, k, v, prompt_len, layer)
-    return Interaction(**_core.channel_interaction(asked, outputs, diagonal, dict(
-        semantics=semantics, recent=recent, window=window, protect=protect, backend=backend, precision=precision, threads=threads)))
+    return Interaction(**ask("channel_interaction", layer_of(q, k, v, prompt_len, layer), locals(), outputs=bool(outputs),
+                             diagonal=bool(diagonal)))
 
 
-@takes(_core.selection_options())
+@takes("select_channels")
 def select_channels(interaction: Any, *, method: Optional[str] = None, ratio: Optional[float] = None,
                     semantics: Optional[str] = None) -> Selection:
     """The key channels that a method prunes: of an Interaction, or of matrices [n, d, d] or [d, d] alone.
 
     semantics: whose count of the channels a ratio prunes; None: the interaction's.
     """
+    arrays, one = dict.fromkeys(("logits", "diagonal", "key_sq", "outputs", "rope_pair", "protected")), False
     if isinstance(interaction, Interaction):
-        arrays = {name: getattr(interaction, name)
-                  for name in ("logits", "diagonal", "key_sq", "outputs", "rope_pair", "protected")}
+        arrays = {name: getattr(interaction, name) for name in arrays}
         semantics = interaction.semantics if semantics is None else semantics
-        one = False
     else:
         matrices = np.asarray(interaction) if isinstance(interaction, (list, tuple)) else interaction
         require_shape("interaction", len(matrices.shape) in (2, 3) and matrices.shape[-1] == matrices.shape[-2], "[n, d, d] or [d, d]", matrices)
-        one, interaction = len(matrices.shape) == 2, matrices
-        arrays = {"logits": interaction[None] if one else interaction}
-    found = _core.select_channels(arrays, dict(method=method, ratio=ratio, semantics=semantics))
+        one = len(matrices.shape) == 2
+        arrays["logits"] = matrices[None] if one else matrices
+    found = ask("select_channels", None, locals(), **checked(arrays))
     return Selection(**({name: value[0] for name, value in found.items()} if one else found))
+
+
+def checked(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """An Interaction's arrays as the library reads them; matrices are symmetric but for rounding."""
+    given = {name: array for name, array in arrays.items() if array is not None}
+    names = {"logits": "interaction"}
+    first = numbers("interaction", given["logits"], (-1, -1, -1)) if "logits" in given else numbers("diagonal", given["diagonal"], (-1, -1))
+    n, d = first.shape[:2]
+    shapes = {"logits": (n, d, d), "outputs": (n, d, d), "rope_pair": (d,)}
+    found = {name: (booleans if name == "protected" else numbers)(names.get(name, name), array, shapes.get(name, (n, d))) for name, array in given.items()}
+    for name in ("logits", "outputs"):
+        for at, matrix in enumerate(found.get(name, ())):
+            if np.abs(matrix - matrix.T).max() > 1e-9 * np.abs(matrix).max():
+                raise _core.InputError(f"{names.get(name, name)}: expected symmetric matrices [n, d, d], found another at {at}")
+    for partner in found.get("rope_pair", ()):
+        if not -1 <= partner < d:
+            raise _core.InputError(f"rope_pair: expected channels from -1 to {d - 1}, found {partner:g}")
+    if "logits" in found:
+        found["diagonal"] = np.ascontiguousarray(np.einsum("hcc->hc", first))
+    return {**dict.fromkeys(arrays), **found}

@@ -1,16 +1,15 @@
 """What kept tokens make up for evicted ones."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
-from . import _core
 from ._equal import ByContent
 from ._evictions import Eviction, kept_of, prompt_of
 from ._layer import LAYER, Positions, layer_of
-from ._options import takes
+from ._options import ask, takes
 from ._show import head_names, heads, table
 from .results import Compensated
 
@@ -26,6 +25,9 @@ class ErrorSplit(ByContent):
     values: float  # the values that it has
     bound: float  # the least that any values could reach on these very rows; where rows outnumber tokens
     heads: Mapping[str, np.ndarray]
+
+
+TERMS = [term.name for term in fields(ErrorSplit) if term.name != "heads"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -76,7 +78,7 @@ class Compensation(ByContent):
         return table(repr(self), ["", "layer", *head_names(n)], rows)
 
 
-@takes(_core.compensate_options(), LAYER)
+@takes("compensate", LAYER)
 def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, keep: Any = None,
                method: Optional[str] = None, reference: Optional[str] = None, reference_rows: Optional[int] = None,
                window: Optional[Positions] = None, semantics: Optional[str] = None, backend: Optional[str] = None,
@@ -93,11 +95,13 @@ def compensate(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] =
     _, kept = kept_of(keep, asked, several=False)
     if semantics is None and isinstance(keep, Eviction):
         semantics = keep.semantics
-    found = _core.compensate(asked, kept, dict(
-        method=method, reference=reference, reference_rows=reference_rows, window=window, semantics=semantics, backend=backend,
-        precision=precision, threads=threads))
+    found = ask("compensate", asked, locals(), keep=kept)
     found["held"] = [Compensated(*head) for head in found["held"]]
-    found["split"] = {rows: ErrorSplit(**{name: whole for name, (whole, _) in figures.items()},
-                                       heads={name: each for name, (_, each) in figures.items()})
-                      for rows, figures in found["split"].items()}
+    none, metrics = (np.nan, np.full(asked.n_kv, np.nan)), found["split"]
+    found["split"] = {}
+    for rows in ("window", "future", "reference"):
+        if (rows, "output_error") in metrics:
+            terms = {term: metrics.get((rows, term), none) for term in TERMS}
+            found["split"][rows] = ErrorSplit(**{term: of_layer for term, (of_layer, _) in terms.items()},
+                                              heads={term: of_heads for term, (_, of_heads) in terms.items()})
     return Compensation(**found)

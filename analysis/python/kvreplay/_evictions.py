@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from . import _core
 from ._equal import ByContent
-from ._layer import LAYER, Layer, Positions, layer_of, numpy_of
-from ._options import Function, takes
+from ._arrays import as_numpy, booleans, numbers
+from ._layer import LAYER, Layer, Positions, layer_of
+from ._options import Function, ask, takes
 from ._show import head_names, heads, picture, table
 from .results import Compensated
 
@@ -42,7 +44,10 @@ class Eviction(ByContent):
 Score = Union[Any, Callable[[np.ndarray, np.ndarray, np.ndarray], Any]]
 
 
-@takes(_core.evict_options(), LAYER)
+POLICY = "BASE, BASE+SCORE or score:SCORE, with options of its own as in snapkv[window=64,pool=7]"
+
+
+@takes("evict", LAYER, policy=POLICY, phase="prefill or blockwise:N")
 def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, policy: Optional[str] = None,
           keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
           score: Union[Score, Mapping[str, Score], None] = None, semantics: Optional[str] = None, phase: Optional[str] = None,
@@ -61,13 +66,10 @@ def evict(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None
     """
     asked = layer_of(q, k, v, prompt_len, layer)
     scores = named_scores(score)
-    arrays = {name: score_of(one, asked) for name, one in scores.items()}
+    arrays = {name: score_array(name, score_of(one, asked), asked, per_query_head) for name, one in scores.items()}
     if policy is None and scores:
         policy = f"score:{next(iter(scores))}"
-    return Eviction(*_core.evict(asked, arrays, dict(
-        policy=policy, keep=keep, sigma=sigma, budget=budget, semantics=semantics, phase=phase, window=window, sinks=sinks,
-        recent=recent, pool=pool, on=on, by=by, per_query_head=per_query_head, backend=backend, precision=precision,
-        threads=threads)))
+    return Eviction(**ask("evict", asked, locals(), scores=arrays))
 
 
 def named_scores(score: Union[Score, Mapping[str, Score], None]) -> dict[str, Score]:
@@ -75,7 +77,16 @@ def named_scores(score: Union[Score, Mapping[str, Score], None]) -> dict[str, Sc
 
 
 def score_of(score: Score, layer: Layer) -> Any:
-    return score(*map(numpy_of, layer.prompt())) if callable(score) else score
+    return score(*map(as_numpy, "qkv", layer.prompt())) if callable(score) else score
+
+
+def score_array(name: str, score: Any, layer: Layer, per_query_head: Optional[bool]) -> np.ndarray:
+    """[n_kv, l], or [n_q, l] if query heads are distinguished."""
+    n_kv, n_q, l = layer.n_kv, layer.n_q, layer.prompt_len
+    found = numbers(f"score {name}", score, (-1 if per_query_head else n_kv, l), finite=False)
+    if len(found) not in (n_kv, n_q):
+        raise _core.InputError(f"score {name}: expected shape [{n_kv}, {l}] or [{n_q}, {l}], found shape {list(found.shape)}")
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +143,7 @@ def is_whole(value: Any) -> bool:
 
 
 @keep_as_fourth
-@takes(_core.output_options(), LAYER)
+@takes("output_error", LAYER)
 def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *, keep: Any = None,
                  rows: Union[str, Tuple[int, int], None] = None, window: Optional[int] = None,
                  bits: Union[str, int, None] = None, rotate: Optional[str] = None, center: Optional[str] = None, keys: Optional[str] = None,
@@ -149,19 +160,48 @@ def output_error(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int]
     query; None: the future where there is one, else the window.
     """
     asked = layer_of(q, k, v, prompt_of(q, prompt_len, keep), layer)
-    options = dict(window=window, bits=bits, rotate=rotate, center=center, keys=keys, group=group, residual=residual, backend=backend,
-                   precision=precision, threads=threads)
     if keep is None and bits is not None:
         keep = np.ones((asked.n_kv, asked.prompt_len), bool)
-    held = getattr(keep, "held", keep)
+    held, kept, several = getattr(keep, "held", keep), None, False
     if isinstance(held, list) and held and all(isinstance(head, Compensated) for head in held):
-        several, (figures, on) = False, _core.compensated_output_error(asked, held, rows, options)
+        held = held_arrays(held, asked)
     else:
-        several, kept = kept_of(keep, asked)
-        figures, on = _core.output_error(asked, kept, rows, options)
-    whole = {name: of_layer if several else float(of_layer[0]) for name, (of_layer, _) in figures.items()}
-    heads = {name: of_heads if several else of_heads[0] for name, (_, of_heads) in figures.items() if of_heads is not None}
+        held, (several, kept) = None, kept_of(keep, asked)
+    metrics = ask("output_error", asked, locals(), keep=kept, held=held, rows=rows_of(rows, asked))
+    on = metrics.pop("rows")
+    whole = {name: of_layer if several else float(of_layer[0]) for name, (of_layer, _) in metrics.items()}
+    heads = {name: of_heads if several else of_heads[0] for name, (_, of_heads) in metrics.items() if of_heads is not None}
     return OutputError(rows=on, heads=heads, **whole)
+
+
+def held_arrays(held: Sequence[Compensated], layer: Layer) -> list[tuple[Any, ...]]:
+    """(tokens, bias, values, keys or None) of every KV head, in float64."""
+    if len(held) != layer.n_kv:
+        raise _core.InputError(f"keep: expected what {layer.n_kv} KV heads hold, found that of {len(held)}")
+    arrays = []
+    for head in held:
+        m = len(head.tokens)
+        tokens = numbers("tokens", head.tokens, (m,))
+        wrong = (tokens != np.floor(tokens)) | (tokens <= np.r_[-1.0, tokens[:-1]]) | (tokens >= layer.prompt_len)
+        if wrong.any():
+            raise _core.InputError(f"tokens: expected ascending positions from 0 to {layer.prompt_len - 1}, found {tokens[wrong][0]:g}")
+        values = numbers("values", head.values, (m, layer.d_v)) if m else np.zeros((0, layer.d_v))
+        keys = None if head.keys is None or not m else numbers("keys", head.keys, (m, layer.d))
+        arrays.append((tokens, numbers("bias", head.bias, (m,)), values, keys))
+    return arrays
+
+
+def rows_of(rows: Union[str, Tuple[int, int], None], layer: Layer) -> Union[str, Tuple[int, int], None]:
+    """Rows to measure on: None, "window", "future", or positions (first, end) that have a query."""
+    if rows is None or isinstance(rows, str) and rows in ("window", "future"):
+        return rows
+    try:
+        first, end = (operator.index(at) for at in rows)
+    except (TypeError, ValueError):
+        raise _core.InputError(f"rows: expected window, future or (first, end), found {rows!r}") from None
+    if not layer.T - layer.T_q <= first < end <= layer.T:
+        raise _core.InputError(f"rows: expected positions with a query, {layer.T - layer.T_q} to {layer.T}, found {first} to {end}")
+    return first, end
 
 
 def prompt_of(q: Any, prompt_len: Optional[int], keep: Any) -> Optional[int]:
@@ -177,7 +217,8 @@ def kept_of(keep: Any, layer: Layer, several: bool = True) -> tuple[bool, Any]:
         if list(keep.shape[-2:]) != one or len(keep.shape) not in ((2, 3) if several else (2,)):
             wanted = f"shape {one} (KV heads, tokens of the prompt) or [cases, {one[0]}, {one[1]}]" if several else f"one kept set, {one}"
             raise _core.InputError(f"keep: expected {wanted}, found shape {list(keep.shape)}")
-        return (True, keep) if len(keep.shape) == 3 else (False, keep[None])
+        several = len(keep.shape) == 3
+        return several, booleans("keep", keep if several else keep[None], (-1, *one))
     if keep is None or isinstance(keep, (str, bytes)) or not hasattr(keep, "__len__"):
         raise _core.InputError(f"keep: expected bool [n_kv, l] or n_kv lists of positions, found {type(keep).__name__}")
     if len(keep) != layer.n_kv:

@@ -6,8 +6,10 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from . import _core
+from ._arrays import numbers
+from ._evictions import POLICY
 from ._layer import LAYER, Layer, Positions
-from ._options import takes
+from ._options import QUERIES, takes
 
 
 class GrowingCaches(_core.GrowingCaches):
@@ -25,7 +27,7 @@ class GrowingCaches(_core.GrowingCaches):
     per_query_head. .size: rows added so far. .budget: tokens.
     """
 
-    @takes(_core.growing_options(), LAYER)
+    @takes("growing_caches", LAYER, policy=POLICY, phase="blockwise:N, decode, decode:N (a cut every N steps) or append-only")
     def __init__(self, n_q: int, n_kv: int, d: int, d_v: int, prompt_len: int, steps: int = 0, *, policy: Optional[str] = None,
                  keep: Union[float, int, str, None] = None, sigma: Optional[float] = None, budget: Union[int, str, None] = None,
                  semantics: Optional[str] = None, phase: Optional[str] = None, decode_window: Optional[int] = None, prompt: Optional[str] = None,
@@ -36,15 +38,19 @@ class GrowingCaches(_core.GrowingCaches):
         T, dtype = prompt_len + steps, np.float64 if precision == "f64" else np.float32
         room = Layer(*(np.zeros((heads, T, width), dtype) for heads, width in ((n_q, d), (n_kv, d), (n_kv, d_v))), prompt_len,
                      **layer)
-        super().__init__(room, dict(
-            policy=policy, keep=keep, sigma=sigma, budget=budget, semantics=semantics, phase=phase, decode_window=decode_window, prompt=prompt,
-            window=window, sinks=sinks, recent=recent, pool=pool, on=on, by=by, per_query_head=per_query_head, backend=backend,
-            precision=precision, threads=threads))
+        self._extents, self._positions, given = (n_q, n_kv, d, d_v), T, locals()
+        super().__init__(room, {name: given[name] for name in QUERIES["growing_caches"]})
 
     def add(self, q: Any, k: Any, v: Any) -> list[np.ndarray]:
         """The next rows: q [n_q, rows, d] after RoPE, k [n_kv, rows, d], v [n_kv, rows, d_v]. Of every cache the positions that
         leave it behind them, ascending."""
-        return super().add(q, k, v)
+        (n_q, n_kv, d, d_v), room = self._extents, self._positions - self.size
+        q, wanted = numbers("q", q, (n_q, -1, d)), self.next_rows
+        rows = q.shape[1]
+        if rows > room or wanted and rows != wanted:
+            expected = "no more" if room < max(wanted, 1) else f"the next {wanted}" if wanted else f"at most {room}"
+            raise _core.InputError(f"q: expected {expected} rows, found {rows}")
+        return super().add(q, numbers("k", k, (n_kv, rows, d)), numbers("v", v, (n_kv, rows, d_v)))
 
     def __repr__(self) -> str:
         return f"GrowingCaches: {self.heads} of {self.budget} tokens, {self.size} positions so far"

@@ -9,6 +9,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, Union, over
 import numpy as np
 
 from . import _core
+from ._arrays import tensor
 from ._options import KeywordError, keywords_of, takes
 
 Positions = Union[int, str]  # a number, a share of the prompt as "5%", or "all"
@@ -54,10 +55,9 @@ class Layer(_core.Layer):
                   "sink_logit": None if sink_logit is None else [_plain(sink_logit)], "rope": rope,
                   "output_norm": output_norm}
         manifest = "{" + ", ".join(f'"{name}": {_json(name, value)}' for name, value in stated.items() if value is not None) + "}"
-        super().__init__({"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window,
-                          "g_nll": g_nll, "q_ref": q_ref},
-                         manifest, None if prompt_len is None else _whole("prompt length", prompt_len),
-                         [] if positions is None else [_whole("positions", at) for at in _plain(positions)])
+        tensors = {"q": q, "k": k, "v": v, "wo": wo, "gate": gate, "g_future": g_future, "g_window": g_window, "g_nll": g_nll, "q_ref": q_ref}
+        super().__init__({name: tensor(name, array) for name, array in tensors.items() if array is not None}, manifest, None if prompt_len is None else whole_number("prompt length", prompt_len),
+                         [] if positions is None else [whole_number("positions", at) for at in _plain(positions)])
         self.arrays = (q, k, v)
         self._given = {**stated, "sink_logit": sink_logit, "prompt_len": prompt_len, "positions": positions, "wo": wo, "gate": gate,
                        "g_future": g_future, "g_window": g_window, "g_nll": g_nll, "q_ref": q_ref}
@@ -139,7 +139,7 @@ def _json(name: str, value: Any) -> str:
         raise _core.InputError(f"{name}: expected finite numbers, found {value}") from None
 
 
-def _whole(name: str, value: Any) -> int:
+def whole_number(name: str, value: Any) -> int:
     try:
         found = operator.index(value)
     except TypeError:
@@ -156,13 +156,3 @@ def layer_of(q: Any, k: Any, v: Any, prompt_len: Optional[int], facts: Mapping[s
     if given:
         raise KeywordError(f"{given[0]}: expected none beside a Layer, which has its own, found one")
     return q
-
-
-def numpy_of(array: Any) -> np.ndarray:
-    """Converts any array that a Layer accepts to NumPy; bfloat16 becomes float32."""
-    array = array.detach().cpu() if hasattr(array, "detach") else array.get() if hasattr(array, "get") else array
-    if "bfloat16" not in str(getattr(array, "dtype", "")):
-        return np.asarray(array)
-    if hasattr(array, "float"):
-        return array.float().numpy()
-    return (np.asarray(array.view("uint16")).astype(np.uint32) << 16).view(np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import Any, Callable, Iterable, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from . import _core
 
@@ -15,12 +15,32 @@ class KeywordError(_core.InputError, TypeError):
     """A keyword that a function does not take: an InputError and, as in Python itself, a TypeError."""
 
 
-def takes(options: Sequence[Tuple[str, str]] = (), more: Iterable[str] = (), program: bool = False) -> Callable[[Function], Function]:
-    """Makes a function reject unknown keywords. Known are its own and those in `more`, which its **keywords collect. options: name
-    and meaning of the library's keywords, for the docstring. program: the kvreplay program checks the **keywords instead."""
+def listed(query: str, names: Iterable[str], **meanings: str) -> List[Tuple[str, str]]:
+    """Name and text of those options of a query that are among `names`. meanings: other words for some, of functions that take less
+    than the command does."""
+    known = set(names)
+    return [(name, meanings.get(name, meaning) + rest) for name, meaning, rest in _core.options(query) if name in known]
+
+
+def ask(query: str, layer: Optional[_core.Layer], given: Mapping[str, Any], **inputs: Any) -> Dict[str, Any]:
+    """Results of a query by name. given: a function's locals(), of which the options of the query are passed on."""
+    return _core.ask(query, layer, inputs, {name: given[name] for name in QUERIES[query] if given[name] is not None})
+
+
+QUERIES: Dict[str, List[str]] = {}  # the keywords that a query's function passes on
+
+
+def takes(query: Union[str, Sequence[Tuple[str, str]]] = (), more: Iterable[str] = (), program: bool = False,
+          **meanings: str) -> Callable[[Function], Function]:
+    """Makes a function reject unknown keywords. Known are its own and those in `more`, which its **keywords collect. query: the
+    library's query whose options the docstring lists, in the words of `meanings` where a function takes less than a command; or
+    a list of names and meanings. program: the kvreplay program checks the **keywords instead."""
     def checked(function: Function) -> Function:
         names = {*keywords_of(function), *more}
         called = function.__qualname__.removesuffix(".__init__")
+        options = listed(query, keywords_of(function), **meanings) if isinstance(query, str) else query
+        if isinstance(query, str):
+            QUERIES[query] = [name for name, _ in options]
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:

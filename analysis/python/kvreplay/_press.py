@@ -250,10 +250,10 @@ def policy_press(policy: Optional[str], given: Mapping[str, Any]) -> Press:
     if amounts == {"compression_ratio": 0}:  # nothing is evicted
         asked = {"keep": 1}
     try:
-        _core.check_evict(list(scores), {"policy": policy, **options, **asked})
+        _core.check("evict", {"scores": scores}, {"policy": policy, **options, **asked})
         if compensation:
             compensation["method"] = compensation.pop("compensate")
-            _core.check_compensate({**compensation, **{name: options[name] for name in SHARED if name in options}})
+            _core.check("compensate", {}, {**compensation, **{name: options[name] for name in SHARED if name in options}})
     except _core.InputError as error:
         text = str(error)
         raise _core.InputError(text.replace("sigma", name, 1) if text.startswith("sigma") else text) from None

@@ -5,10 +5,9 @@ from typing import Any, Dict, Optional, Sequence, Union
 
 import numpy as np
 
-from . import _core
 from ._equal import equal
 from ._layer import LAYER, Positions, layer_of
-from ._options import takes
+from ._options import ask, takes
 from ._show import head_names, heads, picture, table
 
 
@@ -40,7 +39,7 @@ class TokenMetrics(Dict[str, np.ndarray]):
             picture(values, "token", "head", name) for name, values in self.items())
 
 
-@takes(_core.token_options(), LAYER)
+@takes("token_metrics", LAYER)
 def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int] = None, *,
                   metrics: Union[str, Sequence[str], None] = None, window: Optional[Positions] = None,
                   per_query_head: Optional[bool] = None, backend: Optional[str] = None, precision: Optional[str] = None,
@@ -51,9 +50,7 @@ def token_metrics(q: Any, k: Any = None, v: Any = None, prompt_len: Optional[int
     scores are weights; exact_* and oracle_* are squared changes of the outputs, summed over rows and the query heads of a KV
     head; *_loss in nats. `oracle_*` need decoding steps, `expected_attention` rope and all queries of the prompt, `kvzip` q_ref.
     """
-    asked = layer_of(q, k, v, prompt_len, layer)
-    arrays, left_out, notes = _core.token_metrics(asked, dict(
-        metrics=metrics, window=window, per_query_head=per_query_head, backend=backend, precision=precision, threads=threads))
-    found = TokenMetrics(arrays)
-    found.left_out, found.notes = left_out, notes
+    answer = ask("token_metrics", layer_of(q, k, v, prompt_len, layer), locals())
+    found = TokenMetrics(answer["metrics"])
+    found.left_out, found.notes = answer["left_out"], answer["notes"]
     return found
