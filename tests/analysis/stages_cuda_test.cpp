@@ -233,7 +233,7 @@ TEST_CASE("token metrics on a device take a dump's numbers as they are stored", 
                          {.layers = 1, .head_dim = 8, .prompt = 21, .decode = 3, .dtype = dtype});
     const Dump dump = Dump::open(temp / "dump", {});
     const auto device = std::make_shared<Device>();
-    TokenStage stage(dump, {}, {workers, *device});
+    TokenStage stage(dump, TokenStageOptions{}, {workers, *device});
     stage.begin_layer(0);
     std::vector<double> figures(stage.figures_per_head());
     stage.head(load_head_group<float>(dump, 0, 1), figures);
