@@ -80,8 +80,9 @@ RUNS = {
                        ",".join(base + score for base in CAOTE for score in ("", "+caote", "+fastcaote"))), "aware", " in blocks"),
     },
     "longbench_answers": {
-        "shapes": Run(("evict", "--keep", "50%,20%", "--policy", "streaming,h2o,tova,snapkv,snapkv+joint,snapkv+caote"), "aware"),
-        "shapes_unseen": Run(("budget", "--keep", "50%,20%", "--order", "snapkv", "--method", "uniform,pyramid,ada", "--profile",
+        "shapes": Run(("evict", "--keep", "20%", "--policy", "streaming,h2o,h2o+joint,tova,snapkv,snapkv+joint,snapkv+caote"), "aware"),
+        "shapes_ada": Run(("budget", "--keep", "20%", "--order", "snapkv", "--method", "uniform,ada", "--profile", "none"), "aware"),
+        "shapes_unseen": Run(("budget", "--keep", "50%", "--order", "snapkv", "--method", "uniform,pyramid,ada", "--profile",
                               "leave-one-out"), "agnostic"),
     },
 }
@@ -90,8 +91,8 @@ PAIRS = {
     "obcache": [(base.format(score), base.format("")) for base in (*BASES, ORDER + "~ada") for score in SCORES],
     "caote": [(f"{base}+caote in blocks", f"{base} in blocks") for base in CAOTE],
     "caote half": [(f"{base}+{score} in blocks{FED_BACK}", f"{base} in blocks{FED_BACK}") for score in ("caote", "fastcaote") for base in CAOTE],
-    "longbench": [(f"snapkv{score}", "snapkv") for score in ("+joint", "+caote")] + [("snapkv~profile", f"snapkv~{other}")
-                  for other in ("uniform", "ada", "pyramid")],
+    "longbench": [("h2o+joint", "h2o"), ("snapkv+joint", "snapkv"), ("snapkv+caote", "snapkv"), ("snapkv~ada", "snapkv~uniform"),
+                  ("snapkv~pyramid", "snapkv~uniform"), *(("snapkv~profile", f"snapkv~{other}") for other in ("uniform", "ada", "pyramid"))],
     **{name: [(f"snapkv~{method}", f"snapkv~{other}") for other in ("uniform", "ada", "pyramid")]
        for name, method in (("lukv", "profile"), ("lukv oracle", "lu"))},
     "adakv": [("snapkv~ada", "snapkv~uniform")],
@@ -143,11 +144,16 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     for name, columns in ((ASKED[args.runs][0], COLUMNS), ("asked", ASKED_COLUMNS)):
         path, new = out / f"{name}.csv", [row for path in sorted(args.work.glob(f"*/{name}.csv")) for row in read(path)]
-        others = [row for row in read(path) if row["model"] not in {row["model"] for row in new}] if path.exists() else []
-        write_csv(path, columns, others + new)
+        write_csv(path, columns, merged(read(path) if path.exists() else [], new))
     for name, text in tables(out).items():
         print(f"## {name}\n\n{text}\n")
     return 0
+
+
+def merged(old, new):
+    """The rows of both; a model's task that was run again has its new rows alone."""
+    again = {(row["model"], row["task"]) for row in new}
+    return [row for row in old if (row["model"], row["task"]) not in again] + new
 
 
 def measure(args, model, file) -> None:

@@ -58,6 +58,7 @@ SCORES = ("value", "key", "joint")
 BASES = ("h2o", "tova", "snapkv")
 WINDOW16 = "[window=16,recent=16]"  # H2O as OBCache runs it
 PRUNED = ("0.4", "0.5")  # of channels, in IAP's tables
+RANKED = ("h2o", "snapkv", "tova", "streaming")  # over random
 OBCACHE = (("h2o", WINDOW16), ("snapkv", "[window=16]"))  # its bases
 PAIRS = {
     "obcache": [(f"{base}+{score}", base) for base in BASES for score in SCORES],
@@ -93,9 +94,16 @@ PAIRS = {
     "streaming": [("streaming", other) for other in ("h2o", "snapkv", "tova")],
     "keydiff": [("keydiff", other) for other in ("snapkv", "tova", "streaming", "knorm")],
     "expected attention": [("expected_attention", other) for other in ("snapkv", "tova", "streaming", "keydiff")],
+    "protection": [(f"{policy}, ends kept", f"{policy}, no ends kept") for policy in ("random", *RANKED)],
+    **{name: [(f"{policy}, {ends} kept", f"random, {ends} kept") for policy in RANKED]
+       for name, ends in (("protection scores", "ends"), ("protection scores free", "no ends"))},
+    **{name: [(f"random, prompt {kept}", f"{policy}, prompt {kept}") for policy in RANKED]
+       for name, kept in (("random attention", "kept"), ("random attention free", "not kept"))},
+    "random attention prompt": [(f"{policy}, prompt kept", f"{policy}, prompt not kept") for policy in ("random", *RANKED)],
 }
 RATIOS = ("0.4", "0.5", "0.6", "0.7")  # of channels, pruned
 DEEP = (*BUDGETS, "0.95", "0.98")  # in OBCache's windows
+GUARDED, CAPPED = ("0.5", "0.8", "0.87"), ("384",)  # of what keeps its ends; tokens of what keeps its prompt
 MARK = re.compile(r"<!-- (\w+) (.+?) -->(\n?)(.*?)(\n?)<!-- end -->", re.DOTALL)
 COMMAND = re.compile(r"`(kvreplay [^`]+)`")
 NEEDS_MORE = re.compile(r"\b(DUMP|DIR)\b")  # dumps and results of the reader's own
@@ -179,6 +187,10 @@ def budgets_of(policy):
         return PRUNED
     if ", channels:" in policy:
         return BUDGETS[:2]
+    if policy.endswith("ends kept"):
+        return GUARDED
+    if ", prompt " in policy:
+        return CAPPED
     return DEEP if "[window=16" in policy else BUDGETS
 
 
@@ -194,13 +206,16 @@ def kl_table(study, name):
     if not rows:
         return "(not measured yet)"
     what = "pruned" if name in ("iap", "iap pairs", "iap kivi") else "evicted"
-    header = ["model", "true KL of", *(f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0])), "other file agrees"]
+    capped = budgets_of(PAIRS[name][0][0]) == CAPPED
+    header = ["model", "true KL of", *(f"a cache of {budget}" if capped else f"{budget} {what}" for budget in budgets_of(PAIRS[name][0][0])),
+              "other file agrees"]
     rows = [[*row[:-1], ""] if row[-1] == "0 of 0" else row for row in rows]
     shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
     equal = ("key channels pruned in every head" if what == "pruned" else "tokens kept by all heads together" if "~" in rows[0][1] else
              "tokens and channels in every head" if name == "iap tokens" else "tokens kept in every head")
+    steps = f"the steps are the text behind its first {CAPPED[0]} tokens, and 128 more" if capped else "128 steps behind each"
     models = dict.fromkeys(row[0] for row in rows)
-    said = f"*{'; '.join(study.prompts(model, PAIRS[name]) for model in models)}; 128 steps behind each. Equal: the share of {equal}.*\n\n"
+    said = f"*{'; '.join(study.prompts(model, PAIRS[name]) for model in models)}; {steps}. Equal: the {'number' if capped else 'share'} of {equal}.*\n\n"
     return said + table([header[i] for i in shown], [[row[i] for i in shown] for row in rows])
 
 

@@ -6,8 +6,9 @@
   papers.py --write             puts those beside this script into README.md and analysis/budgets/FINDINGS.md
 
 Of every model it captures all prompts, evicts, divides budgets, prunes channels and quantizes over all of them at once,
-and feeds the model each case (kvvalidate.py). --out gathers DIR/<model>/papers/cases.csv as papers.csv. --run does some of the
-runs only: later calls add the others. What is there is not done again; --again NAME does one of the runs again.
+and feeds the model each case (kvvalidate.py). --out merges DIR/<model>/papers/cases.csv into papers.csv: a case that was measured again
+replaces its row, all other rows of the file stay. --run does some of the runs only: later calls add the others. What is there is not done
+again; --again NAME does one of the runs again.
 """
 from __future__ import annotations
 
@@ -36,6 +37,15 @@ def scored(base, *scores, own=""):
 
 OBCACHE = ",".join((scored("h2o", *SCORES, own=WINDOW16), scored("snapkv", *SCORES, own="[window=16]")))
 PRUNED = ("0.4", "0.5")  # of channels, in IAP's tables
+RANKED = ("random", "h2o", "snapkv", "tova", "streaming")  # with first and last tokens kept, or without
+ENDS = {"0.5": "5%", "0.8": "2%", "0.87": "1.3%"}  # by what is evicted: a tenth of the cache
+READ, KEPT = 256, 384  # tokens of a text that count as its prompt, and of the cache from then on
+
+
+def pinned(sinks, recent):
+    """All of RANKED with these first and recent tokens kept."""
+    return ",".join(f"{policy}[sinks={sinks},recent={recent}]" for policy in RANKED)
+
 
 # A command each, over all prompts. `semantics` paper is what the papers' own settings are where nothing is said.
 RUNS = {
@@ -71,11 +81,15 @@ RUNS = {
        for ratio in PRUNED for method in ("think", "iap")},
     "blocks_half": ("evict", "--sigma", "0.5", "--phase", "blockwise:128", "--policy",
                     ",".join(scored(base, "caote", "fastcaote") for base in ("h2o", "tova", "snapkv"))),
+    **{f"ends_{sigma}": ("evict", "--sigma", sigma, "--policy", ",".join((pinned(0, 0), pinned(share, share)))) for sigma, share in ENDS.items()},
+    "prompt_kept": ("evict", "--prompt-len", KEPT, "--phase", "decode", "--budget", KEPT, "--policy",
+                    ",".join((pinned(0, 32), pinned(READ, 32)))),
 }
 SHORTEST = {"per_head_2": 850, "own_group_2": 850}  # tokens of a prompt: of fewer a fiftieth is the 16 that stay in any case
 FEEDBACK = ("blocks", "blocks_half")  # the model reads the prompt block by block over the cut cache (kvvalidate.py --feedback)
 COLUMNS = ("model", "prompt", "tokens", "run", "policy", "budget", "output_error", "true_kl", "true_kl_median", "true_dnll",
            "true_same_top1")
+KEYS = ("model", "prompt", "run", "policy", "budget")  # of a row
 TRUE = {"kl": "true_kl", "kl_median": "true_kl_median", "dnll": "true_dnll", "same_top1": "true_same_top1"}
 
 # What the tables compare: a title, and pairs of (run, policy) over (run, policy), named by the first where nothing else is said.
@@ -135,9 +149,17 @@ def main() -> int:
         parser.error(f"--prompt: expected {FEWEST} at least, an interval is over them, found {len(chosen)}")
     for model, file in (text.split("=", 1) for text in args.model):
         measure(args, model, Path(file), chosen, PAPERS, args.run or ())
+    path = (args.out or args.work) / "papers.csv"
     rows = [row for path in sorted(args.work.glob("*/papers/cases.csv")) for row in read(path)]
-    write_csv((args.out or args.work) / "papers.csv", COLUMNS, rows)
+    write_csv(path, COLUMNS, merged(read(path) if path.exists() else [], rows))
     return 0
+
+
+def merged(old, new):
+    """The rows of both, by model and run; a case of both has the new row."""
+    rows = {tuple(row[name] for name in KEYS): row for row in (*old, *new)}
+    models, runs = list(dict.fromkeys(row["model"] for row in rows.values())), list(RUNS)
+    return sorted(rows.values(), key=lambda row: (models.index(row["model"]), runs.index(row["run"])))
 
 
 class Study(NamedTuple):
@@ -205,6 +227,11 @@ def named(run, policy, budget):
     if run in ("bits4", "bits2"):
         return f"{run[-1]} bits", budget
     kind, method, ratio = (*run.split("_"), "", "")[:3]
+    base, free = policy.partition("[")[0], "[sinks=0," in policy
+    if kind == "ends":
+        return f"{base}, {'no ends' if free else 'ends'} kept", budget
+    if kind == "prompt":
+        return f"{base}, prompt {'not ' * free}kept", budget
     if kind == "kivi":
         return f"4 bits, channels:{method}", ratio
     if kind == "tokens":

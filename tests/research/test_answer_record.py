@@ -66,6 +66,11 @@ class Tables(unittest.TestCase):
         rows = [case(0, "a", "1", 0.0005), case(0, "a", "1", 0.0006), case(1, "a", "0", 0.0007), case(1, "b", "0", 0.5)]
         self.assertIn("| m | 1 of 2 | 0 of 0 | 0 of 0 | 1 of 1 | 2 of 3 |", answer_record.levels_table(rows))
 
+    def test_tasks_that_were_measured_stay_where_others_are_gathered(self):
+        old = [case(0, "a", 1, 0.1), case(0, "a", 1, 0.1) | {"task": "fwe"}, case(0, "a", 1, 0.1, model="n")]
+        new = [case(1, "b", 1, 0.1), case(1, "b", 1, 0.1) | {"task": "cwe"}]
+        self.assertEqual(answer_record.merged(old, new), [*old[1:], *new])
+
     def test_runs_are_named_apart(self):
         """All of a model write into one folder, and what is there is not done again."""
         names = [name for runs in answer_record.RUNS.values() for name in runs]

@@ -45,6 +45,17 @@ class Page(unittest.TestCase):
         self.assertEqual({what for kind, what, _ in MARKS if kind == "table"}, set(page.PAIRS))
         self.assertEqual({what for kind, what, _ in MARKS if kind == "sample"}, set(FOUND))
 
+    def test_its_papers_are_as_many_as_readme_says(self):
+        """A row of the first table, a link to the paper and a section each."""
+        named = re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\).*?\((https://(?:arxiv\.org|openreview\.net)/[^)]+)\)", TEXT, re.M)
+        sections = [heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", TEXT, re.M)]
+        first, last = sections.index("settings") + 1, sections.index("keeping-this-page-true")
+        self.assertEqual(sections[first:last], [anchor for anchor, _ in named])
+        self.assertEqual(len({link for _, link in named}), len(named))
+        for name in ("README.md", "CHANGELOG.md"):
+            said = (page.ROOT / name).read_text(encoding="utf-8")
+            self.assertEqual(re.findall(r"(?:\[|of )(\d+) papers\b", said), [str(len(named))], name)
+
     def test_true_kl_is_that_of_the_study(self):
         study = page.Study()
         for kind, what, held in MARKS:
@@ -165,6 +176,15 @@ class Ratios(unittest.TestCase):
                          [("4 bits", ""), ("4 bits, channels:iap", "0.4"), ("h2o, channels:think 0.5", "0.8"), ("h2o", "0.98")])
         self.assertEqual([page.budgets_of(name) for name in ("channels:iap", "channels:iap[recent=64]", "4 bits, channels:iap", "h2o, channels:iap 0.4")],
                          [page.RATIOS, page.PRUNED, page.PRUNED, page.BUDGETS[:2]])
+
+    def test_rows_that_were_measured_stay_where_others_are_gathered(self):
+        row = dict(zip(papers.KEYS, ("m", "a", "evict", "h2o", "0.5")), true_kl="1")
+        later, other = row | {"true_kl": "2"}, row | {"model": "n", "run": "bits2"}
+        first = row | {"run": "evict", "prompt": "b"}
+        self.assertEqual(papers.merged([row, other], [later, row | {"run": "bits4"}, first]),
+                         [later, first, row | {"run": "bits4"}, other])
+        kept = page.read(page.ROOT / "tests" / "research" / "papers.csv")
+        self.assertEqual(papers.merged(list(kept), []), list(kept))
 
     def test_recall_of_a_passkey_s_tokens(self):
         oracle, score = np.arange(100.0), np.zeros(100)

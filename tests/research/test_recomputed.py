@@ -74,7 +74,7 @@ class Recomputed(unittest.TestCase):
                 setting = "[per query head]" if run.startswith("per_head") else "[raw]" if run in ("raw", "budget_raw") else (
                     "[blocks]" if run.startswith("blocks") else "")
                 kl.setdefault((name, row["model"], row["policy"] + setting, row["budget"]), {})[row["prompt"]] = float(row["true_kl"])
-        budgets = {"pruned": ("0.4", "0.5", "0.6", "0.7"), "evicted": ("0.5", "0.8", "0.9", "0.95", "0.98")}
+        budgets = {"pruned": ("0.4", "0.5", "0.6", "0.7"), "evicted": ("0.5", "0.8", "0.87", "0.9", "0.95", "0.98", "384")}
         seen = 0
         for page, named in ((ROOT / "analysis" / "PAPERS.md", "table .*"), (HERE / "README.md", "methods")):
             for name, (model, pair, *cells) in tables(page, named):
