@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-// What `kvreplay recommend` takes when candidates do not differ significantly, and its limits for continuous
-// integration.
+// The setting that `kvreplay recommend` takes when candidates do not differ significantly, and limits for
+// continuous integration.
 
 using namespace kvreplay::test;
 using Json = nlohmann::json;
@@ -113,7 +113,7 @@ TEST_CASE("a measured case passes up to the loss of its worst prompt", "[recomme
     CHECK(contains(xml, "tests=\"3\" failures=\"1\""));
     CHECK(contains(xml, "<failure message="));
   }
-  // What the model lost takes the place of predictions; a token that changes counts, too.
+  // Measured losses take the place of predictions, and changed tokens count, too.
   for (int seed = 1; seed <= 3; ++seed)
     validate(results / fmt::format("dump{}", seed), seed == 2 ? "0.5" : "0.25", seed == 3 ? "0.75" : "1");
   CHECK(run("4", 0.5).code == 0);
@@ -135,7 +135,7 @@ TEST_CASE("a choice passes up to its loss on the worst prompt that did not choos
   const auto failed = run_kvreplay(joined(asked, {"--fail-above", fmt::format("{:.12g}", worst * 0.999)}));
   CHECK(failed.code == 1);
   CHECK(contains(failed.out, "fails: within 30%"));
-  // What nothing fits into does not pass.
+  // A budget that nothing fits into does not pass.
   CHECK(run_kvreplay({"recommend", results, "--bytes", "1%", "--fail-above", "9"}).code == 1);
 }
 
