@@ -387,10 +387,10 @@ TEST_CASE("an engine's boundary layers count in bytes and in error", "[engine][r
   CHECK(contains(line, "--kv-cache-dtype "));
   // Options without effect on an engine's list are rejected. With a format of the user's, they apply to that
   // format.
-  CHECK(
-      contains(run_kvreplay({"evict", dump, "--out", temp / "n", "--bits", "vllm", "--residual", "128"}).err,
-               "--bits vllm: expected no rotation, centering, scales, keys, group or residual, which the engine's "
-               "table says"));
+  CHECK(contains(
+      run_kvreplay({"evict", dump, "--out", temp / "n", "--bits", "vllm", "--residual", "128"}).err,
+      "--bits vllm: expected no rotation, centering, scales, keys, group or residual, which the engine's "
+      "table says"));
   succeed({"evict", dump, "--out", temp / "both", "--policy", "none", "--bits", "vllm,16,k8v4", "--residual",
            "32", "--rotate", "none,hadamard", "--quiet"});
   const Evictions both{temp / "both"};
