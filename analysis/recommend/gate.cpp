@@ -1,5 +1,4 @@
-#include "analysis/recommend/gate.hpp"
-
+#include "analysis/recommend/recommend.hpp"
 #include "data/number_text.hpp"
 
 #include <fmt/format.h>
