@@ -115,9 +115,9 @@ void Comparisons::add(const ResultReader& results, Table table) {
     if (!has_row(entry.model) || facts == offered.end() || !paired_by((*facts)->better, (*facts)->scale))
       continue;
     if (!of_first(entry.key)) continue;
-    const std::string& semantics = all.key(entry, "semantics");
-    const std::string item = item_of(all, entry), phase = all.key(entry, "phase"),
-                      budget = budget_of(all, entry), rows = all.key(entry, "rows");
+    const std::string &semantics = all.key(entry, "semantics"), &phase = all.key(entry, "phase"),
+                      &rows = all.key(entry, "rows");
+    const std::string item = item_of(all, entry), budget = budget_of(all, entry);
     const std::string metric = table == Table::agreement
                                    ? fmt::format("{}~{}", all.key(entry, "reference"), entry.metric())
                                    : entry.metric();
