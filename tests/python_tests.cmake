@@ -14,7 +14,7 @@ foreach(script capture/test_kvcapture_models capture/test_kvcapture_library capt
                capture/test_gguf_pieces capture/test_help
                capture/test_write_dump capture/test_kvresults capture/test_model_loop capture/test_number_formats capture/test_kvvalidate capture/test_answers
                capture/test_damaged_results research/test_study research/test_engine research/test_claims peers/test_peers peers/test_conform_kvpress
-               research/test_intervals research/test_papers research/test_recomputed research/test_answer_record research/test_paper analysis/test_documented_commands release/test_release release/test_plain_english release/test_comments
+               research/test_intervals research/test_papers research/test_recomputed research/test_answer_record research/test_paper analysis/test_documented_commands analysis/test_recommend_from_model release/test_release release/test_plain_english release/test_comments
                viewer/test_serve viewer/test_serve_browser)
   get_filename_component(name ${script} NAME)
   add_test(NAME ${name}.py COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${script}.py)
