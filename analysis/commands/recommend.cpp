@@ -190,10 +190,11 @@ Arguments settings_for(Engine engine) {
 void capture_all(const FromModel& from, const std::vector<fs::path>& files, const std::string& dumps,
                  const CommonOptions& output) {
   for (const bool conversations : {false, true}) {
-    std::string list;
+    std::vector<std::string> of_kind;
     for (const fs::path& file : files)
-      if (is_conversation(file) == conversations) list += (list.empty() ? "" : ",") + file.string();
-    if (list.empty()) continue;
+      if (is_conversation(file) == conversations) of_kind.push_back(file.string());
+    if (of_kind.empty()) continue;
+    const std::string list = fmt::format("{}", fmt::join(of_kind, ","));
     Arguments arguments{from.model, conversations ? "--messages" : "--prompt", list, "--decode",
                         fmt::format("{}", from.decode)};
     if (!output.quiet && !output.json) {
@@ -202,10 +203,7 @@ void capture_all(const FromModel& from, const std::vector<fs::path>& files, cons
       run_capture(estimate);
     }
     // One text alone would become the folder itself.
-    const bool alone =
-        std::ranges::count_if(files, is_conversation) == (conversations ? 1 : std::ssize(files) - 1);
-    fs::path to = dumps;
-    if (alone && list.find(',') == std::string::npos) to /= fs::path(list).stem();
+    const fs::path to = of_kind.size() == 1 ? fs::path(dumps) / fs::path(list).stem() : fs::path(dumps);
     arguments.insert(arguments.end(), {"--out", to.string(), "--resume"});
     run(run_capture, "capture", arguments, output);
   }

@@ -22,7 +22,8 @@ import numpy as np
 
 from analysis import fill, table, times
 from prompts import OWN, Prompt
-from study import HERE, Steps, common_options, read, shorter, write_csv
+from recipes import LEVERS, measured_in
+from study import HERE, Steps, common_options, read, write_csv
 
 STEPS = 64
 CODE = (Prompt("code", "code", 700, "/usr/lib/python3.11/heapq.py", "def heappush"),
@@ -58,8 +59,6 @@ def conversations():
         yield f"lookup_{Path(path).stem}", [{"role": "user", "content": f"{source(path, characters)}\n\n{asked}"}]
 
 
-LEVERS = ("--policy", "none,snapkv,h2o", "--keep", "80%,65%,50%,35%,25%,18%,12.5%,8%", "--bits", "16,8,k8v4,4,k4v2,2", "--rotate", "none,hadamard",
-          "--residual", "0")
 KINDS, CHOSEN_ON = ("code", "chat", "summary", "lookup"), (1, 2, 4, 8)
 COLUMNS = ("model", "within", "kind", "chosen_on", "draw", "way", "prompt", "share", "predicted", "true_kl", "true_same_top1")
 
@@ -118,21 +117,10 @@ def measure(args, model, file):
 
 
 def cases_of(args, model, kind, results):
-    whole = json.loads((results / "summary.json").read_text())["totals"]["prompt_bytes"]
-    found = {}
-    for row in read(results / "evictions.csv") + read(results / "validate.csv"):
-        if row.get("layer") or row.get("kv_head"):
-            continue
-        case = found.setdefault(row["policy"].partition("~")[2], {})
-        if row["metric"] == "bytes":
-            case["share"] = shorter(str(float(row["value"]) / whole))
-        elif row["metric"] == "loss_step" and row["rows"] == "future":
-            case["predicted"] = shorter(row["value"])
-        elif row["metric"] in ("kl", "same_top1"):
-            case[f"true_{row['metric']}"] = shorter(row["value"])
-    for name, case in found.items():
-        way, count, draw = name.split("_")
-        yield {"model": model, "within": args.within, "kind": kind, "chosen_on": count, "draw": draw, "way": way, "prompt": results.name, **case}
+    for policy, case in measured_in(results).items():
+        way, count, draw = policy.partition("~")[2].split("_")
+        yield {"model": model, "within": args.within, "kind": kind, "chosen_on": count, "draw": draw, "way": way, "prompt": results.name,
+               "share": case["share"], "predicted": case["together"], "true_kl": case["true_kl"], "true_same_top1": case["true_same_top1"]}
 
 
 def tables(rows):

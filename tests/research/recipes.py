@@ -150,10 +150,11 @@ def summed_of(program, levers):
             for prompt, nats in zip(found["prompts"], one["of_prompts"])}
 
 
-def cases_of(model, prompt, folder, summed):
+def measured_in(results):
+    """By policy: what the recipes of a result folder take, are predicted to lose, and lost in the model."""
     found = {}
-    whole = json.loads((folder / "run" / prompt / "summary.json").read_text())["totals"]["prompt_bytes"]
-    for row in read(folder / "run" / prompt / "evictions.csv"):
+    whole = json.loads((results / "summary.json").read_text())["totals"]["prompt_bytes"]
+    for row in read(results / "evictions.csv"):
         if row["layer"] or row["kv_head"]:
             continue
         figures = found.setdefault(row["policy"], {})
@@ -161,9 +162,14 @@ def cases_of(model, prompt, folder, summed):
             figures["share"] = shorter(str(float(row["value"]) / whole))
         elif row["rows"] == "future" and row["metric"] in ("loss_step", "output_error"):
             figures["together" if row["metric"] == "loss_step" else "output_error"] = shorter(row["value"])
-    for row in read(folder / "run" / prompt / "validate.csv"):
+    for row in read(results / "validate.csv"):
         if row["metric"] in ("kl", "same_top1"):
             found[row["policy"]][f"true_{row['metric']}"] = shorter(row["value"])
+    return found
+
+
+def cases_of(model, prompt, folder, summed):
+    found = measured_in(folder / "run" / prompt)
     rows = []
     for policy, figures in found.items():
         way, within = way_of(policy)
